@@ -1,0 +1,1 @@
+"""What operator and router agree on: names, prompt identity, the routing table. Standard library only."""

@@ -1,0 +1,56 @@
+"""The identity of a Tier-1 prefix: which bytes of a prompt count, and how they are hashed.
+
+A fingerprint covers the tools and the system text, nothing else: not the model, not the chat template, not the
+messages. `tests/golden/fingerprints.json` holds test vectors for other implementations.
+
+    fingerprint = hex(SHA-256(tools ‖ 0x00 ‖ system))[:32]
+
+`system` is the text in UTF-8, byte for byte. `tools` is the canonical form of the tool list, or nothing when there
+are none: JSON without blanks, object keys sorted by code point, array order kept. Keys are sorted because a
+Kubernetes API server returns the keys of a free-form object in sorted order, whatever order was applied, and
+because serialisers differ in it; the router sends the same canonical form to the engine, so that the order in a
+client's body does not break the cache. SHA-256 because two teams' prompts may meet in one table: a collision made on
+purpose would catch another's traffic, which a fast hash does not exclude.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+FINGERPRINT_LENGTH = 32
+"""Hex digits of a fingerprint: 128 bits."""
+
+SHORT_LENGTH = 8
+"""Hex digits that name a revision's objects."""
+
+
+def canonical_tools(tools: Sequence[object] | None) -> str:
+    """The one spelling of a tool list: compact JSON, sorted keys; the empty string for no tools.
+
+    Raises:
+        ValueError: the list holds something that JSON cannot (NaN, an unknown type).
+    """
+    if not tools:
+        return ""
+    try:
+        return json.dumps(tools, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except TypeError as error:
+        raise ValueError(f"tools are not JSON: {error}") from error
+
+
+def fingerprint(system: str, tools: Sequence[object] | None = None) -> str:
+    """Fingerprint of a system text and its tools: 32 lower-case hex digits."""
+    return seeded(canonical_tools(tools), system.encode())
+
+
+def seeded(tools: str, system: bytes) -> str:
+    """Fingerprint of canonical tools and system bytes, for callers that hold both already."""
+    digest = hashlib.sha256(tools.encode())
+    digest.update(b"\0")
+    digest.update(system)
+    return digest.hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def short(full: str) -> str:
+    """The part of a fingerprint that names objects: `<group>-<short>`."""
+    return full[:SHORT_LENGTH]

@@ -1,0 +1,46 @@
+"""Names that both sides, users and dashboards rely on. Changing one is a breaking change."""
+
+from typing import Final
+
+API_GROUP: Final = "promptgroup.dev"
+API_VERSION: Final = "v1alpha1"
+GROUP_PLURAL: Final = "promptgroups"
+ROUTE_PLURAL: Final = "promptroutes"
+
+# --- Labels on what the operator creates -------------------------------------------------------------------
+LABEL_GROUP: Final = "promptgroup.dev/group"
+"""Name of the PromptGroup that owns the object."""
+LABEL_REVISION: Final = "promptgroup.dev/revision"
+"""First eight hex digits of the revision's fingerprint."""
+LABEL_SLOT: Final = "promptgroup.dev/slot"
+"""A pod's place on the ring: a decimal number, given once the pod is warm, freed when it terminates."""
+
+# --- Annotations on what the operator creates --------------------------------------------------------------
+ANNOTATION_FINGERPRINT: Final = "promptgroup.dev/fingerprint"
+"""The full fingerprint of the revision."""
+ANNOTATION_APPLIED: Final = "promptgroup.dev/applied"
+"""Hash of the manifest as last applied: an unchanged object is not written again."""
+ANNOTATION_WARMED: Final = "promptgroup.dev/warmed-container"
+"""Container id whose cache was proven to hold the Tier-1 prefix; another id means a cold cache."""
+
+# --- Pod condition -----------------------------------------------------------------------------------------
+CONDITION_PREFIX_WARM: Final = "promptgroup.dev/prefix-warm"
+"""Readiness gate: the engine of this pod holds the Tier-1 prefix."""
+
+# --- Request headers (lower case, as compared) -------------------------------------------------------------
+HEADER_SESSION: Final = "x-session-id"
+"""Default session header; a group may name another."""
+HEADER_GROUP: Final = "x-promptgroup"
+"""Names the group (`name` or `namespace/name`) when the body's `model` does not."""
+HEADER_WARMUP: Final = "x-promptgroup-warmup"
+"""Sent by the operator's warm-up requests, so that engines and proxies can leave them out of hit rates."""
+
+# --- Response headers --------------------------------------------------------------------------------------
+HEADER_SERVED_BY: Final = "x-promptgroup-served-by"
+"""`namespace/group/revision/slot` of the replica that answered; group `-` when nothing matched."""
+
+# --- Ports -------------------------------------------------------------------------------------------------
+PORT_ROUTER: Final = 8080
+PORT_ROUTER_ADMIN: Final = 9090
+PORT_OPERATOR_HEALTH: Final = 8081
+PORT_ENGINE: Final = 8000
