@@ -1,0 +1,439 @@
+"""Kubernetes: read a group's world, apply what it wants. The only module that holds the client.
+
+Every request has a time limit; every failure becomes ClusterError here and nowhere else.
+"""
+
+import base64
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import urllib3
+from kubernetes import client, config
+from kubernetes.config import incluster_config
+
+from promptgroup_operator import api, prompt
+from promptgroup_operator.desired import ANNOTATION_PROMPT, ANNOTATION_SUPERSEDED, CONTAINER
+from promptgroup_operator.errors import ClusterError
+from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition, Revision, Rival
+from promptgroup_operator.plan import ConditionChange, Deletion, PodMark
+from promptgroup_operator.settings import Settings
+from promptgroup_operator.status import Event
+from promptgroup_router.contract import names
+from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef
+
+logger = logging.getLogger(__name__)
+
+FIELD_MANAGER = "promptgroup-operator"
+"""The one field manager of everything that the operator writes."""
+REQUEST_SECONDS = 15.0
+"""Longest wait for the API server: its own limit for a request that is no watch is 60 s, a pass should not take it."""
+
+ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
+"""On a pod: when its slot was taken off the ring."""
+ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Kubernetes' own: of the pods of a ReplicaSet the one with the lowest cost goes first."""
+DRAINING_COST = -1000
+"""Cost of a draining pod: below that of any other."""
+
+_GROUPS = f"/apis/{names.API_GROUP}/{names.API_VERSION}"
+_PREFIXES = {
+    "ConfigMap": ("/api/v1", "configmaps"),
+    "Secret": ("/api/v1", "secrets"),
+    "Pod": ("/api/v1", "pods"),
+    "Event": ("/api/v1", "events"),
+    "Deployment": ("/apis/apps/v1", "deployments"),
+    "PromptGroup": (_GROUPS, names.GROUP_PLURAL),
+    "PromptRoute": (_GROUPS, names.ROUTE_PLURAL),
+}
+
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+_STRATEGIC = "application/strategic-merge-patch+json"
+
+
+def connect(settings: Settings) -> client.ApiClient:
+    """A client for the cluster: a kubeconfig when there is one, else the pod's service account.
+
+    Raises:
+        config.ConfigException: neither is there.
+    """
+    configuration = client.Configuration()
+    if os.environ.get("KUBECONFIG") or not (settings.service_account_dir / "token").exists():
+        config.load_kube_config(client_configuration=configuration)
+    else:
+        incluster_config.InClusterConfigLoader(
+            token_filename=str(settings.service_account_dir / "token"),
+            cert_filename=str(settings.service_account_dir / "ca.crt"),
+        ).load_and_set(configuration)
+    configuration.connection_pool_maxsize = settings.workers + settings.warmups
+    return client.ApiClient(configuration)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the API server holds for one group, before its engines are asked."""
+
+    group: Group
+    values: prompt.Values
+    revisions: tuple[Revision, ...]
+    rivals: tuple[Rival, ...]
+    live: Mapping[tuple[str, str], Manifest]
+
+
+class Cluster:
+    """The API server, for one operator process. Safe to use from many threads."""
+
+    def __init__(self, api_client: client.ApiClient) -> None:
+        self._api = api_client
+
+    # --- observe -------------------------------------------------------------------------------------------
+
+    def see(self, key: Key) -> Seen | None:
+        """What stands for the group; None when it is gone or going.
+
+        Raises:
+            ClusterError: the API server could not be asked.
+        """
+        raw = self._get("PromptGroup", key.namespace, key.name)
+        if raw is None or "deletionTimestamp" in raw["metadata"]:
+            return None
+        group = _group(key, raw)
+        selector = f"{names.LABEL_GROUP}={key.name}"
+        live: dict[tuple[str, str], Manifest] = {}
+        deployments = self._list("Deployment", key.namespace, selector)
+        pods = [_pod(each, group) for each in self._list("Pod", key.namespace, selector)]
+        self._keep(live, "PromptRoute", key.namespace, key.name)
+        weights = {
+            each.get("fingerprint"): each.get("weight", 0)
+            for each in live.get(("PromptRoute", key.name), {}).get("spec", {}).get("revisions", [])
+        }
+        revisions = []
+        for deployment in deployments:
+            live["Deployment", deployment["metadata"]["name"]] = deployment
+            if "deletionTimestamp" not in deployment["metadata"] and _owned(deployment, group):
+                revisions.append(self._revision(group, deployment, pods, weights, live))
+        values = {
+            (kind, object_name): self._values(kind, key.namespace, object_name)
+            for kind, object_name in prompt.references(group.spec.prompt)
+        }
+        return Seen(group, values, tuple(revisions), self._rivals(group), live)
+
+    def look(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """One object, None when there is none."""
+        return self._get(kind, namespace, name)
+
+    def _keep(self, live: dict[tuple[str, str], Manifest], kind: str, namespace: str, name: str) -> Manifest | None:
+        found = self._get(kind, namespace, name)
+        if found is not None:
+            live[kind, name] = found
+        return found
+
+    def _revision(
+        self,
+        group: Group,
+        deployment: Manifest,
+        pods: list[Pod],
+        weights: Mapping[str, int],
+        live: dict[tuple[str, str], Manifest],
+    ) -> Revision:
+        metadata = deployment["metadata"]
+        annotations = metadata.get("annotations", {})
+        fingerprint = _fingerprint(deployment)
+        source = PromptRef(annotations.get(ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
+        holder = self._keep(live, source.kind, group.key.namespace, source.name)
+        data = _decoded(holder) if holder is not None else {}
+        return Revision(
+            fingerprint=fingerprint,
+            deployment=metadata["name"],
+            created=metadata["creationTimestamp"],
+            replicas=deployment["spec"].get("replicas", 1),
+            superseded_at=_time(annotations.get(ANNOTATION_SUPERSEDED)),
+            prompt_from=source,
+            prompt=Prompt(data[SYSTEM_KEY], data.get(TOOLS_KEY, "")) if SYSTEM_KEY in data else None,
+            pods=tuple(pod for pod in pods if pod.fingerprint == fingerprint),
+            weight=weights.get(fingerprint, 0),
+        )
+
+    def _values(self, kind: str, namespace: str, name: str) -> Mapping[str, str] | None:
+        found = self._get(kind, namespace, name)
+        return _decoded(found) if found is not None else None
+
+    def _rivals(self, group: Group) -> tuple[Rival, ...]:
+        others = self._list("PromptGroup", group.key.namespace, "")
+        return tuple(
+            Rival(
+                name=each["metadata"]["name"],
+                created=each["metadata"]["creationTimestamp"],
+                fingerprint=each.get("status", {}).get("fingerprint", ""),
+            )
+            for each in others
+            if each["metadata"]["name"] != group.key.name
+            and each["spec"].get("model") == group.spec.model
+            and "deletionTimestamp" not in each["metadata"]
+        )
+
+    def groups(self, namespace: str | None = None) -> list[Key]:
+        """Every PromptGroup."""
+        path = f"{_GROUPS}/{names.GROUP_PLURAL}" if namespace is None else _path("PromptGroup", namespace)
+        items = self._request("GET", path).get("items", [])
+        return [Key(each["metadata"]["namespace"], each["metadata"]["name"]) for each in items]
+
+    # --- act -----------------------------------------------------------------------------------------------
+
+    def apply(self, manifest: Manifest) -> None:
+        """Server-side apply (KEP-555): the operator owns the fields that it names, and no others."""
+        metadata = manifest["metadata"]
+        path = f"{_path(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
+        self._request("PATCH", path, manifest, _APPLY, {"fieldManager": FIELD_MANAGER, "force": "true"})
+
+    def delete(self, namespace: str, deletion: Deletion) -> None:
+        """Delete the object that was seen, not one that took its name since."""
+        path = f"{_path(deletion.kind, namespace)}/{quote(deletion.name)}"
+        body = {"preconditions": {"uid": deletion.uid}, "propagationPolicy": "Background"}
+        self._request("DELETE", path, body, "application/json", gone_is_fine=True)
+
+    def mark(self, namespace: str, mark: PodMark) -> None:
+        """Write a pod's slot, and whether it drains."""
+        drains = mark.draining_since is not None
+        since = f"{mark.draining_since:%Y-%m-%dT%H:%M:%SZ}" if drains else None
+        body = {
+            "metadata": {
+                "uid": mark.uid,
+                "labels": {names.LABEL_SLOT: str(mark.slot) if mark.slot is not None else None},
+                "annotations": {
+                    ANNOTATION_DRAINING: since,
+                    ANNOTATION_DELETION_COST: str(DRAINING_COST) if drains else None,
+                },
+            }
+        }
+        self._patch_pod(namespace, mark.pod, body, _MERGE)
+
+    def mark_warmed(self, namespace: str, pod: str, uid: str, container_id: str) -> None:
+        """Put on record for which container warmth was proven (or let through)."""
+        body = {"metadata": {"uid": uid, "annotations": {names.ANNOTATION_WARMED: container_id}}}
+        self._patch_pod(namespace, pod, body, _MERGE)
+
+    def set_condition(self, namespace: str, change: ConditionChange, *, warm: bool, now: datetime) -> None:
+        """Write the readiness gate's condition; the kubelet's own conditions stand beside it."""
+        condition = {
+            "type": names.CONDITION_PREFIX_WARM,
+            "status": "True" if warm else "False",
+            "reason": change.outcome.reason.value,
+            "message": change.outcome.message,
+            "lastTransitionTime": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        }
+        body = {"metadata": {"uid": change.uid}, "status": {"conditions": [condition]}}
+        self._patch_pod(namespace, f"{change.pod}/status", body, _STRATEGIC)
+
+    def _patch_pod(self, namespace: str, path: str, body: Mapping[str, Any], kind: str) -> None:
+        """Patch the pod that was seen; the uid in the body makes it fail on another of its name."""
+        url = f"{_path('Pod', namespace)}/{path}"
+        self._request("PATCH", url, body, kind, {"fieldManager": FIELD_MANAGER}, gone_is_fine=True)
+
+    def write_status(self, key: Key, status: Mapping[str, Any]) -> None:
+        """Replace the group's status."""
+        body = {
+            "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+            "kind": "PromptGroup",
+            "metadata": {"name": key.name, "namespace": key.namespace},
+            "status": status,
+        }
+        path = f"{_path('PromptGroup', key.namespace)}/{quote(key.name)}/status"
+        self._request("PATCH", path, body, _APPLY, {"fieldManager": FIELD_MANAGER, "force": "true"}, gone_is_fine=True)
+
+    def tell(self, group: Group, event: Event, now: datetime) -> None:
+        """Create an event on the group."""
+        stamp = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{group.key.name}.", "namespace": group.key.namespace},
+            "involvedObject": {
+                "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+                "kind": "PromptGroup",
+                "name": group.key.name,
+                "namespace": group.key.namespace,
+                "uid": group.uid,
+            },
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message[:1024],
+            "source": {"component": FIELD_MANAGER},
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+        self._request("POST", _path("Event", group.key.namespace), body, "application/json")
+
+    # --- HTTP ----------------------------------------------------------------------------------------------
+
+    def _get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        try:
+            return self._request("GET", f"{_path(kind, namespace)}/{quote(name)}")
+        except ClusterError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _list(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
+        query = {"labelSelector": selector} if selector else {}
+        items: list[Manifest] = self._request("GET", _path(kind, namespace), query=query).get("items", [])
+        return [{"kind": kind, **each} for each in items]
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
+        query: Mapping[str, str] | None = None,
+        *,
+        gone_is_fine: bool = False,
+    ) -> dict[str, Any]:
+        headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if content_type else {})
+        self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
+        url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            response = self._api.rest_client.pool_manager.request(
+                method,
+                url,
+                body=json.dumps(body).encode() if body is not None else None,
+                headers=headers,
+                timeout=urllib3.Timeout(total=REQUEST_SECONDS),
+                retries=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise ClusterError(f"{method} {path}: {type(error).__name__}") from error
+        if response.status < 300:
+            answer: dict[str, Any] = json.loads(response.data)
+            return answer
+        if gone_is_fine and response.status in (404, 409):
+            return {}
+        raise ClusterError(
+            f"{method} {path}: {response.status} {_message(response.data)}",
+            status=response.status,
+            retry_after=_seconds(response.headers.get("Retry-After")),
+        )
+
+
+def _path(kind: str, namespace: str) -> str:
+    prefix, plural = _PREFIXES[kind]
+    return f"{prefix}/namespaces/{quote(namespace)}/{plural}"
+
+
+def _message(data: bytes) -> str:
+    try:
+        return str(json.loads(data).get("message", ""))[:300]
+    except ValueError:
+        return ""
+
+
+def _seconds(header: str | None) -> float | None:
+    return float(header) if header is not None and header.isdigit() else None
+
+
+# --- JSON → snapshot -------------------------------------------------------------------------------------------
+
+
+def _time(text: str | None) -> datetime | None:
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return None  # written by somebody else: as good as not there
+
+
+def _group(key: Key, raw: Manifest) -> Group:
+    metadata = raw["metadata"]
+    return Group(
+        key=key,
+        uid=metadata["uid"],
+        generation=metadata["generation"],
+        created=metadata["creationTimestamp"],
+        spec=api.parse_spec(raw["spec"]),
+        status=raw.get("status", {}),
+    )
+
+
+def _fingerprint(deployment: Manifest) -> str:
+    """The revision of a Deployment: its own annotation, or its pod template's when somebody removed that."""
+    template = deployment["spec"]["template"].get("metadata", {})
+    for annotations in (deployment["metadata"].get("annotations", {}), template.get("annotations", {})):
+        if names.ANNOTATION_FINGERPRINT in annotations:
+            return str(annotations[names.ANNOTATION_FINGERPRINT])
+    return ""
+
+
+def _owned(raw: Manifest, group: Group) -> bool:
+    owners = raw["metadata"].get("ownerReferences", [])
+    return not owners or any(each.get("uid") == group.uid for each in owners)
+
+
+def _decoded(raw: Manifest) -> dict[str, str]:
+    """The data of a ConfigMap or Secret as text; values that are not UTF-8 are left out."""
+    if raw["kind"] == "ConfigMap":
+        return dict(raw.get("data") or {})
+    decoded = {}
+    for key, value in (raw.get("data") or {}).items():
+        try:
+            decoded[key] = base64.b64decode(value).decode()
+        except ValueError:
+            logger.warning("key %s of Secret %s is not UTF-8 text", key, raw["metadata"]["name"])
+    return decoded
+
+
+def _pod(raw: Manifest, group: Group) -> Pod:
+    metadata, status = raw["metadata"], raw.get("status", {})
+    annotations, labels = metadata.get("annotations", {}), metadata.get("labels", {})
+    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    engine: Mapping[str, Any] = next(
+        (each for each in status.get("containerStatuses", []) if each["name"] == CONTAINER), {}
+    )
+    running = engine.get("state", {}).get("running") is not None
+    ready = conditions.get("ContainersReady", {})
+    gate = conditions.get(names.CONDITION_PREFIX_WARM)
+    slot, cost = labels.get(names.LABEL_SLOT, ""), annotations.get(ANNOTATION_DELETION_COST, "0")
+    ip = status.get("podIP", "")
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        fingerprint=annotations.get(names.ANNOTATION_FINGERPRINT, ""),
+        created=metadata["creationTimestamp"],
+        deleting="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
+        address=f"{f'[{ip}]' if ':' in ip else ip}:{group.spec.engine.port}" if ip else "",
+        containers_ready=ready.get("status") == "True",
+        containers_ready_since=_time(ready.get("lastTransitionTime")),
+        container_id=engine.get("containerID", "") if running else "",
+        slot=int(slot) if slot.isascii() and slot.isdigit() else None,
+        warmed=annotations.get(names.ANNOTATION_WARMED, ""),
+        warm=PodCondition(
+            gate["status"], gate.get("reason", ""), gate.get("message", ""), _time(gate.get("lastTransitionTime"))
+        )
+        if gate is not None
+        else None,
+        draining_since=_time(annotations.get(ANNOTATION_DRAINING)),
+        deletion_cost=int(cost) if cost.lstrip("-").isdigit() else 0,
+        trouble=_trouble(status, conditions),
+    )
+
+
+_TROUBLE = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "InvalidImageName")
+"""Waiting reasons that time alone does not mend."""
+
+
+def _trouble(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return f"{scheduled.get('reason', '')}: {scheduled.get('message', '')}"
+    for each in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
+        waiting = each.get("state", {}).get("waiting", {})
+        if waiting.get("reason") in _TROUBLE:
+            return f"container {each['name']}: {waiting['reason']}: {waiting.get('message', '')}"
+    return ""

@@ -1,0 +1,148 @@
+"""PromptGroup → the objects that it wants: a prompt object and a Deployment a revision, one PromptRoute."""
+
+import base64
+from typing import Any
+
+from promptgroup_operator import dialect
+from promptgroup_operator.drift import stamped
+from promptgroup_operator.merge import merge
+from promptgroup_operator.observed import Group
+from promptgroup_router.contract import names, table
+from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.table import Prompt, PromptRef, encode_group
+
+ANNOTATION_SUPERSEDED = "promptgroup.dev/superseded-at"
+"""On a Deployment: when another revision took its place."""
+ANNOTATION_PROMPT = "promptgroup.dev/prompt-from"
+"""On a Deployment: kind of the object that holds the revision's prompt; its name is the Deployment's."""
+
+CONTAINER = "engine"
+"""Name of the engine container: what spec.engine.template merges into."""
+
+STARTUP_MINUTES = 60
+"""Longest start of an engine: large weights are pulled and loaded in it."""
+
+ENGINE_USER = 10001
+"""User and group of the engine process: no image has it, so nothing in one belongs to it by accident."""
+
+DRAIN_SECONDS = 5
+"""A terminating replica serves on for so long, until every router has dropped its slot."""
+
+
+def name(group: Group, fingerprint: str) -> str:
+    """Name of a revision's Deployment and of its prompt object."""
+    return f"{group.key.name}-{short(fingerprint)}"
+
+
+def labels(group: Group, fingerprint: str) -> dict[str, str]:
+    """Labels of everything that belongs to a revision; also its selector."""
+    return {names.LABEL_GROUP: group.key.name, names.LABEL_REVISION: short(fingerprint)}
+
+
+def _metadata(group: Group, object_name: str, **extra: Any) -> dict[str, Any]:
+    metadata = {"name": object_name, "namespace": group.key.namespace, **extra}
+    metadata["labels"] = {
+        "app.kubernetes.io/managed-by": "promptgroup-operator",
+        names.LABEL_GROUP: group.key.name,
+        **extra.get("labels", {}),
+    }
+    metadata["ownerReferences"] = [
+        {
+            "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+            "kind": "PromptGroup",
+            "name": group.key.name,
+            "uid": group.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    return metadata
+
+
+def prompt_object(group: Group, fingerprint: str, prompt: Prompt, kind: str) -> dict[str, Any]:
+    """The immutable object that keeps a revision's text, for warm-ups and for routers, whatever its source becomes."""
+    data = {table.SYSTEM_KEY: prompt.system} | ({table.TOOLS_KEY: prompt.tools} if prompt.tools else {})
+    if kind == "Secret":
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint}
+    metadata = _metadata(group, name(group, fingerprint), labels=labels(group, fingerprint), annotations=annotations)
+    return stamped({"apiVersion": "v1", "kind": kind, "metadata": metadata, "immutable": True, "data": data})
+
+
+def deployment(
+    group: Group, fingerprint: str, replicas: int, prompt_from: PromptRef, superseded_at: str | None
+) -> dict[str, Any]:
+    """The Deployment of one revision: surge one, none unavailable, gated by warmth."""
+    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, ANNOTATION_PROMPT: prompt_from.kind}
+    if superseded_at is not None:
+        annotations[ANNOTATION_SUPERSEDED] = superseded_at
+    selector = labels(group, fingerprint)
+    return stamped(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": _metadata(group, name(group, fingerprint), labels=selector, annotations=annotations),
+            "spec": {
+                "replicas": replicas,
+                "revisionHistoryLimit": 2,
+                "progressDeadlineSeconds": (STARTUP_MINUTES + 5) * 60,
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "selector": {"matchLabels": selector},
+                "template": _pod_template(group, fingerprint, selector),
+            },
+        }
+    )
+
+
+def _pod_template(group: Group, fingerprint: str, selector: dict[str, str]) -> dict[str, Any]:
+    engine = group.spec.engine
+    speech = dialect.DIALECTS[engine.type]
+    health = {"httpGet": {"path": speech.health, "port": "http"}}
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": engine.image,
+        "args": dialect.arguments(speech, group.spec.model, engine.port, tuple(engine.args)),
+        "env": [
+            # the process has no home and no passwd entry; engines keep compile caches there and ask for its name
+            {"name": "HOME", "value": "/home/engine"},
+            {"name": "USER", "value": CONTAINER},
+        ],
+        "ports": [{"name": "http", "containerPort": engine.port, "protocol": "TCP"}],
+        "resources": engine.resources.model_dump(exclude_none=True),
+        "startupProbe": {**health, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": STARTUP_MINUTES * 60},
+        "readinessProbe": {**health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
+        "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
+        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SECONDS}}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "home", "mountPath": "/home/engine"}],
+    }
+    base = {
+        "metadata": {"labels": selector, "annotations": {names.ANNOTATION_FINGERPRINT: fingerprint}},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "containers": [container],
+            "readinessGates": [{"conditionType": names.CONDITION_PREFIX_WARM}],
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": ENGINE_USER,
+                "runAsGroup": ENGINE_USER,
+                "fsGroup": ENGINE_USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "terminationGracePeriodSeconds": 60,
+            "volumes": [{"name": "home", "emptyDir": {}}],
+        },
+    }
+    return merge(base, dict(engine.template))
+
+
+def prompt_route(group: Group, route: table.Group) -> dict[str, Any]:
+    """The PromptRoute of the group."""
+    return stamped(
+        {
+            "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+            "kind": "PromptRoute",
+            "metadata": _metadata(group, group.key.name),
+            "spec": encode_group(route),
+        }
+    )

@@ -1,0 +1,21 @@
+"""Durations as Go writes them (`300ms`, `1h30m`): what users of Kubernetes expect in a spec."""
+
+import re
+from datetime import timedelta
+
+PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
+"""What a duration field accepts; the schema carries it."""
+
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse(text: str) -> timedelta:
+    """The duration that `text` names.
+
+    Raises:
+        ValueError: the text is not a duration.
+    """
+    if re.match(PATTERN, text) is None:
+        raise ValueError(f"{text!r} is no duration: write numbers with ms, s, m or h, as in 300ms or 1h30m")
+    return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)))

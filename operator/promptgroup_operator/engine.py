@@ -1,0 +1,217 @@
+"""HTTP to one replica: send the warm-up, read its answer, read its counters.
+
+The chat API is the one that all supported engines serve. Every wait is bounded.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import urllib3
+
+from promptgroup_operator.dialect import Dialect
+from promptgroup_operator.errors import EngineError
+from promptgroup_operator.warmth import Evidence
+from promptgroup_router.contract.names import HEADER_WARMUP
+from promptgroup_router.contract.table import Prompt
+
+PREFILL_SECONDS = 120.0
+"""Longest prefill of a prefix: 100,000 tokens at 1,000 a second, with room."""
+ASK_SECONDS = 3.0
+"""Longest wait for metrics and tokenizer answers."""
+MAX_ANSWER = 32 * 1024 * 1024
+"""Longest answer read: token lists of long prompts, metrics of engines with many labels."""
+
+_SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An engine's counters at one moment."""
+
+    queries: float
+    """Prompt tokens looked up in the prefix cache since the start of the process."""
+    hits: float
+    """Prompt tokens found there."""
+    busy: int
+    """Requests that run or wait."""
+    step: int
+    """Granularity of a cache hit in tokens."""
+    caching: bool | None
+    """Whether prefix caching is on; None when the engine does not say."""
+
+
+class Engines:
+    """A pool of connections to engines; safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self._pools = urllib3.PoolManager(num_pools=64, maxsize=4, retries=False)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._pools.clear()
+
+    def read(self, address: str, dialect: Dialect) -> Reading:
+        """The engine's counters.
+
+        Raises:
+            EngineError: no answer, or one that is not metrics.
+        """
+        text = self._request("GET", address, "/metrics", None, ASK_SECONDS).decode(errors="replace")
+        return parse_metrics(text, dialect)
+
+    def prove(self, address: str, dialect: Dialect, model: str, prompt: Prompt) -> Evidence:
+        """Send the Tier-1 prefix, then probe for it: what the engine says about the two requests.
+
+        Raises:
+            EngineError: the engine refused a request or could not be reached.
+        """
+        warm_up, probe = _bodies(model, prompt)
+        before = self._reading(address, dialect)
+        if before is not None and before.caching is False:
+            return Evidence(None, 0, None, before.step, caching=False)
+        shared = self._shared_tokens(address, warm_up, probe)
+        self._chat(address, warm_up)
+        middle = self._reading(address, dialect)
+        usage = self._chat(address, probe)
+        cached = _cached_tokens(usage)
+        if cached is None:
+            # usage does not say: the pod takes no requests yet, so the counter's growth is the probe's
+            after = self._reading(address, dialect)
+            if middle is not None and after is not None and after.queries > middle.queries:
+                cached = int(after.hits - middle.hits)
+        return Evidence(
+            shared_tokens=shared,
+            prompt_tokens=int(usage.get("prompt_tokens", 0)),
+            cached_tokens=cached,
+            step=before.step if before is not None else 1,
+            caching=before.caching if before is not None else None,
+        )
+
+    def _reading(self, address: str, dialect: Dialect) -> Reading | None:
+        try:
+            return self.read(address, dialect)
+        except EngineError:
+            return None
+
+    def _chat(self, address: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = self._json("POST", address, "/v1/chat/completions", body, PREFILL_SECONDS)
+        usage = answer.get("usage")
+        return usage if isinstance(usage, Mapping) else {}
+
+    def _shared_tokens(self, address: str, warm_up: Mapping[str, Any], probe: Mapping[str, Any]) -> int | None:
+        """Tokens that the two prompts begin with, by the engine's own tokenizer and template."""
+        try:
+            first, second = (
+                self._json("POST", address, "/tokenize", _tokenize(body), ASK_SECONDS).get("tokens")
+                for body in (warm_up, probe)
+            )
+        except EngineError:
+            return None
+        if not isinstance(first, list) or not isinstance(second, list):
+            return None
+        return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
+
+    def _json(self, method: str, address: str, path: str, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        raw = self._request(method, address, path, body, seconds)
+        try:
+            answer = json.loads(raw)
+        except ValueError as error:
+            raise EngineError(f"{path}: the answer is not JSON") from error
+        if not isinstance(answer, dict):
+            raise EngineError(f"{path}: the answer is not a JSON object")
+        return answer
+
+    def _request(self, method: str, address: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> bytes:
+        try:
+            response = self._pools.request(
+                method,
+                f"http://{address}{path}",
+                body=json.dumps(body, ensure_ascii=False).encode() if body is not None else None,
+                headers={"content-type": "application/json", HEADER_WARMUP: "1"},
+                timeout=urllib3.Timeout(connect=ASK_SECONDS, read=seconds),
+                preload_content=False,
+                redirect=False,
+            )
+            try:
+                data = response.read(MAX_ANSWER)
+            finally:
+                response.drain_conn()
+                response.release_conn()
+        except urllib3.exceptions.HTTPError as error:
+            raise EngineError(f"{path}: {type(error).__name__}") from error
+        if response.status != 200:
+            # never the answer's text: engines quote the prompt in some errors
+            raise EngineError(f"{path}: status {response.status}", status=response.status)
+        return data
+
+
+def _bodies(model: str, prompt: Prompt) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two requests that share the Tier-1 prefix and nothing after it."""
+    tools = {"tools": json.loads(prompt.tools)} if prompt.tools else {}
+    return tuple(  # type: ignore[return-value]
+        {
+            "model": model,
+            "messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": text}],
+            **tools,
+            "max_tokens": 1,
+            "temperature": 0,
+        }
+        for text in ("a", "b")
+    )
+
+
+def _tokenize(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key not in ("max_tokens", "temperature")}
+
+
+def _cached_tokens(usage: Mapping[str, Any]) -> int | None:
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    return cached if isinstance(cached, int) else None
+
+
+def parse_metrics(text: str, dialect: Dialect) -> Reading:
+    """A reading from Prometheus text; sums over labels, so that data-parallel engines count as one.
+
+    Raises:
+        EngineError: the text has none of the engine's counters.
+    """
+    sums = dict.fromkeys((dialect.queries, dialect.hits, *dialect.busy), 0.0)
+    seen = False
+    step, caching = 1, None
+    for name, labels, value in _samples(text):
+        if name in sums:
+            sums[name] += value
+            seen = True
+        elif name == dialect.info:
+            step = _step(labels, dialect)
+            said = labels.get(dialect.caching_label, "").lower()
+            caching = {"true": True, "false": False}.get(said)
+    if not seen:
+        raise EngineError(f"/metrics: no {dialect.queries}")
+    return Reading(
+        queries=sums[dialect.queries],
+        hits=sums[dialect.hits],
+        busy=int(sum(sums[name] for name in dialect.busy)),
+        step=step,
+        caching=caching,
+    )
+
+
+def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    for line in text.splitlines():
+        match = _SAMPLE.match(line)
+        if match is not None:
+            yield match["name"], dict(_LABEL.findall(match["labels"] or "")), float(match["value"])
+
+
+def _step(labels: Mapping[str, str], dialect: Dialect) -> int:
+    for label in dialect.step_labels:
+        value = labels.get(label, "")
+        if value.isdigit() and int(value) > 0:
+            return int(value)
+    return 1

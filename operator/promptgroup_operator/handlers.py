@@ -1,0 +1,164 @@
+"""Kopf: watches put keys on the queue, worker threads run passes, and a probe says whether they do.
+
+Only `on.event` is used: a resource without change handlers, timers or daemons gets neither finalizer nor annotation
+from Kopf, so GitOps tools see no drift and `kubectl delete` never waits for the operator.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import kopf
+from kubernetes import client
+
+from promptgroup_operator.cluster import Cluster, connect
+from promptgroup_operator.engine import Engines
+from promptgroup_operator.errors import ClusterError
+from promptgroup_operator.observed import Key
+from promptgroup_operator.reconcile import Reconciler
+from promptgroup_operator.settings import Settings
+from promptgroup_operator.workqueue import WorkQueue
+from promptgroup_router.contract import names
+
+logger = logging.getLogger(__name__)
+
+WATCH_SECONDS = 300
+"""A watch is begun anew after so long, whether it seems alive or not: a silent one would hide the world."""
+STUCK = timedelta(minutes=5)
+"""A pass that runs longer is taken for stuck: every request in it has a limit of seconds."""
+
+
+class Operator:
+    """The process: one queue, its workers, their client."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._api = connect(settings)
+        self._engines = Engines()
+        self.queue = WorkQueue()
+        self._reconciler = Reconciler(Cluster(self._api), self._engines, self.queue, settings.warmups)
+        self._busy_since: dict[Key, datetime] = {}
+        self._workers = [
+            threading.Thread(target=self._work, name=f"pass-{i}", daemon=True) for i in range(settings.workers)
+        ]
+
+    def start(self) -> None:
+        """Start the workers."""
+        for worker in self._workers:
+            worker.start()
+
+    def stop(self) -> None:
+        """Let running passes end; what they leave undone the next process finds."""
+        self.queue.close()
+        self._reconciler.close()
+        for worker in self._workers:
+            worker.join(timeout=5)
+        self._engines.close()
+
+    def stuck(self, now: datetime) -> list[Key]:
+        """Groups whose pass does not end."""
+        return [key for key, since in list(self._busy_since.items()) if now - since > STUCK]
+
+    def connection(self) -> client.Configuration:
+        """The client's credentials, read anew: a service account's token changes within the hour."""
+        configuration: client.Configuration = connect(self._settings).configuration
+        return configuration
+
+    def _work(self) -> None:
+        while (key := self.queue.take()) is not None:
+            self._pass(key)
+
+    def _pass(self, key: Key) -> None:
+        now = datetime.now(UTC)
+        self._busy_since[key] = now
+        try:
+            again = self._reconciler.run(key, now)
+        except ClusterError as error:
+            wait = self.queue.failed(key, timedelta(seconds=error.retry_after or 0))
+            logger.warning("%s/%s: %s; again in %.1f s", key.namespace, key.name, error, wait.total_seconds())
+        except Exception:
+            wait = self.queue.failed(key)
+            logger.exception("%s/%s: pass failed; again in %.1f s", key.namespace, key.name, wait.total_seconds())
+        else:
+            self.queue.done(key, again)
+        finally:
+            self._busy_since.pop(key, None)
+
+
+def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
+    """The registry of handlers and the operator that they feed."""
+    registry = kopf.OperatorRegistry()
+    operator = Operator(settings)
+
+    @kopf.on.startup(registry=registry)
+    async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.posting.enabled = False
+        settings.peering.standalone = True
+        settings.watching.server_timeout = WATCH_SECONDS
+        settings.watching.client_timeout = WATCH_SECONDS + 30
+        settings.watching.connect_timeout = 10
+        settings.networking.request_timeout = 30
+        settings.networking.connect_timeout = 10
+        for plural in ("pods", "deployments"):
+            settings.watching.label_selectors[plural] = names.LABEL_GROUP
+        operator.start()
+
+    @kopf.on.cleanup(registry=registry)
+    async def cleanup(**_: Any) -> None:
+        await asyncio.to_thread(operator.stop)
+
+    @kopf.on.login(registry=registry, retries=None)
+    def login(**_: Any) -> kopf.ConnectionInfo:
+        return _connection_info(operator.connection())
+
+    @kopf.on.event(names.API_GROUP, names.API_VERSION, names.GROUP_PLURAL, registry=registry)
+    async def group_changed(namespace: str | None, name: str, **_: Any) -> None:
+        operator.queue.add(Key(namespace or "", name))
+
+    @kopf.on.event("v1", "pods", labels={names.LABEL_GROUP: kopf.PRESENT}, registry=registry)
+    @kopf.on.event("apps", "v1", "deployments", labels={names.LABEL_GROUP: kopf.PRESENT}, registry=registry)
+    @kopf.on.event(names.API_GROUP, names.API_VERSION, names.ROUTE_PLURAL, registry=registry)
+    async def owned_changed(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
+        if names.LABEL_GROUP in labels:
+            operator.queue.add(Key(namespace or "", labels[names.LABEL_GROUP]))
+
+    @kopf.on.probe(id="passes", registry=registry)
+    def passes(**_: Any) -> str:
+        stuck = operator.stuck(datetime.now(UTC))
+        if stuck:
+            raise RuntimeError(f"passes do not end: {', '.join(f'{key.namespace}/{key.name}' for key in stuck)}")
+        return "passes end"
+
+    return registry, operator
+
+
+def _connection_info(configuration: client.Configuration) -> kopf.ConnectionInfo:
+    token = configuration.get_api_key_with_prefix("authorization") or configuration.get_api_key_with_prefix(
+        "BearerToken"
+    )
+    scheme, _, value = (token or "").rpartition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme or ("Bearer" if value else None),
+        token=value or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+    )
+
+
+async def run(settings: Settings) -> None:
+    """Run until told to stop."""
+    registry, _ = build(settings)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    await kopf.operator(
+        registry=registry,
+        standalone=True,
+        namespaces=list(settings.namespaces),
+        clusterwide=not settings.namespaces,
+        liveness_endpoint=f"http://{host}:{settings.health_port}/healthz",
+    )

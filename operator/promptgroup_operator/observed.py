@@ -1,0 +1,150 @@
+"""A frozen snapshot of one group's world: what a pass saw, and all that a decision may look at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from promptgroup_operator.api import PromptGroupSpec
+from promptgroup_router.contract.table import Prompt, PromptRef
+
+Manifest = Mapping[str, Any]
+"""A Kubernetes object as JSON."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Names a PromptGroup."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The PromptGroup itself."""
+
+    key: Key
+    uid: str
+    generation: int
+    created: str
+    """As the API server wrote it, RFC 3339."""
+    spec: PromptGroupSpec
+    status: Mapping[str, Any]
+    """The status as last written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something cannot go on, in the words of a condition."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptText:
+    """The group's prompt, resolved."""
+
+    prompt: Prompt
+    fingerprint: str
+    secret: bool
+    """Whether a part of it came from a Secret: then it is stored in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodCondition:
+    """The readiness gate's condition as it stands on a pod."""
+
+    status: str
+    reason: str
+    message: str
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One replica."""
+
+    name: str
+    uid: str
+    fingerprint: str
+    created: str
+    deleting: bool
+    address: str
+    """host:port of the engine; empty while the pod has no address."""
+    containers_ready: bool
+    containers_ready_since: datetime | None
+    container_id: str
+    """Of the engine container; empty while it does not run."""
+    slot: int | None
+    warmed: str
+    """Container id whose warmth was proven, or accepted without proof after `Proceed`."""
+    warm: PodCondition | None
+    draining_since: datetime | None
+    deletion_cost: int
+    trouble: str = ""
+    """Why the pod does not start, in Kubernetes' words, or empty."""
+    in_flight: int | None = None
+    """Requests that the engine has queued or running; looked up for draining pods only."""
+
+    @property
+    def is_warm(self) -> bool:
+        """The engine process that runs now was proven warm (or let through) and says so."""
+        return (
+            not self.deleting
+            and self.containers_ready
+            and self.container_id != ""
+            and self.warmed == self.container_id
+            and self.warm is not None
+            and self.warm.status == "True"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One fingerprint of the group that has a Deployment."""
+
+    fingerprint: str
+    deployment: str
+    created: str
+    replicas: int
+    """Replicas that its Deployment asks for."""
+    superseded_at: datetime | None
+    """When another revision took its place."""
+    prompt_from: PromptRef
+    prompt: Prompt | None
+    """None when the object that holds it is gone."""
+    pods: tuple[Pod, ...]
+    weight: int = 0
+    """Its weight in the PromptRoute as it stands."""
+    quiet_since: datetime | None = None
+    """Since when its engines computed no client's prompt; None when that is not known."""
+
+    @property
+    def ready(self) -> int:
+        """Replicas that hold a slot and are warm."""
+        return sum(pod.is_warm and pod.slot is not None for pod in self.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """Another PromptGroup of the namespace that serves the same model."""
+
+    name: str
+    created: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything that one pass saw."""
+
+    group: Group
+    prompt: PromptText | Problem
+    revisions: tuple[Revision, ...]
+    rivals: tuple[Rival, ...]
+    live: Mapping[tuple[str, str], Manifest]
+    """(kind, name) → object as it stands, for what the operator would apply."""
+    hit_rate: float | None = None
+    """Share of prompt tokens found in cache lately; None when nothing is known."""

@@ -1,0 +1,291 @@
+"""decide(world, now) → Plan: the table of contents of the control path. Pure.
+
+prompt    may the spec be acted on, and what does its text hash to
+sizing    how many replicas
+rollout   which revision serves, which drains, which goes
+slots     which pod holds which place on the ring
+warmth    which pods to warm, which conditions to correct
+desired   the objects
+routes    what routers see
+status    what users see
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from promptgroup_operator import desired, drift, durations, prompt, rollout, routes, sizing, slots, status, warmth
+from promptgroup_operator.api import FailurePolicy
+from promptgroup_operator.observed import Manifest, Pod, Problem, PromptText, Revision, World
+from promptgroup_operator.rollout import Phase, Step
+from promptgroup_operator.status import Event
+from promptgroup_router.contract import names
+from promptgroup_router.contract.table import PromptRef, SlotState
+
+SETTLED = timedelta(minutes=1)
+"""Next look at a group at rest: watches may miss an event, and the hit rate is read again."""
+MOVING = timedelta(seconds=1)
+"""Next look while replicas drain."""
+WAITING = timedelta(seconds=5)
+"""Next look while something is missing: referenced objects are not watched, since that needs the right to list them."""
+REFERENCED = timedelta(seconds=15)
+"""Next look at a group whose prompt stands in another object: an edit of it is noticed within this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodMark:
+    """Labels and annotations that a pod shall have from the operator."""
+
+    pod: str
+    uid: str
+    slot: int | None
+    draining_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionChange:
+    """The readiness gate's condition of a pod, to be written."""
+
+    pod: str
+    uid: str
+    outcome: warmth.Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """An object to delete, if it is still the one that was seen."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The effects of one pass, in the order in which they are performed."""
+
+    conditions: tuple[ConditionChange, ...] = ()
+    objects: tuple[Manifest, ...] = ()
+    marks: tuple[PodMark, ...] = ()
+    route: Manifest | None = None
+    deletions: tuple[Deletion, ...] = ()
+    status: Mapping[str, Any] | None = None
+    events: tuple[Event, ...] = ()
+    warmups: tuple[warmth.Job, ...] = ()
+    look_again: timedelta = SETTLED
+
+
+def decide(world: World, now: datetime) -> Plan:
+    """What to do about the world as it was seen."""
+    accepted = _accepted(world)
+    if isinstance(accepted, Problem):
+        target = _serving(world)
+        if target is None:
+            return _refused(world, accepted, now)
+        return _plan(world, target.fingerprint, None, accepted, now)
+    return _plan(world, accepted.fingerprint, accepted, None, now)
+
+
+def _accepted(world: World) -> PromptText | Problem:
+    group = world.group
+    if isinstance(world.prompt, Problem):
+        return world.prompt
+    clash = prompt.conflict(group.key.name, group.created, world.prompt.fingerprint, world.rivals)
+    if clash is not None:
+        return clash
+    return _foreign(world, world.prompt) or world.prompt
+
+
+def _foreign(world: World, text: PromptText) -> Problem | None:
+    """Objects of ours whose names are taken by others: never taken over."""
+    owner, group = world.group.uid, world.group.key.name
+    wanted = {desired.name(world.group, text.fingerprint), group}
+    for (kind, object_name), live in sorted(world.live.items()):
+        if object_name not in wanted:
+            continue
+        metadata = live.get("metadata", {})
+        owners = metadata.get("ownerReferences", [])
+        ours = any(each.get("uid") == owner for each in owners)
+        orphan = not owners and metadata.get("labels", {}).get(names.LABEL_GROUP) == group
+        if not (ours or orphan):
+            return Problem(
+                "NameTaken",
+                f"{kind} {object_name} exists and belongs to something else: delete or rename it, or rename the group",
+            )
+    return None
+
+
+def _serving(world: World) -> Revision | None:
+    """The revision to keep alive while the spec cannot be acted on."""
+    alive = [each for each in world.revisions if each.superseded_at is None]
+    return max(alive, key=lambda each: (each.weight, each.ready, each.created), default=None)
+
+
+def _refused(world: World, problem: Problem, now: datetime) -> Plan:
+    facts = status.rejected(world, problem)
+    return Plan(
+        status=status.build(world, facts, {}, target=None, wanted=0, now=now),
+        events=tuple(status.events(world.group, facts)),
+        look_again=WAITING,
+    )
+
+
+def _plan(world: World, target: str, text: PromptText | None, problem: Problem | None, now: datetime) -> Plan:
+    group = world.group
+    current = next((each.replicas for each in world.revisions if each.fingerprint == target), None)
+    size = sizing.replicas(group.spec, current)
+    retire_after = durations.parse(group.spec.rollout.retire_after)
+    steps = rollout.steps(world.revisions, target, size.value, retire_after, now)
+    held = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].replicas) for each in world.revisions}
+    marks = [mark for each in world.revisions for mark in _marks(each, steps, held, now)]
+    route = routes.route(group, world.revisions, steps, held)
+    routed = any(slot.state is SlotState.READY for each in route.revisions if each.weight > 0 for slot in each.slots)
+    if problem is None:
+        facts = status.conditions(world, steps, target, size, routed)
+    else:
+        facts = status.rejected(world, problem)
+    return Plan(
+        conditions=tuple(_conditions(world.revisions)),
+        objects=tuple(_objects(world, steps, text, held, now)),
+        marks=tuple(marks),
+        route=desired.prompt_route(group, route),
+        deletions=tuple(_deletions(world, steps, now)),
+        status=status.build(world, facts, steps, target=target, wanted=size.value, now=now),
+        events=tuple(status.events(group, facts)),
+        warmups=tuple(_warmups(world)),
+        look_again=_look_again(world, steps, held, problem),
+    )
+
+
+def _conditions(revisions: Sequence[Revision]) -> list[ConditionChange]:
+    changes = []
+    for revision in revisions:
+        for pod in revision.pods:
+            outcome = warmth.stale_condition(pod)
+            if outcome is not None:
+                changes.append(ConditionChange(pod.name, pod.uid, outcome))
+    return changes
+
+
+def _objects(
+    world: World,
+    steps: Mapping[str, Step],
+    text: PromptText | None,
+    held: Mapping[str, Mapping[str, int]],
+    now: datetime,
+) -> list[Manifest]:
+    """Deployments, and the target's prompt object after its Deployment: no prompt object is ever without one."""
+    objects: list[Manifest] = []
+    existing = {each.fingerprint: each for each in world.revisions}
+    for fingerprint, step in steps.items():
+        revision = existing.get(fingerprint)
+        if step.phase is Phase.RETIRING or (revision is None and text is None):
+            continue
+        if revision is None:
+            assert text is not None  # noqa: S101 - the guard above; only the target may have no Deployment yet
+            source = PromptRef("Secret" if text.secret else "ConfigMap", desired.name(world.group, fingerprint))
+            replicas = step.replicas
+        else:
+            source = revision.prompt_from
+            replicas = _deployed(revision, step, held[fingerprint], now)
+        since = f"{step.superseded_at:%Y-%m-%dT%H:%M:%SZ}" if step.superseded_at is not None else None
+        objects.append(desired.deployment(world.group, fingerprint, replicas, source, since))
+        if text is not None and fingerprint == text.fingerprint:
+            objects.append(desired.prompt_object(world.group, fingerprint, text.prompt, source.kind))
+    return objects
+
+
+def _deployed(revision: Revision, step: Step, held: Mapping[str, int], now: datetime) -> int:
+    """Replicas to ask of the Deployment: fewer only when every replica that leaves has drained."""
+    if step.replicas >= revision.replicas:
+        return step.replicas
+    leaving = [pod for pod in revision.pods if held.get(pod.name, -1) >= step.replicas]
+    return step.replicas if all(rollout.drained(pod, now) for pod in leaving) else revision.replicas
+
+
+def _marks(
+    revision: Revision, steps: Mapping[str, Step], held: Mapping[str, Mapping[str, int]], now: datetime
+) -> list[PodMark]:
+    """Pods whose labels or annotations differ from what they shall be."""
+    step, holds = steps[revision.fingerprint], held[revision.fingerprint]
+    marks = []
+    for pod in revision.pods:
+        if pod.deleting:
+            continue
+        slot = holds.get(pod.name)
+        drains = slot is not None and slot >= step.replicas
+        since = (pod.draining_since or now) if drains else None
+        if (slot, since) != (pod.slot, pod.draining_since):
+            marks.append(PodMark(pod.name, pod.uid, slot, since))
+    return marks
+
+
+def _deletions(world: World, steps: Mapping[str, Step], now: datetime) -> list[Deletion]:
+    """Retired revisions whose replicas have drained; the Deployment last, since it is the record of the revision."""
+    deletions = []
+    for revision in world.revisions:
+        if steps[revision.fingerprint].phase is not Phase.RETIRING:
+            continue
+        if not all(rollout.drained(pod, now) for pod in revision.pods):
+            continue
+        for kind in (revision.prompt_from.kind, "Deployment"):
+            live = world.live.get((kind, revision.deployment))
+            if live is not None:
+                deletions.append(Deletion(kind, revision.deployment, live["metadata"]["uid"]))
+    return deletions
+
+
+def _warmups(world: World) -> list[warmth.Job]:
+    spec = world.group.spec
+    timeout = durations.parse(spec.warmup.timeout)
+    proceed = spec.warmup.failure_policy is FailurePolicy.PROCEED
+    jobs = []
+    for revision in world.revisions:
+        if revision.prompt is None:
+            continue
+        for pod in revision.pods:
+            job = warmth.job(pod, revision.prompt, spec.model, proceed=proceed, timeout=timeout)
+            if job is not None:
+                jobs.append(job)
+    return jobs
+
+
+def _look_again(
+    world: World, steps: Mapping[str, Step], held: Mapping[str, Mapping[str, int]], problem: Problem | None
+) -> timedelta:
+    draining = any(
+        held[each.fingerprint].get(pod.name, -1) >= steps[each.fingerprint].replicas
+        for each in world.revisions
+        for pod in each.pods
+    )
+    if draining or any(step.phase is Phase.RETIRING for step in steps.values()):
+        return MOVING
+    if problem is not None or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):
+        return WAITING
+    return REFERENCED if prompt.references(world.group.spec.prompt) else SETTLED
+
+
+def _unsettled(revisions: Sequence[Revision], steps: Mapping[str, Step]) -> bool:
+    return any(
+        each.ready < steps[each.fingerprint].replicas or any(not _is_settled(pod) for pod in each.pods)
+        for each in revisions
+    )
+
+
+def _is_settled(pod: Pod) -> bool:
+    return pod.is_warm or pod.deleting
+
+
+def unwritten(world: World, plan: Plan) -> list[Manifest]:
+    """The plan's objects that differ from what stands; the route, written after the marks, is not among them."""
+    return [each for each in plan.objects if drift.must_write(_live(world, each), each)]
+
+
+def route_unwritten(world: World, plan: Plan) -> bool:
+    """Whether the PromptRoute must be written."""
+    return plan.route is not None and drift.must_write(_live(world, plan.route), plan.route)
+
+
+def _live(world: World, manifest: Manifest) -> Manifest | None:
+    return world.live.get((manifest["kind"], manifest["metadata"]["name"]))

@@ -1,0 +1,153 @@
+"""One pass for one group: observe, decide, act. Level-triggered: a pass reads the world, never a difference."""
+
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from promptgroup_operator import desired, plan, prompt
+from promptgroup_operator.cluster import Cluster, Seen
+from promptgroup_operator.dialect import DIALECTS, Dialect
+from promptgroup_operator.engine import Engines, Reading
+from promptgroup_operator.errors import ClusterError, EngineError
+from promptgroup_operator.hitrate import HitRates
+from promptgroup_operator.observed import Key, Manifest, Pod, PromptText, Revision, World
+from promptgroup_operator.plan import ConditionChange, Plan
+from promptgroup_operator.warmth import Job, Outcome, WarmReason
+from promptgroup_operator.warmup import Warmups
+from promptgroup_operator.workqueue import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+READERS = 16
+"""Engines read at the same time."""
+
+
+class Reconciler:
+    """Runs passes. Holds nothing that the next process would miss."""
+
+    def __init__(self, cluster: Cluster, engines: Engines, queue: WorkQueue, warmups: int) -> None:
+        self._cluster = cluster
+        self._engines = engines
+        self._queue = queue
+        self._rates = HitRates()
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
+        self._warmups = Warmups(engines, warmups, self._report)
+
+    def close(self) -> None:
+        """Stop warm-ups and readings."""
+        self._warmups.close()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    def run(self, key: Key, now: datetime) -> timedelta | None:
+        """One pass: observe, decide, act. Returns when to look again, None when the group is gone.
+
+        Raises:
+            ClusterError: the API server could not be asked or refused; the pass is to be tried again.
+        """
+        world = self.observe(key, now)
+        if world is None:
+            return None  # deleted; owner references clean up
+        todo = plan.decide(world, now)
+        self.act(world, todo, now)
+        return todo.look_again
+
+    # --- observe -------------------------------------------------------------------------------------------
+
+    def observe(self, key: Key, now: datetime) -> World | None:
+        """A snapshot of the group's world; None when the group is gone."""
+        seen = self._cluster.see(key)
+        if seen is None:
+            return None
+        text = prompt.resolve(seen.group.spec.prompt, seen.values)
+        speech = DIALECTS[seen.group.spec.engine.type]
+        readings = self._read(seen.revisions, speech, now)
+        self._rates.forget(now)
+        containers = [pod.container_id for each in seen.revisions for pod in each.pods if pod.container_id]
+        return World(
+            group=seen.group,
+            prompt=text,
+            revisions=tuple(self._with_readings(each, readings) for each in seen.revisions),
+            rivals=seen.rivals,
+            live={**seen.live, **self._strangers(seen, text)},
+            hit_rate=self._rates.rate(containers),
+        )
+
+    def _strangers(self, seen: Seen, text: object) -> dict[tuple[str, str], Manifest]:
+        """Objects under the names that the target wants, which do not carry the group's label."""
+        if not isinstance(text, PromptText):
+            return {}
+        name = desired.name(seen.group, text.fingerprint)
+        found = {}
+        for kind in ("Deployment", "Secret" if text.secret else "ConfigMap"):
+            if (kind, name) not in seen.live:
+                raw = self._cluster.look(kind, seen.group.key.namespace, name)
+                if raw is not None:
+                    found[kind, name] = raw
+        return found
+
+    def _read(self, revisions: Iterable[Revision], speech: Dialect, now: datetime) -> dict[str, Reading]:
+        """Container → reading, for engines that drain or whose counters are due."""
+        due = [
+            pod
+            for revision in revisions
+            for pod in revision.pods
+            if pod.is_warm and (pod.draining_since is not None or self._rates.due(pod.container_id, now))
+        ]
+        readings = {}
+        for pod, reading in zip(due, self._readers.map(lambda pod: self._reading(pod, speech), due), strict=True):
+            if reading is not None:
+                self._rates.add(pod.container_id, reading, now)
+                readings[pod.container_id] = reading
+        return readings
+
+    def _reading(self, pod: Pod, speech: Dialect) -> Reading | None:
+        try:
+            return self._engines.read(pod.address, speech)
+        except EngineError as error:
+            logger.debug("pod %s: %s", pod.name, error)
+            return None
+
+    def _with_readings(self, revision: Revision, readings: dict[str, Reading]) -> Revision:
+        pods = tuple(
+            replace(pod, in_flight=readings[pod.container_id].busy) if pod.container_id in readings else pod
+            for pod in revision.pods
+        )
+        quiet = self._rates.quiet_since(pod.container_id for pod in pods)
+        return replace(revision, pods=pods, quiet_since=quiet)
+
+    # --- act -----------------------------------------------------------------------------------------------
+
+    def act(self, world: World, todo: Plan, now: datetime) -> None:
+        """Perform the plan's effects in order; an error ends the pass, and the next one begins from what stands."""
+        key = world.group.key
+        for change in todo.conditions:
+            self._cluster.set_condition(key.namespace, change, warm=change.outcome.warm, now=now)
+        for manifest in plan.unwritten(world, todo):
+            self._cluster.apply(manifest)
+        for mark in todo.marks:
+            self._cluster.mark(key.namespace, mark)
+        if todo.route is not None and plan.route_unwritten(world, todo):
+            self._cluster.apply(todo.route)
+        for deletion in todo.deletions:
+            self._cluster.delete(key.namespace, deletion)
+        for job in todo.warmups:
+            self._warmups.start(key, job, DIALECTS[world.group.spec.engine.type], now)
+        if todo.status is not None and todo.status != world.group.status:
+            self._cluster.write_status(key, todo.status)
+            for event in todo.events:
+                self._cluster.tell(world.group, event, now)
+
+    def _report(self, key: Key, job: Job, outcome: Outcome) -> None:
+        """Write on the pod what its warm-up found, the proof before the condition; then look at the group."""
+        serves = outcome.warm or outcome.reason is WarmReason.PROCEEDED
+        logger.info("pod %s/%s: %s: %s", key.namespace, job.pod, outcome.reason, outcome.message)
+        try:
+            if serves:
+                self._cluster.mark_warmed(key.namespace, job.pod, job.uid, job.container_id)
+            change = ConditionChange(job.pod, job.uid, outcome)
+            self._cluster.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC))
+        except ClusterError as error:
+            logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
+        self._queue.add(key)

@@ -1,0 +1,87 @@
+"""Flags and environment → one frozen Settings."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from promptgroup_router.contract import names
+
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where Kubernetes puts a pod's token, namespace and CA."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the operator runs. Every field is a flag, and `PROMPTGROUP_OPERATOR_<FLAG>` in the environment."""
+
+    namespaces: tuple[str, ...] = ()
+    """Namespaces to serve; empty: all of them."""
+    host: str = ""
+    """Address of the health and metrics port; empty: every address."""
+    health_port: int = names.PORT_OPERATOR_HEALTH
+    """Port of /healthz."""
+    workers: int = 8
+    """Passes that may run at the same time."""
+    warmups: int = 16
+    """Warm-ups that may run at the same time."""
+    service_account_dir: Path = SERVICE_ACCOUNT_DIR
+    """Credentials inside a cluster; used when there is no kubeconfig."""
+    log_level: str = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `run` to a parser."""
+    defaults = Settings()
+    group = parser.add_argument_group("operator", "each flag also as PROMPTGROUP_OPERATOR_<FLAG> in the environment")
+    group.add_argument("--namespaces", default=_env("namespaces", ""), metavar="A,B", help="serve these (default: all)")
+    group.add_argument(
+        "--host", default=_env("host", defaults.host), help="address of the health port (default: every)"
+    )
+    group.add_argument("--health-port", type=int, default=_env("health_port", str(defaults.health_port)))
+    group.add_argument("--workers", type=int, default=_env("workers", str(defaults.workers)), help="passes at a time")
+    group.add_argument("--warmups", type=int, default=_env("warmups", str(defaults.warmups)), help="warm-ups at a time")
+    group.add_argument(
+        "--service-account-dir",
+        type=Path,
+        default=_env("service_account_dir", str(SERVICE_ACCOUNT_DIR)),
+        help="credentials inside a cluster (default: %(default)s)",
+    )
+    group.add_argument(
+        "--log-level",
+        default=_env("log_level", defaults.log_level),
+        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
+    )
+
+
+def from_flags(arguments: argparse.Namespace) -> Settings:
+    """The settings that parsed flags name.
+
+    Raises:
+        ValueError: a number is out of range; the message names the flag.
+    """
+    for flag in ("workers", "warmups"):
+        if getattr(arguments, flag) < 1:
+            raise ValueError(f"--{flag} is {getattr(arguments, flag)}, expected 1 or more")
+    return Settings(
+        namespaces=tuple(name for name in arguments.namespaces.split(",") if name),
+        host=arguments.host,
+        health_port=arguments.health_port,
+        workers=arguments.workers,
+        warmups=arguments.warmups,
+        service_account_dir=arguments.service_account_dir,
+        log_level=arguments.log_level,
+    )
+
+
+def parse(arguments: Sequence[str]) -> Settings:
+    """Settings from the flags of `run`."""
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    return from_flags(parser.parse_args(arguments))
+
+
+def _env(name: str, default: str) -> str:
+    return os.environ.get(f"PROMPTGROUP_OPERATOR_{name.upper()}", default)

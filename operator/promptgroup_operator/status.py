@@ -1,0 +1,225 @@
+"""Plan and world → conditions and status fields, and the events that tell of a change.
+
+condition         True when                                                     abnormal
+Ready             every wanted replica is warm and routed                       False
+Progressing       a revision comes up, replicas are missing or draining         -
+Degraded          something keeps the group from its wanted state               True
+Accepted          the spec can be acted on (no conflict, fingerprint holds)     False
+ResolvedRefs      what the spec refers to exists                                False
+PrefixWarm        every replica of the serving revision was proven warm         False
+RouterProgrammed  the PromptRoute stands as wanted and has a replica            False
+ScalingActive     the operator decides the number of replicas                   -
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from promptgroup_operator.desired import labels, name
+from promptgroup_operator.observed import Group, Pod, Problem, Revision, World
+from promptgroup_operator.rollout import Phase, Step
+from promptgroup_operator.sizing import Verdict
+from promptgroup_operator.warmth import WarmReason
+from promptgroup_router.contract.fingerprint import short
+
+REFERENCE_PROBLEMS = frozenset({"PromptNotFound", "ToolsNotFound", "InvalidTools", "EmptyPrompt"})
+"""Problems of what the spec refers to, not of the spec itself."""
+
+SELF_MENDING = frozenset({WarmReason.STARTING, WarmReason.WARMING, WarmReason.RESTARTED})
+"""Reasons of a cold replica that time alone changes: not a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something to tell the user once."""
+
+    type: str
+    """`Normal` or `Warning`."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A condition without its times."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+def rejected(world: World, problem: Problem) -> list[Fact]:
+    """The conditions of a group whose spec cannot be acted on; what already serves goes on."""
+    resolved = problem.reason not in REFERENCE_PROBLEMS
+    serving = any(revision.ready for revision in world.revisions)
+    return [
+        Fact("Ready", False, problem.reason, problem.message),
+        Fact("Progressing", False, problem.reason, "waits for the problem to be mended"),
+        Fact("Degraded", True, problem.reason, problem.message),
+        Fact("Accepted", resolved, "Accepted", "the spec is sound")
+        if not resolved
+        else Fact("Accepted", False, problem.reason, problem.message),
+        Fact("ResolvedRefs", resolved, "ResolvedRefs" if resolved else problem.reason,
+             "all references exist" if resolved else problem.message),
+        Fact("PrefixWarm", False, problem.reason, "no replica can be warmed for this prompt"),
+        Fact("RouterProgrammed", serving, "EarlierRevision" if serving else problem.reason,
+             "the revision before goes on serving" if serving else "nothing to route to"),
+    ]  # fmt: skip
+
+
+def conditions(world: World, plan: Mapping[str, Step], target: str, size: Verdict, routed: bool) -> list[Fact]:
+    """The conditions of a group that is acted on."""
+    step = plan[target]
+    revision = next((each for each in world.revisions if each.fingerprint == target), None)
+    pods = revision.pods if revision is not None else ()
+    warm = revision.ready if revision is not None else 0
+    missing = size.value - warm
+    count = f"{warm}/{size.value} replicas of {short(target)} are warm"
+    cause = _worst(pods)
+    fault = cause if cause is not None and cause.reason not in SELF_MENDING else None
+    others = [each for each in plan.values() if each.fingerprint != target]
+    moving = [each for each in others if each.phase in (Phase.SERVING, Phase.RETIRING)]
+    busy = missing != 0 or bool(moving) or step.phase is not Phase.SERVING
+    unproven = next((pod.warm for pod in pods if pod.warm and pod.warm.reason == WarmReason.PROCEEDED), None)
+    facts = [
+        Fact("Accepted", True, "Accepted", "the spec is sound"),
+        Fact("ResolvedRefs", True, "ResolvedRefs", "all references exist"),
+    ]
+    if missing <= 0 and step.phase is Phase.SERVING and routed:
+        facts.append(Fact("Ready", True, "Warm", count))
+    else:
+        facts.append(Fact("Ready", False, fault.reason if fault else "Warming", fault.message if fault else count))
+    if busy and fault is None:
+        facts.append(Fact("Progressing", True, _progress(step, moving, missing), count))
+    else:
+        facts.append(Fact("Progressing", False, fault.reason if fault else "Settled", count))
+    if fault is not None:
+        facts.append(Fact("Degraded", True, fault.reason, fault.message))
+    else:
+        facts.append(Fact("Degraded", False, "AsExpected", "nothing keeps the group from its wanted state"))
+    if unproven is not None:
+        facts.append(Fact("PrefixWarm", False, unproven.reason, unproven.message))
+    elif missing <= 0:
+        facts.append(Fact("PrefixWarm", True, "PrefixCached", count))
+    else:
+        reason = cause.reason if cause is not None else WarmReason.STARTING
+        facts.append(Fact("PrefixWarm", False, reason, cause.message if cause is not None else count))
+    if routed:
+        facts.append(Fact("RouterProgrammed", True, "Programmed", "routers have a replica for the group"))
+    else:
+        facts.append(Fact("RouterProgrammed", False, "NoReplica", "no replica is warm: routers have nowhere to send"))
+    facts.append(Fact("ScalingActive", size.active, size.reason, size.message))
+    return facts
+
+
+def _progress(step: Step, moving: Sequence[Step], missing: int) -> str:
+    if step.phase is Phase.COMING:
+        return "RevisionComing"
+    if missing > 0:
+        return "ReplicasWarming"
+    if moving:
+        return "RevisionRetiring"
+    return "ReplicasDraining"
+
+
+def _worst(pods: Sequence[Pod]) -> Problem | None:
+    """Why a replica is not warm, in the words of the worst one; None when all are."""
+    problems = [
+        Problem("PodNotStarting", pod.trouble)
+        if pod.trouble
+        else Problem(pod.warm.reason, pod.warm.message)
+        if pod.warm is not None
+        else Problem(WarmReason.STARTING, "containers start")
+        for pod in sorted(pods, key=lambda pod: pod.name)
+        if not pod.deleting and not pod.is_warm
+    ]
+    return max(problems, key=lambda problem: problem.reason not in SELF_MENDING, default=None)
+
+
+def build(
+    world: World,
+    facts: Sequence[Fact],
+    plan: Mapping[str, Step],
+    *,
+    target: str | None,
+    wanted: int,
+    now: datetime,
+) -> dict[str, Any]:
+    """The whole status object. Times of conditions that did not turn are kept."""
+    group = world.group
+    serving = next((each for each in world.revisions if each.fingerprint == target), None)
+    status: dict[str, Any] = {
+        "observedGeneration": group.generation,
+        "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],
+        "replicas": sum(not pod.deleting for pod in serving.pods) if serving else 0,
+        "warm": f"{serving.ready if serving else 0}/{wanted}",
+        "revisions": [
+            _revision(group, each, plan)
+            for each in sorted(world.revisions, key=lambda each: each.created, reverse=True)
+        ],
+    }
+    if target is not None:
+        status |= {"fingerprint": target, "revision": short(target), "selector": _selector(group, target)}
+    rate = f"{world.hit_rate:.0%}" if world.hit_rate is not None else group.status.get("hitRate")
+    if rate is not None:
+        status["hitRate"] = rate  # unknown is not zero: the last known rate stands
+    return status
+
+
+def _selector(group: Group, target: str) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels(group, target).items())
+
+
+def _revision(group: Group, revision: Revision, plan: Mapping[str, Step]) -> dict[str, Any]:
+    step = plan.get(revision.fingerprint)
+    return {
+        "fingerprint": revision.fingerprint,
+        "deployment": name(group, revision.fingerprint),
+        "replicas": revision.replicas,
+        "warm": sum(pod.is_warm for pod in revision.pods),
+        "ready": revision.ready,
+        "weight": step.weight if step is not None else revision.weight,
+    }
+
+
+def _condition(group: Group, fact: Fact, now: datetime) -> dict[str, Any]:
+    status = "True" if fact.status else "False"
+    old = _old(group, fact.type)
+    turned = old.get("status") != status
+    return {
+        "type": fact.type,
+        "status": status,
+        "reason": fact.reason,
+        "message": fact.message,
+        "lastTransitionTime": f"{now:%Y-%m-%dT%H:%M:%SZ}" if turned else old["lastTransitionTime"],
+        "observedGeneration": group.generation,
+    }
+
+
+def _old(group: Group, kind: str) -> Mapping[str, Any]:
+    return next((each for each in group.status.get("conditions", []) if each["type"] == kind), {})
+
+
+TOLD = ("Ready", "Degraded", "PrefixWarm")
+"""Conditions whose change is worth an event."""
+
+
+def events(group: Group, facts: Sequence[Fact]) -> list[Event]:
+    """An event for every told condition whose status or reason changed."""
+    told = []
+    for fact in facts:
+        old = _old(group, fact.type)
+        status = "True" if fact.status else "False"
+        if fact.type not in TOLD or (old.get("status"), old.get("reason")) == (status, fact.reason):
+            continue
+        if not old and not fact.status and fact.type == "Degraded":
+            continue  # a new group that is not degraded is no news
+        bad = (
+            fact.status
+            if fact.type == "Degraded"
+            else not fact.status and fact.reason not in {*SELF_MENDING, "Warming"}
+        )
+        told.append(Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={status}: {fact.message}"))
+    return told

@@ -1,0 +1,177 @@
+"""Which replicas to warm, and whether an answer proves warmth.
+
+The proof sends two requests that share nothing but the Tier-1 prefix, so that tokens found in cache by the second can
+only be the prefix:
+
+    warm-up   tools + system + user "a"     computes the prefix and leaves it in cache
+    probe     tools + system + user "b"     must report cached tokens >= floor(shared / step) * step
+
+`shared` is the number of tokens that both requests begin with, by the engine's own tokenizer, `step` the granularity at
+which its cache can hit (vLLM: `cache_hit_alignment_tokens`, else the block size). A prefix shorter than one step
+cannot be cached at all: there is nothing to prove, and the message says so.
+"""
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from promptgroup_operator.observed import Pod
+from promptgroup_router.contract.names import CONDITION_PREFIX_WARM
+from promptgroup_router.contract.table import Prompt
+
+PROBE_TAIL = 64
+"""Tokens that a probe may have behind the prefix when the engine cannot tokenize for us: user text and template."""
+
+
+class WarmReason(enum.StrEnum):
+    """Why a replica is warm, or is not; the words of its condition."""
+
+    PROVEN = "PrefixCached"
+    SHORT = "PrefixShorterThanBlock"
+    PROCEEDED = "ProceededWithoutProof"
+    STARTING = "WaitingForContainers"
+    WARMING = "Warming"
+    RESTARTED = "ContainerRestarted"
+    CACHING_OFF = "PrefixCachingDisabled"
+    NOT_CACHED = "PrefixNotCached"
+    NOT_REPORTED = "CachedTokensNotReported"
+    REFUSED = "WarmupRefused"
+    UNREACHABLE = "EngineUnreachable"
+    NO_PROMPT = "PromptTextMissing"
+
+
+FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.REFUSED})
+"""Causes that waiting does not mend: `Proceed` applies at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a warm-up found."""
+
+    reason: WarmReason
+    message: str
+
+    @property
+    def warm(self) -> bool:
+        """Whether the replica may serve as warm."""
+        return self.reason in (WarmReason.PROVEN, WarmReason.SHORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One warm-up to run."""
+
+    pod: str
+    uid: str
+    container_id: str
+    address: str
+    model: str
+    prompt: Prompt
+    proceed: bool
+    """The failure policy is Proceed."""
+    deadline: datetime
+    """When the failure policy applies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the engine said about the two requests."""
+
+    shared_tokens: int | None
+    """Tokens that both requests begin with; None when the engine does not tokenize for us."""
+    prompt_tokens: int
+    """Tokens of the probe's prompt."""
+    cached_tokens: int | None
+    """Tokens of the probe found in cache; None when the engine does not say."""
+    step: int
+    """Granularity of a cache hit in tokens."""
+    caching: bool | None
+    """Whether the engine says that prefix caching is on; None when it does not say."""
+
+
+def judge(evidence: Evidence) -> Outcome:
+    """Whether the evidence proves that the prefix is in cache.
+
+    caching  cached_tokens  cached >= needed      outcome
+    off      any            any                   PrefixCachingDisabled
+    on, ?    none           -                     CachedTokensNotReported
+    on, ?    n              needed = 0            PrefixShorterThanBlock
+    on, ?    n              yes                   PrefixCached
+    on, ?    n              no                    PrefixNotCached
+    """
+    if evidence.caching is False:
+        return Outcome(
+            WarmReason.CACHING_OFF,
+            "the engine runs with prefix caching off: remove --no-enable-prefix-caching from spec.engine.args",
+        )
+    if evidence.cached_tokens is None:
+        return Outcome(
+            WarmReason.NOT_REPORTED,
+            "the engine does not report cached tokens, in usage or in metrics: nothing can prove its warmth",
+        )
+    shared = evidence.shared_tokens
+    if shared is None:
+        shared = max(0, evidence.prompt_tokens - PROBE_TAIL)
+    needed = shared // evidence.step * evidence.step
+    found = f"{evidence.cached_tokens} of {shared} prefix tokens in cache"
+    if needed == 0:
+        return Outcome(
+            WarmReason.SHORT,
+            f"the prefix has {shared} tokens, fewer than the {evidence.step} that the engine caches at a time: "
+            "it cannot be cached; a longer prompt could",
+        )
+    if evidence.cached_tokens >= needed:
+        return Outcome(WarmReason.PROVEN, found)
+    return Outcome(
+        WarmReason.NOT_CACHED,
+        f"{found}, {needed} expected: the engine drops the prefix or does not share it (cache too small, or salted)",
+    )
+
+
+def job(pod: Pod, prompt: Prompt, model: str, *, proceed: bool, timeout: timedelta) -> Job | None:
+    """The warm-up that the pod needs, if any."""
+    if pod.deleting or not pod.containers_ready or not pod.container_id or not pod.address:
+        return None
+    if pod.warmed == pod.container_id or pod.containers_ready_since is None:
+        return None
+    return Job(
+        pod=pod.name,
+        uid=pod.uid,
+        container_id=pod.container_id,
+        address=pod.address,
+        model=model,
+        prompt=prompt,
+        proceed=proceed,
+        deadline=pod.containers_ready_since + timeout,
+    )
+
+
+def settle(outcome: Outcome, job: Job, now: datetime) -> Outcome:
+    """What becomes of the replica after this outcome: the failure policy applied."""
+    if outcome.warm or not job.proceed:
+        return outcome
+    if outcome.reason in FINAL or now >= job.deadline:
+        return Outcome(WarmReason.PROCEEDED, f"serves cold, as warmup.failurePolicy says: {outcome.message}")
+    return outcome
+
+
+def stale_condition(pod: Pod) -> Outcome | None:
+    """What the pod's condition must be changed to before anything else, or None when it may stand.
+
+    condition   warmed for     containers   then
+    True        this one       any          stands
+    True        another        any          False: ContainerRestarted
+    not True    this one       ready        True: the proof is on record, its condition was not written
+    none        -              not ready    False: WaitingForContainers
+    else                                    stands
+    """
+    status = pod.warm.status if pod.warm is not None else None
+    if pod.deleting:
+        return None
+    if status == "True" and pod.warmed != pod.container_id:
+        return Outcome(WarmReason.RESTARTED, "the engine's container is another than the one that was warmed")
+    if status != "True" and pod.containers_ready and pod.container_id and pod.warmed == pod.container_id:
+        return Outcome(WarmReason.PROVEN, f"proven for this container; {CONDITION_PREFIX_WARM} was not yet written")
+    if status is None:
+        return Outcome(WarmReason.STARTING, "the prefix is sent once the containers are ready")
+    return None
