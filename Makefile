@@ -1,0 +1,50 @@
+# Two commands matter on a new machine: `make demo` and `make test`. Both set up what they need.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
+RUN := $(UV) run --frozen
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(CURDIR)/.cache/uv/bin/uv:
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "missing: Python 3.11 or newer as python3"; exit 1; }
+	@python3 -m venv .cache/uv || { echo "missing: the venv module (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	@.cache/uv/bin/pip install --quiet 'uv>=0.9'
+
+.PHONY: setup
+setup: $(UV) ## Install the locked dependencies into .venv
+	@$(UV) sync --frozen --quiet
+
+.PHONY: demo
+demo: setup ## Bring up a cluster on this machine, apply three groups, measure them (KEEP=1 leaves it up)
+	@$(RUN) python -m promptgroup_local.demo $(if $(KEEP),--keep)
+
+.PHONY: check
+check: setup ## Format, lint, types, import contracts, unit and property tests: under a minute
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) mypy
+	$(RUN) lint-imports
+	$(RUN) pytest -m 'not integration'
+
+.PHONY: fix
+fix: setup ## Format and mend what ruff can
+	$(RUN) ruff format .
+	$(RUN) ruff check --fix .
+
+.PHONY: integration
+integration: setup ## Tests on a real control plane, as processes on this machine
+	$(RUN) pytest -m integration --durations=10
+
+.PHONY: test
+test: check integration ## Everything that must pass before a change lands
+
+.PHONY: bench
+bench: setup ## CPU that the router takes for a request and for a streamed event
+	$(RUN) python tests/bench/router_overhead.py
+
+.PHONY: generate
+generate: setup ## Write crds/ from the models
+	$(RUN) promptgroup-operator crd --output crds
