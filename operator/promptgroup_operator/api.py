@@ -23,8 +23,9 @@ MAX_PROMPT = 900_000
 """Longest system text in characters: an object must fit etcd's 1.5 MiB, and the text is stored twice at most."""
 
 
-def _rule(rule: str, message: str) -> JsonDict:
-    return {"rule": rule, "message": message}
+def _rule(rule: str, message: str, field: str = "") -> JsonDict:
+    rule_and_message: JsonDict = {"rule": rule, "message": message}
+    return rule_and_message | ({"fieldPath": field} if field else {})
 
 
 class _Model(BaseModel):
@@ -294,6 +295,7 @@ class PromptGroup(_Model):
         _rule(
             "self.spec.model != self.metadata.name",
             "spec.model equals metadata.name: a request that names it could not tell the model from the group",
+            ".spec.model",
         ),
     )
 

@@ -130,8 +130,18 @@ def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
             merged[key] = {name: _structural(child, definitions) for name, child in value.items()}
         elif key in ("items", "additionalProperties") and isinstance(value, dict):
             merged[key] = _structural(value, definitions)
+        elif key == "default":
+            if value is not None:
+                merged[key] = _without_null(value)
         elif key == "description":
             merged[key] = " ".join(value.split())
         elif key not in ("title", "$defs") and value is not None and (key, value) != ("additionalProperties", True):
             merged[key] = value
     return merged
+
+
+def _without_null(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """A default as an API server takes it: what is not given is not there."""
+    if isinstance(value, dict):
+        return {key: _without_null(child) for key, child in value.items() if child is not None}
+    return value
