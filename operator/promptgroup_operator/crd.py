@@ -140,7 +140,7 @@ def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
     return merged
 
 
-def _without_null(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _without_null(value: Any) -> Any:
     """A default as an API server takes it: what is not given is not there."""
     if isinstance(value, dict):
         return {key: _without_null(child) for key, child in value.items() if child is not None}
