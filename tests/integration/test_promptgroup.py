@@ -1,0 +1,359 @@
+"""One PromptGroup's life on a real control plane, with stand-in engines as its replicas."""
+
+import itertools
+import json
+import subprocess
+
+import pytest
+from support.groups import PROMPTS, group
+from support.kube import Kube, wait_for
+
+pytestmark = pytest.mark.integration
+
+
+def engine_pods(kube: Kube, name: str) -> list[dict]:
+    pods = kube.list("pods", f"promptgroup.dev/group={name}")
+    return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+
+def slots(kube: Kube, name: str) -> dict[str, str]:
+    """Slot → pod name, from the pods' labels."""
+    return {
+        pod["metadata"]["labels"]["promptgroup.dev/slot"]: pod["metadata"]["name"]
+        for pod in engine_pods(kube, name)
+        if "promptgroup.dev/slot" in pod["metadata"]["labels"]
+    }
+
+
+def route_revisions(kube: Kube, name: str) -> dict[str, dict]:
+    route = kube.get("promptroute", name) or {"spec": {"revisions": []}}
+    return {revision["fingerprint"]: revision for revision in route["spec"]["revisions"]}
+
+
+def test_a_group_becomes_warm_routed_and_ready(kube: Kube, operator: None) -> None:
+    kube.apply(group("first", replicas=3))
+    found = kube.wait_warm("first", "3/3")
+    fingerprint = found["status"]["fingerprint"]
+    assert set(slots(kube, "first")) == {"0", "1", "2"}
+    (revision,) = route_revisions(kube, "first").values()
+    assert revision["fingerprint"] == fingerprint
+    assert [slot["state"] for slot in revision["slots"]] == ["Ready"] * 3
+    conditions = {each["type"]: each["status"] for each in found["status"]["conditions"]}
+    assert conditions == {
+        "Accepted": "True",
+        "Degraded": "False",
+        "PrefixWarm": "True",
+        "Progressing": "False",
+        "Ready": "True",
+        "ResolvedRefs": "True",
+        "RouterProgrammed": "True",
+        "ScalingActive": "False",
+    }
+    kube.run("rollout", "status", f"deployment/first-{fingerprint[:8]}", "--timeout=10s")
+    columns = kube.run("get", "promptgroup", "first").stdout.splitlines()
+    assert columns[0].split() == ["NAME", "READY", "FINGERPRINT", "WARM", "REPLICAS", "HIT", "RATE", "AGE"]
+    assert columns[1].split()[:5] == ["first", "True", fingerprint[:8], "3/3", "3"]
+
+
+def test_the_users_object_gets_no_finalizer_and_no_annotation(kube: Kube, operator: None) -> None:
+    kube.run("apply", "--server-side", "-f", "-", stdin=json.dumps(group("clean", replicas=1)))
+    metadata = kube.wait_warm("clean", "1/1")["metadata"]
+    assert "finalizers" not in metadata
+    assert metadata.get("annotations", {}) == {}
+
+
+def test_nothing_is_written_at_rest(kube: Kube, operator: None) -> None:
+    kube.apply(group("rest", replicas=2))
+    kube.wait_warm("rest", "2/2")
+    kube.wait_condition("rest", "Progressing", "False")
+    kinds = "promptgroups,promptroutes,deployments,pods,configmaps,events"
+
+    def versions() -> dict[str, str]:
+        return {
+            f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"]
+            for each in kube.list(kinds)
+        }
+
+    # every pass that a label makes the operator run must leave the world as it is
+    before = versions()
+    for number in range(5):
+        kube.run("label", "promptgroup", "rest", f"poke={number}", "--overwrite")
+    before["PromptGroup/rest"] = ""
+    after = versions()
+    after["PromptGroup/rest"] = ""
+    assert after == before
+
+
+def test_rollout_status_waits_until_warmth_is_proven(kube: Kube, operator: None) -> None:
+    kube.apply(group("block", args=("--no-enable-prefix-caching",), replicas=1))
+    condition = kube.wait_condition("block", "PrefixWarm", "False", "PrefixCachingDisabled")
+    assert "--no-enable-prefix-caching" in condition["message"]
+    assert kube.condition("block", "Degraded")["status"] == "True"
+    name = f"block-{kube.get('promptgroup', 'block')['status']['revision']}"
+    waits = kube.run("rollout", "status", f"deployment/{name}", "--timeout=3s", check=False)
+    assert waits.returncode != 0
+    assert "timed out" in waits.stderr
+    (pod,) = engine_pods(kube, "block")
+    conditions = {each["type"]: each["status"] for each in pod["status"]["conditions"]}
+    assert (conditions["ContainersReady"], conditions["Ready"]) == ("True", "False")
+    kube.patch("promptgroup", "block", {"spec": {"warmup": {"failurePolicy": "Proceed"}}})
+    kube.wait_condition("block", "PrefixWarm", "False", "ProceededWithoutProof")
+    kube.run("rollout", "status", f"deployment/{name}", "--timeout=30s")
+    assert kube.condition("block", "Ready")["status"] == "True"
+
+
+def test_a_restarted_container_is_cold_until_it_is_warmed_again(kube: Kube, cluster, operator: None) -> None:
+    kube.apply(group("restart", replicas=2))
+    kube.wait_warm("restart", "2/2")
+    name = slots(kube, "restart")["1"]
+    warmed = kube.get("pod", name)["metadata"]["annotations"]["promptgroup.dev/warmed-container"]
+    cluster.kill_pod(kube.namespace, name)
+
+    def warm_again() -> str | None:
+        pod = kube.get("pod", name)
+        container = pod["status"]["containerStatuses"][0].get("containerID", "")
+        proof = pod["metadata"]["annotations"].get("promptgroup.dev/warmed-container")
+        return proof if proof == container != warmed else None
+
+    wait_for(warm_again, "the new container to be proven warm", lambda: kube.get("pod", name))
+    kube.wait_warm("restart", "2/2")
+    assert slots(kube, "restart")["1"] == name
+
+
+def test_a_replacement_takes_the_slot_of_the_pod_it_replaces(kube: Kube, operator: None) -> None:
+    kube.apply(group("replace", replicas=3))
+    kube.wait_warm("replace", "3/3")
+    before = slots(kube, "replace")
+    kube.delete("pod", before["1"], "--wait=false")
+
+    def replaced() -> dict[str, str] | None:
+        now = slots(kube, "replace")
+        return now if len(now) == 3 and now["1"] != before["1"] else None
+
+    after = wait_for(replaced, "slot 1 to be held by another pod", lambda: slots(kube, "replace"))
+    assert (after["0"], after["2"]) == (before["0"], before["2"])
+
+
+def test_scaling_keeps_slots_and_removes_the_highest(kube: Kube, operator: None) -> None:
+    kube.apply(group("scale", replicas=2))
+    kube.wait_warm("scale", "2/2")
+    two = slots(kube, "scale")
+    kube.run("scale", "promptgroup", "scale", "--replicas=4")
+    kube.wait_warm("scale", "4/4")
+    four = slots(kube, "scale")
+    assert {slot: four[slot] for slot in two} == two
+    kube.run("scale", "promptgroup", "scale", "--replicas=1")
+    wait_for(
+        lambda: True if len(engine_pods(kube, "scale")) == 1 else None,
+        "three pods to go",
+        lambda: engine_pods(kube, "scale"),
+    )
+    kube.wait_warm("scale", "1/1")
+    assert slots(kube, "scale") == {"0": two["0"]}
+
+
+def test_a_new_prompt_takes_over_warm_while_the_old_one_serves(kube: Kube, operator: None) -> None:
+    kube.apply(group("release", PROMPTS["a"], replicas=2))
+    old = kube.wait_warm("release", "2/2")["status"]["fingerprint"]
+    kube.apply(group("release", PROMPTS["b"], replicas=2))
+    weights: list[tuple[int, int]] = []
+
+    def taken_over() -> bool | None:
+        revisions = route_revisions(kube, "release")
+        new = next((each for key, each in revisions.items() if key != old), None)
+        ready = sum(slot["state"] == "Ready" for slot in new["slots"]) if new else 0
+        weights.append((revisions[old]["weight"], ready))
+        return True if new and new["weight"] == 100 else None
+
+    wait_for(taken_over, "the new revision to take over", lambda: route_revisions(kube, "release"))
+    # until the new one is warm at full size the old one keeps the traffic
+    assert all(weight == 100 for weight, ready in weights if ready < 2)
+    new = kube.wait_warm("release", "2/2")["status"]["fingerprint"]
+    revisions = route_revisions(kube, "release")
+    assert (revisions[new]["weight"], revisions[old]["weight"]) == (100, 0)
+    assert [slot["state"] for slot in revisions[old]["slots"]] == ["Ready"] * 2
+    # quiet for retireAfter, the old revision goes with all that belongs to it
+    kube.patch("promptgroup", "release", {"spec": {"rollout": {"retireAfter": "1s"}}})
+    wait_for(
+        lambda: True if set(route_revisions(kube, "release")) == {new} else None,
+        "the old revision to leave the route",
+        lambda: route_revisions(kube, "release"),
+    )
+    wait_for(
+        lambda: True if kube.get("deployment", f"release-{old[:8]}") is None else None,
+        "the old Deployment to go",
+    )
+    assert kube.get("configmap", f"release-{old[:8]}") is None
+
+
+def test_a_missing_key_is_waited_for_by_name(kube: Kube, operator: None) -> None:
+    prompt = {"systemFrom": {"configMapKeyRef": {"name": "texts", "key": "support"}}}
+    kube.apply({**group("waits", replicas=1), "spec": {**group("waits", replicas=1)["spec"], "prompt": prompt}})
+    condition = kube.wait_condition("waits", "ResolvedRefs", "False", "PromptNotFound")
+    assert "ConfigMap texts" in condition["message"]
+    assert kube.list("deployments") == []
+    kube.run("create", "configmap", "texts", f"--from-literal=other={PROMPTS['a']}")
+    wait_for(
+        lambda: True if "key support" in kube.condition("waits", "ResolvedRefs").get("message", "") else None,
+        "the message to name the key",
+    )
+    kube.patch("configmap", "texts", {"data": {"support": PROMPTS["a"]}})
+    first = kube.wait_warm("waits", "1/1")["status"]["fingerprint"]
+    # an edited ConfigMap is a new revision
+    kube.patch("configmap", "texts", {"data": {"support": PROMPTS["b"]}})
+    wait_for(
+        lambda: True if kube.get("promptgroup", "waits")["status"]["fingerprint"] != first else None,
+        "the edit to be noticed",
+    )
+    kube.wait_warm("waits", "1/1")
+
+
+def test_text_from_a_secret_stays_in_secrets(kube: Kube, operator: None) -> None:
+    kube.run("create", "secret", "generic", "private", f"--from-literal=system={PROMPTS['c']}")
+    prompt = {"systemFrom": {"secretKeyRef": {"name": "private", "key": "system"}}}
+    kube.apply({**group("secret", replicas=1), "spec": {**group("secret", replicas=1)["spec"], "prompt": prompt}})
+    found = kube.wait_warm("secret", "1/1")
+    name = f"secret-{found['status']['revision']}"
+    assert kube.get("configmap", name) is None
+    assert kube.get("secret", name)["immutable"] is True
+    everything = json.dumps([kube.list("promptgroups,promptroutes,deployments,pods,configmaps,events")])
+    assert "Rule c7" not in everything
+
+
+def test_a_wrong_fingerprint_is_refused_with_both_hashes(kube: Kube, operator: None) -> None:
+    pinned = group("pin", replicas=1)
+    pinned["spec"]["prompt"]["fingerprint"] = "0" * 32
+    kube.apply(pinned)
+    condition = kube.wait_condition("pin", "Accepted", "False", "FingerprintMismatch")
+    assert "0" * 32 in condition["message"]
+    assert kube.list("deployments") == []
+    actual = condition["message"].split("hashes to ")[1][:32]
+    kube.patch("promptgroup", "pin", {"spec": {"prompt": {"fingerprint": actual}}})
+    kube.wait_warm("pin", "1/1")
+
+
+def test_of_two_groups_with_one_prompt_the_older_keeps_it(kube: Kube, operator: None) -> None:
+    kube.apply(group("older", replicas=1))
+    kube.wait_warm("older", "1/1")
+    kube.apply(group("younger", replicas=1))
+    condition = kube.wait_condition("younger", "Accepted", "False", "Conflict")
+    assert "older" in condition["message"]
+    assert engine_pods(kube, "younger") == []
+    kube.delete("promptgroup", "older")
+    kube.wait_warm("younger", "1/1")
+
+
+def test_a_foreign_object_of_the_same_name_is_never_taken_over(kube: Kube, operator: None) -> None:
+    kube.apply(group("taken", replicas=0))
+    revision = wait_for(
+        lambda: (kube.get("promptgroup", "taken") or {}).get("status", {}).get("revision"), "the revision's name"
+    )
+    kube.delete("promptgroup", "taken")
+    wait_for(lambda: True if kube.list("deployments") == [] else None, "the Deployment to go")
+    wait_for(lambda: True if kube.get("configmap", f"taken-{revision}") is None else None, "the ConfigMap to go")
+    foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"taken-{revision}"}, "data": {"mine": "1"}}
+    kube.apply(foreign)
+    kube.apply(group("taken", replicas=1))
+    kube.wait_condition("taken", "Accepted", "False", "NameTaken")
+    assert kube.get("configmap", f"taken-{revision}")["data"] == {"mine": "1"}
+    kube.delete("configmap", f"taken-{revision}")
+    kube.wait_warm("taken", "1/1")
+
+
+def test_deleting_a_group_leaves_nothing(kube: Kube, operator: None) -> None:
+    kube.apply(group("gone", replicas=2))
+    kube.wait_warm("gone", "2/2")
+    kube.delete("promptgroup", "gone", "--timeout=30s")
+    kinds = "promptroutes,deployments,replicasets,pods"
+    wait_for(lambda: True if kube.list(kinds) == [] else None, "everything to go", lambda: kube.list(kinds))
+    assert [each["metadata"]["name"] for each in kube.list("configmaps")] == ["kube-root-ca.crt"]
+
+
+BAD = {
+    "no model": ({"model": None}, "spec.model: Required value"),
+    "empty prompt": ({"prompt": {"system": ""}}, "prompt.system is empty"),
+    "no prompt": ({"prompt": {}}, "exactly one of system (inline) and systemFrom"),
+    "inline and reference": (
+        {"prompt": {"system": "x", "systemFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}},
+        "exactly one of system (inline) and systemFrom",
+    ),
+    "two sources": (
+        {"prompt": {"systemFrom": dict.fromkeys(("configMapKeyRef", "secretKeyRef"), {"name": "a", "key": "b"})}},
+        "exactly one source",
+    ),
+    "malformed fingerprint": ({"prompt": {"system": "x", "fingerprint": "zz"}}, "spec.prompt.fingerprint"),
+    "min above max": (
+        {"replicas": None, "sizing": {"minReplicas": 4, "maxReplicas": 2}},
+        "sizing.minReplicas is above sizing.maxReplicas",
+    ),
+    "replicas and sizing": ({"sizing": {"maxReplicas": 2}}, "replicas (fixed, or set through the scale subresource)"),
+    "no image": ({"engine": {"image": ""}}, "spec.engine.image"),
+    "model equals name": ({"model": "bad"}, "spec.model equals metadata.name"),
+    "unknown engine": ({"engine": {"image": "x", "type": "Foo"}}, "Unsupported value"),
+    "negative replicas": ({"replicas": -1}, "spec.replicas"),
+    "bad duration": ({"warmup": {"timeout": "soon"}}, "spec.warmup.timeout"),
+    "misspelt field": ({"promtp": {}}, 'unknown field "spec.promtp"'),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_the_api_server_refuses_a_bad_group_and_names_the_field(kube: Kube, crds: None, case: str) -> None:
+    change, message = BAD[case]
+    bad = group("bad")
+    bad["spec"] = {key: value for key, value in (bad["spec"] | change).items() if value is not None}
+    refused = kube.apply(bad, check=False)
+    assert refused.returncode != 0
+    assert message in refused.stderr
+    assert kube.get("promptgroup", "bad") is None
+
+
+def test_the_operator_killed_at_random_moments_ends_in_the_same_state(kube: Kube, cluster, crds: None) -> None:
+    """Create, scale, release, delete, with SIGKILL after 0 to 1.5 seconds again and again: one end state."""
+    delays = itertools.cycle((0.05, 0.4, 0.8, 0.15, 1.5, 0.6, 0.25, 1.0))
+
+    def stormy(change: dict) -> None:
+        kube.apply(change)
+        for _ in range(4):
+            with cluster.operator_process(kube.namespace) as process:
+                try:
+                    process.wait(timeout=0.6 + next(delays))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+    def end_state(name: str) -> tuple[list, ...]:
+        (revision,) = (
+            {key: value for key, value in each.items() if key in ("fingerprint", "weight")}
+            | {"slots": [(slot["slot"], slot["state"]) for slot in each["slots"]]}
+            for each in route_revisions(kube, name).values()
+            if each["weight"]
+        )
+        return [revision], sorted(slots(kube, name)), [each["spec"]["replicas"] for each in kube.list("deployments")]
+
+    calm = {"rollout": {"retireAfter": "1s"}}
+    for name in ("storm-1", "storm-2"):
+        stormy(group(name, PROMPTS["d"], replicas=2, **calm))
+        stormy(group(name, PROMPTS["d"], replicas=3, **calm))
+        stormy(group(name, PROMPTS["e"], replicas=2, **calm))
+        with cluster.operator_process(kube.namespace):
+            kube.wait_warm(name, "2/2")
+            wait_for(
+                lambda name=name: True if len(route_revisions(kube, name)) == 1 else None,
+                "the old revision to retire",
+                lambda name=name: kube.get("promptroute", name),
+            )
+            wait_for(lambda: True if len(kube.list("deployments")) == 1 else None, "one Deployment")
+            kube.wait_warm(name, "2/2")
+            assert end_state(name) == (
+                [
+                    {
+                        "fingerprint": kube.get("promptgroup", name)["status"]["fingerprint"],
+                        "weight": 100,
+                        "slots": [(0, "Ready"), (1, "Ready")],
+                    }
+                ],
+                ["0", "1"],
+                [2],
+            )
+        kube.delete("promptgroup", name)
+        wait_for(lambda: True if kube.list("deployments,pods,promptroutes") == [] else None, "everything to go")

@@ -1,0 +1,90 @@
+"""kubectl as a test sees it: JSON in, JSON out, and waiting on a condition instead of on time."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+T = TypeVar("T")
+
+DEADLINE = 60.0
+"""Longest wait for a condition: the machines that run tests are shared and slow at times."""
+
+
+class Kube:
+    """One cluster, one namespace."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, kubectl: str = "kubectl") -> None:
+        self.kubeconfig = kubeconfig
+        self.namespace = namespace
+        self._kubectl = kubectl
+
+    def run(self, *arguments: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [self._kubectl, f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        if check and done.returncode != 0:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done
+
+    def apply(self, *objects: dict[str, Any], check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self.run("apply", "-f", "-", stdin=yaml.safe_dump_all(objects), check=check)
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        done = self.run("get", kind, name, "-o", "json", "--ignore-not-found")
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def list(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        arguments = ["get", kind, "-o", "json"] + ([f"--selector={selector}"] if selector else [])
+        return json.loads(self.run(*arguments).stdout)["items"]
+
+    def patch(self, kind: str, name: str, body: dict[str, Any], *extra: str) -> None:
+        self.run("patch", kind, name, "--type=merge", "-p", json.dumps(body), *extra)
+
+    def delete(self, kind: str, name: str, *extra: str) -> None:
+        self.run("delete", kind, name, *extra)
+
+    def condition(self, group: str, kind: str) -> dict[str, Any]:
+        found = self.get("promptgroup", group) or {}
+        conditions = found.get("status", {}).get("conditions", [])
+        return next((each for each in conditions if each["type"] == kind), {})
+
+    def wait_condition(self, group: str, kind: str, status: str, reason: str | None = None) -> dict[str, Any]:
+        def holds() -> dict[str, Any] | None:
+            found = self.get("promptgroup", group) or {}
+            generation = found.get("metadata", {}).get("generation")
+            for each in found.get("status", {}).get("conditions", []):
+                if (each["type"], each["status"], each["observedGeneration"]) == (kind, status, generation):
+                    return each if reason in (None, each["reason"]) else None
+            return None
+
+        return wait_for(holds, f"{group}: {kind}={status} {reason or ''}", lambda: self.get("promptgroup", group))
+
+    def wait_warm(self, group: str, warm: str) -> dict[str, Any]:
+        """Wait until the group reports `warm`, as in 3/3, for its present generation and is Ready."""
+
+        def holds() -> dict[str, Any] | None:
+            found = self.get("promptgroup", group) or {}
+            status = found.get("status", {})
+            fresh = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
+            ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", []))
+            return found if fresh and ready and status.get("warm") == warm else None
+
+        return wait_for(holds, f"{group}: warm {warm}", lambda: self.get("promptgroup", group))
+
+
+def wait_for(probe: Callable[[], T | None], what: str, show: Callable[[], object] | None = None) -> T:
+    """What `probe` answers once it is not None; fails with the last state when the deadline passes."""
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        answer = probe()
+        if answer is not None:
+            return answer
+        if time.monotonic() > deadline:
+            state = json.dumps(show(), indent=1, default=str)[:6000] if show else ""
+            raise AssertionError(f"waited {DEADLINE:.0f} s in vain for {what}\n{state}")
+        time.sleep(0.1)
+
