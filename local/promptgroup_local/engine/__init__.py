@@ -1,0 +1,6 @@
+"""A stand-in LLM engine: vLLM's HTTP API and caching behaviour, with simulated time in place of a model.
+
+Pure: `tokenizer`, `chat`, `answer`, `kvcache`, `scheduler`, `protocol`, `flags`. I/O: `core` (the clock that drives
+the scheduler), `metrics`, `server`. The shapes follow vLLM 0.32; only the computation is simulated, so hit rates,
+queueing and preemption come from the same decisions that a real engine takes.
+"""

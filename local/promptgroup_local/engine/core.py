@@ -1,0 +1,148 @@
+"""The engine's clock: runs the scheduler's steps in real time and hands tokens to those who wait for them."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+from promptgroup_local.engine.answer import Finish, answer
+from promptgroup_local.engine.flags import Flags, Knobs
+from promptgroup_local.engine.kvcache import KVCache, Sequence
+from promptgroup_local.engine.metrics import Gauges, Metrics, Source
+from promptgroup_local.engine.protocol import Completion
+from promptgroup_local.engine.scheduler import Request, Scheduler, Step
+
+MAX_LAG = 0.05
+"""Seconds that the clock may catch up: timers fire late by a fraction of a step, and a stalled machine must not be
+answered by a burst of steps that take no time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of an answer; `finish` on the last one."""
+
+    number: int
+    finish: Finish | None
+    cached: int
+    """Prompt tokens that were found in the cache."""
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A request from its submission to its end."""
+
+    source: Source
+    tier1: int
+    tokens: asyncio.Queue[Token] = field(default_factory=asyncio.Queue)
+    last: float = 0.0
+    """When the latest token came."""
+
+
+class Engine:
+    """Submit requests with `generate`; `run` must run meanwhile."""
+
+    def __init__(self, flags: Flags, knobs: Knobs) -> None:
+        self._cache = KVCache(flags.blocks, flags.block_size, caching=flags.prefix_caching)
+        self._scheduler = Scheduler(self._cache, knobs.cost, flags.limits)
+        self._scale = knobs.time_scale
+        self._tickets: dict[Request, _Ticket] = {}
+        self._work = asyncio.Event()
+        gauges = Gauges(
+            running=lambda: len(self._scheduler.running),
+            waiting=lambda: len(self._scheduler.waiting),
+            usage=lambda: self._cache.usage,
+        )
+        self.metrics = Metrics(flags, gauges)
+
+    @property
+    def load(self) -> int:
+        """Requests that run or wait."""
+        return len(self._tickets)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all prefixes; False while a request runs."""
+        return self._cache.reset()
+
+    async def generate(self, completion: Completion, source: Source) -> AsyncGenerator[Token, None]:
+        """Yield the tokens of an answer as they come; leaving the iteration aborts the request.
+
+        Close the iterator (`contextlib.aclosing`), else the abort waits for the garbage collector.
+        """
+        prompt = completion.prompt
+        request = Request(
+            Sequence(list(prompt.tokens), completion.salt),
+            answer(prompt.tokens, completion.max_tokens, ignore_eos=completion.ignore_eos),
+            _now(),
+        )
+        ticket = _Ticket(source, prompt.tier1)
+        self._tickets[request] = ticket
+        self._scheduler.add(request)
+        self._work.set()
+        try:
+            while True:
+                token = await ticket.tokens.get()
+                yield token
+                if token.finish is not None:
+                    return
+        finally:
+            if self._tickets.pop(request, None) is not None:
+                self._scheduler.abort(request)
+                self.metrics.success[Finish.ABORT].inc()
+
+    async def run(self) -> None:
+        """Step while there is work, sleep while there is none; ends by cancellation."""
+        end = _now()
+        while True:
+            step = self._scheduler.schedule(_now())
+            if step is None:
+                self._work.clear()
+                await self._work.wait()
+                end = _now()
+                continue
+            self._count_admissions(step)
+            end = max(end, _now() - MAX_LAG) + step.seconds * self._scale
+            await asyncio.sleep(end - _now())
+            self._hand_out(step)
+
+    def _count_admissions(self, step: Step) -> None:
+        metrics = self.metrics
+        metrics.preemptions.inc(len(step.preempted))
+        for request in step.admitted:
+            ticket = self._tickets[request]
+            if self._cache.caching:
+                metrics.queries.inc(request.prompt_tokens)
+                metrics.hits.inc(request.cached)
+            metrics.requests[ticket.source].inc()
+            if request.cached < self._cache.whole_blocks(ticket.tier1):
+                metrics.cold[ticket.source].inc()
+
+    def _hand_out(self, step: Step) -> None:
+        now = _now()
+        for request, finish in self._scheduler.complete(step):
+            ticket = self._tickets[request]
+            self._count_token(request, ticket, now)
+            number = request.answer.tokens[request.produced - 1]
+            ticket.tokens.put_nowait(Token(number, finish, request.cached))
+            if finish is not None:
+                del self._tickets[request]
+                self.metrics.success[finish].inc()
+                self.metrics.e2e.observe(now - request.arrived)
+
+    def _count_token(self, request: Request, ticket: _Ticket, now: float) -> None:
+        metrics = self.metrics
+        metrics.generation_tokens.inc()
+        if request.produced == 1:
+            admitted = request.arrived if request.admitted is None else request.admitted
+            metrics.ttft.observe(now - request.arrived)
+            metrics.queue_time.observe(admitted - request.arrived)
+            metrics.prefill_time.observe(now - admitted)
+            metrics.prompt_tokens.inc(request.prompt_tokens)
+            metrics.prompt_tokens_cached.inc(request.cached)
+            metrics.computed.observe(request.prompt_tokens - request.cached)
+        else:
+            metrics.inter_token.observe(now - ticket.last)
+        ticket.last = now
+
+
+def _now() -> float:
+    """Seconds on the event loop's monotonic clock."""
+    return asyncio.get_running_loop().time()

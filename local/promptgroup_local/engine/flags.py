@@ -1,0 +1,179 @@
+"""The command line of `vllm serve`, as far as it bears on caching, and the stand-in's own knobs.
+
+A Deployment written for vLLM starts the stand-in with the same arguments: flags that it does not know are named on
+stderr and skipped, with their values. What is no flag of vLLM comes from the environment (`STANDIN_*`).
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from promptgroup_local.engine.scheduler import Cost, Limits
+
+DEFAULT_BLOCKS = 25_000
+"""400,000 tokens in blocks of 16: an 8B model on one 80 GB GPU."""
+
+DEFAULT_MAX_MODEL_LEN = 131_072
+"""Context of the Llama 3 family; cut at the capacity of the cache when none is asked for."""
+
+
+class FlagError(ValueError):
+    """A flag or variable that cannot be used: the text names it, its value and what is expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """The stand-in's own settings."""
+
+    cost: Cost = field(default_factory=Cost)
+    time_scale: float = 1.0
+    """Every duration is multiplied by it; below 1 the engine is faster than real."""
+    startup: float = 0.2
+    """Seconds until the port listens: the time in which a model would load."""
+    error_rate: float = 0.0
+    """Share of completions answered with 500, spread evenly."""
+    max_tokens: int = 16
+    """Answer length of a request that names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What the command line asks for."""
+
+    model: str
+    served_names: tuple[str, ...]
+    host: str
+    port: int
+    block_size: int
+    blocks: int
+    prefix_caching: bool
+    prompt_tokens_details: bool
+    max_model_len: int
+    limits: Limits
+    unknown: tuple[str, ...] = ()
+    """Flags that were skipped: names only, since a value may be a key."""
+
+
+def parse(argv: Sequence[str]) -> Flags:
+    """Flags from arguments.
+
+    Raises:
+        FlagError: no model, or a value that cannot be used.
+    """
+    parser = _parser()
+    known, unknown = _split(argv, parser)
+    args = parser.parse_args(known)
+    model = args.model_flag or args.model
+    if not model:
+        raise FlagError("MODEL is missing: name it before the first flag, or as --model NAME")
+    capacity = args.num_gpu_blocks_override * args.block_size
+    max_model_len = args.max_model_len or min(DEFAULT_MAX_MODEL_LEN, capacity)
+    if max_model_len > capacity:
+        raise FlagError(
+            f"--max-model-len is {max_model_len}, more than the {capacity} tokens that the KV cache holds: "
+            f"raise --num-gpu-blocks-override or lower --max-model-len"
+        )
+    return Flags(
+        model=model,
+        served_names=tuple(args.served_model_name or [model]),
+        host=args.host,
+        port=args.port,
+        block_size=args.block_size,
+        blocks=args.num_gpu_blocks_override,
+        prefix_caching=args.enable_prefix_caching,
+        prompt_tokens_details=args.enable_prompt_tokens_details,
+        max_model_len=max_model_len,
+        limits=Limits(tokens=args.max_num_batched_tokens, requests=args.max_num_seqs),
+        unknown=unknown,
+    )
+
+
+def knobs(environment: Mapping[str, str]) -> Knobs:
+    """The stand-in's own settings from `STANDIN_*`.
+
+    Raises:
+        FlagError: a value that cannot be used.
+    """
+    cost = Cost()
+    default = Knobs()
+    return Knobs(
+        cost=Cost(
+            prefill_rate=_number(environment, "STANDIN_PREFILL_TOKENS_PER_SECOND", cost.prefill_rate, above=0),
+            attention_length=_number(environment, "STANDIN_ATTENTION_LENGTH", cost.attention_length, above=0),
+            step=_number(environment, "STANDIN_STEP_MS", cost.step * 1000) / 1000,
+            decode_sequence=_number(environment, "STANDIN_DECODE_SEQUENCE_MS", cost.decode_sequence * 1000) / 1000,
+            decode_kilotoken=_number(environment, "STANDIN_DECODE_KILOTOKEN_MS", cost.decode_kilotoken * 1000) / 1000,
+        ),
+        time_scale=_number(environment, "STANDIN_TIME_SCALE", default.time_scale),
+        startup=_number(environment, "STANDIN_STARTUP_SECONDS", default.startup),
+        error_rate=_number(environment, "STANDIN_ERROR_RATE", default.error_rate, most=1),
+        max_tokens=int(_number(environment, "STANDIN_MAX_TOKENS", default.max_tokens, above=0)),
+    )
+
+
+def _number(
+    environment: Mapping[str, str], name: str, default: float, *, above: float | None = None, most: float = 1e9
+) -> float:
+    text = environment.get(name, "")
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    low_enough = value <= most
+    high_enough = value >= 0 if above is None else value > above
+    if not (low_enough and high_enough):
+        expected = f"a number {'from 0' if above is None else f'above {above:g}'} to {most:g}"
+        raise FlagError(f"{name} is {text!r}, expected {expected}")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m promptgroup_local.engine", description=__doc__, allow_abbrev=False, exit_on_error=True
+    )
+    switch = argparse.BooleanOptionalAction
+    parser.add_argument("model", nargs="?", metavar="MODEL")
+    parser.add_argument("--model", dest="model_flag", metavar="MODEL")
+    parser.add_argument("--served-model-name", nargs="+", metavar="NAME")
+    parser.add_argument("--host", default="0.0.0.0")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--block-size", type=_count, default=16)
+    parser.add_argument("--num-gpu-blocks-override", type=_count, default=DEFAULT_BLOCKS)
+    parser.add_argument("--enable-prefix-caching", action=switch, default=True)
+    parser.add_argument("--enable-prompt-tokens-details", action=switch, default=False)
+    parser.add_argument("--max-model-len", type=_count)
+    parser.add_argument("--max-num-seqs", type=_count, default=Limits().requests)
+    parser.add_argument("--max-num-batched-tokens", type=_count, default=Limits().tokens)
+    return parser
+
+
+def _split(argv: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], tuple[str, ...]]:
+    """Arguments that the parser knows, and the names of the others; an unknown flag takes its values with it."""
+    names = {name for action in parser._actions for name in action.option_strings}  # noqa: SLF001 — no public list
+    known: list[str] = []
+    unknown: list[str] = []
+    skipping = False
+    for argument in argv:
+        if argument.startswith("-"):
+            flag, equals, value = argument.partition("=")
+            if flag.startswith("--"):
+                flag = flag.replace("_", "-")  # vLLM takes both spellings
+            skipping = flag not in names
+            if skipping:
+                unknown.append(flag)
+            else:
+                known.append(flag + equals + value)
+        elif not skipping:
+            known.append(argument)
+    return known, tuple(unknown)
+
+
+def _count(text: str) -> int:
+    """A whole number from 1; `k`, `m` are decimal and `K`, `M` binary multiples, as in vLLM."""
+    multiples = {"k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20}
+    digits, multiple = (text[:-1], multiples[text[-1]]) if text[-1:] in multiples else (text, 1)
+    if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(digits) * multiple

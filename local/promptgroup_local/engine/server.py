@@ -1,0 +1,180 @@
+"""vLLM's HTTP endpoints over aiohttp. Prompts appear in no log and no error message."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import orjson
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from promptgroup_local.engine import protocol
+from promptgroup_local.engine.core import Engine, Token
+from promptgroup_local.engine.flags import Flags, Knobs
+from promptgroup_local.engine.metrics import Source
+from promptgroup_local.engine.protocol import ApiError, Completion, Envelope, Usage
+from promptgroup_local.engine.tokenizer import detokenize
+from promptgroup_router.contract.names import HEADER_WARMUP
+
+VERSION = "0.32.0+standin"
+"""The vLLM release whose API this is, marked as no vLLM."""
+
+MAX_BODY = 32 * 1024 * 1024
+"""Bytes of a request body: 100 times the longest prompt of a 128k-token model in plain text."""
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Application:
+    """The engine as an aiohttp application; `dev_mode` adds what vLLM has only with VLLM_SERVER_DEV_MODE=1."""
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[_errors])
+    server = _Server(flags, knobs)
+    app.cleanup_ctx.append(server.stepping)
+    app.add_routes(
+        [
+            web.post("/v1/chat/completions", server.chat_completions),
+            web.post("/v1/completions", server.completions),
+            web.get("/v1/models", server.models),
+            web.post("/tokenize", server.tokenize),
+            web.post("/detokenize", server.detokenize),
+            web.get("/health", server.health),
+            web.get("/version", server.version),
+            web.get("/load", server.load),
+            web.get("/metrics", server.metrics),
+        ]
+    )
+    if dev_mode:
+        app.add_routes([web.post("/reset_prefix_cache", server.reset_prefix_cache)])
+    return app
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except ApiError as error:
+        return _json(error.body(), error.status)
+    except web.HTTPRequestEntityTooLarge:
+        return _json(ApiError(413, f"the body is larger than {MAX_BODY} bytes").body(), 413)
+    except web.HTTPException as error:
+        return _json(ApiError(error.status, error.reason).body(), error.status)
+
+
+class _Server:
+    def __init__(self, flags: Flags, knobs: Knobs) -> None:
+        self._flags = flags
+        self._engine = Engine(flags, knobs)
+        self._model = protocol.Model(flags.served_names, flags.max_model_len, knobs.max_tokens)
+        self._error_rate = knobs.error_rate
+        self._errors_due = 0.0
+        self._started = _unix_time()
+
+    async def stepping(self, _: web.Application) -> AsyncIterator[None]:
+        """Run the engine for the life of the application."""
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(self._engine.run())
+            yield
+            run.cancel()
+
+    async def chat_completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._complete(request, protocol.chat_completion(await _body(request), self._model), chat=True)
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._complete(request, protocol.text_completion(await _body(request), self._model), chat=False)
+
+    async def models(self, _: web.Request) -> web.Response:
+        card = {"object": "model", "owned_by": "vllm", "root": self._flags.model, "parent": None}
+        limits = {"created": self._started, "max_model_len": self._flags.max_model_len}
+        return _json({"object": "list", "data": [{"id": name, **card, **limits} for name in self._model.names]})
+
+    async def tokenize(self, request: web.Request) -> web.Response:
+        tokens = protocol.tokenization(await _body(request), self._model)
+        limit = self._flags.max_model_len
+        return _json({"count": len(tokens), "max_model_len": limit, "tokens": tokens, "token_strs": None})
+
+    async def detokenize(self, request: web.Request) -> web.Response:
+        tokens = protocol.detokenization(await _body(request), self._model)
+        try:
+            return _json({"prompt": detokenize(tokens)})
+        except ValueError as error:
+            raise ApiError(400, str(error), "tokens") from error
+
+    async def health(self, _: web.Request) -> web.Response:
+        return web.Response()
+
+    async def version(self, _: web.Request) -> web.Response:
+        return _json({"version": VERSION})
+
+    async def load(self, _: web.Request) -> web.Response:
+        return _json({"server_load": self._engine.load})
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        text = generate_latest(self._engine.metrics.registry)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def reset_prefix_cache(self, _: web.Request) -> web.Response:
+        return _json({"success": self._engine.reset_prefix_cache()})
+
+    async def _complete(self, request: web.Request, completion: Completion, *, chat: bool) -> web.StreamResponse:
+        self._fail_on_purpose()
+        source = Source.WARMUP if HEADER_WARMUP in request.headers else Source.CLIENT
+        number = request.headers.get("x-request-id") or uuid.uuid4().hex
+        envelope = Envelope(f"{'chatcmpl' if chat else 'cmpl'}-{number}", _unix_time(), completion.model, chat)
+        # aiohttp cancels the handler when the client leaves; closing the iterator then frees the request's blocks
+        async with contextlib.aclosing(self._engine.generate(completion, source)) as tokens:
+            if completion.stream:
+                return await self._stream(request, completion, envelope, tokens)
+            numbers = []
+            async for token in tokens:
+                numbers.append(token.number)
+                if token.finish is not None:
+                    usage = self._usage(completion, len(numbers), token)
+                    return _json(envelope.whole(detokenize(numbers), token.finish, usage))
+        raise ApiError(500, "the engine stopped before the answer ended")
+
+    async def _stream(
+        self, request: web.Request, completion: Completion, envelope: Envelope, tokens: AsyncIterator[Token]
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        count = 0
+        async for token in tokens:
+            events = b"" if count or (opening := envelope.opening()) is None else _event(opening)
+            count += 1
+            events += _event(envelope.piece(detokenize([token.number]), token.finish))
+            if token.finish is not None:
+                if completion.include_usage:
+                    events += _event(envelope.closing(self._usage(completion, count, token)))
+                events += b"data: [DONE]\n\n"
+            await response.write(events)
+        await response.write_eof()
+        return response
+
+    def _usage(self, completion: Completion, produced: int, last: Token) -> Usage:
+        cached = last.cached if self._flags.prompt_tokens_details else None
+        return Usage(len(completion.prompt.tokens), produced, cached)
+
+    def _fail_on_purpose(self) -> None:
+        self._errors_due += self._error_rate
+        if self._errors_due >= 1:
+            self._errors_due -= 1
+            raise ApiError(500, "failed on purpose: STANDIN_ERROR_RATE is set")
+
+
+async def _body(request: web.Request) -> protocol.Json:
+    return protocol.decode(request.content_type, await request.read())
+
+
+def _json(body: protocol.Json, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
+
+
+def _event(body: protocol.Json) -> bytes:
+    return b"data: " + orjson.dumps(body) + b"\n\n"
+
+
+def _unix_time() -> int:
+    return int(dt.datetime.now(dt.UTC).timestamp())
