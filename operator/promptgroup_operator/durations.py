@@ -3,9 +3,10 @@
 import re
 from datetime import timedelta
 
-PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
-"""What a duration field accepts; the schema carries it."""
+PATTERN = r"^([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h)){1,4}$"
+"""What a duration field accepts; the schema carries it. Bounded digits keep any date plus it within the calendar."""
 
+_WHOLE = re.compile(PATTERN, re.ASCII)
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -16,6 +17,6 @@ def parse(text: str) -> timedelta:
     Raises:
         ValueError: the text is not a duration.
     """
-    if re.match(PATTERN, text) is None:
+    if _WHOLE.fullmatch(text) is None:
         raise ValueError(f"{text!r} is no duration: write numbers with ms, s, m or h, as in 300ms or 1h30m")
     return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)))

@@ -1,7 +1,8 @@
 """Pod templates merged in the Kubernetes way: a strategic merge patch for the parts a pod template has.
 
 Maps merge key by key, null removes a key. Lists of objects merge by their key (containers by name, volume mounts by
-path, ...), as the `patchMergeKey` of the core API says; every other list is replaced whole.
+path, ...), as the `patchMergeKey` of the core API says; every other list is replaced whole. The directives
+`$patch: delete` and `$patch: replace` are understood.
 https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
 """
 
@@ -24,26 +25,46 @@ _MERGE_KEYS = {
 }
 """Field → merge key. `readinessGates` has none in the core API; here a template adds gates to the operator's own."""
 
+_DIRECTIVE = "$patch"
+"""Field of a patch that says `delete` (this list item) or `replace` (do not merge) instead of naming a value."""
+
 
 def merge(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `patch` merged over it; neither is changed."""
+    """`base` with `patch` merged over it; neither is changed.
+
+    Raises:
+        ValueError: an item of a list that merges by key has no such key; the message names both.
+    """
+    if patch.get(_DIRECTIVE) == "replace":
+        base = {}
     merged = dict(base)
     for field, value in patch.items():
-        old = merged.get(field)
+        if field == _DIRECTIVE:
+            continue
         if value is None:
             merged.pop(field, None)
-        elif isinstance(value, dict) and isinstance(old, dict):
-            merged[field] = merge(old, value)
-        elif isinstance(value, list) and isinstance(old, list) and field in _MERGE_KEYS:
-            merged[field] = _merge_lists(old, value, _MERGE_KEYS[field])
         else:
-            merged[field] = value
+            merged[field] = _merge_values(field, merged.get(field), value)
     return merged
 
 
-def _merge_lists(base: list[Any], patch: list[Any], key: str) -> list[Any]:
+def _merge_values(field: str, old: Any, new: Any) -> Any:
+    if isinstance(new, dict):
+        return merge(old if isinstance(old, dict) else {}, new)
+    if isinstance(new, list) and field in _MERGE_KEYS:
+        return _merge_lists(field, old if isinstance(old, list) else [], new)
+    return new
+
+
+def _merge_lists(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
+    key = _MERGE_KEYS[field]
     merged = {item[key]: item for item in base}
     for item in patch:
-        name = item.get(key)
-        merged[name] = merge(merged[name], item) if name in merged else item
+        if not isinstance(item, dict) or key not in item:
+            raise ValueError(f"an item of {field} has no {key}: it says which item to merge with")
+        name = item[key]
+        if item.get(_DIRECTIVE) == "delete":
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name, {}), item)
     return list(merged.values())
