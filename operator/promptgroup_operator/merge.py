@@ -8,7 +8,7 @@ https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kub
 
 from typing import Any
 
-_MERGE_KEYS = {
+MERGE_KEYS = {
     "containers": "name",
     "initContainers": "name",
     "ephemeralContainers": "name",
@@ -51,13 +51,13 @@ def merge(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
 def _merge_values(field: str, old: Any, new: Any) -> Any:
     if isinstance(new, dict):
         return merge(old if isinstance(old, dict) else {}, new)
-    if isinstance(new, list) and field in _MERGE_KEYS:
+    if isinstance(new, list) and field in MERGE_KEYS:
         return _merge_lists(field, old if isinstance(old, list) else [], new)
     return new
 
 
 def _merge_lists(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
-    key = _MERGE_KEYS[field]
+    key = MERGE_KEYS[field]
     merged = {item[key]: item for item in base}
     for item in patch:
         if not isinstance(item, dict) or key not in item:
