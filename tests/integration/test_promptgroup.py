@@ -5,18 +5,18 @@ import json
 import subprocess
 
 import pytest
+from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
-from support.kube import Kube, wait_for
 
 pytestmark = pytest.mark.integration
 
 
-def engine_pods(kube: Kube, name: str) -> list[dict]:
+def engine_pods(kube: Kubectl, name: str) -> list[dict]:
     pods = kube.list("pods", f"promptgroup.dev/group={name}")
     return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
 
-def slots(kube: Kube, name: str) -> dict[str, str]:
+def slots(kube: Kubectl, name: str) -> dict[str, str]:
     """Slot → pod name, from the pods' labels."""
     return {
         pod["metadata"]["labels"]["promptgroup.dev/slot"]: pod["metadata"]["name"]
@@ -25,12 +25,12 @@ def slots(kube: Kube, name: str) -> dict[str, str]:
     }
 
 
-def route_revisions(kube: Kube, name: str) -> dict[str, dict]:
+def route_revisions(kube: Kubectl, name: str) -> dict[str, dict]:
     route = kube.get("promptroute", name) or {"spec": {"revisions": []}}
     return {revision["fingerprint"]: revision for revision in route["spec"]["revisions"]}
 
 
-def test_a_group_becomes_warm_routed_and_ready(kube: Kube, operator: None) -> None:
+def test_a_group_becomes_warm_routed_and_ready(kube: Kubectl, operator: None) -> None:
     kube.apply(group("first", replicas=3))
     found = kube.wait_warm("first", "3/3")
     fingerprint = found["status"]["fingerprint"]
@@ -55,14 +55,14 @@ def test_a_group_becomes_warm_routed_and_ready(kube: Kube, operator: None) -> No
     assert columns[1].split()[:5] == ["first", "True", fingerprint[:8], "3/3", "3"]
 
 
-def test_the_users_object_gets_no_finalizer_and_no_annotation(kube: Kube, operator: None) -> None:
+def test_the_users_object_gets_no_finalizer_and_no_annotation(kube: Kubectl, operator: None) -> None:
     kube.run("apply", "--server-side", "-f", "-", stdin=json.dumps(group("clean", replicas=1)))
     metadata = kube.wait_warm("clean", "1/1")["metadata"]
     assert "finalizers" not in metadata
     assert metadata.get("annotations", {}) == {}
 
 
-def test_nothing_is_written_at_rest(kube: Kube, operator: None) -> None:
+def test_nothing_is_written_at_rest(kube: Kubectl, operator: None) -> None:
     kube.apply(group("rest", replicas=2))
     kube.wait_warm("rest", "2/2")
     kube.wait_condition("rest", "Progressing", "False")
@@ -84,7 +84,7 @@ def test_nothing_is_written_at_rest(kube: Kube, operator: None) -> None:
     assert after == before
 
 
-def test_rollout_status_waits_until_warmth_is_proven(kube: Kube, operator: None) -> None:
+def test_rollout_status_waits_until_warmth_is_proven(kube: Kubectl, operator: None) -> None:
     kube.apply(group("block", args=("--no-enable-prefix-caching",), replicas=1))
     condition = kube.wait_condition("block", "PrefixWarm", "False", "PrefixCachingDisabled")
     assert "--no-enable-prefix-caching" in condition["message"]
@@ -102,7 +102,7 @@ def test_rollout_status_waits_until_warmth_is_proven(kube: Kube, operator: None)
     assert kube.condition("block", "Ready")["status"] == "True"
 
 
-def test_a_restarted_container_is_cold_until_it_is_warmed_again(kube: Kube, cluster, operator: None) -> None:
+def test_a_restarted_container_is_cold_until_it_is_warmed_again(kube: Kubectl, cluster, operator: None) -> None:
     kube.apply(group("restart", replicas=2))
     kube.wait_warm("restart", "2/2")
     name = slots(kube, "restart")["1"]
@@ -120,7 +120,7 @@ def test_a_restarted_container_is_cold_until_it_is_warmed_again(kube: Kube, clus
     assert slots(kube, "restart")["1"] == name
 
 
-def test_a_replacement_takes_the_slot_of_the_pod_it_replaces(kube: Kube, operator: None) -> None:
+def test_a_replacement_takes_the_slot_of_the_pod_it_replaces(kube: Kubectl, operator: None) -> None:
     kube.apply(group("replace", replicas=3))
     kube.wait_warm("replace", "3/3")
     before = slots(kube, "replace")
@@ -134,7 +134,7 @@ def test_a_replacement_takes_the_slot_of_the_pod_it_replaces(kube: Kube, operato
     assert (after["0"], after["2"]) == (before["0"], before["2"])
 
 
-def test_scaling_keeps_slots_and_removes_the_highest(kube: Kube, operator: None) -> None:
+def test_scaling_keeps_slots_and_removes_the_highest(kube: Kubectl, operator: None) -> None:
     kube.apply(group("scale", replicas=2))
     kube.wait_warm("scale", "2/2")
     two = slots(kube, "scale")
@@ -152,7 +152,7 @@ def test_scaling_keeps_slots_and_removes_the_highest(kube: Kube, operator: None)
     assert slots(kube, "scale") == {"0": two["0"]}
 
 
-def test_a_new_prompt_takes_over_warm_while_the_old_one_serves(kube: Kube, operator: None) -> None:
+def test_a_new_prompt_takes_over_warm_while_the_old_one_serves(kube: Kubectl, operator: None) -> None:
     kube.apply(group("release", PROMPTS["a"], replicas=2))
     old = kube.wait_warm("release", "2/2")["status"]["fingerprint"]
     kube.apply(group("release", PROMPTS["b"], replicas=2))
@@ -186,7 +186,7 @@ def test_a_new_prompt_takes_over_warm_while_the_old_one_serves(kube: Kube, opera
     assert kube.get("configmap", f"release-{old[:8]}") is None
 
 
-def test_a_missing_key_is_waited_for_by_name(kube: Kube, operator: None) -> None:
+def test_a_missing_key_is_waited_for_by_name(kube: Kubectl, operator: None) -> None:
     prompt = {"systemFrom": {"configMapKeyRef": {"name": "texts", "key": "support"}}}
     kube.apply({**group("waits", replicas=1), "spec": {**group("waits", replicas=1)["spec"], "prompt": prompt}})
     condition = kube.wait_condition("waits", "ResolvedRefs", "False", "PromptNotFound")
@@ -208,7 +208,7 @@ def test_a_missing_key_is_waited_for_by_name(kube: Kube, operator: None) -> None
     kube.wait_warm("waits", "1/1")
 
 
-def test_text_from_a_secret_stays_in_secrets(kube: Kube, operator: None) -> None:
+def test_text_from_a_secret_stays_in_secrets(kube: Kubectl, operator: None) -> None:
     kube.run("create", "secret", "generic", "private", f"--from-literal=system={PROMPTS['c']}")
     prompt = {"systemFrom": {"secretKeyRef": {"name": "private", "key": "system"}}}
     kube.apply({**group("secret", replicas=1), "spec": {**group("secret", replicas=1)["spec"], "prompt": prompt}})
@@ -220,7 +220,7 @@ def test_text_from_a_secret_stays_in_secrets(kube: Kube, operator: None) -> None
     assert "Rule c7" not in everything
 
 
-def test_a_wrong_fingerprint_is_refused_with_both_hashes(kube: Kube, operator: None) -> None:
+def test_a_wrong_fingerprint_is_refused_with_both_hashes(kube: Kubectl, operator: None) -> None:
     pinned = group("pin", replicas=1)
     pinned["spec"]["prompt"]["fingerprint"] = "0" * 32
     kube.apply(pinned)
@@ -232,7 +232,7 @@ def test_a_wrong_fingerprint_is_refused_with_both_hashes(kube: Kube, operator: N
     kube.wait_warm("pin", "1/1")
 
 
-def test_of_two_groups_with_one_prompt_the_older_keeps_it(kube: Kube, operator: None) -> None:
+def test_of_two_groups_with_one_prompt_the_older_keeps_it(kube: Kubectl, operator: None) -> None:
     kube.apply(group("older", replicas=1))
     kube.wait_warm("older", "1/1")
     kube.apply(group("younger", replicas=1))
@@ -243,7 +243,7 @@ def test_of_two_groups_with_one_prompt_the_older_keeps_it(kube: Kube, operator: 
     kube.wait_warm("younger", "1/1")
 
 
-def test_a_foreign_object_of_the_same_name_is_never_taken_over(kube: Kube, operator: None) -> None:
+def test_a_foreign_object_of_the_same_name_is_never_taken_over(kube: Kubectl, operator: None) -> None:
     kube.apply(group("taken", replicas=0))
     revision = wait_for(
         lambda: (kube.get("promptgroup", "taken") or {}).get("status", {}).get("revision"), "the revision's name"
@@ -251,7 +251,12 @@ def test_a_foreign_object_of_the_same_name_is_never_taken_over(kube: Kube, opera
     kube.delete("promptgroup", "taken")
     wait_for(lambda: True if kube.list("deployments") == [] else None, "the Deployment to go")
     wait_for(lambda: True if kube.get("configmap", f"taken-{revision}") is None else None, "the ConfigMap to go")
-    foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"taken-{revision}"}, "data": {"mine": "1"}}
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"taken-{revision}"},
+        "data": {"mine": "1"},
+    }
     kube.apply(foreign)
     kube.apply(group("taken", replicas=1))
     kube.wait_condition("taken", "Accepted", "False", "NameTaken")
@@ -260,7 +265,7 @@ def test_a_foreign_object_of_the_same_name_is_never_taken_over(kube: Kube, opera
     kube.wait_warm("taken", "1/1")
 
 
-def test_deleting_a_group_leaves_nothing(kube: Kube, operator: None) -> None:
+def test_deleting_a_group_leaves_nothing(kube: Kubectl, operator: None) -> None:
     kube.apply(group("gone", replicas=2))
     kube.wait_warm("gone", "2/2")
     kube.delete("promptgroup", "gone", "--timeout=30s")
@@ -297,7 +302,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_the_api_server_refuses_a_bad_group_and_names_the_field(kube: Kube, crds: None, case: str) -> None:
+def test_the_api_server_refuses_a_bad_group_and_names_the_field(kube: Kubectl, crds: None, case: str) -> None:
     change, message = BAD[case]
     bad = group("bad")
     bad["spec"] = {key: value for key, value in (bad["spec"] | change).items() if value is not None}
@@ -307,7 +312,7 @@ def test_the_api_server_refuses_a_bad_group_and_names_the_field(kube: Kube, crds
     assert kube.get("promptgroup", "bad") is None
 
 
-def test_the_operator_killed_at_random_moments_ends_in_the_same_state(kube: Kube, cluster, crds: None) -> None:
+def test_the_operator_killed_at_random_moments_ends_in_the_same_state(kube: Kubectl, cluster, crds: None) -> None:
     """Create, scale, release, delete, with SIGKILL after 0 to 1.5 seconds again and again: one end state."""
     delays = itertools.cycle((0.05, 0.4, 0.8, 0.15, 1.5, 0.6, 0.25, 1.0))
 

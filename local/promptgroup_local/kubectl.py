@@ -1,4 +1,4 @@
-"""kubectl as a test sees it: JSON in, JSON out, and waiting on a condition instead of on time."""
+"""kubectl as a program sees it: JSON in, JSON out, and waiting on a condition instead of on time."""
 
 import json
 import subprocess
@@ -11,48 +11,69 @@ import yaml
 
 T = TypeVar("T")
 
-DEADLINE = 60.0
-"""Longest wait for a condition: the machines that run tests are shared and slow at times."""
+DEADLINE = 90.0
+"""Longest wait for a condition, in seconds: machines that run demos and tests are shared and slow at times."""
+POLL = 0.1
+"""Time between two looks at a condition, in seconds."""
 
 
-class Kube:
+class KubectlError(Exception):
+    """kubectl failed; the message is its own."""
+
+
+class Kubectl:
     """One cluster, one namespace."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, kubectl: str = "kubectl") -> None:
+    def __init__(self, kubeconfig: Path, namespace: str, program: str = "kubectl") -> None:
         self.kubeconfig = kubeconfig
         self.namespace = namespace
-        self._kubectl = kubectl
+        self._program = program
 
     def run(self, *arguments: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
-        command = [self._kubectl, f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        """Run kubectl.
+
+        Raises:
+            KubectlError: it failed, and `check` is on.
+        """
+        command = [self._program, f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, check=False)
         if check and done.returncode != 0:
-            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done
 
     def apply(self, *objects: dict[str, Any], check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Apply objects."""
         return self.run("apply", "-f", "-", stdin=yaml.safe_dump_all(objects), check=check)
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        """One object, None when there is none."""
         done = self.run("get", kind, name, "-o", "json", "--ignore-not-found")
-        return json.loads(done.stdout) if done.stdout.strip() else None
+        found: dict[str, Any] | None = json.loads(done.stdout) if done.stdout.strip() else None
+        return found
 
     def list(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
-        arguments = ["get", kind, "-o", "json"] + ([f"--selector={selector}"] if selector else [])
-        return json.loads(self.run(*arguments).stdout)["items"]
+        """Objects of one or more kinds."""
+        arguments = ["get", kind, "-o", "json", *([f"--selector={selector}"] if selector else [])]
+        items: list[dict[str, Any]] = json.loads(self.run(*arguments).stdout)["items"]
+        return items
 
-    def patch(self, kind: str, name: str, body: dict[str, Any], *extra: str) -> None:
-        self.run("patch", kind, name, "--type=merge", "-p", json.dumps(body), *extra)
+    def patch(self, kind: str, name: str, body: dict[str, Any]) -> None:
+        """Merge a patch into an object."""
+        self.run("patch", kind, name, "--type=merge", "-p", json.dumps(body))
 
     def delete(self, kind: str, name: str, *extra: str) -> None:
+        """Delete an object."""
         self.run("delete", kind, name, *extra)
 
     def condition(self, group: str, kind: str) -> dict[str, Any]:
+        """A condition of a PromptGroup, empty when it has none of that type."""
         found = self.get("promptgroup", group) or {}
         conditions = found.get("status", {}).get("conditions", [])
         return next((each for each in conditions if each["type"] == kind), {})
 
     def wait_condition(self, group: str, kind: str, status: str, reason: str | None = None) -> dict[str, Any]:
+        """Wait until a PromptGroup has the condition for its present generation."""
+
         def holds() -> dict[str, Any] | None:
             found = self.get("promptgroup", group) or {}
             generation = found.get("metadata", {}).get("generation")
@@ -64,7 +85,7 @@ class Kube:
         return wait_for(holds, f"{group}: {kind}={status} {reason or ''}", lambda: self.get("promptgroup", group))
 
     def wait_warm(self, group: str, warm: str) -> dict[str, Any]:
-        """Wait until the group reports `warm`, as in 3/3, for its present generation and is Ready."""
+        """Wait until a PromptGroup reports `warm`, as in 3/3, for its present generation and is Ready."""
 
         def holds() -> dict[str, Any] | None:
             found = self.get("promptgroup", group) or {}
@@ -76,15 +97,23 @@ class Kube:
         return wait_for(holds, f"{group}: warm {warm}", lambda: self.get("promptgroup", group))
 
 
-def wait_for(probe: Callable[[], T | None], what: str, show: Callable[[], object] | None = None) -> T:
-    """What `probe` answers once it is not None; fails with the last state when the deadline passes."""
-    deadline = time.monotonic() + DEADLINE
+def wait_for(
+    probe: Callable[[], T | None],
+    what: str,
+    show: Callable[[], object] | None = None,
+    seconds: float = DEADLINE,
+) -> T:
+    """What `probe` answers once it is not None.
+
+    Raises:
+        TimeoutError: it did not in time; the message has what was waited for and the last state.
+    """
+    deadline = time.monotonic() + seconds
     while True:
         answer = probe()
         if answer is not None:
             return answer
         if time.monotonic() > deadline:
             state = json.dumps(show(), indent=1, default=str)[:6000] if show else ""
-            raise AssertionError(f"waited {DEADLINE:.0f} s in vain for {what}\n{state}")
-        time.sleep(0.1)
-
+            raise TimeoutError(f"waited {seconds:.0f} s in vain for {what}\n{state}")
+        time.sleep(POLL)
