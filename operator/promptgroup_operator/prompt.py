@@ -51,12 +51,10 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
         if isinstance(found, Problem):
             return found
         secret = secret or ref.kind == "Secret"
-        try:
-            tools = json.loads(found)
-        except ValueError as error:
-            return Problem("InvalidTools", f"{_at(ref)} is not JSON: {_where(error)}")
-        if not isinstance(tools, list):
-            return Problem("InvalidTools", f"{_at(ref)} is not a JSON list of tool definitions")
+        listed = _tools(ref, found)
+        if isinstance(listed, Problem):
+            return listed
+        tools = listed
     prompt = Prompt(system or "", canonical_tools(tools))
     actual = seeded(prompt.tools, prompt.system.encode())
     if spec.fingerprint is not None and spec.fingerprint != actual:
@@ -104,7 +102,19 @@ def _lookup(ref: _Ref, values: Values, reason: str) -> str | Problem:
     return data[ref.ref.key]
 
 
-def _where(error: ValueError) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at line {error.lineno} column {error.colno}"
-    return "not readable"
+def _tools(ref: _Ref, text: str) -> list[object] | Problem:
+    """The tool definitions in a text; their canonical form exists."""
+    try:
+        tools = json.loads(text)
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            return Problem("InvalidTools", f"{_at(ref)} is not a JSON list of tool definitions")
+        canonical_tools(tools).encode()
+    except json.JSONDecodeError as error:
+        where = f"{error.msg} at line {error.lineno} column {error.colno}"
+        return Problem("InvalidTools", f"{_at(ref)} is not JSON: {where}")
+    except RecursionError:
+        return Problem("InvalidTools", f"{_at(ref)} is nested too deeply to be read")
+    except ValueError:
+        # NaN, a number too large, half a surrogate pair: the error would quote the text
+        return Problem("InvalidTools", f"{_at(ref)} holds a number or a character that JSON does not allow")
+    return tools
