@@ -1,0 +1,175 @@
+"""Drives sessions in a closed loop: so many at a time, each turn when the answer before it has ended.
+
+Requests are streamed, and carry no session header unless one is named: affinity must come from the content.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+import orjson
+
+from promptgroup_local.load.reference import Exchange
+from promptgroup_local.load.workload import Conversation, Turn
+from promptgroup_router.contract.names import HEADER_SERVED_BY
+
+REQUEST_SECONDS = 120.0
+"""A request without an end after this counts as failed: nothing in a trial run takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one request."""
+
+    session: str
+    turn: int
+    task: str
+    url: str
+    status: int
+    """HTTP status; 0 when no answer came."""
+    error: str
+    """Why it failed, empty when it did not; never text of the prompt."""
+    ttft: float
+    """Seconds from sending to the first text."""
+    e2e: float
+    """Seconds from sending to the end."""
+    served_by: str
+    """The router's word on who answered; empty without a router."""
+    exchange: Exchange
+
+    @property
+    def failed(self) -> bool:
+        """Whether the request brought no complete answer."""
+        return bool(self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where requests go and how they name what they want."""
+
+    urls: Sequence[str]
+    """Base URLs, taken in turn, a request each."""
+    model: str
+    """Model of requests that bring their system prompt."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Task to group name: those requests name the group as their model and bring no system prompt."""
+    session_header: str = ""
+    """Header that carries the session's id; none when empty."""
+
+
+async def drive(
+    conversations: Iterable[Conversation],
+    target: Target,
+    *,
+    concurrency: int,
+    turns: int | None = None,
+    record: Callable[[Outcome], None] | None = None,
+) -> list[Outcome]:
+    """Send the conversations' remaining turns, at most `turns` of each; returns outcomes in the order of their ends.
+
+    A failed turn ends its conversation's part in this run. `record` is called with each outcome at once. Cancel to
+    stop early: what was recorded stays.
+    """
+    waiting = iter(list(conversations))
+    urls = itertools.cycle(target.urls)
+    outcomes: list[Outcome] = []
+
+    async def work() -> None:
+        for conversation in waiting:
+            for turn in list(conversation.rest)[:turns]:
+                outcome = await _send(http, target, next(urls), conversation, turn)
+                outcomes.append(outcome)
+                if record is not None:
+                    record(outcome)
+                if outcome.failed:
+                    break
+                _continue(conversation, turn, outcome.exchange.answer)
+
+    timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
+    connector = aiohttp.TCPConnector(limit=0)  # `concurrency` is the limit
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http, asyncio.TaskGroup() as tasks:
+        for _ in range(concurrency):
+            tasks.create_task(work())
+    return outcomes
+
+
+def _continue(conversation: Conversation, turn: Turn, answer: str) -> None:
+    conversation.history += [{"role": "user", "content": turn.text}, {"role": "assistant", "content": answer}]
+    conversation.sent += 1
+
+
+async def _send(
+    http: aiohttp.ClientSession, target: Target, url: str, conversation: Conversation, turn: Turn
+) -> Outcome:
+    session = conversation.session
+    messages = [*conversation.history, {"role": "user", "content": turn.text}]
+    whole = [{"role": "system", "content": session.task.system}, *messages]
+    group = target.groups.get(session.task.name)
+    body = {
+        "model": group or target.model,
+        "messages": messages if group else whole,
+        "max_tokens": turn.max_tokens,
+        "stream": True,
+    }
+    headers = {"Content-Type": "application/json"}
+    if target.session_header:
+        headers[target.session_header] = session.id
+    answer = _Answer()
+    now = asyncio.get_running_loop().time
+    began = now()
+    try:
+        async with http.post(f"{url}/v1/chat/completions", data=orjson.dumps(body), headers=headers) as response:
+            answer.status = response.status
+            answer.served_by = response.headers.get(HEADER_SERVED_BY, "")
+            if response.status == 200:
+                await _read(response, answer, now)
+            else:
+                await response.read()
+                answer.error = f"status {response.status}"
+    except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
+        answer.error = type(error).__name__
+    ended = now()
+    return Outcome(
+        session=session.id,
+        turn=conversation.sent,
+        task=session.task.name,
+        url=url,
+        status=answer.status,
+        error=answer.error,
+        ttft=(answer.first or ended) - began,
+        e2e=ended - began,
+        served_by=answer.served_by,
+        exchange=Exchange(whole, "".join(answer.pieces)),
+    )
+
+
+@dataclass(slots=True)
+class _Answer:
+    """An answer while it comes in."""
+
+    status: int = 0
+    error: str = "the stream ended before [DONE]"
+    served_by: str = ""
+    first: float | None = None
+    pieces: list[str] = field(default_factory=list)
+
+
+async def _read(response: aiohttp.ClientResponse, answer: _Answer, now: Callable[[], float]) -> None:
+    """Read an event stream to its end; only `[DONE]` clears the error."""
+    async for line in response.content:
+        if not line.startswith(b"data: "):
+            continue
+        data = line[len(b"data: ") :].strip()
+        if data == b"[DONE]":
+            answer.error = ""
+            continue
+        event = orjson.loads(data)
+        if "error" in event:
+            answer.error = "an error event in the stream"
+            return
+        for choice in event["choices"]:
+            if text := choice["delta"].get("content"):
+                answer.first = answer.first or now()
+                answer.pieces.append(text)
