@@ -123,8 +123,13 @@ class Revision:
 
     @property
     def ready(self) -> int:
-        """Replicas that hold a slot and are warm."""
-        return sum(pod.is_warm and pod.slot is not None for pod in self.pods)
+        """Slots that a warm replica holds."""
+        return self.ready_below(None)
+
+    def ready_below(self, size: int | None) -> int:
+        """Slots below `size` that a warm replica holds; of any number when None."""
+        held = {pod.slot for pod in self.pods if pod.is_warm and pod.slot is not None}
+        return len(held) if size is None else sum(slot < size for slot in held)
 
 
 @dataclass(frozen=True, slots=True)

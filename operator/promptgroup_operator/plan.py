@@ -11,7 +11,7 @@ status    what users see
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -79,12 +79,21 @@ class Plan:
 def decide(world: World, now: datetime) -> Plan:
     """What to do about the world as it was seen."""
     accepted = _accepted(world)
-    if isinstance(accepted, Problem):
-        target = _serving(world)
-        if target is None:
-            return _refused(world, accepted, now)
-        return _plan(world, target.fingerprint, None, accepted, now)
-    return _plan(world, accepted.fingerprint, accepted, None, now)
+    if isinstance(accepted, PromptText):
+        return _plan(_with_text(world, accepted), accepted.fingerprint, accepted, None, now)
+    target = _serving(world)
+    if target is None:
+        return _refused(world, accepted, now)
+    return _plan(world, target.fingerprint, None, accepted, now)
+
+
+def _with_text(world: World, text: PromptText) -> World:
+    """The world with the text filled in where a revision's own copy is gone: it serves on while that is restored."""
+    revisions = (
+        replace(each, prompt=text.prompt) if each.prompt is None and each.fingerprint == text.fingerprint else each
+        for each in world.revisions
+    )
+    return replace(world, revisions=tuple(revisions))
 
 
 def _accepted(world: World) -> PromptText | Problem:
@@ -138,11 +147,17 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
     retire_after = durations.parse(group.spec.rollout.retire_after)
     steps = rollout.steps(world.revisions, target, size.value, retire_after, now)
     held = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].replicas) for each in world.revisions}
-    marks = [mark for each in world.revisions for mark in _marks(each, steps, held, now)]
-    route = routes.route(group, world.revisions, steps, held)
-    routed = any(slot.state is SlotState.READY for each in route.revisions if each.weight > 0 for slot in each.slots)
+    standing = world.live.get(("PromptRoute", group.key.name))
+    routed = routes.sends_to(standing)
+    marks = [
+        mark
+        for each in world.revisions
+        for mark in _marks(each, steps[each.fingerprint], held[each.fingerprint], routed, now)
+    ]
+    route = routes.route(group, world.revisions, steps, held, standing)
+    serves = any(slot.state is SlotState.READY for each in route.revisions if each.weight > 0 for slot in each.slots)
     if problem is None:
-        facts = status.conditions(world, steps, target, size, routed)
+        facts = status.conditions(world, steps, target, size, serves)
     else:
         facts = status.rejected(world, problem)
     return Plan(
@@ -150,7 +165,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
         objects=tuple(_objects(world, steps, text, held, now)),
         marks=tuple(marks),
         route=desired.prompt_route(group, route),
-        deletions=tuple(_deletions(world, steps, now)),
+        deletions=tuple(_deletions(world, steps)),
         status=status.build(world, facts, steps, target=target, wanted=size.value, now=now),
         events=tuple(status.events(group, facts)),
         warmups=tuple(_warmups(world)),
@@ -180,7 +195,7 @@ def _objects(
     existing = {each.fingerprint: each for each in world.revisions}
     for fingerprint, step in steps.items():
         revision = existing.get(fingerprint)
-        if step.phase is Phase.RETIRING or (revision is None and text is None):
+        if revision is None and text is None:
             continue
         if revision is None:
             assert text is not None  # noqa: S101 - the guard above; only the target may have no Deployment yet
@@ -197,37 +212,52 @@ def _objects(
 
 
 def _deployed(revision: Revision, step: Step, held: Mapping[str, int], now: datetime) -> int:
-    """Replicas to ask of the Deployment: fewer only when every replica that leaves has drained."""
-    if step.replicas >= revision.replicas:
+    """Replicas to ask of the Deployment: fewer only when every replica that leaves has drained.
+
+    Which pods go is the ReplicaSet's to choose: those that are not ready first, then by deletion cost. So the marks
+    that carry the cost must stand before the number does.
+    """
+    alive = [pod for pod in revision.pods if not pod.deleting]
+    if step.replicas == revision.replicas:
         return step.replicas
-    leaving = [pod for pod in revision.pods if held.get(pod.name, -1) >= step.replicas]
-    return step.replicas if all(rollout.drained(pod, now) for pod in leaving) else revision.replicas
+    if step.replicas > revision.replicas:
+        # raised again before the pods of a lower number went: the surplus drains as any other
+        return max(step.replicas, len(alive))
+    going = slots.leaving(revision.pods, held, step.replicas, revision.replicas)
+    marked = all((pod.draining_since is not None) == (pod.name in going) for pod in alive)
+    gone = all(rollout.drained(pod, now) for pod in alive if pod.name in going)
+    return step.replicas if marked and gone else revision.replicas
 
 
 def _marks(
-    revision: Revision, steps: Mapping[str, Step], held: Mapping[str, Mapping[str, int]], now: datetime
+    revision: Revision, step: Step, held: Mapping[str, int], routed: frozenset[str], now: datetime
 ) -> list[PodMark]:
-    """Pods whose labels or annotations differ from what they shall be."""
-    step, holds = steps[revision.fingerprint], held[revision.fingerprint]
+    """Pods whose labels or annotations differ from what they shall be. Draining begins once no route leads to the pod.
+
+    Args:
+        revision: the revision.
+        step: what becomes of it.
+        held: pod name → slot.
+        routed: pods that the PromptRoute as it stands lets routers send to.
+        now: the time of the pass.
+    """
+    going = slots.leaving(revision.pods, held, step.replicas, revision.replicas)
     marks = []
     for pod in revision.pods:
         if pod.deleting:
             continue
-        slot = holds.get(pod.name)
-        drains = slot is not None and slot >= step.replicas
-        since = (pod.draining_since or now) if drains else None
-        if (slot, since) != (pod.slot, pod.draining_since):
-            marks.append(PodMark(pod.name, pod.uid, slot, since))
+        since = pod.draining_since or (now if pod.name not in routed else None)
+        mark = PodMark(pod.name, pod.uid, held.get(pod.name), since if pod.name in going else None)
+        if (mark.slot, mark.draining_since) != (pod.slot, pod.draining_since):
+            marks.append(mark)
     return marks
 
 
-def _deletions(world: World, steps: Mapping[str, Step], now: datetime) -> list[Deletion]:
-    """Retired revisions whose replicas have drained; the Deployment last, since it is the record of the revision."""
+def _deletions(world: World, steps: Mapping[str, Step]) -> list[Deletion]:
+    """Retired revisions without replicas; the Deployment last, since it is the record of the revision."""
     deletions = []
     for revision in world.revisions:
-        if steps[revision.fingerprint].phase is not Phase.RETIRING:
-            continue
-        if not all(rollout.drained(pod, now) for pod in revision.pods):
+        if steps[revision.fingerprint].phase is not Phase.RETIRING or revision.replicas > 0 or revision.pods:
             continue
         for kind in (revision.prompt_from.kind, "Deployment"):
             live = world.live.get((kind, revision.deployment))
@@ -255,9 +285,8 @@ def _look_again(
     world: World, steps: Mapping[str, Step], held: Mapping[str, Mapping[str, int]], problem: Problem | None
 ) -> timedelta:
     draining = any(
-        held[each.fingerprint].get(pod.name, -1) >= steps[each.fingerprint].replicas
+        slots.leaving(each.pods, held[each.fingerprint], steps[each.fingerprint].replicas, each.replicas)
         for each in world.revisions
-        for pod in each.pods
     )
     if draining or any(step.phase is Phase.RETIRING for step in steps.values()):
         return MOVING

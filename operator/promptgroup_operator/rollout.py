@@ -5,18 +5,22 @@ those who still send the old text until `retireAfter` has passed and its engines
 
     coming ─warm at full size─▶ serving ─another took over─▶ superseded ─retireAfter, quiet─▶ retiring ─drained─▶ gone
 
-What must be remembered is written on the old Deployment (`superseded_at`), so any pass can go on from it.
+A revision that is wanted again takes the first step from wherever it is. What must be remembered is written where any
+pass finds it: on the old Deployment since when it is superseded, in the PromptRoute who has the traffic.
 """
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from promptgroup_operator.observed import Pod, Revision
 
 PROPAGATION = timedelta(seconds=2)
 """Time for routers to learn that a slot drains, before nothing in flight means that nothing will come."""
+
+RESOLUTION = timedelta(seconds=1)
+"""Times on objects are whole seconds, rounded down: less than this has passed when they seem a second old."""
 
 DRAIN_TIMEOUT = timedelta(minutes=5)
 """Longest wait for the requests of a draining replica; an answer that takes longer is cut."""
@@ -57,9 +61,8 @@ def steps(
     """
     wanted = next((revision for revision in revisions if revision.fingerprint == target), None)
     others = [revision for revision in revisions if revision.fingerprint != target]
-    ready = wanted.ready if wanted is not None else 0
     holder = _holder(others)
-    takes_over = holder is None or ready >= max(replicas, 1)
+    takes_over = holder is None or (wanted is not None and (_serves(wanted) or _can_serve(wanted, replicas)))
     plan = {
         target: Step(
             fingerprint=target,
@@ -70,25 +73,41 @@ def steps(
         )
     }
     for revision in others:
-        step = Step(revision.fingerprint, Phase.SUPERSEDED, 0, revision.replicas, revision.superseded_at or now)
         if revision is holder and not takes_over:
             step = Step(revision.fingerprint, Phase.SERVING, 100, replicas, None)
         elif _retires(revision, retire_after, now):
-            step = replace(step, phase=Phase.RETIRING, replicas=0)
+            step = Step(revision.fingerprint, Phase.RETIRING, 0, 0, revision.superseded_at)
+        else:
+            since = revision.superseded_at or now
+            step = Step(revision.fingerprint, Phase.SUPERSEDED, 0, revision.replicas, since)
         plan[revision.fingerprint] = step
     return plan
 
 
+def _serves(revision: Revision) -> bool:
+    """Whether it has the traffic already: losing a replica does not hand it back to another."""
+    return revision.superseded_at is None and revision.weight > 0
+
+
+def _can_serve(revision: Revision, replicas: int) -> bool:
+    return revision.ready_below(replicas) >= max(replicas, 1)
+
+
 def _holder(others: Sequence[Revision]) -> Revision | None:
-    """The revision that serves until the target can: never one that was superseded, else the one with the traffic."""
-    candidates = [revision for revision in others if revision.superseded_at is None and revision.ready > 0]
-    return max(candidates, key=lambda revision: (revision.weight, revision.created), default=None)
+    """The revision that serves until the target can: the one with the traffic, else one that was never superseded.
+
+    The route says who has the traffic: a revision that was marked superseded in a pass which then ended before the
+    route was written serves still.
+    """
+    candidates = [each for each in others if each.ready > 0 and (each.weight > 0 or each.superseded_at is None)]
+    return max(candidates, key=lambda each: (each.weight, each.superseded_at is None, each.created), default=None)
 
 
 def _retires(revision: Revision, retire_after: timedelta, now: datetime) -> bool:
+    if revision.ready == 0 and (revision.replicas == 0 or (revision.superseded_at is None and revision.weight == 0)):
+        return True  # nothing of it is warm and nothing will be missed: scaled to nothing, or it never took over
     if revision.superseded_at is None:
-        # It never took over and has nothing warm: nobody can miss it. One that serves elsewhere never comes here.
-        return revision.weight == 0 and revision.ready == 0
+        return False
     quiet = max(revision.superseded_at, revision.quiet_since or revision.superseded_at)
     return now - quiet >= retire_after
 
@@ -97,6 +116,6 @@ def drained(pod: Pod, now: datetime) -> bool:
     """Whether a draining replica may go: told to routers, and idle or out of time."""
     if pod.deleting or not pod.is_warm:
         return True
-    if pod.draining_since is None or now - pod.draining_since < PROPAGATION:
+    if pod.draining_since is None or now - pod.draining_since < PROPAGATION + RESOLUTION:
         return False
     return pod.in_flight == 0 or now - pod.draining_since >= DRAIN_TIMEOUT

@@ -1,9 +1,10 @@
 """The PromptRoute: what routers may send where."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from promptgroup_operator.observed import Group, Pod, Revision
-from promptgroup_operator.rollout import Phase, Step
+from promptgroup_operator.observed import Group, Manifest, Pod, Revision
+from promptgroup_operator.rollout import Step
 from promptgroup_router.contract import table
 
 
@@ -12,6 +13,7 @@ def route(
     revisions: Sequence[Revision],
     plan: Mapping[str, Step],
     held: Mapping[str, Mapping[str, int]],
+    standing: Manifest | None,
 ) -> table.Group:
     """The group as routers shall see it.
 
@@ -20,8 +22,10 @@ def route(
         revisions: the revisions that have a Deployment.
         plan: fingerprint → step.
         held: fingerprint → pod name → slot.
+        standing: the PromptRoute as it stands: what it says of a prompt holds when the prompt's own object is gone.
     """
     routing = group.spec.routing
+    known = {each.get("fingerprint"): each for each in _revisions(standing)}
     return table.Group(
         namespace=group.key.namespace,
         name=group.key.name,
@@ -33,27 +37,45 @@ def route(
         revisions=tuple(
             table.Revision(
                 fingerprint=revision.fingerprint,
-                system_bytes=len(revision.prompt.system.encode()),
-                tools=revision.prompt.tools != "",
+                system_bytes=measure[0],
+                tools=measure[1],
                 weight=plan[revision.fingerprint].weight,
                 slots=ring(revision.pods, held[revision.fingerprint], plan[revision.fingerprint]),
                 prompt_from=revision.prompt_from,
             )
             for revision in revisions
-            if revision.prompt is not None
+            if (measure := _measure(revision, known.get(revision.fingerprint))) is not None
         ),
     )
+
+
+def _measure(revision: Revision, known: Mapping[str, Any] | None) -> tuple[int, bool] | None:
+    """Bytes of the system text, and whether there are tools; None when nobody knows."""
+    if revision.prompt is not None:
+        return len(revision.prompt.system.encode()), revision.prompt.tools != ""
+    if known is not None:
+        return known.get("systemBytes", 0), known.get("tools", False)
+    return None
+
+
+def _revisions(route: Manifest | None) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = route.get("spec", {}).get("revisions", []) if route is not None else []
+    return found
 
 
 def ring(pods: Sequence[Pod], held: Mapping[str, int], step: Step) -> tuple[table.Slot, ...]:
     """Every slot of a revision: those of its size, and those above it that still drain."""
     holders = {held[pod.name]: pod for pod in pods if pod.name in held}
-    size = len(holders) if step.phase is Phase.RETIRING else step.replicas
     return tuple(
         _slot(index, holders.get(index), drains=index >= step.replicas)
-        for index in sorted({*range(size), *holders})
-        if index < step.replicas or index in holders
+        for index in sorted({*range(step.replicas), *holders})
     )
+
+
+def sends_to(route: Manifest | None) -> frozenset[str]:
+    """Pods that a PromptRoute, as it stands, lets routers send to."""
+    slots = (slot for revision in _revisions(route) for slot in revision.get("slots", []))
+    return frozenset(slot.get("pod", "") for slot in slots if slot.get("state") == table.SlotState.READY)
 
 
 def _slot(index: int, pod: Pod | None, *, drains: bool) -> table.Slot:

@@ -10,7 +10,7 @@ Rules, in order:
     5. a pod above the wanted number moves down to a free slot only once nothing runs on it; until then it drains
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from promptgroup_operator.observed import Pod
 
@@ -43,3 +43,20 @@ def assign(pods: Sequence[Pod], wanted: int) -> dict[str, int]:
         if cold is not None:
             holders[cold] = pod
     return {pod.name: slot for slot, pod in holders.items()}
+
+
+def leaving(pods: Sequence[Pod], held: Mapping[str, int], wanted: int, deployed: int) -> set[str]:
+    """Names of the pods that shall go: those above the ring, and those beside it while there are more than wanted.
+
+    Args:
+        pods: the pods of one revision.
+        held: pod name → slot, as assigned.
+        wanted: size of the ring.
+        deployed: replicas that the Deployment asks for. Beside the ring at its wanted size stand only pods of an
+            update, which replace others.
+    """
+    return {
+        pod.name
+        for pod in pods
+        if not pod.deleting and (held[pod.name] >= wanted if pod.name in held else deployed > wanted)
+    }
