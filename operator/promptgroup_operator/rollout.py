@@ -113,9 +113,9 @@ def _retires(revision: Revision, retire_after: timedelta, now: datetime) -> bool
 
 
 def drained(pod: Pod, now: datetime) -> bool:
-    """Whether a draining replica may go: told to routers, and idle or out of time."""
-    if pod.deleting or not pod.is_warm:
+    """Whether a replica may go: routers were told, and it is idle, cold or out of time."""
+    if pod.deleting:
         return True
     if pod.draining_since is None or now - pod.draining_since < PROPAGATION + RESOLUTION:
         return False
-    return pod.in_flight == 0 or now - pod.draining_since >= DRAIN_TIMEOUT
+    return not pod.is_warm or pod.in_flight == 0 or now - pod.draining_since >= DRAIN_TIMEOUT

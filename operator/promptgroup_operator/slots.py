@@ -46,17 +46,24 @@ def assign(pods: Sequence[Pod], wanted: int) -> dict[str, int]:
 
 
 def leaving(pods: Sequence[Pod], held: Mapping[str, int], wanted: int, deployed: int) -> set[str]:
-    """Names of the pods that shall go: those above the ring, and those beside it while there are more than wanted.
+    """Names of the pods that shall go: those above the ring, and those beside it while more are asked for than wanted.
+
+    Beside a ring of the wanted size stand the pods of an update, which replace others; but one that was told to go
+    does, until the number of pods says that it need not.
 
     Args:
         pods: the pods of one revision.
         held: pod name → slot, as assigned.
         wanted: size of the ring.
-        deployed: replicas that the Deployment asks for. Beside the ring at its wanted size stand only pods of an
-            update, which replace others.
+        deployed: replicas that the Deployment asks for.
     """
+    alive = [pod for pod in pods if not pod.deleting]
     return {
         pod.name
-        for pod in pods
-        if not pod.deleting and (held[pod.name] >= wanted if pod.name in held else deployed > wanted)
+        for pod in alive
+        if (
+            held[pod.name] >= wanted
+            if pod.name in held
+            else deployed > wanted or (pod.draining_since is not None and len(alive) > wanted)
+        )
     }
