@@ -7,13 +7,9 @@ import signal
 import sys
 
 import uvloop
-from aiohttp import web
 
 from promptgroup_local.engine.flags import FlagError, Flags, Knobs, knobs, parse
-from promptgroup_local.engine.server import application
-
-DRAIN_SECONDS = 5.0
-"""How long running requests may take to end after SIGTERM."""
+from promptgroup_local.engine.server import serving
 
 
 def main() -> int:
@@ -25,7 +21,11 @@ def main() -> int:
         return 2
     if flags.unknown:
         print(f"warning: no effect on the stand-in engine: {' '.join(flags.unknown)}", file=sys.stderr)
-    uvloop.run(_serve(flags, settings))
+    try:
+        uvloop.run(_serve(flags, settings))
+    except OSError as error:
+        print(f"error: --host {flags.host} --port {flags.port}: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -38,16 +38,9 @@ async def _serve(flags: Flags, settings: Knobs) -> None:
         async with asyncio.timeout(settings.startup * settings.time_scale):
             await stop.wait()
             return
-    dev_mode = os.environ.get("VLLM_SERVER_DEV_MODE") == "1"
-    app = application(flags, settings, dev_mode=dev_mode)
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=DRAIN_SECONDS)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, flags.host, flags.port).start()
-        print(f"stand-in engine for {flags.model} on http://{flags.host}:{flags.port}", file=sys.stderr)
+    async with serving(flags, settings, dev_mode=os.environ.get("VLLM_SERVER_DEV_MODE") == "1") as url:
+        print(f"stand-in engine for {flags.model} on {url}", file=sys.stderr)
         await stop.wait()
-    finally:
-        await runner.cleanup()
 
 
 if __name__ == "__main__":

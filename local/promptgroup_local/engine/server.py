@@ -24,6 +24,9 @@ VERSION = "0.32.0+standin"
 MAX_BODY = 32 * 1024 * 1024
 """Bytes of a request body: 100 times the longest prompt of a 128k-token model in plain text."""
 
+DRAIN_SECONDS = 5.0
+"""How long running requests may take to end once the server stops."""
+
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -48,6 +51,31 @@ def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Ap
     if dev_mode:
         app.add_routes([web.post("/reset_prefix_cache", server.reset_prefix_cache)])
     return app
+
+
+@contextlib.asynccontextmanager
+async def serving(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> AsyncIterator[str]:
+    """Serve on the host and port of the flags (0 takes a free one) while the context lasts; gives the base URL.
+
+    At its end the port closes at once, and running requests have DRAIN_SECONDS to end.
+
+    Raises:
+        OSError: the port cannot be had.
+    """
+    # A handler that is cancelled when its client leaves frees the request's blocks.
+    runner = web.AppRunner(
+        application(flags, knobs, dev_mode=dev_mode),
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=DRAIN_SECONDS,
+    )
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, flags.host, flags.port).start()
+        host, port = runner.addresses[0][:2]
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
 
 
 @web.middleware
@@ -122,7 +150,6 @@ class _Server:
         source = Source.WARMUP if HEADER_WARMUP in request.headers else Source.CLIENT
         number = request.headers.get("x-request-id") or uuid.uuid4().hex
         envelope = Envelope(f"{'chatcmpl' if chat else 'cmpl'}-{number}", _unix_time(), completion.model, chat)
-        # aiohttp cancels the handler when the client leaves; closing the iterator then frees the request's blocks
         async with contextlib.aclosing(self._engine.generate(completion, source)) as tokens:
             if completion.stream:
                 return await self._stream(request, completion, envelope, tokens)

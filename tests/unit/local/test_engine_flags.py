@@ -1,0 +1,67 @@
+import pytest
+
+from promptgroup_local.engine.flags import FlagError, knobs, parse
+
+
+def test_the_arguments_of_a_vllm_deployment_are_understood() -> None:
+    names = ["meta/llama", "--served-model-name", "a", "b", "--host", "127.0.0.1", "--port=9000"]
+    cache = ["--block-size", "32", "--num-gpu-blocks-override=100", "--no-enable-prefix-caching"]
+    rest = ["--enable-prompt-tokens-details", "--max_model_len=2k", "--max-num-seqs", "8"]
+    flags = parse([*names, *cache, *rest])
+    assert (flags.model, flags.served_names, flags.host, flags.port) == ("meta/llama", ("a", "b"), "127.0.0.1", 9000)
+    assert (flags.block_size, flags.blocks, flags.max_model_len, flags.limits.requests) == (32, 100, 2000, 8)
+    assert (flags.prefix_caching, flags.prompt_tokens_details, flags.unknown) == (False, True, ())
+
+
+def test_the_defaults_are_those_of_vllm() -> None:
+    flags = parse(["m"])
+    assert (flags.served_names, flags.port, flags.block_size, flags.blocks) == (("m",), 8000, 16, 25_000)
+    assert (flags.prefix_caching, flags.prompt_tokens_details) == (True, False)
+    assert (flags.limits.tokens, flags.limits.requests, flags.max_model_len) == (8192, 256, 131_072)
+    assert parse(["--model", "m", "--num-gpu-blocks-override", "10"]).max_model_len == 160
+
+
+def test_flags_that_mean_nothing_here_are_skipped_with_their_values_and_named_without() -> None:
+    flags = parse(["m", "--api-key", "secret", "--dtype=half", "-tp", "2", "--trust_remote_code", "--port", "9"])
+    assert flags.unknown == ("--api-key", "--dtype", "-tp", "--trust-remote-code")
+    assert flags.port == 9
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--port", "9"], "MODEL is missing"),
+        (["--trust-remote-code", "m"], "before the first flag"),
+        (["m", "--max-model-len", "32k", "--num-gpu-blocks-override=100"], "more than the 1600 tokens"),
+    ],
+)
+def test_a_command_line_that_cannot_be_used_says_why(argv: list[str], message: str) -> None:
+    with pytest.raises(FlagError, match=message):
+        parse(argv)
+
+
+def test_a_size_that_is_no_whole_number_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["m", "--block-size", "0"])
+    assert "'0' is no whole number from 1" in capsys.readouterr().err
+
+
+def test_own_knobs_come_from_the_environment() -> None:
+    assert knobs({}) == knobs({"STANDIN_STEP_MS": "7", "OTHER": "x"})
+    settings = knobs({"STANDIN_STEP_MS": "10", "STANDIN_TIME_SCALE": "0", "STANDIN_ERROR_RATE": "0.5"})
+    assert (settings.cost.step, settings.time_scale, settings.error_rate) == (0.01, 0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("STANDIN_STEP_MS", "fast"),
+        ("STANDIN_STEP_MS", "nan"),
+        ("STANDIN_STEP_MS", "-1"),
+        ("STANDIN_ERROR_RATE", "1.1"),
+        ("STANDIN_PREFILL_TOKENS_PER_SECOND", "0"),
+    ],
+)
+def test_a_knob_that_cannot_be_used_is_named(name: str, value: str) -> None:
+    with pytest.raises(FlagError, match=f"{name} is '{value}', expected a number"):
+        knobs({name: value})

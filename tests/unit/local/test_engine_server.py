@@ -1,0 +1,265 @@
+"""The engine over real sockets on loopback: what a client, an operator and a scraper see."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import uvloop
+
+from promptgroup_local.engine.flags import Knobs, parse
+from promptgroup_local.engine.server import serving
+from promptgroup_local.load.counters import scrape
+
+DEADLINE = 10.0
+FAST = Knobs(time_scale=0.0)
+SYSTEM = {"role": "system", "content": "You answer questions about trains and the people who drive them. " * 8}
+
+
+def chat(text: str, **more: object) -> dict[str, Any]:
+    return {"model": "m", "messages": [SYSTEM, {"role": "user", "content": text}], "max_tokens": 8, **more}
+
+
+class Client:
+    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
+        self.http = http
+        self.url = url
+
+    async def post(self, path: str, body: object, **headers: str) -> tuple[int, Any]:
+        async with self.http.post(self.url + path, json=body, headers=headers) as response:
+            return response.status, await response.json()
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        async with self.http.get(self.url + path) as response:
+            return response.status, await response.json()
+
+    async def metric(self, series: str) -> float:
+        async with self.http.get(self.url + "/metrics") as response:
+            lines = (await response.text()).splitlines()
+        return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(series))
+
+    async def until(self, series: str, value: float) -> None:
+        async with asyncio.timeout(DEADLINE):
+            while await self.metric(series) != value:  # noqa: ASYNC110 - a scraped value notifies nobody
+                await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def engine(*flags: str, knobs: Knobs = FAST, dev_mode: bool = False) -> AsyncIterator[Client]:
+    asked = parse(["m", "--host=127.0.0.1", "--port=0", "--enable-prompt-tokens-details", *flags])
+    async with serving(asked, knobs, dev_mode=dev_mode) as url, aiohttp.ClientSession() as http:
+        yield Client(http, url)
+
+
+def check(test: Callable[[Client], Awaitable[None]], *flags: str, knobs: Knobs = FAST, dev_mode: bool = False) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(DEADLINE), engine(*flags, knobs=knobs, dev_mode=dev_mode) as client:
+            await test(client)
+
+    uvloop.run(main())
+
+
+def test_the_second_request_finds_the_prefix_of_the_first() -> None:
+    async def test(client: Client) -> None:
+        (_, first), (status, second) = [await client.post("/v1/chat/completions", chat(text)) for text in ("a", "b")]
+        assert status == 200
+        assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        usage = second["usage"]
+        assert usage["prompt_tokens"] - 16 <= usage["prompt_tokens_details"]["cached_tokens"] < usage["prompt_tokens"]
+        assert (usage["completion_tokens"], second["choices"][0]["finish_reason"]) == (8, "length")
+        assert first["choices"] == (await client.post("/v1/chat/completions", chat("a")))[1]["choices"]
+
+    check(test)
+
+
+def test_the_next_turn_finds_the_answer_too() -> None:
+    async def test(client: Client) -> None:
+        body = chat("a", max_tokens=40, ignore_eos=True)
+        first = (await client.post("/v1/chat/completions", body))[1]
+        answer = first["choices"][0]["message"]
+        body["messages"] = [*body["messages"], answer, {"role": "user", "content": "and then?"}]
+        cached = (await client.post("/v1/chat/completions", body))[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert cached == (first["usage"]["total_tokens"] - 1) // 16 * 16
+
+    check(test)
+
+
+def test_a_stream_says_the_same_as_the_whole_answer() -> None:
+    async def test(client: Client) -> None:
+        whole = (await client.post("/v1/chat/completions", chat("a")))[1]
+        body = chat("a", stream=True, stream_options={"include_usage": True})
+        async with client.http.post(client.url + "/v1/chat/completions", json=body) as response:
+            assert response.content_type == "text/event-stream"
+            events = [line.removeprefix("data: ") for line in (await response.text()).split("\n\n") if line]
+        assert events.pop() == "[DONE]"
+        role, *pieces, usage = map(json.loads, events)
+        assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        text = "".join(piece["choices"][0]["delta"]["content"] for piece in pieces)
+        assert text == whole["choices"][0]["message"]["content"]
+        reasons = [piece["choices"][0]["finish_reason"] for piece in pieces]
+        assert reasons == [None] * (len(pieces) - 1) + ["length"]
+        assert usage["usage"]["completion_tokens"] == len(pieces) == 8
+
+    check(test)
+
+
+def test_text_completions_and_tokens() -> None:
+    async def test(client: Client) -> None:
+        _, body = await client.post("/v1/completions", {"prompt": "Once upon a time"})
+        assert (body["object"], body["usage"]["prompt_tokens"]) == ("text_completion", 5)
+        _, tokens = await client.post("/tokenize", {"prompt": "Once upon a time"})
+        assert (tokens["count"], len(tokens["tokens"]), tokens["max_model_len"]) == (5, 5, 131_072)
+        _, text = await client.post("/detokenize", {"tokens": tokens["tokens"]})
+        assert text == {"prompt": "<|begin|>Once upon a time"}
+        assert (await client.post("/detokenize", {"tokens": [9]}))[0] == 400
+
+    check(test)
+
+
+def test_a_salt_separates_tenants() -> None:
+    async def test(client: Client) -> None:
+        for salt in ("a", "b"):
+            _, body = await client.post("/v1/chat/completions", chat("x", cache_salt=salt))
+            assert body["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        assert (await client.post("/v1/chat/completions", chat("x", cache_salt="a/b")))[0] == 400
+
+    check(test)
+
+
+def test_cached_tokens_are_reported_only_when_asked_for_and_zero_with_the_cache_off() -> None:
+    async def silent(client: Client) -> None:
+        assert "prompt_tokens_details" not in (await client.post("/v1/chat/completions", chat("a")))[1]["usage"]
+
+    async def off(client: Client) -> None:
+        for _ in range(2):
+            usage = (await client.post("/v1/chat/completions", chat("a")))[1]["usage"]
+            assert usage["prompt_tokens_details"]["cached_tokens"] == 0
+        assert await client.metric("vllm:prefix_cache_queries_total") == 0
+        assert await client.metric("standin_cold_prefix_requests_total") == 2
+
+    check(silent, "--no-enable-prompt-tokens-details")
+    check(off, "--no-enable-prefix-caching")
+
+
+def test_errors_have_the_form_of_vllm() -> None:
+    async def test(client: Client) -> None:
+        status, body = await client.post("/v1/chat/completions", chat("a", model="other"))
+        assert (status, body["error"]["type"], body["error"]["code"]) == (404, "NotFoundError", 404)
+        assert (await client.get("/nothing"))[1]["error"]["code"] == 404
+        assert (await client.get("/v1/completions"))[0] == 405
+        async with client.http.post(client.url + "/v1/completions", data=b"{") as response:
+            assert (response.status, (await response.json())["error"]["type"]) == (400, "BadRequestError")
+
+    check(test)
+
+
+def test_a_share_of_requests_fails_on_purpose() -> None:
+    async def test(client: Client) -> None:
+        statuses = [(await client.post("/v1/chat/completions", chat("a")))[0] for _ in range(8)]
+        assert statuses == [200, 200, 200, 500] * 2
+
+    check(test, knobs=Knobs(time_scale=0.0, error_rate=0.25))
+
+
+def test_the_small_endpoints() -> None:
+    async def test(client: Client) -> None:
+        async with client.http.get(client.url + "/health") as response:
+            assert response.status == 200
+        assert "standin" in (await client.get("/version"))[1]["version"]
+        models = (await client.get("/v1/models"))[1]["data"]
+        assert [model["id"] for model in models] == ["m", "alias"]
+        assert (await client.get("/load"))[1] == {"server_load": 0}
+        assert (await client.post("/reset_prefix_cache", {}))[0] == 404
+
+    check(test, "--served-model-name", "m", "alias")
+
+
+def test_the_cache_can_be_reset_in_development_mode() -> None:
+    async def test(client: Client) -> None:
+        await client.post("/v1/chat/completions", chat("a"))
+        assert await client.post("/reset_prefix_cache", {}) == (200, {"success": True})
+        _, body = await client.post("/v1/chat/completions", chat("a"))
+        assert body["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+
+    check(test, dev_mode=True)
+
+
+def test_cold_prefixes_are_counted_by_who_met_them() -> None:
+    async def test(client: Client) -> None:
+        path, warmup = "/v1/chat/completions", {"x-promptgroup-warmup": "1"}
+        await client.post(path, chat("warm"), **warmup)
+        await client.post(path, chat("warm"), **warmup)
+        for text in ("a", "b"):
+            await client.post(path, chat(text))
+        assert await client.metric('standin_cold_prefix_requests_total{source="warmup"}') == 1
+        assert await client.metric('standin_cold_prefix_requests_total{source="client"}') == 0
+        other = chat("a")
+        other["messages"][0] = {"role": "system", "content": "Another task. " * 20}
+        await client.post(path, other)
+        await client.post(path, {"messages": [{"role": "user", "content": "no Tier 1 at all " * 20}]})
+        assert await client.metric('standin_cold_prefix_requests_total{source="client"}') == 1
+        assert await client.metric('standin_requests_total{source="client"}') == 4
+        assert await client.metric('standin_requests_total{source="warmup"}') == 2
+
+    check(test)
+
+
+def test_a_prefix_that_was_evicted_is_cold_again() -> None:
+    async def test(client: Client) -> None:
+        await client.post("/v1/chat/completions", chat("a"))
+        await client.post("/v1/completions", {"prompt": "x" * 4 * 16 * 18})
+        await client.post("/v1/chat/completions", chat("a"))
+        assert await client.metric('standin_cold_prefix_requests_total{source="client"}') == 2
+
+    check(test, "--num-gpu-blocks-override=20")
+
+
+def test_counters_add_up() -> None:
+    async def test(client: Client) -> None:
+        bodies = [(await client.post("/v1/chat/completions", chat(text)))[1] for text in ("a", "b", "c")]
+        prompt = sum(body["usage"]["prompt_tokens"] for body in bodies)
+        cached = sum(body["usage"]["prompt_tokens_details"]["cached_tokens"] for body in bodies)
+        counters = (await scrape([client.url]))[client.url]
+        assert (counters.queries, counters.hits, counters.requests, counters.cold) == (prompt, cached, 3, 1)
+        assert await client.metric("vllm:prompt_tokens_total") == prompt
+        assert await client.metric("vllm:prompt_tokens_cached_total") == cached
+        assert await client.metric("vllm:generation_tokens_total") == 24
+        assert await client.metric("vllm:time_to_first_token_seconds_count") == 3
+        assert await client.metric("vllm:inter_token_latency_seconds_count") == 21
+        assert await client.metric("vllm:request_prefill_kv_computed_tokens_sum") == prompt - cached
+        assert await client.metric('vllm:request_success_total{engine="0",finished_reason="length"') == 3
+
+    check(test)
+
+
+def test_a_client_that_leaves_frees_its_blocks() -> None:
+    async def test(client: Client) -> None:
+        body = chat("a", max_tokens=100_000, ignore_eos=True)
+        async with client.http.post(client.url + "/v1/chat/completions", json=body | {"stream": True}) as response:
+            await response.content.readline()
+            await client.until("vllm:num_requests_running", 1)
+            assert await client.metric("vllm:kv_cache_usage_perc") > 0
+        await client.until("vllm:num_requests_running", 0)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(client.post("/v1/chat/completions", body), 0.05)
+        await client.until('vllm:request_success_total{engine="0",finished_reason="abort"', 2)
+        assert await client.metric("vllm:kv_cache_usage_perc") == 0
+
+    check(test, knobs=Knobs(time_scale=0.1))
+
+
+def test_a_running_request_ends_before_the_server_does() -> None:
+    async def main() -> None:
+        async with aiohttp.ClientSession() as http:
+            asked = parse(["m", "--host=127.0.0.1", "--port=0"])
+            async with asyncio.timeout(DEADLINE), serving(asked, Knobs(time_scale=0.5)) as url:
+                client = Client(http, url)
+                body = chat("a", max_tokens=30, ignore_eos=True)
+                request = asyncio.ensure_future(client.post("/v1/chat/completions", body))
+                await client.until("vllm:num_requests_running", 1)
+            status, answer = await request
+            assert (status, answer["usage"]["completion_tokens"]) == (200, 30)
+
+    uvloop.run(main())

@@ -1,0 +1,33 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from promptgroup_local.engine.tokenizer import Special, detokenize, tokenize
+
+
+@given(st.text())
+def test_every_text_comes_back_exactly(text: str) -> None:
+    assert detokenize(tokenize(text)) == text
+
+
+@given(st.text(), st.text())
+def test_whole_pieces_of_a_text_are_a_prefix_of_every_longer_text(text: str, more: str) -> None:
+    whole = len(text.encode()) // 4
+    assert tokenize(text + more)[:whole] == tokenize(text)[:whole]
+
+
+def test_four_bytes_make_a_token_and_zero_bytes_count() -> None:
+    assert len(tokenize("abcdefgh")) == 2
+    assert len(tokenize("abcdefghi")) == 3
+    assert len({*tokenize("\0"), *tokenize("\0\0"), *tokenize("\0\0\0\0")}) == 3
+
+
+def test_no_text_yields_a_special_token() -> None:
+    assert detokenize([Special.SYSTEM, *tokenize("hi")]) == "<|system|>hi"
+    assert min(tokenize("\0")) > max(Special)
+
+
+@pytest.mark.parametrize("number", [0, -1, 8, 255, 0x300, 2 << 32, 1 << 62])
+def test_a_number_that_is_no_token_is_refused(number: int) -> None:
+    with pytest.raises(ValueError, match=str(number)):
+        detokenize([number])
