@@ -32,6 +32,9 @@ WAITING = timedelta(seconds=5)
 REFERENCED = timedelta(seconds=15)
 """Next look at a group whose prompt stands in another object: an edit of it is noticed within this time."""
 
+DRAINING_COST = -1000
+"""Deletion cost of a draining pod in slot 0; slots count to 999, so one beside the ring goes before all of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class PodMark:
@@ -41,6 +44,13 @@ class PodMark:
     uid: str
     slot: int | None
     draining_since: datetime | None
+
+    @property
+    def deletion_cost(self) -> int:
+        """What the ReplicaSet orders by: a draining pod before any other, the highest slot first, as rings shrink."""
+        if self.draining_since is None:
+            return 0
+        return DRAINING_COST - (self.slot if self.slot is not None else -DRAINING_COST)
 
 
 @dataclass(frozen=True, slots=True)
