@@ -34,12 +34,13 @@ async def _serve(flags: Flags, settings: Knobs) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    print(f"stand-in engine for {flags.model} starts", file=sys.stderr)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(settings.startup * settings.time_scale):
             await stop.wait()
             return
     async with serving(flags, settings, dev_mode=os.environ.get("VLLM_SERVER_DEV_MODE") == "1") as url:
-        print(f"stand-in engine for {flags.model} on {url}", file=sys.stderr)
+        print(f"stand-in engine for {flags.model} serves on {url}", file=sys.stderr)
         await stop.wait()
 
 

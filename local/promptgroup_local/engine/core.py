@@ -1,6 +1,7 @@
 """The engine's clock: runs the scheduler's steps in real time and hands tokens to those who wait for them."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
@@ -71,7 +72,7 @@ class Engine:
         request = Request(
             Sequence(list(prompt.tokens), completion.salt),
             answer(prompt.tokens, completion.max_tokens, ignore_eos=completion.ignore_eos),
-            _now(),
+            time.monotonic(),
         )
         ticket = _Ticket(source, prompt.tier1)
         self._tickets[request] = ticket
@@ -90,17 +91,17 @@ class Engine:
 
     async def run(self) -> None:
         """Step while there is work, sleep while there is none; ends by cancellation."""
-        end = _now()
+        end = time.monotonic()
         while True:
-            step = self._scheduler.schedule(_now())
+            step = self._scheduler.schedule(time.monotonic())
             if step is None:
                 self._work.clear()
                 await self._work.wait()
-                end = _now()
+                end = time.monotonic()
                 continue
             self._count_admissions(step)
-            end = max(end, _now() - MAX_LAG) + step.seconds * self._scale
-            await asyncio.sleep(end - _now())
+            end = max(end, time.monotonic() - MAX_LAG) + step.seconds * self._scale
+            await asyncio.sleep(end - time.monotonic())
             self._hand_out(step)
 
     def _count_admissions(self, step: Step) -> None:
@@ -116,7 +117,7 @@ class Engine:
                 metrics.cold[ticket.source].inc()
 
     def _hand_out(self, step: Step) -> None:
-        now = _now()
+        now = time.monotonic()
         for request, finish in self._scheduler.complete(step):
             ticket = self._tickets[request]
             self._count_token(request, ticket, now)
@@ -141,8 +142,3 @@ class Engine:
         else:
             metrics.inter_token.observe(now - ticket.last)
         ticket.last = now
-
-
-def _now() -> float:
-    """Seconds on the event loop's monotonic clock."""
-    return asyncio.get_running_loop().time()

@@ -5,6 +5,7 @@ Requests are streamed, and carry no session header unless one is named: affinity
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -117,20 +118,19 @@ async def _send(
     if target.session_header:
         headers[target.session_header] = session.id
     answer = _Answer()
-    now = asyncio.get_running_loop().time
-    began = now()
+    began = time.monotonic()
     try:
         async with http.post(f"{url}/v1/chat/completions", data=orjson.dumps(body), headers=headers) as response:
             answer.status = response.status
             answer.served_by = response.headers.get(HEADER_SERVED_BY, "")
             if response.status == 200:
-                await _read(response, answer, now)
+                await _read(response, answer)
             else:
                 await response.read()
                 answer.error = f"status {response.status}"
     except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
         answer.error = type(error).__name__
-    ended = now()
+    ended = time.monotonic()
     return Outcome(
         session=session.id,
         turn=conversation.sent,
@@ -156,7 +156,7 @@ class _Answer:
     pieces: list[str] = field(default_factory=list)
 
 
-async def _read(response: aiohttp.ClientResponse, answer: _Answer, now: Callable[[], float]) -> None:
+async def _read(response: aiohttp.ClientResponse, answer: _Answer) -> None:
     """Read an event stream to its end; only `[DONE]` clears the error."""
     async for line in response.content:
         if not line.startswith(b"data: "):
@@ -165,11 +165,15 @@ async def _read(response: aiohttp.ClientResponse, answer: _Answer, now: Callable
         if data == b"[DONE]":
             answer.error = ""
             continue
-        event = orjson.loads(data)
-        if "error" in event:
-            answer.error = "an error event in the stream"
-            return
-        for choice in event["choices"]:
-            if text := choice["delta"].get("content"):
-                answer.first = answer.first or now()
+        match orjson.loads(data):
+            case {"choices": [{"delta": {"content": str(text)}}]} if text:
+                answer.first = answer.first or time.monotonic()
                 answer.pieces.append(text)
+            case {"choices": _}:
+                pass  # a role, the reason of the end, usage
+            case {"error": _}:
+                answer.error = "an error event in the stream"
+                return
+            case _:
+                answer.error = "an event that is no chunk of an answer"
+                return

@@ -1,0 +1,37 @@
+from prometheus_client import generate_latest
+
+from promptgroup_local.engine.answer import Finish
+from promptgroup_local.engine.flags import parse
+from promptgroup_local.engine.metrics import Gauges, Metrics, Source
+
+NAMES = """
+vllm:prefix_cache_queries_total vllm:prefix_cache_hits_total vllm:prompt_tokens_total vllm:prompt_tokens_cached_total
+vllm:generation_tokens_total vllm:num_preemptions_total vllm:num_requests_running vllm:num_requests_waiting
+vllm:kv_cache_usage_perc vllm:time_to_first_token_seconds_bucket vllm:inter_token_latency_seconds_bucket
+vllm:e2e_request_latency_seconds_bucket vllm:request_queue_time_seconds_bucket
+vllm:request_prefill_time_seconds_bucket vllm:request_prefill_kv_computed_tokens_bucket vllm:request_success_total
+vllm:cache_config_info standin_requests_total standin_cold_prefix_requests_total
+"""
+
+
+def test_every_series_is_there_from_the_start_under_its_name() -> None:
+    flags = parse(["path/m", "--served-model-name", "m", "--block-size=32", "--num-gpu-blocks-override=10"])
+    metrics = Metrics(flags, Gauges(running=lambda: 2, waiting=lambda: 3, usage=lambda: 0.5))
+    lines = [line for line in generate_latest(metrics.registry).decode().splitlines() if not line.startswith("#")]
+    assert {line.partition("{")[0] for line in lines} >= set(NAMES.split())
+    labels = 'engine="0",model_name="m"'
+    for gauge, value in (("num_requests_running", 2), ("num_requests_waiting", 3), ("kv_cache_usage_perc", 0.5)):
+        assert f"vllm:{gauge}{{{labels}}} {float(value)}" in lines
+    for reason in Finish:
+        assert f'vllm:request_success_total{{engine="0",finished_reason="{reason}",model_name="m"}} 0.0' in lines
+    for source in Source:
+        assert f'standin_cold_prefix_requests_total{{source="{source}"}} 0.0' in lines
+    config = next(line for line in lines if line.startswith("vllm:cache_config_info"))
+    assert config.endswith(" 1.0")
+    for label in (
+        'block_size="32"',
+        'num_gpu_blocks="10"',
+        'kv_cache_size_tokens="320"',
+        'enable_prefix_caching="True"',
+    ):
+        assert label in config
