@@ -1,0 +1,195 @@
+"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes, RBAC on."""
+
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import urllib3
+import yaml
+
+from promptgroup_local.cluster import process
+from promptgroup_local.cluster.certs import Authority, Pair
+
+READY_SECONDS = 120.0
+"""Longest start: two to three seconds on a free machine."""
+
+SERVICE_RANGE = "10.96.0.0/16"
+"""Where ClusterIPs come from; nothing routes to them."""
+
+
+class NotReady(Exception):  # noqa: N818
+    """A part of the control plane does not come up; the message names it and its log."""
+
+
+class ControlPlane:
+    """One control plane, its state in one folder. Its processes end with the thread that started them."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self._programs = programs
+        self._folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._ports = dict(zip(("etcd", "peer", "api", "manager", "scheduler"), _free_ports(5), strict=True))
+        authority = Authority(folder / "pki")
+        self.ca = authority.file
+        self._accounts = authority.signing_key("service-accounts")
+        self._serving = authority.server(
+            "apiserver", ["localhost", "kubernetes", "kubernetes.default.svc"], ["127.0.0.1", "10.96.0.1"]
+        )
+        self.kubeconfig = self._kubeconfig("admin", authority.client("admin", "admin", "system:masters"))
+        self.agent_kubeconfig = self._kubeconfig("agent", authority.client("agent", "promptgroup-local-agent"))
+        self._manager = self._kubeconfig(
+            "controller-manager", authority.client("controller-manager", "system:kube-controller-manager")
+        )
+        self._scheduler = self._kubeconfig("scheduler", authority.client("scheduler", "system:kube-scheduler"))
+        self._pool = urllib3.PoolManager(
+            ca_certs=str(self.ca),
+            cert_file=str(folder / "pki/admin.crt"),
+            key_file=str(folder / "pki/admin.key"),
+            retries=False,
+            timeout=5,
+        )
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return f"https://127.0.0.1:{self._ports['api']}"
+
+    @property
+    def port(self) -> int:
+        """Port of the API server."""
+        return self._ports["api"]
+
+    def start(self) -> None:
+        """Start everything and wait until the API server is ready.
+
+        Raises:
+            NotReady: a process ended, or is not ready in time.
+        """
+        (self._folder / "etcd").mkdir(parents=True, exist_ok=True)
+        self._start(
+            "etcd",
+            f"--data-dir={self._folder / 'etcd'}",
+            f"--listen-client-urls=http://127.0.0.1:{self._ports['etcd']}",
+            f"--advertise-client-urls=http://127.0.0.1:{self._ports['etcd']}",
+            f"--listen-peer-urls=http://127.0.0.1:{self._ports['peer']}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{self._ports['peer']}",
+            f"--initial-cluster=default=http://127.0.0.1:{self._ports['peer']}",
+            "--unsafe-no-fsync",  # a trial cluster survives its processes, not a power cut
+            "--log-level=warn",
+        )
+        self.start_apiserver()
+        self._start(
+            "kube-controller-manager",
+            f"--kubeconfig={self._manager}",
+            "--use-service-account-credentials",
+            f"--service-account-private-key-file={self._accounts}",
+            f"--root-ca-file={self.ca}",
+            "--leader-elect=false",
+            f"--secure-port={self._ports['manager']}",
+            "--bind-address=127.0.0.1",
+            # endpoints refuse loopback addresses, which pods have here
+            "--controllers=*,-endpoint-controller,-endpointslice-controller,-endpointslice-mirroring-controller,"
+            "-node-ipam-controller,-node-route-controller,-persistentvolume-attach-detach-controller",
+        )
+        self._start(
+            "kube-scheduler",
+            f"--kubeconfig={self._scheduler}",
+            "--leader-elect=false",
+            f"--secure-port={self._ports['scheduler']}",
+            "--bind-address=127.0.0.1",
+        )
+
+    def start_apiserver(self) -> None:
+        """Start the API server, on the port that it had, and wait until it is ready."""
+        self._start(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self._ports['etcd']}",
+            f"--secure-port={self._ports['api']}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",  # a loopback address is no endpoint
+            f"--tls-cert-file={self._serving.certificate}",
+            f"--tls-private-key-file={self._serving.key}",
+            f"--client-ca-file={self.ca}",
+            "--authorization-mode=RBAC",
+            "--anonymous-auth=false",
+            f"--service-account-key-file={self._accounts}",
+            f"--service-account-signing-key-file={self._accounts}",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-cluster-ip-range={SERVICE_RANGE}",
+        )
+        self._wait_ready()
+
+    def stop_apiserver(self, *, kill: bool = False) -> None:
+        """Stop the API server; the rest goes on and waits for it."""
+        running = self._running.pop("kube-apiserver")
+        if kill:
+            running.kill()
+        process.stop(running, 20)
+
+    def stop(self) -> None:
+        """Stop everything, the store last."""
+        for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
+            running = self._running.pop(name, None)
+            if running is not None:
+                if name == "kube-apiserver":
+                    running.kill()  # it drains for a minute otherwise; etcd has all that counts
+                process.stop(running)
+        self._pool.clear()
+
+    def _start(self, name: str, *flags: str) -> None:
+        self._running[name] = process.start([str(self._programs / name), *flags], self._log(name))
+
+    def _log(self, name: str) -> Path:
+        return self._folder / "logs" / f"{name}.log"
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while not self._ready():
+            for name, running in self._running.items():
+                if running.poll() is not None:
+                    raise NotReady(f"{name} ended with status {running.returncode}: see {self._log(name)}")
+            if time.monotonic() > deadline:
+                raise NotReady(
+                    f"kube-apiserver is not ready after {READY_SECONDS:.0f} s: see its log in {self._folder}"
+                )
+            time.sleep(0.1)
+
+    def _ready(self) -> bool:
+        try:
+            return self._pool.request("GET", f"{self.server}/readyz").status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    def _kubeconfig(self, name: str, pair: Pair) -> Path:
+        path = self._folder / f"{name}.kubeconfig"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "local", "cluster": {"server": self.server, "certificate-authority": str(self.ca)}}],
+            "users": [
+                {"name": name, "user": {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}}
+            ],
+            "contexts": [{"name": "local", "context": {"cluster": "local", "user": name}}],
+            "current-context": "local",
+        }
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def pids(self) -> dict[str, int]:
+        """Name → process id of what runs."""
+        return {name: running.pid for name, running in self._running.items()}
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now; all held at once, so that they differ."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

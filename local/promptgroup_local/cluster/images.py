@@ -1,0 +1,55 @@
+"""Images of a local cluster: an argv prefix that takes the pod's address.
+
+`{pod_ip}` stands for the pod's address: a program that listens on every address would collide with its neighbours,
+since all pods share the machine's loopback.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+Images = Mapping[str, tuple[str, ...]]
+"""Repository of an image (no tag, no digest) → argv prefix."""
+
+BUILT_IN: Images = {
+    "ghcr.io/promptgroup/operator": (sys.executable, "-m", "promptgroup_operator"),
+    "ghcr.io/promptgroup/router": (sys.executable, "-m", "promptgroup_router", "--host", "{pod_ip}"),
+    "ghcr.io/promptgroup/standin-engine": (sys.executable, "-m", "promptgroup_local.engine", "--host", "{pod_ip}"),
+    "python": (sys.executable,),
+    "busybox": ("/usr/bin/env",),
+}
+"""What every local cluster can run."""
+
+
+def load(path: Path | None) -> Images:
+    """The built-in images, and those of a JSON file: `{"repository": ["program", "argument", ...]}`.
+
+    Raises:
+        ValueError: the file is not such a mapping; the message names the entry.
+    """
+    if path is None:
+        return BUILT_IN
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--images {path}: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f'--images {path}: expected {{"repository": ["program", ...]}}')  # noqa: TRY004
+    for name, argv in found.items():
+        if not (isinstance(argv, list) and argv and all(isinstance(each, str) for each in argv)):
+            raise ValueError(f"--images {path}: {name} is not a list of strings")
+    return {**BUILT_IN, **{name: tuple(argv) for name, argv in found.items()}}
+
+
+def repository(image: str) -> str:
+    """The image's name without tag and digest."""
+    name = image.partition("@")[0]
+    head, colon, tag = name.rpartition(":")
+    return head if colon and "/" not in tag else name
+
+
+def argv(images: Images, image: str, pod_ip: str) -> list[str] | None:
+    """The image's entrypoint for a pod; None when there is no such image."""
+    prefix = images.get(repository(image))
+    return [part.replace("{pod_ip}", pod_ip) for part in prefix] if prefix is not None else None

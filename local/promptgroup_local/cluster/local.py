@@ -1,0 +1,137 @@
+"""A whole local cluster: control plane and nodes, from one thread, ended with it."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from promptgroup_local.cluster import binaries, process
+from promptgroup_local.cluster.controlplane import ControlPlane
+from promptgroup_local.kubectl import Kubectl, wait_for
+
+BINDING = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "promptgroup-local-agent"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "promptgroup-local-agent"}],
+}
+"""The agent may do what a kubelet may."""
+
+
+class LocalCluster:
+    """Use as a context manager; `folder` must be fresh or empty.
+
+    Args:
+        folder: state of the cluster: store, keys, pods, logs.
+        nodes: number of nodes.
+        gpus: `nvidia.com/gpu` that each node pretends to have.
+        images: more images than the built-in ones: repository → argv prefix with `{pod_ip}`.
+        say: told what goes on, a line at a time.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int = 1,
+        gpus: int = 64,
+        images: Mapping[str, list[str]] | None = None,
+        say: binaries.Say = lambda _: None,
+    ) -> None:
+        self.folder = folder.resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._programs = binaries.find(say)
+        self._say = say
+        self._gpus = gpus
+        self._names = [f"local-{number}" for number in range(nodes)]
+        self._images = self.folder / "images.json"
+        self._images.write_text(json.dumps(dict(images or {})))
+        self.plane = ControlPlane(self._programs, self.folder)
+        self._agents: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of a cluster admin."""
+        return self.plane.kubeconfig
+
+    def kubectl(self, namespace: str = "default") -> Kubectl:
+        """Kubectl for a namespace, as cluster admin."""
+        return Kubectl(self.kubeconfig, namespace, binaries.kubectl(self._programs))
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything; returns when the nodes are ready and pods can be created."""
+        self._say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
+        self.plane.start()
+        kubectl = self.kubectl()
+        kubectl.apply(BINDING)
+        self._say(f"starting {len(self._names)} node(s)")
+        for name in self._names:
+            self.start_node(name)
+        wait_for(lambda: True if self._ready(kubectl) else None, "nodes to be ready and unrestricted")
+        wait_for(lambda: kubectl.get("serviceaccount", "default"), "the default service account")
+
+    def _ready(self, kubectl: Kubectl) -> bool:
+        nodes = kubectl.list("nodes")
+        return len(nodes) == len(self._names) and all(
+            not node["spec"].get("taints")
+            and any((each["type"], each["status"]) == ("Ready", "True") for each in node["status"]["conditions"])
+            for node in nodes
+        )
+
+    def start_node(self, name: str) -> None:
+        """Start a node's agent."""
+        argv = [
+            sys.executable,
+            "-m",
+            "promptgroup_local.cluster.nodeagent",
+            f"--kubeconfig={self.plane.agent_kubeconfig}",
+            f"--node={name}",
+            f"--state={self.folder / name}",
+            f"--gpus={self._gpus}",
+            f"--images={self._images}",
+        ]
+        self._agents[name] = process.start(argv, self.folder / "logs" / f"{name}.log")
+
+    def stop_node(self, name: str) -> None:
+        """Stop a node's agent, and with it all its processes, without telling anybody."""
+        agent = self._agents.pop(name)
+        agent.kill()
+        agent.wait()
+
+    def stop(self) -> None:
+        """Stop everything."""
+        for agent in self._agents.values():
+            process.stop(agent)
+        self._agents.clear()
+        self.plane.stop()
+
+    def kill_pod(self, namespace: str, name: str, container: str = "engine") -> None:
+        """Kill a container's process, as a crash would."""
+        pod = self.kubectl(namespace).get("pod", name)
+        if pod is None:
+            raise LookupError(f"no pod {namespace}/{name}")
+        file = self.folder / pod["spec"]["nodeName"] / "pods" / pod["metadata"]["uid"] / f"{container}.pid"
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGKILL)
+
+    def logs(self, namespace: str, name: str) -> str:
+        """What the pod's containers wrote."""
+        files = sorted(self.folder.glob(f"*/logs/{namespace}_{name}_*.log"))
+        return "\n".join(file.read_text(errors="replace") for file in files)

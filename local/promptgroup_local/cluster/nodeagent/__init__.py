@@ -1,0 +1,1 @@
+"""The node agent: a node of the cluster whose pods are processes of this machine."""

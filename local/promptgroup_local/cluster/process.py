@@ -1,0 +1,68 @@
+"""Processes that end with the one that started them, and whose output is kept."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+STOP_SECONDS = 10.0
+"""Time for a process to end on SIGTERM before SIGKILL."""
+
+
+def _die_with_parent() -> None:
+    """Runs in the child before exec: the kernel kills it when its parent's thread ends (prctl(2))."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def start(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Start a process that dies with the calling thread; its output is appended to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=dict(env) if env is not None else None,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl, no lock is taken in it
+        )
+
+
+def stop(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
+    """End a process, gently first."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of that id runs and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def end(pid: int, seconds: float) -> None:
+    """End a process that is not our child: SIGTERM, then SIGKILL after `seconds`."""
+    deadline = time.monotonic() + seconds
+    number = signal.SIGTERM
+    while alive(pid):
+        if time.monotonic() > deadline:
+            number = signal.SIGKILL
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
