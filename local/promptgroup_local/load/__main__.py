@@ -47,13 +47,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--url", action="append", required=True, help="base URL of a router or an engine; repeatable")
     parser.add_argument("--metrics", action="append", required=True, help="base URL of an engine; repeatable")
     parser.add_argument("--model", default="meta-llama/Llama-3.1-8B-Instruct")
-    parser.add_argument("--sessions", type=int, default=60)
-    parser.add_argument("--concurrency", type=int, default=12)
+    parser.add_argument("--sessions", type=_count, default=60)
+    parser.add_argument("--concurrency", type=_count, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--task", action="append", choices=TASKS, help="only this task; repeatable")
     parser.add_argument("--by-name", metavar="GROUP", default="", help="name the group and bring no system prompt")
     parser.add_argument("--session-header", metavar="NAME", default="", help="send the session's id in this header")
     return parser
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def comparison(rows: Sequence[Summary], *, title: str = "") -> Table:
         table.add_column(row.name, justify="right")
     lines: Sequence[tuple[str, Callable[[Summary], str]]] = (
         ("requests", lambda row: str(row.requests)),
-        ("failed", lambda row: str(row.failures)),
+        ("failed", _failures),
         ("token hit rate, by the engines", lambda row: _percent(row.measured.hit_rate)),
         ("  of an infinite cache's", lambda row: _percent(row.of_possible)),
         ("TTFT p50", lambda row: _milliseconds(row.ttft_p50)),
@@ -29,6 +29,13 @@ def comparison(rows: Sequence[Summary], *, title: str = "") -> Table:
     for label, figure in lines:
         table.add_row(label, *(figure(row) for row in rows))
     return table
+
+
+def _failures(row: Summary) -> str:
+    """How many, and what went wrong most often."""
+    if not row.failures:
+        return "0"
+    return f"{row.failures} ({max(row.failed, key=lambda error: row.failed[error])})"
 
 
 def _percent(value: float | None) -> str:

@@ -1,7 +1,8 @@
 """A run in one row: what clients saw, what engines counted, and what was possible. Pure."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from promptgroup_local.load.client import Outcome
@@ -15,13 +16,19 @@ class Summary:
 
     name: str
     requests: int
-    failures: int
+    failed: Mapping[str, int]
+    """Failed requests by what went wrong."""
     ttft_p50: float | None
     ttft_p99: float | None
     e2e_p50: float | None
     measured: Measured
     possible: float | None
     """Hit rate of an infinite cache behind one replica on the same requests."""
+
+    @property
+    def failures(self) -> int:
+        """Failed requests."""
+        return sum(self.failed.values())
 
     @property
     def of_possible(self) -> float | None:
@@ -38,7 +45,7 @@ def summarise(name: str, outcomes: Sequence[Outcome], measured: Measured, *, war
     return Summary(
         name=name,
         requests=len(outcomes),
-        failures=len(outcomes) - len(good),
+        failed=Counter(outcome.error for outcome in outcomes if outcome.failed),
         ttft_p50=quantile(ttft, 0.5),
         ttft_p99=quantile(ttft, 0.99),
         e2e_p50=quantile(sorted(outcome.e2e for outcome in good), 0.5),

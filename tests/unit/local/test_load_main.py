@@ -27,3 +27,10 @@ def test_engines_that_do_not_answer_are_one_line(
     monkeypatch.setattr(sys, "argv", ["load", "--url", nowhere, "--metrics", nowhere])
     assert program.main() == 2
     assert capsys.readouterr().err.startswith("error: no metrics from the engines: ClientConnectorError")
+
+
+@pytest.mark.parametrize("flag", ["--sessions", "--concurrency"])
+def test_a_count_that_is_none_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        program._parser().parse_args(["--url=u", "--metrics=u", flag, "0"])
+    assert f"{flag}: '0' is no whole number from 1" in capsys.readouterr().err

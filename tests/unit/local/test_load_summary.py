@@ -20,7 +20,14 @@ def test_quantiles_are_nearest_rank() -> None:
 
 def test_failed_requests_are_counted_and_their_times_are_not() -> None:
     row = summarise("run", [outcome(ttft=3), outcome(ttft=1), outcome(ttft=99, error="status 503")], MEASURED)
-    assert (row.requests, row.failures, row.ttft_p50, row.ttft_p99, row.e2e_p50) == (3, 1, 1, 3, 2)
+    assert (row.requests, row.failed, row.failures, row.ttft_p50, row.ttft_p99, row.e2e_p50) == (
+        3,
+        {"status 503": 1},
+        1,
+        1,
+        3,
+        2,
+    )
 
 
 def test_the_measured_hit_rate_is_set_against_the_possible_one() -> None:
