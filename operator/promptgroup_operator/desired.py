@@ -6,7 +6,7 @@ from typing import Any
 from promptgroup_operator import dialect
 from promptgroup_operator.drift import stamped
 from promptgroup_operator.merge import merge
-from promptgroup_operator.observed import Group
+from promptgroup_operator.observed import Group, Problem
 from promptgroup_router.contract import names, table
 from promptgroup_router.contract.fingerprint import short
 from promptgroup_router.contract.table import Prompt, PromptRef, encode_group
@@ -133,7 +133,17 @@ def _pod_template(group: Group, fingerprint: str, selector: dict[str, str]) -> d
             "volumes": [{"name": "home", "emptyDir": {}}],
         },
     }
-    return merge(base, dict(engine.template))
+    # what makes a pod one of its revision is not the template's to change
+    return merge(merge(base, dict(engine.template)), {"metadata": base["metadata"]})
+
+
+def template_problem(group: Group) -> Problem | None:
+    """Why the group's pod template cannot be merged, if it cannot."""
+    try:
+        _pod_template(group, "", {})
+    except ValueError as error:
+        return Problem("InvalidTemplate", f"spec.engine.template: {error}")
+    return None
 
 
 def prompt_route(group: Group, route: table.Group) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """decide(world, now) → Plan: the table of contents of the control path. Pure.
 
-prompt    may the spec be acted on, and what does its text hash to
-sizing    how many replicas
-rollout   which revision serves, which drains, which goes
-slots     which pod holds which place on the ring
-warmth    which pods to warm, which conditions to correct
-desired   the objects
-routes    what routers see
-status    what users see
+acceptance  may the spec be acted on, and what does its text hash to
+sizing      how many replicas
+rollout     which revision serves, which drains, which goes
+slots       which pod holds which place on the ring
+warmth      which pods to warm, which conditions to correct
+desired     the objects
+routes      what routers see
+status      what users see
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from promptgroup_operator import desired, drift, durations, prompt, rollout, routes, sizing, slots, status, warmth
+from promptgroup_operator import (
+    acceptance,
+    desired,
+    drift,
+    durations,
+    prompt,
+    rollout,
+    routes,
+    sizing,
+    slots,
+    status,
+    warmth,
+)
 from promptgroup_operator.api import FailurePolicy
 from promptgroup_operator.observed import Manifest, Pod, Problem, PromptText, Revision, World
 from promptgroup_operator.rollout import Phase, Step
 from promptgroup_operator.status import Event
-from promptgroup_router.contract import names
+from promptgroup_router.contract import table
 from promptgroup_router.contract.table import PromptRef, SlotState
 
 SETTLED = timedelta(minutes=1)
@@ -88,13 +100,13 @@ class Plan:
 
 def decide(world: World, now: datetime) -> Plan:
     """What to do about the world as it was seen."""
-    accepted = _accepted(world)
-    if isinstance(accepted, PromptText):
-        return _plan(_with_text(world, accepted), accepted.fingerprint, accepted, None, now)
+    verdict = acceptance.accepted(world)
+    if isinstance(verdict, PromptText):
+        return _plan(_with_text(world, verdict), verdict.fingerprint, verdict, None, now)
     target = _serving(world)
     if target is None:
-        return _refused(world, accepted, now)
-    return _plan(world, target.fingerprint, None, accepted, now)
+        return _refused(world, verdict, now)
+    return _plan(world, target.fingerprint, None, verdict, now)
 
 
 def _with_text(world: World, text: PromptText) -> World:
@@ -106,44 +118,20 @@ def _with_text(world: World, text: PromptText) -> World:
     return replace(world, revisions=tuple(revisions))
 
 
-def _accepted(world: World) -> PromptText | Problem:
-    group = world.group
-    if isinstance(world.prompt, Problem):
-        return world.prompt
-    clash = prompt.conflict(group.key.name, group.created, world.prompt.fingerprint, world.rivals)
-    if clash is not None:
-        return clash
-    return _foreign(world, world.prompt) or world.prompt
-
-
-def _foreign(world: World, text: PromptText) -> Problem | None:
-    """Objects of ours whose names are taken by others: never taken over."""
-    owner, group = world.group.uid, world.group.key.name
-    wanted = {desired.name(world.group, text.fingerprint), group}
-    for (kind, object_name), live in sorted(world.live.items()):
-        if object_name not in wanted:
-            continue
-        metadata = live.get("metadata", {})
-        owners = metadata.get("ownerReferences", [])
-        ours = any(each.get("uid") == owner for each in owners)
-        orphan = not owners and metadata.get("labels", {}).get(names.LABEL_GROUP) == group
-        if not (ours or orphan):
-            return Problem(
-                "NameTaken",
-                f"{kind} {object_name} exists and belongs to something else: delete or rename it, or rename the group",
-            )
-    return None
-
-
 def _serving(world: World) -> Revision | None:
-    """The revision to keep alive while the spec cannot be acted on."""
-    alive = [each for each in world.revisions if each.superseded_at is None]
-    return max(alive, key=lambda each: (each.weight, each.ready, each.created), default=None)
+    """The revision to keep alive while the spec cannot be acted on: the one with the traffic, if any has."""
+    return max(
+        world.revisions,
+        key=lambda each: (each.weight, each.superseded_at is None, each.ready, each.created),
+        default=None,
+    )
 
 
 def _refused(world: World, problem: Problem, now: datetime) -> Plan:
+    """Nothing is created for a spec that cannot be acted on; a route that stands must not lead to what is gone."""
     facts = status.rejected(world, problem)
     return Plan(
+        route=_route(world, routes.route(world.group, (), {}, {}, None)) if _standing(world) is not None else None,
         status=status.build(world, facts, {}, target=None, wanted=0, now=now),
         events=tuple(status.events(world.group, facts)),
         look_again=WAITING,
@@ -157,7 +145,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
     retire_after = durations.parse(group.spec.rollout.retire_after)
     steps = rollout.steps(world.revisions, target, size.value, retire_after, now)
     held = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].replicas) for each in world.revisions}
-    standing = world.live.get(("PromptRoute", group.key.name))
+    standing = _standing(world)
     routed = routes.sends_to(standing)
     marks = [
         mark
@@ -172,15 +160,27 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
         facts = status.rejected(world, problem)
     return Plan(
         conditions=tuple(_conditions(world.revisions)),
-        objects=tuple(_objects(world, steps, text, held, now)),
+        objects=tuple(_objects(world, steps, text, held, now)) if desired.template_problem(group) is None else (),
         marks=tuple(marks),
-        route=desired.prompt_route(group, route),
+        route=_route(world, route),
         deletions=tuple(_deletions(world, steps)),
         status=status.build(world, facts, steps, target=target, wanted=size.value, now=now),
         events=tuple(status.events(group, facts)),
         warmups=tuple(_warmups(world)),
         look_again=_look_again(world, steps, held, problem),
     )
+
+
+def _standing(world: World) -> Manifest | None:
+    return world.live.get(("PromptRoute", world.group.key.name))
+
+
+def _route(world: World, route: table.Group) -> Manifest | None:
+    """The PromptRoute to write, unless somebody else's has its name."""
+    standing = _standing(world)
+    if standing is not None and not acceptance.ours(world.group, standing):
+        return None
+    return desired.prompt_route(world.group, route)
 
 
 def _conditions(revisions: Sequence[Revision]) -> list[ConditionChange]:

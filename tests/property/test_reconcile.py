@@ -1,0 +1,130 @@
+"""From any history the operator comes to the one state that the spec asks for, and harms nobody on the way."""
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptgroup_operator import desired
+from promptgroup_router.contract.table import SlotState, decode_group
+from support.clustermodel import Model, target_of
+
+RETIRE_AFTER = timedelta(minutes=2)
+
+SPEC = {
+    "model": "llama",
+    "prompt": {"system": "text a"},
+    "engine": {"image": "engine:1"},
+    "replicas": 2,
+    "rollout": {"retireAfter": "2m"},
+}
+
+REFERENCE = {"systemFrom": {"configMapKeyRef": {"name": "texts", "key": "system"}}}
+"""Prompt d: it stands in a ConfigMap that comes and goes."""
+
+WHICH = st.integers(0, 99)
+WEIGHTED = {
+    # how often of a hundred → action
+    20: st.tuples(st.just("operate"), st.just(100)),
+    10: st.tuples(st.just("operate"), st.sampled_from([1, 2, 3, 5])),
+    14: st.tuples(st.just("kubelet"), WHICH),
+    13: st.tuples(st.just("warmup"), WHICH, st.sampled_from(["proven"] * 5 + ["failed", "torn"])),
+    12: st.tuples(st.just("control"), st.integers(0, 3)),
+    11: st.tuples(st.just("request"), WHICH),
+    9: st.tuples(st.just("time"), st.sampled_from([0.1, 1, 3, 60, 301])),
+    6: st.tuples(st.just("surroundings")),
+    5: st.tuples(st.just("prompt"), st.sampled_from("abcd")),
+    4: st.tuples(st.just("replicas"), st.integers(0, 5)),
+    3: st.tuples(st.sampled_from(["kill", "restart"]), WHICH, st.booleans()),
+    2: st.tuples(st.sampled_from(["crash", "routers", "reference"])),
+    1: st.tuples(st.sampled_from(["answer", "delete", "image"]), WHICH),
+}
+ACTIONS = st.sampled_from([each for weight, action in WEIGHTED.items() for each in [action] * weight]).flatmap(
+    lambda action: action
+)
+
+
+def warm_up(model: Model, which: int, how: str) -> None:
+    if model.jobs:
+        job = list(model.jobs.values())[which % len(model.jobs)]
+        model.finish_warmup(job, proven=how != "failed", torn=how == "torn")
+
+
+def delete(model: Model, which: int) -> None:
+    if model.live:
+        model.remove(sorted(model.live)[which % len(model.live)])
+
+
+def refer(model: Model) -> None:
+    """The ConfigMap of prompt d comes or goes."""
+    model.values["ConfigMap", "texts"] = None if model.values["ConfigMap", "texts"] else {"system": "text d"}
+
+
+USERS = {
+    "prompt": lambda letter: {"prompt": {"system": f"text {letter}"} if letter != "d" else REFERENCE},
+    "replicas": lambda count: {"replicas": count},
+    "image": lambda number: {"engine": {"image": f"engine:{number % 2}"}},
+}
+ACTORS = {
+    "operate": Model.operate,
+    "crash": Model.crash,
+    "control": Model.control,
+    "surroundings": Model.surroundings,
+    "routers": Model.routers_look,
+    "time": lambda model, seconds: model.pass_time(timedelta(seconds=seconds)),
+    "warmup": warm_up,
+    "delete": delete,
+    "reference": refer,
+}
+PODS = {
+    "kubelet": Model.kubelet,
+    "request": Model.request,
+    "answer": Model.answer,
+    "restart": lambda model, pod, seen: model.restart(pod, seen=seen),
+    "kill": lambda model, pod, at_once: model.kill(pod, at_once=at_once),
+}
+
+
+def perform(model: Model, action: tuple) -> None:
+    name, *arguments = action
+    if name in USERS:
+        model.edit(**USERS[name](*arguments))
+    elif name in ACTORS:
+        ACTORS[name](model, *arguments)
+    elif model.pods:
+        which, *how = arguments
+        PODS[name](model, model.pods[which % len(model.pods)], *how)
+
+
+def check_at_rest(model: Model) -> None:
+    target, replicas = target_of(model), model.spec["replicas"]
+    name = desired.name(model.world().group, target)
+    wanted = {("Deployment", name), ("ConfigMap", name), ("PromptRoute", "support")}
+    assert wanted <= set(model.live)
+    assert all(model.by_hand and kind == "ConfigMap" for kind, _ in set(model.live) - wanted)
+    assert model.live["Deployment", name]["spec"]["replicas"] == replicas
+    assert sorted(pod.slot for pod in model.pods) == list(range(replicas))
+    assert all(pod.serves and pod.ready and pod.draining_since is None and pod.cost == 0 for pod in model.pods)
+    route = decode_group("chat", "support", model.live["PromptRoute", "support"]["spec"])
+    (revision,) = route.revisions
+    assert (revision.fingerprint, revision.weight) == (target, 100)
+    assert [(slot.index, slot.state) for slot in revision.slots] == [(i, SlotState.READY) for i in range(replicas)]
+    assert {slot.pod: slot.index for slot in revision.slots} == {pod.name: pod.slot for pod in model.pods}
+    conditions = {each["type"]: each["status"] for each in model.status["conditions"]}
+    assert conditions["Ready"] == ("True" if replicas else "False")
+    assert conditions["Progressing"] == conditions["Degraded"] == "False"
+    assert model.status["observedGeneration"] == model.generation
+    assert model.status["warm"] == f"{replicas}/{replicas}"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.booleans(), st.lists(ACTIONS, min_size=30, max_size=80))
+def test_any_history_ends_in_the_state_that_the_spec_asks_for(warm, history):
+    model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC), {("ConfigMap", "texts"): None})
+    if warm:
+        model.settle(timedelta(seconds=10))
+    for action in history:
+        perform(model, action)
+    model.values["ConfigMap", "texts"] = {"system": "text d"}
+    model.settle(RETIRE_AFTER * 2)
+    check_at_rest(model)

@@ -1,0 +1,549 @@
+"""A model of the cluster, as far as a PromptGroup's life depends on it, that performs a plan's effects one at a time.
+
+    users        edit the spec
+    operator     begins a pass from a snapshot, performs its effects one by one, may die between any two
+    controllers  Deployment and ReplicaSet: surge, order of deletion; garbage collection
+    kubelet      starts containers, gates readiness, ends terminating pods
+    engines      are warmed or not, hold requests
+    routers      read the PromptRoute, at most `rollout.PROPAGATION` late, and send to its Ready slots
+
+Every actor moves only when told, so a test decides the order. What must never happen raises ViolationError.
+Sources, in Kubernetes: pkg/controller/deployment/rolling.go, pkg/controller/controller_utils.go (ActivePodsWithRanks).
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from promptgroup_operator import plan as planning
+from promptgroup_operator import prompt, rollout
+from promptgroup_operator.api import parse_spec
+from promptgroup_operator.desired import ANNOTATION_PROMPT, ANNOTATION_SUPERSEDED
+from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition, Problem, Revision, World
+from promptgroup_operator.warmth import Job, Outcome, WarmReason
+from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_router.contract.table import Prompt, PromptRef, decode_group
+
+SURGE = 1
+"""Pods that a Deployment may have above its replicas while it replaces them; none may be unavailable."""
+
+
+class ViolationError(AssertionError):
+    """Something happened that must never happen."""
+
+
+@dataclass(slots=True)
+class ModelPod:
+    """A pod as it really is; what the operator sees of it is made in `Model.world`."""
+
+    name: str
+    fingerprint: str
+    deployment: str
+    """Uid of the Deployment whose ReplicaSet owns it."""
+    template: str
+    created: datetime
+    container: str = ""
+    containers_ready: bool = False
+    containers_ready_since: datetime | None = None
+    engine: str = ""
+    """Container that really holds the prefix in cache."""
+    ready: bool = False
+    """The kubelet's Ready condition: it follows containers and gate when the kubelet next looks."""
+    ready_since: datetime | None = None
+    deleting: bool = False
+    slot: int | None = None
+    warmed: str = ""
+    gate: PodCondition | None = None
+    draining_since: datetime | None = None
+    cost: int = 0
+    requests: int = 0
+
+    @property
+    def uid(self) -> str:
+        return f"uid-{self.name}"
+
+    @property
+    def serves(self) -> bool:
+        """Whether a request sent to it would meet a warm engine."""
+        return not self.deleting and self.containers_ready and self.container != "" and self.engine == self.container
+
+
+@dataclass(slots=True)
+class Effect:
+    """One write of the operator."""
+
+    name: str
+    perform: Callable[[], None]
+
+
+@dataclass(slots=True)
+class Model:
+    """A namespace with one PromptGroup."""
+
+    now: datetime
+    spec: dict[str, Any]
+    values: dict[tuple[str, str], dict[str, str] | None] = field(default_factory=dict)
+    """Objects that the prompt may refer to."""
+    generation: int = 1
+    status: dict[str, Any] = field(default_factory=dict)
+    live: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    sets: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Uid of a Deployment → pod template → replicas of its ReplicaSet."""
+    pods: list[ModelPod] = field(default_factory=list)
+    pending: list[Effect] = field(default_factory=list)
+    """What the pass that runs has yet to do."""
+    look_again: timedelta = timedelta()
+    asked: int = 0
+    """Replicas that the spec asked for when the pass began."""
+    jobs: dict[str, Job] = field(default_factory=dict)
+    """Warm-ups that run, by container."""
+    routed: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """What the routers know: pod → (fingerprint, incarnation) of the Ready slots."""
+    published: list[tuple[datetime, dict[str, tuple[str, str]]]] = field(default_factory=list)
+    """What was published since, and when: some router may not know it yet."""
+    busy: dict[str, datetime] = field(default_factory=dict)
+    """Fingerprint → when its engines last worked for a client."""
+    by_hand: bool = False
+    """Whether somebody deleted a Deployment, the record of a revision: its prompt object then stays to the end."""
+    _count: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _parsed: tuple[str, Any] | None = None
+
+    # --- users ---------------------------------------------------------------------------------------------
+
+    def edit(self, **fields: Any) -> None:
+        """Change fields of the spec."""
+        if any(self.spec.get(key) != value for key, value in fields.items()):
+            self.spec = {**self.spec, **fields}
+            self.generation += 1
+
+    def remove(self, key: tuple[str, str]) -> None:
+        """Delete one of the operator's objects by hand."""
+        del self.live[key]
+        self.by_hand |= key[0] == "Deployment"
+        if key[0] == "PromptRoute":
+            self.published.append((self.now, {}))
+
+    def pass_time(self, by: timedelta) -> None:
+        """Let time pass; routers learn of a route within its propagation."""
+        self.now += by
+        while self.published and self.now - self.published[0][0] >= rollout.PROPAGATION:
+            self.routed = self.published.pop(0)[1]
+
+    # --- operator ------------------------------------------------------------------------------------------
+
+    def operate(self, effects: int = 1000) -> int:
+        """Begin a pass unless one runs, and perform so many of its effects. Returns how many it did."""
+        if not self.pending:
+            world = self.world()
+            self.begin(world, planning.decide(world, self.now))
+        for done in range(effects):
+            if not self.pending:
+                return done
+            self.pending.pop(0).perform()
+        return effects
+
+    def crash(self) -> None:
+        """The operator dies; its warm-ups with it."""
+        self.pending.clear()
+        self.jobs.clear()
+
+    def begin(self, world: World, todo: planning.Plan) -> None:
+        """Queue the effects of a plan in the order in which the operator performs them."""
+        now = self.now
+        self.asked = world.group.spec.replicas or 0
+        self.look_again = todo.look_again
+        queue: list[Effect] = []
+
+        def add(name: str, perform: Callable[[], None]) -> None:
+            queue.append(Effect(name, perform))
+
+        for change in todo.conditions:
+            add(f"condition {change.pod}", lambda c=change: self._condition(c.uid, c.outcome, c.outcome.warm, now))
+        for manifest in planning.unwritten(world, todo):
+            add(f"apply {manifest['kind']} {manifest['metadata']['name']}", lambda m=manifest: self._apply(m))
+        for mark in todo.marks:
+            add(f"mark {mark.pod}", lambda m=mark: self._mark(m))
+        if todo.route is not None:
+            self._check_route(world, todo.route, stands=not planning.route_unwritten(world, todo))
+            if planning.route_unwritten(world, todo):
+                add("apply PromptRoute", lambda m=todo.route: self._publish(world, m))
+        elif ("PromptRoute", self._key.name) in world.live:
+            self._check_route(world, world.live["PromptRoute", self._key.name], stands=True)
+        for deletion in todo.deletions:
+            add(f"delete {deletion.kind} {deletion.name}", lambda d=deletion: self._delete(d))
+        for job in todo.warmups:
+            if job.container_id not in self.jobs:
+                add(f"warm {job.pod}", lambda j=job: self.jobs.__setitem__(j.container_id, j))
+        if todo.status is not None and todo.status != world.group.status:
+            add("status", lambda s=todo.status: self._write_status(s))
+        self.pending = queue
+
+    _key = Key("chat", "support")
+
+    def world(self) -> World:
+        """The snapshot that the operator takes."""
+        text = json.dumps(self.spec, sort_keys=True)
+        if self._parsed is None or self._parsed[0] != text:
+            self._parsed = (text, parse_spec(self.spec))
+        spec = self._parsed[1]
+        route = self.live.get(("PromptRoute", self._key.name), {})
+        weights = {each["fingerprint"]: each["weight"] for each in route.get("spec", {}).get("revisions", [])}
+        group = Group(self._key, "uid-support", self.generation, "2026-01-01T00:00:00Z", spec, dict(self.status))
+        return World(
+            group=group,
+            prompt=prompt.resolve(spec.prompt, self.values),
+            revisions=tuple(
+                self._revision(each, weights) for (kind, _), each in sorted(self.live.items()) if kind == "Deployment"
+            ),
+            rivals=(),
+            live=dict(self.live),
+        )
+
+    def _revision(self, deployment: Manifest, weights: dict[str, int]) -> Revision:
+        metadata = deployment["metadata"]
+        annotations = metadata["annotations"]
+        full = annotations[names.ANNOTATION_FINGERPRINT]
+        source = PromptRef(annotations[ANNOTATION_PROMPT], metadata["name"])
+        data = self.live.get((source.kind, source.name), {}).get("data")
+        superseded = annotations.get(ANNOTATION_SUPERSEDED)
+        return Revision(
+            fingerprint=full,
+            deployment=metadata["name"],
+            created=metadata["creationTimestamp"],
+            replicas=deployment["spec"]["replicas"],
+            superseded_at=datetime.fromisoformat(superseded) if superseded else None,
+            prompt_from=source,
+            prompt=Prompt(data["system"], data.get("tools", "")) if data else None,
+            pods=tuple(self._seen(pod) for pod in self.pods if pod.fingerprint == full),
+            weight=weights.get(full, 0),
+            quiet_since=self.busy.get(full),
+        )
+
+    def _seen(self, pod: ModelPod) -> Pod:
+        return Pod(
+            name=pod.name,
+            uid=pod.uid,
+            fingerprint=pod.fingerprint,
+            created=f"{pod.created:%Y-%m-%dT%H:%M:%SZ}",
+            deleting=pod.deleting,
+            address=f"{pod.name}:8000" if pod.container else "",
+            containers_ready=pod.containers_ready,
+            containers_ready_since=pod.containers_ready_since,
+            container_id=pod.container,
+            slot=pod.slot,
+            warmed=pod.warmed,
+            warm=pod.gate,
+            draining_since=pod.draining_since,
+            deletion_cost=pod.cost,
+            in_flight=pod.requests if pod.draining_since is not None else None,
+        )
+
+    # --- the operator's writes -----------------------------------------------------------------------------
+
+    def _find(self, uid: str) -> ModelPod | None:
+        return next((pod for pod in self.pods if pod.uid == uid), None)
+
+    def _condition(self, uid: str, outcome: Outcome, warm: bool, now: datetime) -> None:
+        pod = self._find(uid)
+        if pod is not None:
+            pod.gate = PodCondition("True" if warm else "False", outcome.reason, outcome.message, now)
+
+    def _mark(self, mark: planning.PodMark) -> None:
+        pod = self._find(mark.uid)
+        if pod is not None:
+            since = mark.draining_since.replace(microsecond=0) if mark.draining_since is not None else None
+            pod.slot, pod.draining_since, pod.cost = mark.slot, since, mark.deletion_cost
+
+    def _apply(self, manifest: Manifest) -> None:
+        key = manifest["kind"], manifest["metadata"]["name"]
+        old = self.live.get(key)
+        made = {"uid": f"uid-{next(self._count)}", "creationTimestamp": f"{self.now:%Y-%m-%dT%H:%M:%SZ}"}
+        if old is not None:
+            made = {name: old["metadata"][name] for name in made}
+        if manifest["kind"] == "Deployment":
+            wanted, stood = manifest["spec"]["replicas"], old["spec"]["replicas"] if old is not None else 0
+            alive = sum(pod.deployment == made["uid"] and not pod.deleting for pod in self.pods)
+            if wanted > max(self.asked, stood, alive):
+                raise ViolationError(f"{key[1]} asks for {wanted} replicas: {self.asked} are wanted, {stood} were")
+        self.live[key] = {**manifest, "metadata": {**manifest["metadata"], **made}}
+
+    def _delete(self, deletion: planning.Deletion) -> None:
+        key = deletion.kind, deletion.name
+        if self.live.get(key, {}).get("metadata", {}).get("uid") == deletion.uid:
+            if deletion.kind == "Deployment":
+                for pod in self.pods:
+                    if pod.deployment == deletion.uid:
+                        self._check_leaving(pod, "its Deployment is deleted")
+            del self.live[key]
+
+    def _write_status(self, status: Any) -> None:
+        self.status = json.loads(json.dumps(status))
+
+    def _publish(self, world: World, route: Manifest) -> None:
+        self._check_release(world, route)
+        self._apply(route)
+        group = decode_group("chat", "support", route["spec"])
+        ready = ((each, slot) for each in group.revisions for slot in each.slots if slot.state == "Ready")
+        self.published.append((self.now, {slot.pod: (each.fingerprint, slot.incarnation) for each, slot in ready}))
+
+    # --- what must never happen ----------------------------------------------------------------------------
+
+    def _check_route(self, world: World, manifest: Manifest, *, stands: bool) -> None:
+        """Against the snapshot that the route was decided from."""
+        route = decode_group("chat", "support", manifest["spec"])
+        warm = {pod.name: pod for each in world.revisions for pod in each.pods if pod.is_warm}
+        taken: set[str] = set()
+        for revision in route.revisions:
+            for slot in revision.slots:
+                if slot.state == "Absent":
+                    continue
+                if slot.pod in taken:
+                    raise ViolationError(f"pod {slot.pod} holds two slots")
+                taken.add(slot.pod)
+                if slot.state != "Ready":
+                    continue
+                pod = warm.get(slot.pod)
+                if pod is None:
+                    raise ViolationError(
+                        f"slot {slot.index} is Ready, its pod {slot.pod} is not warm (stands: {stands})"
+                    )
+                if pod.address != slot.address or not pod.container_id.endswith(slot.incarnation):
+                    raise ViolationError(f"slot {slot.index} leads to another engine than {slot.pod}'s")
+                if pod.fingerprint != revision.fingerprint:
+                    raise ViolationError(f"slot {slot.index} leads to a pod of another revision")
+
+    def _check_release(self, world: World, manifest: Manifest) -> None:
+        """The weight moves only to a revision with as many replicas as those it leaves, or as are wanted."""
+        old = self.live.get(("PromptRoute", self._key.name))
+        if old is None:
+            return
+        before, after = (decode_group("chat", "support", each["spec"]) for each in (old, manifest))
+        losing = {each.fingerprint for each in before.revisions if each.weight > 0}
+        gaining = {each.fingerprint for each in after.revisions if each.weight > 0}
+        if not losing or losing == gaining:
+            return
+        warm = sum(each.ready for each in world.revisions if each.fingerprint in losing)
+        wanted = world.group.spec.replicas or 0
+        ready = sum(slot.state == "Ready" for each in after.revisions if each.weight > 0 for slot in each.slots)
+        if ready < min(warm, wanted):
+            raise ViolationError(f"a release leaves {warm} warm replicas for {ready} of {wanted} wanted")
+
+    def _check_leaving(self, pod: ModelPod, why: str) -> None:
+        """No replica that serves goes before the routers have left it and its requests have ended.
+
+        One that the kubelet does not call Ready yet is the ReplicaSet's first choice; nothing can guard it.
+        """
+        if not pod.serves or not pod.ready:
+            return
+        if self.routed.get(pod.name, ("", ""))[1] == pod.container:
+            raise ViolationError(f"pod {pod.name} goes ({why}) while routers send to it")
+        timely = pod.draining_since is None or self.now - pod.draining_since < rollout.DRAIN_TIMEOUT
+        if pod.requests and timely:
+            raise ViolationError(f"pod {pod.name} goes ({why}) with {pod.requests} requests")
+
+    # --- controllers ---------------------------------------------------------------------------------------
+
+    def control(self, tie: int = 0) -> bool:
+        """One sync of every controller. `tie` decides between pods that Kubernetes may delete in any order."""
+        changed = self._collect_garbage()
+        for (kind, _), deployment in sorted(self.live.items()):
+            if kind == "Deployment":
+                changed |= self._sync(deployment, tie)
+        return changed
+
+    def _collect_garbage(self) -> bool:
+        owners = {each["metadata"]["uid"] for (kind, _), each in self.live.items() if kind == "Deployment"}
+        gone = [pod for pod in self.pods if pod.deployment not in owners and not pod.deleting]
+        for pod in gone:
+            pod.deleting = True
+        return bool(gone)
+
+    def _sync(self, deployment: Manifest, tie: int) -> bool:
+        uid, wanted = deployment["metadata"]["uid"], deployment["spec"]["replicas"]
+        current = json.dumps(deployment["spec"]["template"], sort_keys=True)
+        sets = self.sets.setdefault(uid, {})
+        before = dict(sets)
+        sets.setdefault(current, 0)
+        old = [template for template in sets if template != current and sets[template] > 0]
+        if not old:
+            sets[current] = wanted
+        else:
+            self._roll(uid, sets, current, old, wanted)
+        changed = sets != before
+        for template, replicas in list(sets.items()):
+            changed |= self._fill(deployment, template, replicas, tie, scaling=not old)
+            if replicas == 0 and template != current:
+                del sets[template]
+        return changed
+
+    def _roll(self, uid: str, sets: dict[str, int], current: str, old: list[str], wanted: int) -> None:
+        """One step of a rolling update with surge and without unavailable replicas."""
+        total = sum(sets.values())
+        if sets[current] > wanted:
+            sets[current] = wanted
+            return
+        grow = min(wanted - sets[current], wanted + SURGE - total)
+        if grow > 0:
+            sets[current] += grow
+            return
+        ready = {template: len([p for p in self._active(uid, template) if p.ready]) for template in sets}
+        room = total - wanted - (sets[current] - ready[current])
+        for template in old:  # unhealthy ones first
+            cut = min(max(0, room), max(0, sets[template] - ready[template]))
+            sets[template] -= cut
+            room -= cut
+        spare = sum(ready.values()) - wanted
+        for template in old:
+            cut = min(max(0, spare), sets[template])
+            sets[template] -= cut
+            spare -= cut
+
+    def _active(self, uid: str, template: str) -> list[ModelPod]:
+        return [
+            each for each in self.pods if each.deployment == uid and each.template == template and not each.deleting
+        ]
+
+    def _fill(self, deployment: Manifest, template: str, replicas: int, tie: int, *, scaling: bool) -> bool:
+        uid = deployment["metadata"]["uid"]
+        pods = self._active(uid, template)
+        for _ in range(replicas - len(pods)):
+            full = deployment["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_FINGERPRINT]
+            number = next(self._count)
+            self.pods.append(ModelPod(f"p{number}", full, uid, template, self.now))
+        if len(pods) <= replicas:
+            return len(pods) < replicas
+        ranked = sorted(
+            pods, key=lambda each: (each.container != "", each.ready, each.cost, hash((each.name[-1], tie)), each.name)
+        )
+        for pod in ranked[: len(pods) - replicas]:
+            if scaling:
+                self._check_leaving(pod, "scaled down")
+            pod.deleting = True
+        return True
+
+    # --- kubelet -------------------------------------------------------------------------------------------
+
+    def kubelet(self, pod: ModelPod) -> bool:
+        """The next thing that happens to a pod on its node."""
+        if pod.deleting:
+            self.pods.remove(pod)
+            return True
+        if not pod.container:
+            pod.container = f"c{next(self._count)}"
+        elif not pod.containers_ready:
+            pod.containers_ready, pod.containers_ready_since = True, self.now
+        else:
+            ready = pod.gate is not None and pod.gate.status == "True"
+            if ready == pod.ready:
+                return False
+            pod.ready, pod.ready_since = ready, self.now
+        return True
+
+    def kill(self, pod: ModelPod, *, at_once: bool) -> None:
+        """Delete a pod: with grace, or as when its node is gone for good."""
+        if at_once:
+            self.pods.remove(pod)
+        else:
+            pod.deleting = True
+
+    def restart(self, pod: ModelPod, *, seen: bool) -> None:
+        """The engine's container dies. It comes back as another, at once unless the gap is to be seen."""
+        pod.requests = 0
+        pod.container = "" if seen else f"c{next(self._count)}"
+        pod.containers_ready = not seen and pod.containers_ready
+        if not pod.containers_ready:
+            pod.containers_ready_since = None
+            pod.ready = False
+
+    # --- engines and routers -------------------------------------------------------------------------------
+
+    def finish_warmup(self, job: Job, *, proven: bool, torn: bool = False) -> None:
+        """A warm-up ends. Torn: the operator dies between its two writes."""
+        self.jobs.pop(job.container_id)
+        pod = self._find(job.uid)
+        if pod is None:
+            return
+        outcome = Outcome(WarmReason.PROVEN, "proven") if proven else Outcome(WarmReason.NOT_CACHED, "not cached")
+        if proven:
+            if pod.container == job.container_id:
+                pod.engine = job.container_id
+            pod.warmed = job.container_id
+        if torn:
+            self.crash()
+            return
+        self._condition(job.uid, outcome, proven, self.now)
+
+    def routers_look(self) -> None:
+        """Every router reads the PromptRoute."""
+        if self.published:
+            self.routed = self.published[-1][1]
+            self.published.clear()
+
+    def request(self, pod: ModelPod) -> None:
+        """A router sends a request to a pod, if it may."""
+        if pod.name in self.routed and pod.serves:
+            pod.requests += 1
+            self.busy[pod.fingerprint] = self.now
+
+    def answer(self, pod: ModelPod) -> None:
+        """The requests of a pod end."""
+        if pod.requests:
+            self.busy[pod.fingerprint] = self.now
+        pod.requests = 0
+
+    # --- at rest -------------------------------------------------------------------------------------------
+
+    def surroundings(self) -> bool:
+        """Everything but the operator goes on until it rests; warm-ups succeed. Returns whether anything happened."""
+        happened = False
+        while True:
+            changed = self.control()
+            for pod in list(self.pods):
+                changed |= self.kubelet(pod)
+            for pod in self.pods:
+                self.answer(pod)
+            for job in list(self.jobs.values()):
+                self.finish_warmup(job, proven=True)
+                changed = True
+            if not changed:
+                return happened
+            happened = True
+
+    def settle(self, quiet: timedelta, passes: int = 200) -> list[str]:
+        """Run until nothing was written for so long. Returns the names of the last effects, for messages.
+
+        Raises:
+            ViolationError: it does not come to rest.
+        """
+        while self.pending:
+            self.operate()
+        last: list[str] = []
+        rests: datetime | None = None
+        for _ in range(passes):
+            happened = self.surroundings()
+            world = self.world()
+            self.begin(world, planning.decide(world, self.now))
+            if self.pending:
+                last = [effect.name for effect in self.pending]
+            happened |= bool(self.pending)
+            self.operate()
+            if happened:
+                rests = None
+                self.pass_time(timedelta(milliseconds=100))  # a watch event begins the next pass
+                continue
+            rests = rests or self.now
+            if self.now - rests >= quiet:
+                return last
+            self.pass_time(self.look_again)
+        raise ViolationError(f"no rest after {passes} passes; the last wrote {last}")
+
+
+def target_of(model: Model) -> str:
+    """Fingerprint of the prompt that the spec asks for."""
+    found = prompt.resolve(parse_spec(model.spec).prompt, model.values)
+    assert not isinstance(found, Problem)
+    return fingerprint(found.prompt.system)
