@@ -29,6 +29,10 @@ class Kubectl:
         self.namespace = namespace
         self._program = program
 
+    def within(self, namespace: str) -> "Kubectl":
+        """The same cluster, another namespace."""
+        return Kubectl(self.kubeconfig, namespace, self._program)
+
     def run(self, *arguments: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run kubectl.
 

@@ -40,7 +40,8 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     except ValueError as error:
         parser.error(str(error))
     logging.basicConfig(level=chosen.log_level, format="%(asctime)s %(levelname)-7s %(name)s %(message)s")
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    for library in ("kopf", "aiohttp.access"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     asyncio.run(handlers.run(chosen))
     return 0
 

@@ -94,7 +94,7 @@ def _crd(
                 "plural": plural,
                 "singular": kind.lower(),
                 "shortNames": short_names,
-                "categories": ["promptgroup"],
+                "categories": ["all"],
             },
             "versions": [version],
         },

@@ -5,6 +5,7 @@ import json
 import subprocess
 
 import pytest
+
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
 
@@ -283,7 +284,7 @@ BAD = {
         "exactly one of system (inline) and systemFrom",
     ),
     "two sources": (
-        {"prompt": {"systemFrom": dict.fromkeys(("configMapKeyRef", "secretKeyRef"), {"name": "a", "key": "b"})}},
+        {"prompt": {"systemFrom": {key: {"name": "a", "key": "b"} for key in ("configMapKeyRef", "secretKeyRef")}}},
         "exactly one source",
     ),
     "malformed fingerprint": ({"prompt": {"system": "x", "fingerprint": "zz"}}, "spec.prompt.fingerprint"),

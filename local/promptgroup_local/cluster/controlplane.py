@@ -89,7 +89,7 @@ class ControlPlane:
             f"--secure-port={self._ports['manager']}",
             "--bind-address=127.0.0.1",
             # endpoints refuse loopback addresses, which pods have here
-            "--controllers=*,-endpoint-controller,-endpointslice-controller,-endpointslice-mirroring-controller,"
+            "--controllers=*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller,"
             "-node-ipam-controller,-node-route-controller,-persistentvolume-attach-detach-controller",
         )
         self._start(
