@@ -167,7 +167,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
         status=status.build(world, facts, steps, target=target, wanted=size.value, now=now),
         events=tuple(status.events(group, facts)),
         warmups=tuple(_warmups(world)),
-        look_again=_look_again(world, steps, held, problem),
+        look_again=_look_again(world, steps, held, problem, now),
     )
 
 
@@ -292,8 +292,13 @@ def _warmups(world: World) -> list[warmth.Job]:
 
 
 def _look_again(
-    world: World, steps: Mapping[str, Step], held: Mapping[str, Mapping[str, int]], problem: Problem | None
+    world: World,
+    steps: Mapping[str, Step],
+    held: Mapping[str, Mapping[str, int]],
+    problem: Problem | None,
+    now: datetime,
 ) -> timedelta:
+    """When the next pass is due if nothing happens: no later than the next thing that only time brings."""
     draining = any(
         slots.leaving(each.pods, held[each.fingerprint], steps[each.fingerprint].replicas, each.replicas)
         for each in world.revisions
@@ -302,7 +307,10 @@ def _look_again(
         return MOVING
     if problem is not None or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):
         return WAITING
-    return REFERENCED if prompt.references(world.group.spec.prompt) else SETTLED
+    retire_after = durations.parse(world.group.spec.rollout.retire_after)
+    retirements = [rollout.retires_in(each, retire_after, now) for each in world.revisions]
+    regular = REFERENCED if prompt.references(world.group.spec.prompt) else SETTLED
+    return max(MOVING, min([regular, *(each for each in retirements if each is not None)]))
 
 
 def _unsettled(revisions: Sequence[Revision], steps: Mapping[str, Step]) -> bool:

@@ -106,10 +106,16 @@ def _holder(others: Sequence[Revision]) -> Revision | None:
 def _retires(revision: Revision, retire_after: timedelta, now: datetime) -> bool:
     if revision.ready == 0 and (revision.replicas == 0 or (revision.superseded_at is None and revision.weight == 0)):
         return True  # nothing of it is warm and nothing will be missed: scaled to nothing, or it never took over
+    left = retires_in(revision, retire_after, now)
+    return left is not None and left <= timedelta()
+
+
+def retires_in(revision: Revision, retire_after: timedelta, now: datetime) -> timedelta | None:
+    """Time until a superseded revision retires if nobody asks for it any more; None for one that is not superseded."""
     if revision.superseded_at is None:
-        return False
+        return None
     quiet = max(revision.superseded_at, revision.quiet_since or revision.superseded_at)
-    return now - quiet >= retire_after
+    return quiet + retire_after - now
 
 
 def drained(pod: Pod, now: datetime) -> bool:

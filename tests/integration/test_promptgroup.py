@@ -2,14 +2,74 @@
 
 import itertools
 import json
+import os
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from promptgroup_local import lab
+from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def kube(cluster: LocalCluster, namespace: str) -> Kubectl:
+    return cluster.kubectl(namespace)
+
+
+@pytest.fixture(scope="session")
+def crds(cluster: LocalCluster) -> None:
+    lab.install_operator(cluster.kubectl())
+
+
+@pytest.fixture
+def operator(cluster: LocalCluster, crds: None) -> None:
+    """The operator runs in the cluster, as its manifests say."""
+    set_operators(cluster, 1)
+
+
+@pytest.fixture
+def no_operator(cluster: LocalCluster, crds: None) -> Iterator[None]:
+    set_operators(cluster, 0)
+    yield
+    set_operators(cluster, 1)
+
+
+def set_operators(cluster: LocalCluster, count: int) -> None:
+    system = cluster.kubectl("promptgroup-system")
+    system.run("scale", "deployment/promptgroup-operator", f"--replicas={count}")
+    wait_for(
+        lambda: True if sum(map(is_ready, system.list("pods"))) == count == len(system.list("pods")) else None,
+        f"{count} operator pods",
+    )
+
+
+def is_ready(pod: dict) -> bool:
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in pod["status"].get("conditions", []))
+
+
+@contextmanager
+def operator_process(cluster: LocalCluster, namespace: str) -> Iterator[subprocess.Popen]:
+    """An operator of the namespace as a process of the test, killed at the end."""
+    port = next(ports)
+    argv = [sys.executable, "-m", "promptgroup_operator", "run", f"--namespaces={namespace}", "--host=127.0.0.1"]
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    with (cluster.folder / "logs" / f"operator-{namespace}.log").open("ab") as log:
+        process = subprocess.Popen([*argv, f"--health-port={port}"], env=environment, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+ports = itertools.count(18081)
 
 
 def engine_pods(kube: Kubectl, name: str) -> list[dict]:
@@ -103,7 +163,9 @@ def test_rollout_status_waits_until_warmth_is_proven(kube: Kubectl, operator: No
     assert kube.condition("block", "Ready")["status"] == "True"
 
 
-def test_a_restarted_container_is_cold_until_it_is_warmed_again(kube: Kubectl, cluster, operator: None) -> None:
+def test_a_restarted_container_is_cold_until_it_is_warmed_again(
+    kube: Kubectl, cluster: LocalCluster, operator: None
+) -> None:
     kube.apply(group("restart", replicas=2))
     kube.wait_warm("restart", "2/2")
     name = slots(kube, "restart")["1"]
@@ -313,14 +375,16 @@ def test_the_api_server_refuses_a_bad_group_and_names_the_field(kube: Kubectl, c
     assert kube.get("promptgroup", "bad") is None
 
 
-def test_the_operator_killed_at_random_moments_ends_in_the_same_state(kube: Kubectl, cluster, crds: None) -> None:
+def test_the_operator_killed_at_random_moments_ends_in_the_same_state(
+    kube: Kubectl, cluster: LocalCluster, no_operator: None
+) -> None:
     """Create, scale, release, delete, with SIGKILL after 0 to 1.5 seconds again and again: one end state."""
     delays = itertools.cycle((0.05, 0.4, 0.8, 0.15, 1.5, 0.6, 0.25, 1.0))
 
     def stormy(change: dict) -> None:
         kube.apply(change)
         for _ in range(4):
-            with cluster.operator_process(kube.namespace) as process:
+            with operator_process(cluster, kube.namespace) as process:
                 try:
                     process.wait(timeout=0.6 + next(delays))
                 except subprocess.TimeoutExpired:
@@ -341,7 +405,7 @@ def test_the_operator_killed_at_random_moments_ends_in_the_same_state(kube: Kube
         stormy(group(name, PROMPTS["d"], replicas=2, **calm))
         stormy(group(name, PROMPTS["d"], replicas=3, **calm))
         stormy(group(name, PROMPTS["e"], replicas=2, **calm))
-        with cluster.operator_process(kube.namespace):
+        with operator_process(cluster, kube.namespace):
             kube.wait_warm(name, "2/2")
             wait_for(
                 lambda name=name: True if len(route_revisions(kube, name)) == 1 else None,
