@@ -1,0 +1,122 @@
+"""Counters of the router, and their text in Prometheus' exposition format. Pure.
+
+Labels come from the routing table and from fixed lists, never from clients: cardinality is bounded by the table.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+
+LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+"""Seconds: from a cached first token on a small model to a long reasoning answer."""
+
+PREFIX = "promptgroup_router_"
+
+
+class Counter:
+    """A number by labels: counts up, or is set where it is a gauge."""
+
+    def __init__(self, name: str, help_text: str, labels: tuple[str, ...] = (), kind: str = "counter") -> None:
+        self.name = PREFIX + name
+        self._help = help_text
+        self._labels = labels
+        self._kind = kind
+        self.values: dict[tuple[str, ...], float] = {} if labels else {(): 0}
+
+    def add(self, *labels: str, amount: float = 1) -> None:
+        """Count."""
+        self.values[labels] = self.values.get(labels, 0) + amount
+
+    def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
+        """Set all values, of a gauge."""
+        self.values = dict(values)
+
+    def lines(self) -> Iterable[str]:
+        """Exposition lines."""
+        yield f"# HELP {self.name} {self._help}"
+        yield f"# TYPE {self.name} {self._kind}"
+        for labels, value in self.values.items():
+            yield f"{self.name}{_braces(self._labels, labels)} {_number(value)}"
+
+
+class Histogram:
+    """Observations in buckets, by labels."""
+
+    def __init__(self, name: str, help_text: str, labels: tuple[str, ...]) -> None:
+        self.name = PREFIX + name
+        self._help = help_text
+        self._labels = labels
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+
+    def observe(self, *labels: str, value: float) -> None:
+        """Add an observation in seconds."""
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(LATENCY_BUCKETS) + 1)
+        counts[bisect_left(LATENCY_BUCKETS, value)] += 1
+        self._sums[labels] = self._sums.get(labels, 0.0) + value
+
+    def lines(self) -> Iterable[str]:
+        """Exposition lines."""
+        yield f"# HELP {self.name} {self._help}"
+        yield f"# TYPE {self.name} histogram"
+        bounds = [*(_number(bound) for bound in LATENCY_BUCKETS), "+Inf"]
+        for labels, counts in self._counts.items():
+            for bound, total in zip(bounds, accumulate(counts), strict=True):
+                yield f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}"
+            yield f"{self.name}_sum{_braces(self._labels, labels)} {_number(self._sums[labels])}"
+            yield f"{self.name}_count{_braces(self._labels, labels)} {sum(counts)}"
+
+
+class Metrics:
+    """Everything that the router counts."""
+
+    def __init__(self) -> None:
+        self.requests = Counter("requests_total", "Requests ended, by status code sent.", ("group", "code"))
+        self.cut = Counter("answers_cut_total", "Answers that ended early, by who ended them.", ("group", "by"))
+        self.prompt_tokens = Counter("prompt_tokens_total", "Prompt tokens that engines reported.", ("group",))
+        self.cached_tokens = Counter(
+            "cached_tokens_total", "Prompt tokens that engines found in their prefix cache.", ("group",)
+        )
+        self.first_byte = Histogram(
+            "time_to_first_byte_seconds", "From the whole request to the answer's first byte.", ("group",)
+        )
+        self.duration = Histogram("request_duration_seconds", "From the whole request to the answer's end.", ("group",))
+        self.in_flight = Counter(
+            "inflight", "Requests that a slot is working on.", ("group", "revision", "slot"), "gauge"
+        )
+        self.retries = Counter("retries_total", "Requests sent again, by what failed.", ("reason",))
+        self.ejections = Counter("ejections_total", "Slots left alone for a while after a failure.")
+        self.unmatched = Counter("unmatched_requests_total", "Requests that match no group.", ("model",))
+        self.sessions_moved = Counter(
+            "sessions_moved_total", "Requests of a session that another slot served than the last one.", ("group",)
+        )
+        self.keys_moved = Counter(
+            "keys_moved_ratio", "Share of sessions that the last change of the table moved.", ("group",), "gauge"
+        )
+        self.conflicts = Counter("conflicts", "Declared prefixes that an older group has already.", ("group",), "gauge")
+        self.table_errors = Counter(
+            "table_errors_total", "Tables or routes that could not be read; the last good one serves.", ("source",)
+        )
+        self.table_info = Counter("table_info", "The routing table in use.", ("version", "source"), "gauge")
+        self.table_age = Counter("table_age_seconds", "Since the source last confirmed the table.", (), "gauge")
+        self.connections = Counter("connections", "Client connections.", (), "gauge")
+
+    def text(self) -> str:
+        """The exposition."""
+        return "".join(f"{line}\n" for metric in vars(self).values() for line in metric.lines())
+
+
+def _braces(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    if not names:
+        return ""
+    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True)) + "}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
