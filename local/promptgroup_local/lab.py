@@ -47,6 +47,11 @@ def router_url(kubectl: Kubectl) -> str:
     return f"http://{router_pod(kubectl)['status']['podIP']}:{names.PORT_ROUTER}"
 
 
+def router_admin_url(kubectl: Kubectl) -> str:
+    """Base URL of the same router's admin port."""
+    return f"http://{router_pod(kubectl)['status']['podIP']}:{names.PORT_ROUTER_ADMIN}"
+
+
 def engine_pods(kubectl: Kubectl, group: str) -> list[dict[str, Any]]:
     """The pods of a group that are not going, by slot."""
     pods = [
