@@ -21,6 +21,10 @@ setup: $(UV) ## Install the locked dependencies into .venv
 demo: setup ## Bring up a cluster on this machine, apply three groups, measure them (KEEP=1 leaves it up)
 	@$(RUN) python -m promptgroup_local.demo $(if $(KEEP),--keep)
 
+.PHONY: demo-vllm
+demo-vllm: setup ## The same path with two real vLLM engines on CPU (VLLM=folder with venv/ and tiny/)
+	@$(RUN) python -m promptgroup_local.realvllm --vllm "$(VLLM)"
+
 .PHONY: check
 check: setup ## Format, lint, types, import contracts, unit and property tests: under a minute
 	$(RUN) ruff format --check .
