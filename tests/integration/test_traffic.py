@@ -1,0 +1,165 @@
+"""Requests through the router to groups on a real control plane."""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import urllib3
+import uvloop
+from rich.console import Console
+
+from promptgroup_local import lab
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.demo import REPLICAS, WATCHED, Demo
+from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_local.load.client import Outcome, Target, drive
+from promptgroup_local.load.workload import conversations, sessions, tasks
+from support.groups import PROMPTS, group
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
+    """A namespace with a router and one group of two replicas."""
+    lab.install_operator(cluster.kubectl())
+    kubectl = cluster.kubectl("traffic")
+    kubectl.run("create", "namespace", "traffic")
+    lab.install_router(kubectl)
+    kubectl.apply(group("polite", PROMPTS["a"], replicas=2))
+    kubectl.wait_warm("polite", "2/2")
+    wait_for(lambda: True if "polite" in get(kubectl, "/v1/models")[1] else None, "the router to know the group")
+    yield kubectl
+    kubectl.run("delete", "namespace", "traffic", "--wait=false")
+
+
+pool = urllib3.PoolManager(retries=False, timeout=20)
+
+
+@pytest.fixture(autouse=True)
+def _no_open_connections() -> Iterator[None]:
+    yield
+    pool.clear()
+
+
+def get(kubectl: Kubectl, path: str) -> tuple[int, str]:
+    response = pool.request("GET", f"{lab.router_url(kubectl)}{path}")
+    return response.status, response.data.decode()
+
+
+def post(kubectl: Kubectl, body: object, path: str = "/v1/chat/completions") -> tuple[int, dict, dict]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"content-type": "application/json"}
+    response = pool.request("POST", f"{lab.router_url(kubectl)}{path}", body=data, headers=headers)
+    return response.status, json.loads(response.data), dict(response.headers)
+
+
+def chat(system: str | None, user: str = "hello", model: str = "tiny") -> dict:
+    messages = [{"role": "system", "content": system}] if system else []
+    return {"model": model, "messages": [*messages, {"role": "user", "content": user}], "max_tokens": 4}
+
+
+def test_a_request_that_brings_the_prompt_finds_it_cached(kube: Kubectl) -> None:
+    status, answer, headers = post(kube, chat(PROMPTS["a"], "what is rule 7?"))
+    assert status == 200
+    assert headers["x-promptgroup-served-by"].startswith("traffic/polite/")
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0.9 * len(PROMPTS["a"]) / 4
+
+
+def test_a_request_that_names_the_group_gets_the_prompt_put_in_front(kube: Kubectl) -> None:
+    status, answer, headers = post(kube, chat(None, "what is rule 8?", model="polite"))
+    assert status == 200
+    assert headers["x-promptgroup-served-by"].startswith("traffic/polite/")
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0.9 * len(PROMPTS["a"]) / 4
+
+
+def test_a_completion_that_names_the_group_is_served(kube: Kubectl) -> None:
+    status, answer, _ = post(kube, {"model": "polite", "prompt": "Once", "max_tokens": 4}, "/v1/completions")
+    assert status == 200
+    assert answer["choices"][0]["text"]
+
+
+def test_an_unmatched_prompt_is_served_too(kube: Kubectl) -> None:
+    status, _, headers = post(kube, chat("You are somebody else. " * 40))
+    assert status == 200
+    assert "/polite/" not in headers["x-promptgroup-served-by"]
+
+
+def test_turns_of_a_session_stay_on_one_replica(kube: Kubectl) -> None:
+    for case in range(8):
+        first = [{"role": "system", "content": PROMPTS["a"]}, {"role": "user", "content": f"case {case}"}]
+        more = [*first, {"role": "assistant", "content": "well"}, {"role": "user", "content": "and then?"}]
+        slots = [
+            post(kube, {"model": "tiny", "messages": messages, "max_tokens": 2})[2]["x-promptgroup-served-by"]
+            for messages in (first, more)
+        ]
+        assert slots[0] == slots[1]
+
+
+BAD = {
+    "not JSON": (b"{", 400, "JSON"),
+    "not an object": (b"[]", 400, "object"),
+    "no messages": ({"model": "tiny"}, 400, "messages"),
+    "no model": ({"messages": [{"role": "user", "content": "x"}]}, 400, "model"),
+    "unknown model": (chat("x", model="gpt-unknown"), 404, "gpt-unknown"),
+    "too large": (b'{"model": "tiny", "x": "' + b"a" * (33 << 20) + b'"}', 413, "bytes"),
+    "own system message beside a name": (chat("mine", model="polite"), 400, "system"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_request_gets_an_error_in_openais_form(kube: Kubectl, case: str) -> None:
+    body, expected, word = BAD[case]
+    status, answer, _ = post(kube, body)
+    assert status == expected
+    assert word in answer["error"]["message"]
+    assert set(answer["error"]) == {"message", "type", "param", "code"}
+
+
+def test_an_api_server_outage_under_load_fails_no_request(kube: Kubectl, cluster: LocalCluster) -> None:
+    target = Target([lab.router_url(kube)], "polite-unused", groups={"code": "polite"})
+    stop = threading.Event()
+
+    async def traffic() -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        seed = 100
+        while not stop.is_set():
+            outcomes += await drive(conversations(sessions(tasks(["code"]), 12, seed)), target, concurrency=6)
+            seed += 1
+        return outcomes
+
+    with ThreadPoolExecutor(1) as executor:
+        running = executor.submit(uvloop.run, traffic())
+        try:
+            cluster.plane.stop_apiserver()
+            stop.wait(5)
+        finally:
+            cluster.plane.start_apiserver()
+            stop.set()
+        outcomes = running.result(timeout=120)
+    assert len(outcomes) > 20
+    assert [outcome.error for outcome in outcomes if outcome.failed] == []
+
+
+def test_the_demo_shows_what_it_promises(cluster: LocalCluster) -> None:
+    demo = Demo(cluster.kubectl("demo"), Console(quiet=True))
+    demo.install()
+
+    async def measure() -> tuple:
+        routed = await demo.through_router()
+        return routed, await demo.scale(), await demo.lose(), await demo.release(), await demo.round_robin()
+
+    routed, scaled, lost, released, robin = uvloop.run(measure())
+    assert routed.failures == robin.failures == 0
+    assert routed.of_possible >= 0.95
+    assert routed.measured.hit_rate > robin.measured.hit_rate
+    assert [change.failed for change in (scaled, lost, released)] == [0, 0, 0]
+    assert [change.cold for change in (scaled, lost, released)] == [0, 0, 0]
+    assert routed.measured.cold == 0
+    assert scaled.followed == released.followed == WATCHED
+    # 1.1/5 of the sessions, and three standard deviations of a draw of so few
+    assert scaled.moved <= WATCHED / (REPLICAS + 1) * 1.1 + 3 * (WATCHED * 0.2 * 0.8) ** 0.5
+    assert lost.moved == 0
+    assert released.moved == 0
