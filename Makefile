@@ -42,6 +42,13 @@ fix: setup ## Format and mend what ruff can
 integration: setup ## Tests on a real control plane, as processes on this machine
 	$(RUN) pytest -m integration --durations=10
 
+.PHONY: e2e
+e2e: setup ## Black-box tests on a local cluster, or on the one that KUBECONFIG names
+	@if [ -n "$$KUBECONFIG" ]; then $(RUN) pytest e2e; else \
+	  $(RUN) python -m promptgroup_local.cluster --state .local/e2e up >/dev/null && \
+	  KUBECONFIG=$$($(RUN) python -m promptgroup_local.cluster --state .local/e2e kubeconfig) $(RUN) pytest e2e; status=$$?; \
+	  $(RUN) python -m promptgroup_local.cluster --state .local/e2e down; exit $$status; fi
+
 .PHONY: test
 test: check integration ## Everything that must pass before a change lands
 
