@@ -1,7 +1,7 @@
 """Plan and world → conditions and status fields, and the events that tell of a change.
 
 condition         True when                                                     abnormal
-Ready             every wanted replica is warm and routed                       False
+Ready             every wanted replica, at least one, is warm and routed        False
 Progressing       a revision comes up, replicas are missing or draining         -
 Degraded          something keeps the group from its wanted state               True
 Accepted          the spec can be acted on (no conflict, fingerprint holds)     False
@@ -74,20 +74,22 @@ def conditions(world: World, plan: Mapping[str, Step], target: str, size: Verdic
     step = plan[target]
     revision = next((each for each in world.revisions if each.fingerprint == target), None)
     pods = revision.pods if revision is not None else ()
-    warm = revision.ready if revision is not None else 0
+    warm = revision.ready_below(size.value) if revision is not None else 0
     missing = size.value - warm
+    draining = revision is not None and revision.replicas > size.value
     count = f"{warm}/{size.value} replicas of {short(target)} are warm"
     cause = _worst(pods)
     fault = cause if cause is not None and cause.reason not in SELF_MENDING else None
     others = [each for each in plan.values() if each.fingerprint != target]
     moving = [each for each in others if each.phase in (Phase.SERVING, Phase.RETIRING)]
-    busy = missing != 0 or bool(moving) or step.phase is not Phase.SERVING
-    unproven = next((pod.warm for pod in pods if pod.warm and pod.warm.reason == WarmReason.PROCEEDED), None)
+    busy = missing > 0 or draining or bool(moving) or step.phase is not Phase.SERVING
     facts = [
         Fact("Accepted", True, "Accepted", "the spec is sound"),
         Fact("ResolvedRefs", True, "ResolvedRefs", "all references exist"),
     ]
-    if missing <= 0 and step.phase is Phase.SERVING and routed:
+    if size.value == 0:
+        facts.append(Fact("Ready", False, "ScaledToZero", "no replica is wanted"))
+    elif missing == 0 and step.phase is Phase.SERVING and routed:
         facts.append(Fact("Ready", True, "Warm", count))
     else:
         facts.append(Fact("Ready", False, fault.reason if fault else "Warming", fault.message if fault else count))
@@ -99,19 +101,26 @@ def conditions(world: World, plan: Mapping[str, Step], target: str, size: Verdic
         facts.append(Fact("Degraded", True, fault.reason, fault.message))
     else:
         facts.append(Fact("Degraded", False, "AsExpected", "nothing keeps the group from its wanted state"))
-    if unproven is not None:
-        facts.append(Fact("PrefixWarm", False, unproven.reason, unproven.message))
-    elif missing <= 0:
-        facts.append(Fact("PrefixWarm", True, "PrefixCached", count))
-    else:
-        reason = cause.reason if cause is not None else WarmReason.STARTING
-        facts.append(Fact("PrefixWarm", False, reason, cause.message if cause is not None else count))
+    facts.append(_prefix_warm(pods, cause, missing, count))
     if routed:
         facts.append(Fact("RouterProgrammed", True, "Programmed", "routers have a replica for the group"))
     else:
         facts.append(Fact("RouterProgrammed", False, "NoReplica", "no replica is warm: routers have nowhere to send"))
     facts.append(Fact("ScalingActive", size.active, size.reason, size.message))
     return facts
+
+
+def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Fact:
+    """Proven, as far as a proof is possible: of a prefix shorter than a cache block there is none, and it is said."""
+    said = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
+    if WarmReason.PROCEEDED in said:
+        return Fact("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])
+    if missing > 0:
+        reason, message = (cause.reason, cause.message) if cause is not None else (WarmReason.STARTING, count)
+        return Fact("PrefixWarm", False, reason, message)
+    if WarmReason.SHORT in said:
+        return Fact("PrefixWarm", True, WarmReason.SHORT, said[WarmReason.SHORT])
+    return Fact("PrefixWarm", True, WarmReason.PROVEN, count)
 
 
 def _progress(step: Step, moving: Sequence[Step], missing: int) -> str:
@@ -154,7 +163,7 @@ def build(
         "observedGeneration": group.generation,
         "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],
         "replicas": sum(not pod.deleting for pod in serving.pods) if serving else 0,
-        "warm": f"{serving.ready if serving else 0}/{wanted}",
+        "warm": f"{serving.ready_below(wanted) if serving else 0}/{wanted}",
         "revisions": [
             _revision(group, each, plan)
             for each in sorted(world.revisions, key=lambda each: each.created, reverse=True)
@@ -219,7 +228,7 @@ def events(group: Group, facts: Sequence[Fact]) -> list[Event]:
         bad = (
             fact.status
             if fact.type == "Degraded"
-            else not fact.status and fact.reason not in {*SELF_MENDING, "Warming"}
+            else not fact.status and fact.reason not in {*SELF_MENDING, "Warming", "ScaledToZero"}
         )
         told.append(Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={status}: {fact.message}"))
     return told

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from promptgroup_operator.observed import Pod
-from promptgroup_router.contract.names import CONDITION_PREFIX_WARM
 from promptgroup_router.contract.table import Prompt
 
 PROBE_TAIL = 64
@@ -129,10 +128,14 @@ def judge(evidence: Evidence) -> Outcome:
 
 
 def job(pod: Pod, prompt: Prompt, model: str, *, proceed: bool, timeout: timedelta) -> Job | None:
-    """The warm-up that the pod needs, if any."""
+    """The warm-up that the pod needs, if any.
+
+    A pod that has a container on record and not the condition is warmed again: the process that recorded it died
+    before it wrote the condition, and only the condition tells a proof from a replica that was let through.
+    """
     if pod.deleting or not pod.containers_ready or not pod.container_id or not pod.address:
         return None
-    if pod.warmed == pod.container_id or pod.containers_ready_since is None:
+    if pod.is_warm or pod.containers_ready_since is None:
         return None
     return Job(
         pod=pod.name,
@@ -158,20 +161,17 @@ def settle(outcome: Outcome, job: Job, now: datetime) -> Outcome:
 def stale_condition(pod: Pod) -> Outcome | None:
     """What the pod's condition must be changed to before anything else, or None when it may stand.
 
-    condition   warmed for     containers   then
-    True        this one       any          stands
-    True        another        any          False: ContainerRestarted
-    not True    this one       ready        True: the proof is on record, its condition was not written
-    none        -              not ready    False: WaitingForContainers
-    else                                    stands
+    condition   warmed for     then
+    True        this one       stands
+    True        another        False: ContainerRestarted
+    False       any            stands
+    none        any            False: WaitingForContainers
     """
     status = pod.warm.status if pod.warm is not None else None
     if pod.deleting:
         return None
     if status == "True" and pod.warmed != pod.container_id:
         return Outcome(WarmReason.RESTARTED, "the engine's container is another than the one that was warmed")
-    if status != "True" and pod.containers_ready and pod.container_id and pod.warmed == pod.container_id:
-        return Outcome(WarmReason.PROVEN, f"proven for this container; {CONDITION_PREFIX_WARM} was not yet written")
     if status is None:
         return Outcome(WarmReason.STARTING, "the prefix is sent once the containers are ready")
     return None

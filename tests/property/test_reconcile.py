@@ -103,6 +103,7 @@ def check_at_rest(model: Model) -> None:
     assert wanted <= set(model.live)
     assert all(model.by_hand and kind == "ConfigMap" for kind, _ in set(model.live) - wanted)
     assert model.live["Deployment", name]["spec"]["replicas"] == replicas
+    assert desired.ANNOTATION_SUPERSEDED not in model.live["Deployment", name]["metadata"]["annotations"]
     assert sorted(pod.slot for pod in model.pods) == list(range(replicas))
     assert all(pod.serves and pod.ready and pod.draining_since is None and pod.cost == 0 for pod in model.pods)
     route = decode_group("chat", "support", model.live["PromptRoute", "support"]["spec"])
