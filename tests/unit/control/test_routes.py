@@ -1,0 +1,95 @@
+import pytest
+
+from promptgroup_operator.rollout import Phase, Step
+from promptgroup_operator.routes import ring, route, sends_to
+from promptgroup_router.contract.table import Policy, PromptRef, Slot, SlotState, encode_group
+from support.builders import CREATED, FINGERPRINT, TEXT, group, pod, restarted, revision
+
+READY, DRAINING, ABSENT = SlotState.READY, SlotState.DRAINING, SlotState.ABSENT
+
+
+def step(replicas, phase=Phase.SERVING, weight=100):
+    return Step(FINGERPRINT, phase, weight, replicas, None)
+
+
+RINGS = {
+    "a warm holder is ready": ([pod("a")], {"a": 0}, 1, [(0, READY, "a")]),
+    "a cold holder's slot is absent and keeps its place": ([restarted("a")], {"a": 0}, 1, [(0, ABSENT, "")]),
+    "a slot without a holder is absent": ([], {}, 2, [(0, ABSENT, ""), (1, ABSENT, "")]),
+    "a pod without a slot is not in the ring": ([pod("a")], {}, 1, [(0, ABSENT, "")]),
+    "a holder that is gone leaves its slot": ([], {"a": 0}, 1, [(0, ABSENT, "")]),
+    "a slot above the ring drains": ([pod("a"), pod("b")], {"a": 0, "b": 1}, 1, [(0, READY, "a"), (1, DRAINING, "b")]),
+    "a cold one above the ring is absent": ([restarted("b")], {"b": 1}, 1, [(0, ABSENT, ""), (1, ABSENT, "")]),
+    "slots between the ring and one that drains are left out": (
+        [pod("b")],
+        {"b": 5},
+        1,
+        [(0, ABSENT, ""), (5, DRAINING, "b")],
+    ),
+    "all of a retiring revision drain": (
+        [pod("a"), pod("b")],
+        {"a": 0, "b": 1},
+        0,
+        [(0, DRAINING, "a"), (1, DRAINING, "b")],
+    ),
+    "slots are in order": ([pod("a"), pod("b")], {"a": 1, "b": 0}, 2, [(0, READY, "b"), (1, READY, "a")]),
+}
+
+
+@pytest.mark.parametrize("case", RINGS)
+def test_ring(case):
+    pods, held, replicas, expected = RINGS[case]
+    assert [(slot.index, slot.state, slot.pod) for slot in ring(pods, held, step(replicas))] == expected
+
+
+def test_a_slot_says_where_its_engine_is_and_which_process():
+    given = pod(
+        "a",
+        address="10.0.0.7:8000",
+        container_id="containerd://0123456789abcdef",
+        warmed="containerd://0123456789abcdef",
+    )
+    assert ring([given], {"a": 0}, step(1)) == (Slot(0, READY, "10.0.0.7:8000", "a", "0123456789ab"),)
+
+
+def made(revisions, standing=None, of=None):
+    plan = {each.fingerprint: step(1) for each in revisions}
+    held = {each.fingerprint: {pod.name: pod.slot for pod in each.pods} for each in revisions}
+    return route(of or group(), revisions, plan, held, standing)
+
+
+def test_a_route_carries_what_the_spec_says_of_routing():
+    of = group(routing={"policy": "RoundRobin", "loadFactorPercent": 150, "sessionHeader": "X-Chat-Id"})
+    found = made([revision(pods=[pod()])], of=of)
+    assert (found.namespace, found.name, found.model, found.created) == ("chat", "support", "llama", CREATED)
+    assert (found.policy, found.load_factor_percent, found.session_header) == (Policy.ROUND_ROBIN, 150, "x-chat-id")
+
+
+def test_a_revision_is_measured_in_bytes_and_refers_to_its_text():
+    (found,) = made([revision("ä" * 10)]).revisions
+    assert (found.system_bytes, found.tools, found.weight) == (20, False, 100)
+    assert found.prompt_from == PromptRef("ConfigMap", f"support-{found.fingerprint[:8]}")
+    assert found.prompt is None
+
+
+def test_a_revision_whose_text_is_gone_is_routed_as_the_route_stands():
+    before = made([revision(TEXT)])
+    standing = {"spec": encode_group(before)}
+    assert made([revision(TEXT, prompt=None)], standing) == before
+
+
+def test_a_revision_of_which_nobody_knows_the_text_is_not_routed():
+    assert made([revision(TEXT, prompt=None)]).revisions == ()
+    assert made([revision(TEXT, prompt=None)], {"spec": encode_group(made([revision("b")]))}).revisions == ()
+
+
+@pytest.mark.parametrize("standing", [None, {}, {"spec": {}}, {"spec": {"revisions": [{}]}}])
+def test_no_route_sends_nowhere(standing):
+    assert sends_to(standing) == frozenset()
+
+
+def test_a_route_sends_to_the_pods_of_its_ready_slots():
+    rev = revision(pods=[pod("a", 0), restarted("b", 1), pod("c", 7)])
+    plan = {rev.fingerprint: step(2)}
+    held = {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}
+    assert sends_to({"spec": encode_group(route(group(), [rev], plan, held, None))}) == {"a"}
