@@ -52,21 +52,25 @@ class Fact:
 
 def rejected(world: World, problem: Problem) -> list[Fact]:
     """The conditions of a group whose spec cannot be acted on; what already serves goes on."""
-    resolved = problem.reason not in REFERENCE_PROBLEMS
-    serving = any(revision.ready for revision in world.revisions)
+    accepted = Fact("Accepted", True, "Accepted", "the spec is sound")
+    resolved = Fact("ResolvedRefs", True, "ResolvedRefs", "all references exist")
+    if problem.reason in REFERENCE_PROBLEMS:
+        resolved = Fact("ResolvedRefs", False, problem.reason, problem.message)
+    else:
+        accepted = Fact("Accepted", False, problem.reason, problem.message)
+    if any(revision.ready for revision in world.revisions):
+        routed = Fact("RouterProgrammed", True, "EarlierRevision", "the revision before goes on serving")
+    else:
+        routed = Fact("RouterProgrammed", False, problem.reason, "nothing to route to")
     return [
         Fact("Ready", False, problem.reason, problem.message),
         Fact("Progressing", False, problem.reason, "waits for the problem to be mended"),
         Fact("Degraded", True, problem.reason, problem.message),
-        Fact("Accepted", resolved, "Accepted", "the spec is sound")
-        if not resolved
-        else Fact("Accepted", False, problem.reason, problem.message),
-        Fact("ResolvedRefs", resolved, "ResolvedRefs" if resolved else problem.reason,
-             "all references exist" if resolved else problem.message),
+        accepted,
+        resolved,
         Fact("PrefixWarm", False, problem.reason, "no replica can be warmed for this prompt"),
-        Fact("RouterProgrammed", serving, "EarlierRevision" if serving else problem.reason,
-             "the revision before goes on serving" if serving else "nothing to route to"),
-    ]  # fmt: skip
+        routed,
+    ]
 
 
 def conditions(world: World, plan: Mapping[str, Step], target: str, size: Verdict, routed: bool) -> list[Fact]:

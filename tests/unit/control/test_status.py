@@ -1,0 +1,347 @@
+import pytest
+
+from promptgroup_operator.observed import PodCondition, Problem
+from promptgroup_operator.rollout import Phase, Step
+from promptgroup_operator.sizing import Verdict
+from promptgroup_operator.status import Event, Fact, build, conditions, events, rejected
+from support.builders import FINGERPRINT, NOW, cold, group, pod, restarted, revision, starting, world
+
+B = revision("b").fingerprint
+SIZE = {n: Verdict(n, "FixedReplicas", f"spec.replicas asks for {n}", active=False) for n in range(4)}
+
+
+def step(replicas=1, phase=Phase.SERVING, fingerprint=FINGERPRINT):
+    return Step(fingerprint, phase, 100 if phase is Phase.SERVING else 0, replicas, None)
+
+
+def said(pods=(), *, wanted=1, phase=Phase.SERVING, others=(), routed=None, deployed=None):
+    """Condition → (status, reason) of a group whose target has these pods."""
+    target = revision(pods=pods, replicas=wanted if deployed is None else deployed)
+    plan = {FINGERPRINT: step(wanted, phase)} | {each.fingerprint: each for each in others}
+    routed = any(each.is_warm for each in pods) if routed is None else routed
+    return {each.type: each for each in conditions(world([target]), plan, FINGERPRINT, SIZE[wanted], routed)}
+
+
+def brief(facts):
+    return {kind: (fact.status, fact.reason) for kind, fact in facts.items()}
+
+
+def failing(reason, name="p0", message="why"):
+    return cold(name, warm=PodCondition("False", reason, message, None))
+
+
+# condition → (status, reason); what is not named: Accepted, ResolvedRefs, ScalingActive, which are always the same
+STATES = {
+    "every wanted replica is warm and routed": (
+        said([pod("a", 0)]),
+        {
+            "Ready": (True, "Warm"),
+            "Progressing": (False, "Settled"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (True, "PrefixCached"),
+            "RouterProgrammed": (True, "Programmed"),
+        },
+    ),
+    "there is nothing yet": (
+        said([], routed=False),
+        {
+            "Ready": (False, "Warming"),
+            "Progressing": (True, "ReplicasWarming"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (False, "WaitingForContainers"),
+            "RouterProgrammed": (False, "NoReplica"),
+        },
+    ),
+    "a replica is missing": (
+        said([pod("a", 0), cold("b")], wanted=2),
+        {
+            "Ready": (False, "Warming"),
+            "Progressing": (True, "ReplicasWarming"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (False, "Warming"),
+            "RouterProgrammed": (True, "Programmed"),
+        },
+    ),
+    "a replica that is warm and has no slot is missing": (
+        said([pod("a", 0), pod("b", None)], wanted=2),
+        {"Ready": (False, "Warming"), "PrefixWarm": (False, "WaitingForContainers")},
+    ),
+    "a warm replica above the ring does not stand for a missing one": (
+        said([pod("a", 0), pod("b", 2)], wanted=2, deployed=3),
+        {"Ready": (False, "Warming"), "Progressing": (True, "ReplicasWarming")},
+    ),
+    "a container restarted": (
+        said([restarted("a", 0, warm=PodCondition("False", "ContainerRestarted", "another", None))]),
+        {
+            "Ready": (False, "Warming"),
+            "Progressing": (True, "ReplicasWarming"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (False, "ContainerRestarted"),
+            "RouterProgrammed": (False, "NoReplica"),
+        },
+    ),
+    "warmth cannot be proven": (
+        said([failing("PrefixCachingDisabled")]),
+        {
+            "Ready": (False, "PrefixCachingDisabled"),
+            "Progressing": (False, "PrefixCachingDisabled"),
+            "Degraded": (True, "PrefixCachingDisabled"),
+            "PrefixWarm": (False, "PrefixCachingDisabled"),
+            "RouterProgrammed": (False, "NoReplica"),
+        },
+    ),
+    "one of two cannot be proven: the fault is said before what time mends": (
+        said([starting("a"), failing("PrefixNotCached", "b")], wanted=2),
+        {"Ready": (False, "PrefixNotCached"), "Degraded": (True, "PrefixNotCached")},
+    ),
+    "a pod does not start": (
+        said([starting("a", trouble="container engine: ImagePullBackOff: no such image")]),
+        {
+            "Ready": (False, "PodNotStarting"),
+            "Progressing": (False, "PodNotStarting"),
+            "Degraded": (True, "PodNotStarting"),
+            "PrefixWarm": (False, "PodNotStarting"),
+        },
+    ),
+    "a terminating pod is nobody's trouble": (
+        said([pod("a", 0), starting("b", trouble="x", deleting=True)]),
+        {"Ready": (True, "Warm"), "Degraded": (False, "AsExpected")},
+    ),
+    "a replica was let through without proof": (
+        said([pod("a", 0, warm=PodCondition("True", "ProceededWithoutProof", "serves cold", None))]),
+        {
+            "Ready": (True, "Warm"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (False, "ProceededWithoutProof"),
+            "RouterProgrammed": (True, "Programmed"),
+        },
+    ),
+    "one that was let through and terminates is forgotten": (
+        said(
+            [
+                pod("a", 0),
+                pod("b", None, deleting=True, warm=PodCondition("True", "ProceededWithoutProof", "", None)),
+            ]
+        ),
+        {"PrefixWarm": (True, "PrefixCached")},
+    ),
+    "the prefix is too short to be cached": (
+        said([pod("a", 0, warm=PodCondition("True", "PrefixShorterThanBlock", "9 tokens", None))]),
+        {"Ready": (True, "Warm"), "PrefixWarm": (True, "PrefixShorterThanBlock")},
+    ),
+    "more than wanted drain": (
+        said([pod("a", 0), pod("b", 1)], deployed=2),
+        {"Ready": (True, "Warm"), "Progressing": (True, "ReplicasDraining")},
+    ),
+    "a new revision comes up": (
+        said([], phase=Phase.COMING, others=[step(1, Phase.SERVING, B)], routed=True),
+        {
+            "Ready": (False, "Warming"),
+            "Progressing": (True, "RevisionComing"),
+            "RouterProgrammed": (True, "Programmed"),
+        },
+    ),
+    "the old revision waits out its time": (
+        said([pod("a", 0)], others=[step(1, Phase.SUPERSEDED, B)]),
+        {"Ready": (True, "Warm"), "Progressing": (False, "Settled")},
+    ),
+    "the old revision goes": (
+        said([pod("a", 0)], others=[step(0, Phase.RETIRING, B)]),
+        {"Ready": (True, "Warm"), "Progressing": (True, "RevisionRetiring")},
+    ),
+    "no replica is wanted": (
+        said([], wanted=0, routed=False),
+        {
+            "Ready": (False, "ScaledToZero"),
+            "Progressing": (False, "Settled"),
+            "Degraded": (False, "AsExpected"),
+            "RouterProgrammed": (False, "NoReplica"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_conditions(case):
+    facts, expected = STATES[case]
+    found = brief(facts)
+    assert {kind: found[kind] for kind in expected} == expected
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_every_condition_is_always_there(case):
+    facts, _ = STATES[case]
+    assert sorted(facts) == [
+        "Accepted",
+        "Degraded",
+        "PrefixWarm",
+        "Progressing",
+        "Ready",
+        "ResolvedRefs",
+        "RouterProgrammed",
+        "ScalingActive",
+    ]
+    assert facts["Accepted"].status
+    assert facts["ResolvedRefs"].status
+
+
+def test_messages_say_how_many_and_of_what():
+    assert said([pod("a", 0), cold("b")], wanted=2)["Ready"].message == f"1/2 replicas of {FINGERPRINT[:8]} are warm"
+    assert said([failing("PrefixNotCached", message="the cause")])["Ready"].message == "the cause"
+    assert said([starting("a", trouble="no image")])["Degraded"].message == "no image"
+
+
+REJECTED = {
+    "a missing reference": (Problem("PromptNotFound", "waits for x"), True, False),
+    "bad tools": (Problem("InvalidTools", "x"), True, False),
+    "an empty prompt": (Problem("EmptyPrompt", "x"), True, False),
+    "a pin that does not hold": (Problem("FingerprintMismatch", "x"), False, True),
+    "a conflict": (Problem("Conflict", "x"), False, True),
+    "a name that is taken": (Problem("NameTaken", "x"), False, True),
+    "a template that cannot be merged": (Problem("InvalidTemplate", "x"), False, True),
+}
+
+
+@pytest.mark.parametrize("case", REJECTED)
+def test_a_spec_that_cannot_be_acted_on(case):
+    problem, accepted, resolved = REJECTED[case]
+    facts = {each.type: each for each in rejected(world(), problem)}
+    assert (facts["Accepted"].status, facts["ResolvedRefs"].status) == (accepted, resolved)
+    for kind in ("Ready", "Progressing", "PrefixWarm", "RouterProgrammed"):
+        assert not facts[kind].status
+        assert facts[kind].reason == problem.reason
+    assert facts["Degraded"] == Fact("Degraded", True, problem.reason, "waits for x" if "missing" in case else "x")
+
+
+def test_a_rejected_spec_beside_a_revision_that_serves():
+    facts = {each.type: each for each in rejected(world([revision(pods=[pod()])]), Problem("Conflict", "x"))}
+    assert (facts["RouterProgrammed"].status, facts["RouterProgrammed"].reason) == (True, "EarlierRevision")
+    assert not facts["Ready"].status
+
+
+# --- the object --------------------------------------------------------------------------------------------
+
+
+def built(status=None, *, facts=(), revisions=(), plan=None, wanted=1, hit_rate=None, generation=1):
+    of = group(status=status, generation=generation)
+    snapshot = world(revisions, of=of, hit_rate=hit_rate)
+    return build(snapshot, facts, plan or {}, target=FINGERPRINT, wanted=wanted, now=NOW)
+
+
+READY = Fact("Ready", True, "Warm", "1/1")
+STANDS = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Warm",
+    "message": "1/1",
+    "lastTransitionTime": "2026-11-03T11:00:00Z",
+    "observedGeneration": 1,
+}
+
+
+def test_a_condition_that_did_not_turn_keeps_its_time():
+    assert built({"conditions": [STANDS]}, facts=[READY])["conditions"] == [STANDS]
+
+
+def test_a_reason_may_change_without_turning_it():
+    (found,) = built({"conditions": [STANDS | {"reason": "Other"}]}, facts=[READY])["conditions"]
+    assert found == STANDS
+
+
+def test_a_condition_that_turned_has_the_time_of_the_pass():
+    (found,) = built({"conditions": [STANDS | {"status": "False"}]}, facts=[READY])["conditions"]
+    assert found["lastTransitionTime"] == "2026-11-03T12:00:00Z"
+
+
+def test_a_condition_without_a_past_has_the_time_of_the_pass():
+    (found,) = built({}, facts=[READY])["conditions"]
+    assert found["lastTransitionTime"] == "2026-11-03T12:00:00Z"
+
+
+def test_the_generation_is_that_of_the_spec():
+    found = built({}, facts=[READY], generation=7)
+    assert found["observedGeneration"] == found["conditions"][0]["observedGeneration"] == 7
+
+
+def test_the_same_world_gives_the_same_status():
+    first = built({}, facts=[READY], revisions=[revision(pods=[pod()])], hit_rate=0.5)
+    assert built(first, facts=[READY], revisions=[revision(pods=[pod()])], hit_rate=0.5) == first
+
+
+def test_numbers_of_replicas():
+    pods = [pod("a", 0), pod("b", 2), restarted("c", 1), starting("d"), pod("e", None, deleting=True)]
+    found = built({}, revisions=[revision(pods=pods, replicas=3)], plan={FINGERPRINT: step(2)}, wanted=2)
+    assert (found["replicas"], found["warm"]) == (4, "1/2")
+    assert found["revisions"] == [
+        {
+            "fingerprint": FINGERPRINT,
+            "deployment": f"support-{FINGERPRINT[:8]}",
+            "replicas": 3,
+            "warm": 2,
+            "ready": 2,
+            "weight": 100,
+        }
+    ]
+
+
+def test_the_selector_is_that_of_the_target():
+    expected = f"promptgroup.dev/group=support,promptgroup.dev/revision={FINGERPRINT[:8]}"
+    assert built({})["selector"] == expected
+
+
+def test_revisions_stand_newest_first():
+    found = built({}, revisions=[revision("a", created="2026-11-03T10:00:00Z"), revision("b")])
+    assert [each["fingerprint"] for each in found["revisions"]] == [B, revision("a").fingerprint]
+
+
+RATES = [(None, None, None), (0.0, None, "0%"), (0.961, None, "96%"), (1.0, "50%", "100%"), (None, "50%", "50%")]
+
+
+@pytest.mark.parametrize(("rate", "before", "expected"), RATES)
+def test_an_unknown_hit_rate_leaves_the_last_known_one(rate, before, expected):
+    assert built({"hitRate": before} if before else {}, hit_rate=rate).get("hitRate") == expected
+
+
+def test_without_a_target_there_is_nothing_to_select():
+    found = build(world(), [READY], {}, target=None, wanted=0, now=NOW)
+    assert "selector" not in found
+    assert (found["replicas"], found["warm"], found["revisions"]) == (0, "0/0", [])
+
+
+# --- events ------------------------------------------------------------------------------------------------
+
+TOLD = {
+    "a group that becomes ready": (("Ready", "False", "Warming"), Fact("Ready", True, "Warm", "m"), "Normal"),
+    "a group that is ready still": (("Ready", "True", "Warm"), Fact("Ready", True, "Warm", "m"), None),
+    "a group that warms": (("Ready", "True", "Warm"), Fact("Ready", False, "Warming", "m"), "Normal"),
+    "a group that cannot": (("Ready", "False", "Warming"), Fact("Ready", False, "PrefixNotCached", "m"), "Warning"),
+    "a fault": (("Degraded", "False", "AsExpected"), Fact("Degraded", True, "Conflict", "m"), "Warning"),
+    "a fault that is mended": (("Degraded", "True", "Conflict"), Fact("Degraded", False, "AsExpected", "m"), "Normal"),
+    "a new group without a fault": (None, Fact("Degraded", False, "AsExpected", "m"), None),
+    "a new group with a fault": (None, Fact("Degraded", True, "Conflict", "m"), "Warning"),
+    "a replica whose container restarted": (
+        ("PrefixWarm", "True", "PrefixCached"),
+        Fact("PrefixWarm", False, "ContainerRestarted", "m"),
+        "Normal",
+    ),
+    "a replica that was let through": (
+        ("PrefixWarm", "False", "Warming"),
+        Fact("PrefixWarm", False, "ProceededWithoutProof", "m"),
+        "Warning",
+    ),
+    "a group scaled to nothing": (("Ready", "True", "Warm"), Fact("Ready", False, "ScaledToZero", "m"), "Normal"),
+    "a condition that is for machines": (
+        ("Progressing", "False", "Settled"),
+        Fact("Progressing", True, "ReplicasWarming", "m"),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_events(case):
+    before, fact, expected = TOLD[case]
+    standing = [dict(zip(("type", "status", "reason"), before, strict=True))] if before else []
+    found = events(group(status={"conditions": standing}), [fact])
+    status = "True" if fact.status else "False"
+    assert found == ([Event(expected, fact.reason, f"{fact.type}={status}: m")] if expected else [])
