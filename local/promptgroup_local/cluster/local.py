@@ -12,16 +12,11 @@ from typing import Self
 
 from promptgroup_local.cluster import binaries, process
 from promptgroup_local.cluster.controlplane import ControlPlane
+from promptgroup_local.cluster.nodeagent.command import folder_name
 from promptgroup_local.kubectl import Kubectl, wait_for
 
-BINDING = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": "promptgroup-local-agent"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node"},
-    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "promptgroup-local-agent"}],
-}
-"""The agent may do what a kubelet may."""
+AGENT_RIGHTS = Path(__file__).parent / "nodeagent/rbac.yaml"
+"""What agents may do."""
 
 
 class LocalCluster:
@@ -80,7 +75,7 @@ class LocalCluster:
         self._say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
         self.plane.start()
         kubectl = self.kubectl()
-        kubectl.apply(BINDING)
+        kubectl.run("apply", "-f", str(AGENT_RIGHTS))
         self._say(f"starting {len(self._names)} node(s)")
         for name in self._names:
             self.start_node(name)
@@ -127,7 +122,7 @@ class LocalCluster:
         pod = self.kubectl(namespace).get("pod", name)
         if pod is None:
             raise LookupError(f"no pod {namespace}/{name}")
-        file = self.folder / pod["spec"]["nodeName"] / "pods" / pod["metadata"]["uid"] / f"{container}.pid"
+        file = self.folder / pod["spec"]["nodeName"] / "pods" / folder_name(pod["metadata"]) / f"{container}.pid"
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(file.read_text()), signal.SIGKILL)
 

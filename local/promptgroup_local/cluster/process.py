@@ -1,5 +1,6 @@
 """Processes that end with the one that started them, and whose output is kept."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -11,11 +12,14 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
+MARK = "PROMPTGROUP_LOCAL_PODS"
+"""Variable that names the folder of pods for which a process runs: it finds what an agent that was killed left."""
+
 STOP_SECONDS = 10.0
 """Time for a process to end on SIGTERM before SIGKILL."""
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Runs in the child before exec: the kernel kills it when its parent's thread ends (prctl(2))."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -31,7 +35,7 @@ def start(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) 
             stderr=output,
             env=dict(env) if env is not None else None,
             start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl, no lock is taken in it
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - one prctl, no lock is taken in it
         )
 
 
@@ -66,3 +70,15 @@ def end(pid: int, seconds: float) -> None:
         except ProcessLookupError:
             return
         time.sleep(0.1)
+
+
+def end_all_in(folder: Path) -> None:
+    """Kill every process of this user that runs in `folder` or below, or was started for it (`MARK`)."""
+    mark = f"{MARK}={folder}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):  # another user's, or gone by now
+            inside = (entry / "cwd").readlink().is_relative_to(folder)
+            if inside or mark in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)

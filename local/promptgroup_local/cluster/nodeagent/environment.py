@@ -66,9 +66,15 @@ def references(containers: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
 
 
 def build(
-    container: Mapping[str, Any], pod: Mapping[str, Any], pod_ip: str, objects: Objects, base: Mapping[str, str]
+    container: Mapping[str, Any],
+    pod: Mapping[str, Any],
+    *,
+    pod_ip: str,
+    objects: Objects,
+    base: Mapping[str, str],
+    mounts: Mapping[str, str],
 ) -> dict[str, str]:
-    """The container's variables over `base`.
+    """The container's variables over `base`; mount paths in its own ones are replaced.
 
     Raises:
         Unresolved: a reference that is not optional names nothing.
@@ -81,11 +87,11 @@ def build(
                 if data is None and not source[key].get("optional"):
                     raise Unresolved(f'{kind} "{source[key]["name"]}" not found')
                 prefix = source.get("prefix", "")
-                variables.update({prefix + name: value for name, value in (data or {}).items()})
+                variables.update({prefix + name: relocate(value, mounts) for name, value in (data or {}).items()})
     for variable in container.get("env", []):
         value = _value(variable, pod, pod_ip, objects)
         if value is not None:
-            variables[variable["name"]] = expand(value, variables)
+            variables[variable["name"]] = expand(relocate(value, mounts), variables)
     return variables
 
 
@@ -108,8 +114,8 @@ def _value(variable: Mapping[str, Any], pod: Mapping[str, Any], pod_ip: str, obj
 
 
 def relocate(text: str, mounts: Mapping[str, str]) -> str:
-    """Mount paths at the start of a path in `text` replaced by where the volume lies."""
-    for path in sorted(mounts, key=len, reverse=True):
-        target = mounts[path].replace("\\", r"\\")
-        text = re.sub(rf"(?<![\w./-]){re.escape(path)}(?=$|[/:,;'\"\s])", target, text)
-    return text
+    """Mount paths at the start of a path in `text` replaced by where the volume lies, the longest that fits."""
+    if not mounts:
+        return text
+    paths = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))
+    return re.sub(rf"(?<![\w./-])({paths})(?=$|[/:,;'\"\s])", lambda match: mounts[match[1]], text)

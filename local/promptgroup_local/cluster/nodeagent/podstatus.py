@@ -35,8 +35,38 @@ class Container:
     """The readiness probe succeeds, or there is none."""
     finished: bool = False
     """It has ended and is not started again."""
+    reason: str = ""
+    """Why the latest process ended, where its exit code does not say."""
     last: "dict[str, Any] | None" = None
     """State of the process before, as the API shows it."""
+
+    def begin(self, identity: str, now: datetime) -> None:
+        """A process is about to start."""
+        self.last = self.ended() if self.id else None
+        self.id, self.started_at, self.finished_at, self.exit_code = identity, now, None, None
+        self.reason = self.message = ""
+
+    def end(self, exit_code: int, now: datetime, reason: str = "", message: str = "") -> None:
+        """Its process has ended, or could not be started."""
+        self.pid, self.exit_code, self.finished_at = None, exit_code, now
+        self.reason, self.message = reason, message
+        self.started = self.ready = False
+
+    def resume(self, status: Mapping[str, Any], policy: str) -> None:
+        """Take over what an earlier agent reported; its process is gone."""
+        self.id = status.get("containerID", "")
+        self.restarts = status.get("restartCount", 0)
+        state = status.get("state", {})
+        ended = state.get("terminated") or status.get("lastState", {}).get("terminated") or {}
+        began = ended.get("startedAt") or state.get("running", {}).get("startedAt")
+        self.started_at = parse(began)
+        self.finished_at = parse(ended.get("finishedAt"))
+        self.exit_code = ended.get("exitCode")
+        if "running" in state:  # as a kubelet reports a process of which it has lost sight
+            self.exit_code, self.reason = 137, "ContainerStatusUnknown"
+        if self.id:
+            self.finished = policy == "Never" or (policy == "OnFailure" and self.exit_code == 0)
+            self.restarts += not self.finished
 
     @property
     def running(self) -> bool:
@@ -47,16 +77,26 @@ class Container:
         """The terminated state of its latest process."""
         return {
             "exitCode": self.exit_code if self.exit_code is not None else 0,
-            "reason": "Completed" if self.exit_code == 0 else "Error",
+            "reason": self.reason or ("Completed" if self.exit_code == 0 else "Error"),
+            "message": self.message or None,
             "containerID": self.id,
-            "startedAt": stamp(self.started_at),
-            "finishedAt": stamp(self.finished_at),
+            "startedAt": _stamp(self.started_at),
+            "finishedAt": _stamp(self.finished_at),
         }
 
 
-def stamp(moment: datetime | None) -> str | None:
+def stamp(moment: datetime) -> str:
     """RFC 3339 in UTC, to the second, as the API server keeps it."""
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment is not None else None
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _stamp(moment: datetime | None) -> str | None:
+    return stamp(moment) if moment is not None else None
+
+
+def parse(moment: str | None) -> datetime | None:
+    """The reverse of `stamp`."""
+    return datetime.fromisoformat(moment) if moment else None
 
 
 def build(
@@ -81,6 +121,7 @@ def build(
         ("Ready", ready and not missing, *_why(ready, missing)),
     ]
     status: dict[str, Any] = {
+        "observedGeneration": pod["metadata"].get("generation"),
         "phase": phase(init, main),
         "hostIP": "127.0.0.1",
         "hostIPs": [{"ip": "127.0.0.1"}],
@@ -122,11 +163,13 @@ def _condition(old: Mapping[str, Any], fact: tuple[str, bool, str, str], now: da
 
 
 def _container(container: Container) -> dict[str, Any]:
+    last = container.last
     if container.running:
-        state = {"running": {"startedAt": stamp(container.started_at)}, "waiting": None, "terminated": None}
+        state = {"running": {"startedAt": _stamp(container.started_at)}, "waiting": None, "terminated": None}
     elif container.finished:
         state = {"terminated": container.ended(), "waiting": None, "running": None}
     else:
+        last = container.ended() if container.exit_code is not None else last
         waiting = {"reason": container.waiting, "message": container.message or None}
         state = {"waiting": waiting, "running": None, "terminated": None}
     return {
@@ -138,5 +181,5 @@ def _container(container: Container) -> dict[str, Any]:
         "started": container.running and container.started,
         "ready": container.running and container.ready,
         "state": {key: value for key, value in state.items() if value is not None},
-        "lastState": {"terminated": container.last} if container.last is not None else {},
+        "lastState": {"terminated": last} if last is not None else {},
     }

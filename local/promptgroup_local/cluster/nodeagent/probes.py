@@ -1,7 +1,7 @@
 """Probes: one look at a container, and what a series of looks means."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +45,9 @@ async def look(
     container: Mapping[str, Any],
     pod_ip: str,
     http: aiohttp.ClientSession,
-    execute: Callable[[Sequence[str], float], Any],
+    execute: Callable[[Sequence[str]], Awaitable[int]],
 ) -> bool:
-    """One look. A handler (`lifecycle`) has the same three forms and is run by the same code."""
+    """One look. A handler (`lifecycle`) has the same forms, and `sleep`, and is run by the same code."""
     seconds = float(probe.get("timeoutSeconds", 1))
     try:
         async with asyncio.timeout(seconds):
@@ -59,7 +59,9 @@ async def look(
                 writer.close()
                 return True
             if "exec" in probe:
-                return bool(await execute(probe["exec"]["command"], seconds) == 0)
+                return await execute(probe["exec"]["command"]) == 0
+            if "sleep" in probe:
+                await asyncio.sleep(probe["sleep"]["seconds"])
     except (OSError, TimeoutError, aiohttp.ClientError):
         return False
     return True

@@ -1,0 +1,88 @@
+"""A running container under its probes: what they find goes into its state, and whether it must be killed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from promptgroup_local.cluster.nodeagent import probes
+from promptgroup_local.cluster.nodeagent.podstatus import Container
+
+Look = Callable[[Mapping[str, Any]], Awaitable[bool]]
+"""Looks at the container once, by a probe's spec."""
+
+EAGER_SECONDS = 0.1
+"""First pause between the looks of one period; it doubles."""
+
+
+async def until_unhealthy(
+    spec: Mapping[str, Any], life: Container, look: Look, changed: Callable[[], None]
+) -> Mapping[str, Any]:
+    """Probe the container as long as it runs; returns the probe that wants it killed.
+
+    Startup gates the others: until it has succeeded, readiness and liveness are not looked at.
+    """
+    startup: Mapping[str, Any] | None = spec.get("startupProbe")
+    life.started = startup is None
+    life.ready = startup is None and "readinessProbe" not in spec
+    changed()
+    if startup is not None:
+        if not await _first_success(startup, look):
+            return startup
+        life.started, life.ready = True, "readinessProbe" not in spec
+        changed()
+    async with asyncio.TaskGroup() as tasks:
+        ready = tasks.create_task(_readiness(spec.get("readinessProbe"), life, look, changed))
+        failed = await _liveness(spec.get("livenessProbe"), look)
+        ready.cancel()
+    return failed
+
+
+async def _first_success(probe: Mapping[str, Any], look: Look) -> bool:
+    await asyncio.sleep(probe.get("initialDelaySeconds", 0))
+    for _ in range(probe.get("failureThreshold", 3)):
+        if await _within_period(probe, look):
+            return True
+    return False
+
+
+async def _readiness(probe: Mapping[str, Any] | None, life: Container, look: Look, changed: Callable[[], None]) -> None:
+    if probe is None:
+        return
+    verdict = probes.verdict(probe, good=False)
+    await asyncio.sleep(probe.get("initialDelaySeconds", 0))
+    while True:
+        success = await (look(probe) if verdict.good else _within_period(probe, look))
+        if verdict.add(success) != life.ready:
+            life.ready = verdict.good
+            changed()
+        if success or verdict.good:
+            await asyncio.sleep(probe.get("periodSeconds", 10))
+
+
+async def _liveness(probe: Mapping[str, Any] | None, look: Look) -> Mapping[str, Any]:
+    """Returns the probe when the container is to be killed; never when nothing is asked."""
+    if probe is None:
+        await asyncio.Event().wait()
+    asked = probe or {}
+    verdict = probes.verdict(asked, good=True)
+    await asyncio.sleep(asked.get("initialDelaySeconds", 0))
+    while True:
+        if not verdict.add(await look(asked)):
+            return asked
+        await asyncio.sleep(asked.get("periodSeconds", 10))
+
+
+async def _within_period(probe: Mapping[str, Any], look: Look) -> bool:
+    """Whether a look succeeds within a period; if none does, that is one failure, as a kubelet's one look would be.
+
+    A program that starts in a second is not kept waiting for a period that was chosen for one that takes minutes.
+    """
+    now = asyncio.get_running_loop().time
+    ends, pause = now() + probe.get("periodSeconds", 10), EAGER_SECONDS
+    while not await look(probe):
+        rest = ends - now()
+        if rest <= 0:
+            return False
+        await asyncio.sleep(min(pause, rest))
+        pause *= 2
+    return True
