@@ -166,7 +166,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
         deletions=tuple(_deletions(world, steps)),
         status=status.build(world, facts, steps, target=target, wanted=size.value, now=now),
         events=tuple(status.events(group, facts)),
-        warmups=tuple(_warmups(world)),
+        warmups=tuple(_warmups(world, steps)),
         look_again=_look_again(world, steps, held, problem, now),
     )
 
@@ -276,13 +276,13 @@ def _deletions(world: World, steps: Mapping[str, Step]) -> list[Deletion]:
     return deletions
 
 
-def _warmups(world: World) -> list[warmth.Job]:
+def _warmups(world: World, steps: Mapping[str, Step]) -> list[warmth.Job]:
     spec = world.group.spec
     timeout = durations.parse(spec.warmup.timeout)
     proceed = spec.warmup.failure_policy is FailurePolicy.PROCEED
     jobs = []
     for revision in world.revisions:
-        if revision.prompt is None:
+        if revision.prompt is None or steps[revision.fingerprint].phase is Phase.RETIRING:
             continue
         for pod in revision.pods:
             job = warmth.job(pod, revision.prompt, spec.model, proceed=proceed, timeout=timeout)
