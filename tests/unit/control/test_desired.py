@@ -1,0 +1,129 @@
+import base64
+
+import pytest
+
+from promptgroup_operator import desired
+from promptgroup_operator.drift import must_write
+from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_router.contract.table import Prompt, PromptRef
+from support.builders import FINGERPRINT, TEXT, group
+
+SHORT = FINGERPRINT[:8]
+SELECTOR = {names.LABEL_GROUP: "support", names.LABEL_REVISION: SHORT}
+
+
+def deployment(*, replicas=2, kind="ConfigMap", since=None, **fields):
+    return desired.deployment(group(**fields), FINGERPRINT, replicas, PromptRef(kind, "x"), since)
+
+
+def pod_of(**engine):
+    return deployment(engine=engine)["spec"]["template"]
+
+
+def test_a_deployment_is_named_after_group_and_fingerprint_and_owned_by_the_group():
+    metadata = deployment()["metadata"]
+    assert (metadata["name"], metadata["namespace"]) == (f"support-{SHORT}", "chat")
+    (owner,) = metadata["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("PromptGroup", "uid-support", True)
+
+
+def test_its_selector_its_labels_and_its_pods_agree():
+    made = deployment()
+    assert made["spec"]["selector"]["matchLabels"] == SELECTOR
+    assert SELECTOR.items() <= made["metadata"]["labels"].items()
+    assert made["spec"]["template"]["metadata"]["labels"] == SELECTOR
+
+
+def test_an_update_takes_no_replica_away():
+    rolling = deployment()["spec"]["strategy"]["rollingUpdate"]
+    assert rolling == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_it_records_its_revision_where_its_prompt_is_and_since_when_it_is_superseded():
+    annotations = deployment(kind="Secret", since="2026-11-03T12:00:00Z")["metadata"]["annotations"]
+    assert annotations[names.ANNOTATION_FINGERPRINT] == FINGERPRINT
+    assert annotations[desired.ANNOTATION_PROMPT] == "Secret"
+    assert annotations[desired.ANNOTATION_SUPERSEDED] == "2026-11-03T12:00:00Z"
+    assert desired.ANNOTATION_SUPERSEDED not in deployment()["metadata"]["annotations"]
+
+
+def test_being_superseded_or_resized_is_no_new_pod_template():
+    assert deployment()["spec"]["template"] == deployment(since="x", replicas=9)["spec"]["template"]
+
+
+def test_pods_are_gated_by_warmth_and_run_without_rights():
+    spec = pod_of(image="i")["spec"]
+    assert spec["readinessGates"] == [{"conditionType": names.CONDITION_PREFIX_WARM}]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+
+
+def test_the_engine_serves_the_model_on_the_port_with_the_users_arguments_last():
+    (engine,) = pod_of(image="i", port=9000, args=["--a"])["spec"]["containers"]
+    assert engine["args"] == ["llama", "--port=9000", "--enable-prompt-tokens-details", "--a"]
+    assert engine["ports"] == [{"name": "http", "containerPort": 9000, "protocol": "TCP"}]
+    assert engine["readinessProbe"]["httpGet"]["port"] == "http"
+
+
+def test_resources_are_the_engines():
+    (engine,) = pod_of(image="i", resources={"limits": {"nvidia.com/gpu": 1}})["spec"]["containers"]
+    assert engine["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+
+
+def test_a_template_is_merged_over_the_operators():
+    template = {
+        "metadata": {"annotations": {"team": "a"}, "labels": {"tier": "gpu"}},
+        "spec": {
+            "nodeSelector": {"gpu": "h100"},
+            "containers": [{"name": "engine", "env": [{"name": "HF_HOME", "value": "/models"}]}, {"name": "side"}],
+        },
+    }
+    made = pod_of(image="i", template=template)
+    assert made["metadata"]["annotations"] == {names.ANNOTATION_FINGERPRINT: FINGERPRINT, "team": "a"}
+    assert made["metadata"]["labels"] == SELECTOR | {"tier": "gpu"}
+    assert [each["name"] for each in made["spec"]["containers"]] == ["engine", "side"]
+    assert [each["name"] for each in made["spec"]["containers"][0]["env"]] == ["HOME", "USER", "HF_HOME"]
+    assert made["spec"]["nodeSelector"] == {"gpu": "h100"}
+
+
+FOREIGN = [
+    {"metadata": {"labels": {names.LABEL_GROUP: "other"}}},
+    {"metadata": {"labels": None, "annotations": None}},
+    {"metadata": {"annotations": {names.ANNOTATION_FINGERPRINT: "0" * 32}}},
+    {"metadata": None},
+]
+
+
+@pytest.mark.parametrize("template", FOREIGN)
+def test_a_template_cannot_make_a_pod_another_revisions(template):
+    metadata = pod_of(image="i", template=template)["metadata"]
+    assert SELECTOR.items() <= metadata["labels"].items()
+    assert metadata["annotations"][names.ANNOTATION_FINGERPRINT] == FINGERPRINT
+
+
+def test_a_template_that_can_be_merged_is_no_problem():
+    assert desired.template_problem(group(engine={"template": {"spec": {"containers": [{"name": "x"}]}}})) is None
+
+
+def test_the_prompt_is_kept_as_it_is():
+    made = desired.prompt_object(group(), FINGERPRINT, Prompt(TEXT, "[1]"), "ConfigMap")
+    assert made["data"] == {"system": TEXT, "tools": "[1]"}
+    assert made["immutable"] is True
+    assert "tools" not in desired.prompt_object(group(), FINGERPRINT, Prompt(TEXT), "ConfigMap")["data"]
+
+
+def test_a_secret_prompt_is_encoded_and_nowhere_in_the_clear():
+    text = "geheim: äöü"
+    made = desired.prompt_object(group(), fingerprint(text), Prompt(text), "Secret")
+    assert base64.b64decode(made["data"]["system"]).decode() == text
+    assert text not in repr(made)
+
+
+def test_what_is_applied_stands_as_wanted():
+    for made in (deployment(), desired.prompt_object(group(), FINGERPRINT, Prompt(TEXT), "ConfigMap")):
+        assert not must_write(made, made)
+
+
+def test_names_of_the_longest_group_fit_a_label():
+    assert len(desired.name(group(name="x" * 50), FINGERPRINT)) <= 63

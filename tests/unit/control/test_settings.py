@@ -1,0 +1,42 @@
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from promptgroup_operator.settings import Settings, parse
+
+
+def test_without_flags_everything_has_its_default(monkeypatch):
+    for field in fields(Settings):
+        monkeypatch.delenv(f"PROMPTGROUP_OPERATOR_{field.name.upper()}", raising=False)
+    assert parse([]) == Settings()
+
+
+FLAGS = {
+    "namespaces": ("a,b", ("a", "b")),
+    "host": ("127.0.0.1", "127.0.0.1"),
+    "health_port": ("9", 9),
+    "workers": ("3", 3),
+    "warmups": ("4", 4),
+    "service_account_dir": ("/x", Path("/x")),
+    "log_level": ("DEBUG", "DEBUG"),
+}
+
+
+def test_every_setting_is_tried():
+    assert set(FLAGS) == {field.name for field in fields(Settings)}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_setting_is_a_flag_and_an_environment_variable(name, monkeypatch):
+    text, expected = FLAGS[name]
+    assert getattr(parse([f"--{name.replace('_', '-')}={text}"]), name) == expected
+    monkeypatch.setenv(f"PROMPTGROUP_OPERATOR_{name.upper()}", text)
+    assert getattr(parse([]), name) == expected
+
+
+@pytest.mark.parametrize("flag", ["workers", "warmups"])
+@pytest.mark.parametrize("value", ["0", "-1"])
+def test_a_number_out_of_range_is_refused_with_the_flag_and_the_value(flag, value):
+    with pytest.raises(ValueError, match=rf"--{flag} is {value}, expected 1 or more"):
+        parse([f"--{flag}={value}"])
