@@ -1,0 +1,36 @@
+"""One cluster a session, one namespace a test."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import Kubectl, wait_for
+from support.controlplane import IMAGES, processes_of
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with LocalCluster(folder, images=IMAGES) as cluster:
+        yield cluster
+    assert processes_of(folder) == []
+
+
+@pytest.fixture
+def namespace(cluster: LocalCluster) -> Iterator[str]:
+    """A fresh namespace; its objects are on their way out when the test has ended."""
+    name = f"test-{next(numbers)}"
+    everywhere = cluster.kubectl()
+    everywhere.run("create", "namespace", name)
+    wait_for(lambda: cluster.kubectl(name).get("serviceaccount", "default"), "the default service account")
+    yield name
+    everywhere.run("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def kube(cluster: LocalCluster, namespace: str) -> Kubectl:
+    return cluster.kubectl(namespace)
