@@ -121,20 +121,19 @@ class ControlPlane:
         )
         self._wait_ready()
 
-    def stop_apiserver(self, *, kill: bool = False) -> None:
-        """Stop the API server; the rest goes on and waits for it."""
-        running = self._running.pop("kube-apiserver")
-        if kill:
-            running.kill()
-        process.stop(running, 20)
+    def stop_apiserver(self) -> None:
+        """Stop the API server at once, as an outage would; the rest goes on and waits for it."""
+        running = self._running.pop("kube-apiserver", None)
+        if running is not None:
+            running.kill()  # asked politely it drains its watches for a minute; etcd has all that counts
+            process.stop(running)
 
     def stop(self) -> None:
         """Stop everything, the store last."""
-        for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
+        self.stop_apiserver()
+        for name in ("kube-scheduler", "kube-controller-manager", "etcd"):
             running = self._running.pop(name, None)
             if running is not None:
-                if name == "kube-apiserver":
-                    running.kill()  # it drains for a minute otherwise; etcd has all that counts
                 process.stop(running)
         self._pool.clear()
 

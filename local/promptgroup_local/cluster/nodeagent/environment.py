@@ -1,5 +1,6 @@
 """The environment and command line of a container: references, `$(VAR)`, mount paths. Pure."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,6 +33,9 @@ def field(pod: Mapping[str, Any], path: str, pod_ip: str) -> str:
         Unresolved: the path names nothing that a pod can refer to.
     """
     metadata = pod["metadata"]
+    if path in {"metadata.labels", "metadata.annotations"}:
+        entries = metadata.get(path.removeprefix("metadata."), {})
+        return "\n".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(entries.items()))
     keyed = re.fullmatch(r"metadata\.(labels|annotations)\['([^']+)'\]", path)
     if keyed is not None:
         return str(metadata.get(keyed[1], {}).get(keyed[2], ""))

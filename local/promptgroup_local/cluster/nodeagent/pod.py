@@ -66,6 +66,8 @@ class PodRunner:
             (*self._init, *self._main), _statuses(pod, len(self._init), len(self._main)), strict=True
         ):
             life.resume(each, policy)
+        self._over = all(life.finished for life in self._main)
+        """It ended under an earlier agent: its status stands, its object waits to be deleted."""
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._vanished = False
@@ -117,8 +119,8 @@ class PodRunner:
 
     async def _live(self) -> None:
         spec = self._pod["spec"]
-        if all(life.finished for life in self._main):
-            return  # it ended under an earlier agent
+        if self._over:
+            return
         refusal = command.unsupported(self._pod)
         if refusal:
             self._wait_all("CreateContainerConfigError", refusal)
@@ -326,9 +328,10 @@ class PodRunner:
         status = podstatus.build(
             self._pod, self._init, self._main, pod_ip=self.address, started=self._began, now=_now()
         )
-        if status == self._sent or self._vanished:
+        if status == self._sent or self._vanished or self._over:
             return
-        body = {"metadata": {"uid": self.uid}, "status": status}
+        only = {"podIPs": [*status["podIPs"], {"$patch": "replace"}]}  # without the address that an earlier agent gave
+        body = {"metadata": {"uid": self.uid}, "status": status | only}
         try:
             pod = await self._machine.api.request("PATCH", self._path("/status"), body, kind=STRATEGIC)
         except ApiError as error:
