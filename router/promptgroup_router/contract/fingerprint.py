@@ -6,11 +6,11 @@ messages. `tests/golden/fingerprints.json` holds test vectors for other implemen
     fingerprint = hex(SHA-256(tools ‖ 0x00 ‖ system))[:32]
 
 `system` is the text in UTF-8, byte for byte. `tools` is the canonical form of the tool list, or nothing when there
-are none: JSON without blanks, object keys sorted by code point, array order kept. Keys are sorted because a
-Kubernetes API server returns the keys of a free-form object in sorted order, whatever order was applied, and
-because serialisers differ in it; the router sends the same canonical form to the engine, so that the order in a
-client's body does not break the cache. SHA-256 because two teams' prompts may meet in one table: a collision made on
-purpose would catch another's traffic, which a fast hash does not exclude.
+are none: JSON without blanks, object keys sorted by code point, array order kept, whole numbers without a fraction.
+Keys are sorted because a Kubernetes API server returns the keys of a free-form object in sorted order, whatever order
+was applied (and `1.0` as `1`), and because serialisers differ in it; the router sends the same canonical form to the
+engine, so that the order in a client's body does not break the cache. SHA-256 because two teams' prompts may meet in
+one table: a collision made on purpose would catch another's traffic, which a fast hash does not exclude.
 """
 
 import hashlib
@@ -33,9 +33,19 @@ def canonical_tools(tools: Sequence[object] | None) -> str:
     if not tools:
         return ""
     try:
-        return json.dumps(tools, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return json.dumps(_plain(tools), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except TypeError as error:
         raise ValueError(f"tools are not JSON: {error}") from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def fingerprint(system: str, tools: Sequence[object] | None = None) -> str:
