@@ -285,14 +285,14 @@ def _items(data: Mapping[str, Any], key: str, at: str) -> list[object]:
 def _text(data: Mapping[str, Any], key: str, at: str, default: str | None = None) -> str:
     value = data.get(key, default)
     if not isinstance(value, str):
-        raise TableError(f"{at}: {key} is {'missing' if value is None else value!r}, expected a string")
+        raise TableError(f"{at}: {key} is {_shown(value)}, expected a string")
     return value
 
 
 def _count(data: Mapping[str, Any], key: str, at: str) -> int:
     value = data.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TableError(f"{at}: {key} is {value!r}, expected a whole number from 0")
+        raise TableError(f"{at}: {key} is {_shown(value)}, expected a whole number from 0")
     return value
 
 
@@ -302,4 +302,8 @@ def _member(kind: type[_E], data: Mapping[str, Any], key: str, at: str, default:
         return kind(value)
     except ValueError:
         expected = ", ".join(member.value for member in kind)
-        raise TableError(f"{at}: {key} is {value!r}, expected one of {expected}") from None
+        raise TableError(f"{at}: {key} is {_shown(value)}, expected one of {expected}") from None
+
+
+def _shown(value: object) -> str:
+    return "missing" if value is None else repr(value)

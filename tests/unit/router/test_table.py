@@ -1,0 +1,211 @@
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+
+from promptgroup_router.contract.table import (
+    FORMAT,
+    Group,
+    Policy,
+    Prompt,
+    PromptRef,
+    Revision,
+    RoutingTable,
+    Slot,
+    SlotState,
+    TableError,
+    decode_group,
+    decode_table,
+    encode_group,
+    encode_table,
+)
+
+GROUP = Group(
+    namespace="chat",
+    name="support",
+    model="llama",
+    created="2026-11-03T11:00:00Z",
+    revisions=(
+        Revision(
+            fingerprint="a" * 32,
+            system_bytes=12,
+            tools=True,
+            weight=100,
+            slots=(
+                Slot(0, SlotState.READY, "10.0.0.1:8000", "pod-a", "0123456789ab"),
+                Slot(1, SlotState.ABSENT),
+                Slot(2, SlotState.DRAINING, "[fd00::1]:8000", "pod-c", "ba9876543210"),
+            ),
+            prompt_from=PromptRef("ConfigMap", "support-aaaaaaaa"),
+        ),
+        Revision("b" * 32, 0, tools=False, weight=0, slots=()),
+    ),
+    policy=Policy.LEAST_REQUEST,
+    load_factor_percent=150,
+    session_header="x-chat-id",
+)
+TABLE = RoutingTable((GROUP,), "v7")
+
+
+def test_a_group_is_read_as_it_was_written():
+    assert decode_group("chat", "support", encode_group(GROUP)) == GROUP
+
+
+def test_a_table_is_read_as_it_was_written():
+    assert decode_table(encode_table(TABLE)) == TABLE
+
+
+def test_a_table_file_carries_prompts_and_a_route_never_does():
+    secret = Prompt("the launch code", '[{"a":1}]')
+    revision = replace(GROUP.revisions[0], prompt=secret)
+    group = replace(GROUP, revisions=(revision,))
+    assert "launch code" not in repr(encode_group(group))
+    assert decode_table(encode_table(RoutingTable((group,)))).groups[0].revisions[0].prompt == secret
+
+
+def test_what_a_slot_has_not_is_not_written():
+    slots = encode_group(GROUP)["revisions"][0]["slots"]
+    assert slots[1] == {"slot": 1, "state": "Absent"}
+
+
+def test_a_route_of_a_newer_operator_is_read():
+    spec = encode_group(GROUP)
+    spec["new"] = spec["revisions"][0]["new"] = spec["revisions"][0]["slots"][0]["new"] = {"a": 1}
+    assert decode_group("chat", "support", spec) == GROUP
+
+
+def test_what_may_be_left_out_has_a_default():
+    group = decode_group("chat", "support", {"format": FORMAT, "model": "llama"})
+    assert group == Group("chat", "support", "llama", "", ())
+    assert (group.policy, group.load_factor_percent, group.session_header) == (Policy.BOUNDED_LOAD, 125, "x-session-id")
+
+
+def test_slots_are_read_in_order_whatever_order_they_stand_in():
+    spec = encode_group(GROUP)
+    spec["revisions"][0]["slots"].reverse()
+    assert decode_group("chat", "support", spec) == GROUP
+
+
+def test_a_session_header_is_compared_in_lower_case():
+    assert decode_group("c", "s", encode_group(GROUP) | {"sessionHeader": "X-Chat-Id"}).session_header == "x-chat-id"
+
+
+def test_an_empty_table_is_one():
+    assert decode_table({"format": FORMAT}) == RoutingTable()
+
+
+def changed(*path_and_value):
+    *path, last, value = path_and_value
+    spec = deepcopy(encode_group(GROUP))
+    node = spec
+    for key in path:
+        node = node[key]
+    if value is KeyError:
+        del node[last]
+    else:
+        node[last] = value
+    return spec
+
+
+FIRST = ("revisions", 0)
+SLOT = (*FIRST, "slots", 0)
+
+REFUSED = {
+    "not an object": ([], "chat/support is a list, expected an object"),
+    "no format": (changed("format", KeyError), "chat/support: format is None, this router reads 1: upgrade it"),
+    "a format of the future": (changed("format", 2), "chat/support: format is 2, this router reads 1: upgrade it"),
+    "no model": (changed("model", KeyError), "chat/support: model is missing, expected a string"),
+    "a model that is no text": (changed("model", 7), "chat/support: model is 7, expected a string"),
+    "an unknown policy": (
+        changed("policy", "Random"),
+        "chat/support: policy is 'Random', expected one of BoundedLoad, LeastRequest, RoundRobin, PrefixHash",
+    ),
+    "a load factor below one": (
+        changed("loadFactorPercent", 99),
+        "chat/support: loadFactorPercent is 99, expected 100 to 10000",
+    ),
+    "a load factor that is no number": (
+        changed("loadFactorPercent", "125"),
+        "chat/support: loadFactorPercent is '125', expected a whole number from 0",
+    ),
+    "revisions that are no list": (changed("revisions", {}), "chat/support: revisions is a dict, expected a list"),
+    "a revision that is none": (
+        changed("revisions", 0, "x"),
+        "chat/support: revisions[0] is a str, expected an object",
+    ),
+    "two of one fingerprint": (
+        changed("revisions", 1, "fingerprint", "a" * 32),
+        f"chat/support: revisions: {'a' * 32} stands twice",
+    ),
+    "a negative weight": (
+        changed(*FIRST, "weight", -1),
+        "chat/support: revisions[0]: weight is -1, expected a whole number from 0",
+    ),
+    "a weight that is a truth value": (
+        changed(*FIRST, "weight", True),
+        "chat/support: revisions[0]: weight is True, expected a whole number from 0",
+    ),
+    "no length": (
+        changed(*FIRST, "systemBytes", KeyError),
+        "chat/support: revisions[0]: systemBytes is missing, expected a whole number from 0",
+    ),
+    "two of one slot": (changed(*SLOT, "slot", 1), "chat/support: revisions[0].slots: 1 stands twice"),
+    "an unknown state": (
+        changed(*SLOT, "state", "Warm"),
+        "chat/support: revisions[0].slots[0]: state is 'Warm', expected one of Ready, Draining, Absent",
+    ),
+    "no state": (
+        changed(*SLOT, "state", KeyError),
+        "chat/support: revisions[0].slots[0]: state is missing, expected one of Ready, Draining, Absent",
+    ),
+    "a reference without a name": (
+        changed(*FIRST, "promptFrom", {"kind": "Secret"}),
+        "chat/support: revisions[0].promptFrom: name is missing, expected a string",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_route_that_cannot_be_used_is_refused_with_field_value_and_what_is_expected(case):
+    spec, message = REFUSED[case]
+    with pytest.raises(TableError) as refused:
+        decode_group("chat", "support", spec)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "10.0.0.1", "10.0.0.1:", ":8000", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:٣", "a:b"],
+)
+def test_a_slot_that_takes_requests_needs_an_address(address):
+    with pytest.raises(TableError, match=r"slots\[0\]: address is .*, expected host:port for a slot that is Ready"):
+        decode_group("chat", "support", changed(*SLOT, "address", address))
+
+
+def test_an_absent_slot_needs_none():
+    spec = changed(*SLOT, "state", "Absent")
+    del spec["revisions"][0]["slots"][0]["address"]
+    assert decode_group("chat", "support", spec).revisions[0].slots[0].state is SlotState.ABSENT
+
+
+TABLES = {
+    "not an object": (None, "table is a NoneType, expected an object"),
+    "no format": ({"groups": []}, "table: format is None, this router reads 1: upgrade it"),
+    "a group that is none": ({"format": 1, "groups": [1]}, "groups[0] is a int, expected an object"),
+    "a group without a name": (
+        {"format": 1, "groups": [{"namespace": "a", "format": 1}]},
+        "groups[0]: name is missing, expected a string",
+    ),
+    "one group twice": (
+        {"format": 1, "groups": [{"namespace": "a", "name": "b", "model": "m", "format": 1}] * 2},
+        "groups: a/b stands twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_a_table_that_cannot_be_used_is_refused(case):
+    data, message = TABLES[case]
+    with pytest.raises(TableError) as refused:
+        decode_table(data)
+    assert str(refused.value) == message
