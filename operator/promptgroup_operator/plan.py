@@ -33,7 +33,7 @@ from promptgroup_operator.observed import Manifest, Pod, Problem, PromptText, Re
 from promptgroup_operator.rollout import Phase, Step
 from promptgroup_operator.status import Event
 from promptgroup_router.contract import table
-from promptgroup_router.contract.table import PromptRef, SlotState
+from promptgroup_router.contract.table import PromptRef
 
 SETTLED = timedelta(minutes=1)
 """Next look at a group at rest: watches may miss an event, and the hit rate is read again."""
@@ -132,7 +132,7 @@ def _refused(world: World, problem: Problem, now: datetime) -> Plan:
     facts = status.rejected(world, problem)
     return Plan(
         route=_route(world, routes.route(world.group, (), {}, {}, None)) if _standing(world) is not None else None,
-        status=status.build(world, facts, {}, target=None, wanted=0, now=now),
+        status=status.build(world, facts, {}, {}, target=None, wanted=0, now=now),
         events=tuple(status.events(world.group, facts)),
         look_again=WAITING,
     )
@@ -153,18 +153,15 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
         for mark in _marks(each, steps[each.fingerprint], held[each.fingerprint], routed, now)
     ]
     route = routes.route(group, world.revisions, steps, held, standing)
-    serves = any(slot.state is SlotState.READY for each in route.revisions if each.weight > 0 for slot in each.slots)
-    if problem is None:
-        facts = status.conditions(world, steps, target, size, serves)
-    else:
-        facts = status.rejected(world, problem)
+    ready = routes.ready(route)
+    facts = status.conditions(world, steps, target, size, ready) if problem is None else status.rejected(world, problem)
     return Plan(
         conditions=tuple(_conditions(world.revisions)),
         objects=tuple(_objects(world, steps, text, held, now)) if desired.template_problem(group) is None else (),
         marks=tuple(marks),
         route=_route(world, route),
         deletions=tuple(_deletions(world, steps)),
-        status=status.build(world, facts, steps, target=target, wanted=size.value, now=now),
+        status=status.build(world, facts, steps, ready, target=target, wanted=size.value, now=now),
         events=tuple(status.events(group, facts)),
         warmups=tuple(_warmups(world, steps)),
         look_again=_look_again(world, steps, held, problem, now),

@@ -72,6 +72,14 @@ def ring(pods: Sequence[Pod], held: Mapping[str, int], step: Step) -> tuple[tabl
     )
 
 
+def ready(route: table.Group) -> dict[str, int]:
+    """Fingerprint → slots that routers may send to."""
+    return {
+        revision.fingerprint: sum(slot.state is table.SlotState.READY for slot in revision.slots)
+        for revision in route.revisions
+    }
+
+
 def sends_to(route: Manifest | None) -> frozenset[str]:
     """Pods that a PromptRoute, as it stands, lets routers send to."""
     slots = (slot for revision in _revisions(route) for slot in revision.get("slots", []))

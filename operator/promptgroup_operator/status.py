@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from promptgroup_operator import warmth
 from promptgroup_operator.desired import labels, name
 from promptgroup_operator.observed import Group, Pod, Problem, Revision, World
 from promptgroup_operator.rollout import Phase, Step
@@ -73,12 +74,23 @@ def rejected(world: World, problem: Problem) -> list[Fact]:
     ]
 
 
-def conditions(world: World, plan: Mapping[str, Step], target: str, size: Verdict, routed: bool) -> list[Fact]:
-    """The conditions of a group that is acted on."""
+def conditions(
+    world: World, plan: Mapping[str, Step], target: str, size: Verdict, ready: Mapping[str, int]
+) -> list[Fact]:
+    """The conditions of a group that is acted on.
+
+    Args:
+        world: what the pass saw.
+        plan: fingerprint → step.
+        target: fingerprint that the group wants to serve.
+        size: replicas wanted of it.
+        ready: fingerprint → slots that the route has Ready.
+    """
     step = plan[target]
     revision = next((each for each in world.revisions if each.fingerprint == target), None)
     pods = revision.pods if revision is not None else ()
-    warm = revision.ready_below(size.value) if revision is not None else 0
+    warm = ready.get(target, 0)
+    routed = any(ready.get(each.fingerprint, 0) for each in plan.values() if each.weight > 0)
     missing = size.value - warm
     draining = revision is not None and revision.replicas > size.value
     count = f"{warm}/{size.value} replicas of {short(target)} are warm"
@@ -140,21 +152,27 @@ def _progress(step: Step, moving: Sequence[Step], missing: int) -> str:
 def _worst(pods: Sequence[Pod]) -> Problem | None:
     """Why a replica is not warm, in the words of the worst one; None when all are."""
     problems = [
-        Problem("PodNotStarting", pod.trouble)
-        if pod.trouble
-        else Problem(pod.warm.reason, pod.warm.message)
-        if pod.warm is not None
-        else Problem(WarmReason.STARTING, "containers start")
-        for pod in sorted(pods, key=lambda pod: pod.name)
-        if not pod.deleting and not pod.is_warm
+        _why_cold(pod) for pod in sorted(pods, key=lambda pod: pod.name) if not pod.deleting and not pod.is_warm
     ]
     return max(problems, key=lambda problem: problem.reason not in SELF_MENDING, default=None)
+
+
+def _why_cold(pod: Pod) -> Problem:
+    if pod.trouble:
+        return Problem("PodNotStarting", pod.trouble)
+    stale = warmth.stale_condition(pod)
+    if stale is not None:
+        return Problem(stale.reason, stale.message)
+    if pod.warm is not None and pod.warm.status != "True":
+        return Problem(pod.warm.reason, pod.warm.message)
+    return Problem(WarmReason.STARTING, "the engine's container is warm but not ready")
 
 
 def build(
     world: World,
     facts: Sequence[Fact],
     plan: Mapping[str, Step],
+    ready: Mapping[str, int],
     *,
     target: str | None,
     wanted: int,
@@ -167,9 +185,9 @@ def build(
         "observedGeneration": group.generation,
         "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],
         "replicas": sum(not pod.deleting for pod in serving.pods) if serving else 0,
-        "warm": f"{serving.ready_below(wanted) if serving else 0}/{wanted}",
+        "warm": f"{ready.get(target or '', 0)}/{wanted}",
         "revisions": [
-            _revision(group, each, plan)
+            _revision(group, each, plan, ready)
             for each in sorted(world.revisions, key=lambda each: each.created, reverse=True)
         ],
     }
@@ -185,14 +203,14 @@ def _selector(group: Group, target: str) -> str:
     return ",".join(f"{key}={value}" for key, value in labels(group, target).items())
 
 
-def _revision(group: Group, revision: Revision, plan: Mapping[str, Step]) -> dict[str, Any]:
+def _revision(group: Group, revision: Revision, plan: Mapping[str, Step], ready: Mapping[str, int]) -> dict[str, Any]:
     step = plan.get(revision.fingerprint)
     return {
         "fingerprint": revision.fingerprint,
         "deployment": name(group, revision.fingerprint),
         "replicas": revision.replicas,
         "warm": sum(pod.is_warm for pod in revision.pods),
-        "ready": revision.ready,
+        "ready": ready.get(revision.fingerprint, 0),
         "weight": step.weight if step is not None else revision.weight,
     }
 

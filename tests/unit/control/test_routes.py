@@ -1,7 +1,7 @@
 import pytest
 
 from promptgroup_operator.rollout import Phase, Step
-from promptgroup_operator.routes import ring, route, sends_to
+from promptgroup_operator.routes import ready, ring, route, sends_to
 from promptgroup_router.contract.table import Policy, PromptRef, Slot, SlotState, encode_group
 from support.builders import CREATED, FINGERPRINT, TEXT, group, pod, restarted, revision
 
@@ -93,3 +93,10 @@ def test_a_route_sends_to_the_pods_of_its_ready_slots():
     plan = {rev.fingerprint: step(2)}
     held = {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}
     assert sends_to({"spec": encode_group(route(group(), [rev], plan, held, None))}) == {"a"}
+
+
+def test_ready_counts_what_routers_may_send_to():
+    rev = revision(pods=[pod("a", 0), restarted("b", 1), pod("c", 7)])
+    assert ready(
+        route(group(), [rev], {rev.fingerprint: step(2)}, {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}, None)
+    ) == {rev.fingerprint: 1}

@@ -14,12 +14,12 @@ def step(replicas=1, phase=Phase.SERVING, fingerprint=FINGERPRINT):
     return Step(fingerprint, phase, 100 if phase is Phase.SERVING else 0, replicas, None)
 
 
-def said(pods=(), *, wanted=1, phase=Phase.SERVING, others=(), routed=None, deployed=None):
-    """Condition → (status, reason) of a group whose target has these pods."""
+def said(pods=(), *, wanted=1, phase=Phase.SERVING, others=(), others_ready=0, deployed=None):
+    """Condition → fact of a group whose target has these pods; a warm one in the ring is routed."""
     target = revision(pods=pods, replicas=wanted if deployed is None else deployed)
     plan = {FINGERPRINT: step(wanted, phase)} | {each.fingerprint: each for each in others}
-    routed = any(each.is_warm for each in pods) if routed is None else routed
-    return {each.type: each for each in conditions(world([target]), plan, FINGERPRINT, SIZE[wanted], routed)}
+    ready = {FINGERPRINT: target.ready_below(wanted)} | {each.fingerprint: others_ready for each in others}
+    return {each.type: each for each in conditions(world([target]), plan, FINGERPRINT, SIZE[wanted], ready)}
 
 
 def brief(facts):
@@ -43,7 +43,7 @@ STATES = {
         },
     ),
     "there is nothing yet": (
-        said([], routed=False),
+        said([]),
         {
             "Ready": (False, "Warming"),
             "Progressing": (True, "ReplicasWarming"),
@@ -71,13 +71,21 @@ STATES = {
         {"Ready": (False, "Warming"), "Progressing": (True, "ReplicasWarming")},
     ),
     "a container restarted": (
-        said([restarted("a", 0, warm=PodCondition("False", "ContainerRestarted", "another", None))]),
+        said([restarted("a", 0)]),
         {
             "Ready": (False, "Warming"),
             "Progressing": (True, "ReplicasWarming"),
             "Degraded": (False, "AsExpected"),
             "PrefixWarm": (False, "ContainerRestarted"),
             "RouterProgrammed": (False, "NoReplica"),
+        },
+    ),
+    "a warm container is not ready for a while": (
+        said([pod("a", 0, containers_ready=False)]),
+        {
+            "Ready": (False, "Warming"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (False, "WaitingForContainers"),
         },
     ),
     "warmth cannot be proven": (
@@ -134,7 +142,7 @@ STATES = {
         {"Ready": (True, "Warm"), "Progressing": (True, "ReplicasDraining")},
     ),
     "a new revision comes up": (
-        said([], phase=Phase.COMING, others=[step(1, Phase.SERVING, B)], routed=True),
+        said([], phase=Phase.COMING, others=[step(1, Phase.SERVING, B)], others_ready=1),
         {
             "Ready": (False, "Warming"),
             "Progressing": (True, "RevisionComing"),
@@ -150,7 +158,7 @@ STATES = {
         {"Ready": (True, "Warm"), "Progressing": (True, "RevisionRetiring")},
     ),
     "no replica is wanted": (
-        said([], wanted=0, routed=False),
+        said([], wanted=0),
         {
             "Ready": (False, "ScaledToZero"),
             "Progressing": (False, "Settled"),
@@ -222,10 +230,10 @@ def test_a_rejected_spec_beside_a_revision_that_serves():
 # --- the object --------------------------------------------------------------------------------------------
 
 
-def built(status=None, *, facts=(), revisions=(), plan=None, wanted=1, hit_rate=None, generation=1):
+def built(status=None, *, facts=(), revisions=(), plan=None, ready=None, wanted=1, hit_rate=None, generation=1):
     of = group(status=status, generation=generation)
     snapshot = world(revisions, of=of, hit_rate=hit_rate)
-    return build(snapshot, facts, plan or {}, target=FINGERPRINT, wanted=wanted, now=NOW)
+    return build(snapshot, facts, plan or {}, ready or {}, target=FINGERPRINT, wanted=wanted, now=NOW)
 
 
 READY = Fact("Ready", True, "Warm", "1/1")
@@ -270,7 +278,8 @@ def test_the_same_world_gives_the_same_status():
 
 def test_numbers_of_replicas():
     pods = [pod("a", 0), pod("b", 2), restarted("c", 1), starting("d"), pod("e", None, deleting=True)]
-    found = built({}, revisions=[revision(pods=pods, replicas=3)], plan={FINGERPRINT: step(2)}, wanted=2)
+    plan, ready = {FINGERPRINT: step(2)}, {FINGERPRINT: 1}
+    found = built({}, revisions=[revision(pods=pods, replicas=3)], plan=plan, ready=ready, wanted=2)
     assert (found["replicas"], found["warm"]) == (4, "1/2")
     assert found["revisions"] == [
         {
@@ -278,7 +287,7 @@ def test_numbers_of_replicas():
             "deployment": f"support-{FINGERPRINT[:8]}",
             "replicas": 3,
             "warm": 2,
-            "ready": 2,
+            "ready": 1,
             "weight": 100,
         }
     ]
@@ -303,7 +312,7 @@ def test_an_unknown_hit_rate_leaves_the_last_known_one(rate, before, expected):
 
 
 def test_without_a_target_there_is_nothing_to_select():
-    found = build(world(), [READY], {}, target=None, wanted=0, now=NOW)
+    found = build(world(), [READY], {}, {}, target=None, wanted=0, now=NOW)
     assert "selector" not in found
     assert (found["replicas"], found["warm"], found["revisions"]) == (0, "0/0", [])
 
