@@ -62,7 +62,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._turns: dict[str, int] = {}
 
-    def choose(self, pool: Pool, keys: Keys, allowed: Sequence[Member], loads: Mapping[str, int]) -> Member:  # noqa: ARG002 - the interface
+    def choose(self, pool: Pool, keys: Keys, allowed: Sequence[Member], loads: Mapping[str, int]) -> Member:
         """The next member by slot."""
         turn = self._turns.get(pool.id, 0)
         self._turns[pool.id] = turn + 1
@@ -76,7 +76,7 @@ class RoundRobin:
 class PrefixHash:
     """All requests of a prefix to one place on the ring, whatever its load."""
 
-    def choose(self, pool: Pool, keys: Keys, allowed: Sequence[Member], loads: Mapping[str, int]) -> Member:  # noqa: ARG002 - the interface
+    def choose(self, pool: Pool, keys: Keys, allowed: Sequence[Member], loads: Mapping[str, int]) -> Member:
         """The first member after the prefix's hash."""
         return next(_walk(pool, keys.prefix, allowed))
 

@@ -5,10 +5,10 @@ import enum
 import orjson
 
 RETRY_AFTER_SECONDS = 1
-"""What a 503 tells clients to wait: a replica that drains or restarts is replaced in the table within a second or so."""
+"""What a 503 tells clients to wait: a lost replica is out of the table, and often replaced, within a second or so."""
 
 
-class Malformed(Exception):
+class HttpError(Exception):
     """A peer broke HTTP; its connection cannot be used any more."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -17,7 +17,7 @@ class Malformed(Exception):
         """What to answer when the peer is a client."""
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """A request that gets an error: the message names the field, the value and the way out."""
 
     def __init__(

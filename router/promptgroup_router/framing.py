@@ -8,7 +8,7 @@ import enum
 import re
 from typing import Protocol
 
-from promptgroup_router.errors import Malformed
+from promptgroup_router.errors import HttpError
 from promptgroup_router.http1 import CHUNKED, UNTIL_CLOSE
 
 MAX_LINE = 4096
@@ -26,7 +26,7 @@ class Body(Protocol):
     done: bool
 
     def feed(self, data: bytes) -> int:
-        """Bytes of `data` that belong to the body; raises Malformed."""
+        """Bytes of `data` that belong to the body; raises HttpError."""
 
 
 class Sized:
@@ -88,7 +88,7 @@ class Chunked:
         """Bytes of `data` that belong to the body; decoded content is appended to `sink`.
 
         Raises:
-            Malformed: the coding is broken.
+            HttpError: the coding is broken.
         """
         at, end = 0, len(data)
         while at < end and not self.done:
@@ -104,7 +104,7 @@ class Chunked:
             line_end = data.find(b"\n", at) + 1
             line = self._line + data[at : line_end or end]
             if len(line) > MAX_LINE:
-                raise Malformed(400, f"a chunk-size or trailer line is longer than {MAX_LINE} bytes")
+                raise HttpError(400, f"a chunk-size or trailer line is longer than {MAX_LINE} bytes")
             if not line_end:
                 self._line = line
                 return end
@@ -118,19 +118,19 @@ class Chunked:
             case _Expect.SIZE:
                 size = _SIZE.fullmatch(line)
                 if size is None:
-                    raise Malformed(400, "a chunk size is malformed, expected hexadecimal digits and CRLF")
+                    raise HttpError(400, "a chunk size is malformed, expected hexadecimal digits and CRLF")
                 self._left = int(size[1], 16)
                 self._expect = _Expect.DATA if self._left else _Expect.TRAILER
             case _Expect.DATA_END:
                 if line != b"\r\n":
-                    raise Malformed(400, "a chunk is longer than its size says")
+                    raise HttpError(400, "a chunk is longer than its size says")
                 self._expect = _Expect.SIZE
             case _:
                 self._trailers += len(line)
                 if line == b"\r\n":
                     self.done = True
                 elif self._trailers > MAX_TRAILERS or not _TRAILER.fullmatch(line):
-                    raise Malformed(400, "a trailer line is malformed, or there are too many")
+                    raise HttpError(400, "a trailer line is malformed, or there are too many")
 
 
 def body_of(framing: int) -> Sized | Chunked | UntilClose:

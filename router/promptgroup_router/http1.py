@@ -8,7 +8,7 @@ a second takes them apart: 3 µs for ten fields, against 12 µs for a loop over 
 import re
 from dataclasses import dataclass
 
-from promptgroup_router.errors import Malformed
+from promptgroup_router.errors import HttpError
 
 MAX_HEAD = 65536
 """Bytes of a message head. Larger than common limits (nginx 8 KiB a line, Node 16 KiB), so that the router is not the
@@ -88,7 +88,7 @@ class HeadBuffer:
         Empty lines before a head are skipped, as RFC 9112 section 2.2 asks.
 
         Raises:
-            Malformed: 431 for a head over MAX_HEAD, 400 for line ends that are not CRLF.
+            HttpError: 431 for a head over MAX_HEAD, 400 for line ends that are not CRLF.
         """
         data = self._data + data if self._data else data
         if data.startswith(b"\r\n"):
@@ -100,9 +100,9 @@ class HeadBuffer:
             return data[: end + 4], data[end + 4 :]
         # looked at only here: whole heads are checked when they are parsed
         if _BARE_LF.search(data, max(0, self._seen - 1), MAX_HEAD):
-            raise Malformed(400, "a line of the head ends with LF alone, expected CRLF")
+            raise HttpError(400, "a line of the head ends with LF alone, expected CRLF")
         if len(data) >= MAX_HEAD:
-            raise Malformed(431, f"the head is larger than {MAX_HEAD} bytes: send fewer or shorter header fields")
+            raise HttpError(431, f"the head is larger than {MAX_HEAD} bytes: send fewer or shorter header fields")
         self._data, self._seen = data, len(data)
         return None
 
@@ -111,18 +111,18 @@ def parse_request(head: bytes) -> RequestHead:
     """The head of a request, blank line included.
 
     Raises:
-        Malformed: with the status to answer: 400; 501 for a transfer coding other than chunked; 505 for a version.
+        HttpError: with the status to answer: 400; 501 for a transfer coding other than chunked; 505 for a version.
     """
     line = _REQUEST_LINE.match(head)
     if line is None:
-        raise Malformed(400, "the first line is no HTTP/1.1 request line: METHOD TARGET HTTP/1.1")
+        raise HttpError(400, "the first line is no HTTP/1.1 request line: METHOD TARGET HTTP/1.1")
     method, target, major, digit = line.groups()
     if major != b"1":
-        raise Malformed(505, f"HTTP/{major.decode()} is not served on this port: use HTTP/1.1")
+        raise HttpError(505, f"HTTP/{major.decode()} is not served on this port: use HTTP/1.1")
     minor = min(int(digit), 1)
     headers, fields = _fields(head, line.end())
     if minor == 1 and b"host" not in fields:
-        raise Malformed(400, "the host header is missing, HTTP/1.1 requires it")
+        raise HttpError(400, "the host header is missing, HTTP/1.1 requires it")
     path, query = _origin(target)
     connection = fields.get(b"connection", b"").lower()
     return RequestHead(
@@ -142,11 +142,11 @@ def parse_response(head: bytes) -> ResponseHead:
     """The head of an answer to a POST, blank line included.
 
     Raises:
-        Malformed: the engine broke HTTP.
+        HttpError: the engine broke HTTP.
     """
     line = _STATUS_LINE.match(head)
     if line is None:
-        raise Malformed(502, "the engine's first line is no HTTP/1.1 status line")
+        raise HttpError(502, "the engine's first line is no HTTP/1.1 status line")
     status, minor = int(line[2]), int(line[1])
     headers, fields = _fields(head, line.end())
     connection = fields.get(b"connection", b"").lower()
@@ -175,14 +175,14 @@ def encode(first_line: bytes, headers: Headers) -> bytes:
 def _fields(head: bytes, start: int) -> tuple[Headers, dict[bytes, bytes]]:
     lines = _FIELD_LINES.match(head, start)
     if lines is None or lines.end() != len(head) - 2:
-        raise Malformed(400, "a header line is malformed, expected `name: value` and CRLF")
+        raise HttpError(400, "a header line is malformed, expected `name: value` and CRLF")
     headers = [(name.lower(), value.rstrip(b" \t")) for name, value in _FIELD.findall(head, start)]
     fields = dict(headers)
     if len(fields) != len(headers):
         names = [name for name, _ in headers]
         for name in _SINGLE:
             if names.count(name) > 1:
-                raise Malformed(400, f"{name.decode()} stands twice")
+                raise HttpError(400, f"{name.decode()} stands twice")
     return headers, fields
 
 
@@ -192,11 +192,11 @@ def _request_framing(fields: dict[bytes, bytes], minor: int) -> int:
     if coding is None:
         return 0 if length is None else _length(length)
     if length is not None:
-        raise Malformed(400, "content-length and transfer-encoding are both given, send one of them")
+        raise HttpError(400, "content-length and transfer-encoding are both given, send one of them")
     if minor == 0:
-        raise Malformed(400, "transfer-encoding is given with HTTP/1.0, which has none: send content-length")
+        raise HttpError(400, "transfer-encoding is given with HTTP/1.0, which has none: send content-length")
     if coding.lower() != b"chunked":
-        raise Malformed(501, "transfer-encoding is not chunked, no other is understood")
+        raise HttpError(501, "transfer-encoding is not chunked, no other is understood")
     return CHUNKED
 
 
@@ -209,13 +209,13 @@ def _response_framing(fields: dict[bytes, bytes], status: int) -> int:
     if coding is None:
         return UNTIL_CLOSE if length is None else _length(length)
     if length is not None or coding.lower() != b"chunked":
-        raise Malformed(502, "the engine's framing is ambiguous")
+        raise HttpError(502, "the engine's framing is ambiguous")
     return CHUNKED
 
 
 def _length(value: bytes) -> int:
     if not _LENGTH.fullmatch(value):
-        raise Malformed(400, "content-length is no decimal number of at most 15 digits")
+        raise HttpError(400, "content-length is no decimal number of at most 15 digits")
     return int(value)
 
 

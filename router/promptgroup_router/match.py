@@ -16,7 +16,7 @@ import enum
 from dataclasses import dataclass
 
 from promptgroup_router.contract import fingerprint
-from promptgroup_router.errors import Refusal
+from promptgroup_router.errors import ApiError
 from promptgroup_router.payload import Ask
 from promptgroup_router.view import GroupView, ModelView, RevisionView, View
 
@@ -54,7 +54,7 @@ def match(view: View, ask: Ask, named: str = "") -> ByName | ByContent | NoMatch
     """The group of a request; `named` is the header that names one.
 
     Raises:
-        Refusal: 404 for a model or group that is not served, 400 for a name that several groups have.
+        ApiError: 404 for a model or group that is not served, 400 for a name that several groups have.
     """
     if named:
         return ByName(_named(view, named, "x-promptgroup"))
@@ -66,7 +66,7 @@ def match(view: View, ask: Ask, named: str = "") -> ByName | ByContent | NoMatch
     if ask.model in view.names or ask.model in view.ambiguous:
         return ByName(_named(view, ask.model, "model"))
     if model is None:
-        raise Refusal(
+        raise ApiError(
             404,
             f"model {ask.model!r} is neither a model nor a PromptGroup served here: GET /v1/models lists both",
             param="model",
@@ -81,13 +81,13 @@ def _named(view: View, name: str, param: str) -> GroupView:
         return group
     several = view.ambiguous.get(name)
     if several is not None:
-        raise Refusal(
+        raise ApiError(
             400,
             f"{param} is {name!r}, which several groups are called: name one of {', '.join(several)}",
             param=param,
             code="ambiguous_group",
         )
-    raise Refusal(
+    raise ApiError(
         404,
         f"{param} is {name!r}, and no PromptGroup of that name is served here: GET /v1/models lists them",
         param=param,

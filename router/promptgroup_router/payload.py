@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from promptgroup_router.contract.fingerprint import canonical_tools
-from promptgroup_router.errors import Refusal
+from promptgroup_router.errors import ApiError
 
 CHAT_PATH = b"/v1/chat/completions"
 TEXT_PATH = b"/v1/completions"
@@ -57,12 +57,12 @@ def read(kind: Kind, body: bytes) -> Ask:
     """Read a request body.
 
     Raises:
-        Refusal: 400, with the field, its value and what is expected.
+        ApiError: 400, with the field, its value and what is expected.
     """
     try:
         doc = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Refusal(400, f"the body is not JSON: {error}", code="invalid_json") from None
+        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(doc, dict):
         raise _wrong("the body", None, doc, "an object")
     model = doc.get("model")
@@ -71,7 +71,7 @@ def read(kind: Kind, body: bytes) -> Ask:
     try:
         return _read_chat(body, doc, model) if kind is Kind.CHAT else _read_text(body, doc, model)
     except (orjson.JSONEncodeError, RecursionError):
-        raise Refusal(400, "the body is nested too deeply: at most 250 levels", code="invalid_json") from None
+        raise ApiError(400, "the body is nested too deeply: at most 250 levels", code="invalid_json") from None
 
 
 def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> Ask:
@@ -158,13 +158,13 @@ def with_preamble(ask: Ask, prompt: Preamble, model: str) -> bytes:
     """The body with the declared prompt in front, asking for the real model.
 
     Raises:
-        Refusal: 400: the request brings a prompt or tools of its own.
+        ApiError: 400: the request brings a prompt or tools of its own.
     """
     named = f"model {ask.model!r} brings its own prompt"
     if ask.kind is Kind.TEXT:
         return orjson.dumps(ask.doc | {"model": model, "prompt": _prefixed(ask, prompt, named)})
     if ask.has_system:
-        raise Refusal(
+        raise ApiError(
             400,
             f"messages has a system or developer message, but {named}: leave the message out, or ask for {model!r}",
             param="messages",
@@ -174,7 +174,7 @@ def with_preamble(ask: Ask, prompt: Preamble, model: str) -> bytes:
     if prompt.system:
         doc["messages"] = [prompt.message, *doc["messages"]]
     if ask.tools and ask.tools != prompt.canonical_tools:
-        raise Refusal(
+        raise ApiError(
             400,
             f"tools are not those that the group declares, but {named}: leave tools out, or ask for {model!r}",
             param="tools",
@@ -188,14 +188,14 @@ def with_preamble(ask: Ask, prompt: Preamble, model: str) -> bytes:
 def _prefixed(ask: Ask, prompt: Preamble, named: str) -> str | list[str]:
     given = ask.doc["prompt"]
     if prompt.tools is not None:
-        raise Refusal(
+        raise ApiError(
             400, f"{named} with tools, which /v1/completions has not: use /v1/chat/completions", param="model"
         )
     if isinstance(given, str):
         return prompt.system + given
     if isinstance(given, list) and all(isinstance(text, str) for text in given):
         return [prompt.system + text for text in given]
-    raise Refusal(400, f"prompt holds tokens, but {named}, which is text: send text", param="prompt")
+    raise ApiError(400, f"prompt holds tokens, but {named}, which is text: send text", param="prompt")
 
 
 def with_ordered_tools(ask: Ask) -> bytes:
@@ -244,7 +244,7 @@ def _text_of(content: object) -> str:
     return "\n".join(text for text in parts if isinstance(text, str))
 
 
-def _wrong(field: str, param: str | None, value: object, expected: str) -> Refusal:
+def _wrong(field: str, param: str | None, value: object, expected: str) -> ApiError:
     """Names the kind of a wrong value, never its text: it may be a part of a prompt."""
     given = "missing" if value is None else "empty" if value in ("", [], {}) else f"a {type(value).__name__}"
-    return Refusal(400, f"{field} is {given}, expected {expected}", param=param, code="invalid_value")
+    return ApiError(400, f"{field} is {given}, expected {expected}", param=param, code="invalid_value")

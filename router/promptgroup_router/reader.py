@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from promptgroup_router import http1
-from promptgroup_router.errors import Malformed
+from promptgroup_router.errors import HttpError
 from promptgroup_router.framing import Body, Chunked, Sized, body_of
 from promptgroup_router.http1 import HeadBuffer, RequestHead, ResponseHead
 
@@ -60,7 +60,7 @@ class RequestReader:
         """The next whole request, None while it is not.
 
         Raises:
-            Malformed: with the status to answer; 413 as soon as it is known that the body is too large.
+            HttpError: with the status to answer; 413 as soon as it is known that the body is too large.
         """
         if self._head is None:
             if not self._buffer:
@@ -97,8 +97,8 @@ class RequestReader:
                 self._size += used
         self._buffer = data[used:]
 
-    def _too_large(self, size: int) -> Malformed:
-        return Malformed(
+    def _too_large(self, size: int) -> HttpError:
+        return HttpError(
             413, f"the body has {size} bytes or more, at most {self._max_body} are taken: shorten the conversation"
         )
 
@@ -106,12 +106,14 @@ class RequestReader:
 class ResponseReader:
     """Reads one answer: its head, then how much of what comes belongs to it. Bytes pass through as received."""
 
-    __slots__ = ("_body", "_head_buffer", "_surplus", "head")
+    __slots__ = ("_body", "_head_buffer", "_surplus", "begun", "head")
 
     def __init__(self) -> None:
         self._head_buffer = HeadBuffer()
         self._body: Body | None = None
         self._surplus = False
+        self.begun = False
+        """Whether any byte has come."""
         self.head: ResponseHead | None = None
         """None until it is whole."""
 
@@ -134,8 +136,9 @@ class ResponseReader:
         """Add bytes; returns those that belong to the body, as received.
 
         Raises:
-            Malformed: the engine broke HTTP.
+            HttpError: the engine broke HTTP.
         """
+        self.begun = True
         while self._body is None:
             split = self._head_buffer.take(data)
             if split is None:
@@ -146,7 +149,7 @@ class ResponseReader:
                 self.head = head
                 self._body = body_of(head.framing)
             elif head.status == 101:
-                raise Malformed(502, "the engine switched protocols unasked")
+                raise HttpError(502, "the engine switched protocols unasked")
             # other 1xx: an interim answer, the final one follows
         used = self._body.feed(data)
         if used == len(data):

@@ -8,7 +8,7 @@ import xxhash
 from promptgroup_router import payload
 from promptgroup_router.balance import Keys
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_SESSION
-from promptgroup_router.errors import Refusal
+from promptgroup_router.errors import ApiError
 from promptgroup_router.match import ByContent, ByName, How, NoMatch, match
 from promptgroup_router.payload import Ask, Kind
 from promptgroup_router.sessions import Sessions
@@ -54,7 +54,7 @@ def route(view: View, sessions: Sessions, ask: Ask, headers: Mapping[bytes, byte
     """Decide where a request may go.
 
     Raises:
-        Refusal: the model or group is unknown, the request cannot be combined with the group's prompt, or none of the
+        ApiError: the model or group is unknown, the request cannot be combined with the group's prompt, or none of the
             group's replicas can take it (503).
     """
     found = match(view, ask, headers.get(HEADER_GROUP.encode(), b"").decode("latin-1"))
@@ -77,7 +77,7 @@ def _by_name(group: GroupView, sessions: Sessions, ask: Ask, headers: Mapping[by
     revision = _arm(group, sessions, session, now)
     _refuse_empty(revision.pool, f"group {group.label!r}")
     if revision.preamble is None:
-        raise Refusal(
+        raise ApiError(
             503,
             f"the prompt of group {group.label!r} has not been read yet: retry, or send the prompt with the request",
             param="model",
@@ -94,7 +94,7 @@ def _to(how: How, revision: RevisionView, keys: Keys, body: bytes) -> Route:
 
 def _refuse_empty(pool: Pool, what: str) -> None:
     if not pool.ready:
-        raise Refusal(503, f"{what} has no replica that is ready: retry", param="model", code="no_replica")
+        raise ApiError(503, f"{what} has no replica that is ready: retry", param="model", code="no_replica")
 
 
 def _arm(group: GroupView, sessions: Sessions, session: int, now: float) -> RevisionView:
@@ -120,7 +120,7 @@ def _arm(group: GroupView, sessions: Sessions, session: int, now: float) -> Revi
 def _best_without_arm(group: GroupView) -> RevisionView:
     """The revision that the refusal is about: what lacks least."""
     if not group.revisions:
-        raise Refusal(503, f"group {group.label!r} has no revision yet: retry", param="model", code="no_replica")
+        raise ApiError(503, f"group {group.label!r} has no revision yet: retry", param="model", code="no_replica")
     return max(group.revisions, key=lambda each: (bool(each.revision.weight), bool(each.pool.ready)))
 
 

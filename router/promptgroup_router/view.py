@@ -173,7 +173,8 @@ def _model(model: str, groups: Iterable[GroupView], conflicts: list[Conflict]) -
                 claims[full] = each
     longest_first = sorted(claims.values(), key=lambda claim: (-claim.revision.system_bytes, claim.pool.id))
     members = tuple(ready)
-    pool = Pool(f"-/{model}", Policy.BOUNDED_LOAD, 125, members, lambda key: iter(_rendezvous(members, key)))
+    encoded = [(member.id.encode(), member) for member in members]
+    pool = Pool(f"-/{model}", Policy.BOUNDED_LOAD, 125, members, lambda key: _rendezvous(encoded, key))
     return ModelView(tuple(longest_first), pool)
 
 
@@ -182,9 +183,10 @@ def _age(group: GroupView) -> tuple[bool, str, str]:
     return (not group.group.created, group.group.created, group.label)
 
 
-def _rendezvous(members: Iterable[Member], key: int) -> list[Member]:
+def _rendezvous(members: Iterable[tuple[bytes, Member]], key: int) -> Iterator[Member]:
     """Members in the order that a key prefers: highest random weight (Thaler and Ravishankar, 1998).
 
     No ring, since slots of several revisions share numbers; a replica that comes or goes moves only its own keys.
     """
-    return sorted(members, key=lambda each: xxhash.xxh3_64_intdigest(each.id, seed=key), reverse=True)
+    weighed = [(xxhash.xxh3_64_intdigest(name, seed=key), name, member) for name, member in members]
+    return (member for _, _, member in sorted(weighed, reverse=True))

@@ -1,0 +1,18 @@
+"""Command line: run the router."""
+
+import sys
+
+import uvloop
+
+from promptgroup_router import logs, server, settings
+
+
+def main() -> int:
+    """Entry point; returns the exit status."""
+    chosen = settings.parse(sys.argv[1:])
+    logs.configure(chosen.log_level, chosen.log_format)
+    return uvloop.run(server.run(chosen))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

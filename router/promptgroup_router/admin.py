@@ -1,0 +1,77 @@
+"""The port for people and Kubernetes: health, metrics, the table in use. No prompt text."""
+
+from collections.abc import Callable
+
+import orjson
+
+from promptgroup_router.contract.table import encode_group
+from promptgroup_router.downstream import ClientConnection, Clients
+from promptgroup_router.errors import ApiError
+from promptgroup_router.reader import Request
+from promptgroup_router.state import State
+
+MAX_BODY = 65536
+"""Nothing here reads a body."""
+
+_JSON = b"application/json"
+_TEXT = b"text/plain; charset=utf-8"
+_METRICS = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Admin:
+    """Handler of the admin port."""
+
+    def __init__(self, state: State, front: Clients, clock: Callable[[], float]) -> None:
+        self._state = state
+        self._front = front
+        self._clock = clock
+
+    def __call__(self, client: ClientConnection, request: Request) -> None:
+        """Answer a request."""
+        if request.head.method != b"GET":
+            client.refuse(ApiError(405, "this port only answers GET", code="method_not_allowed", allow="GET"))
+            return
+        match request.head.path:
+            case b"/healthz":
+                client.answer(200, [(b"content-type", _TEXT)], b"ok\n")
+            case b"/readyz":
+                problem = self._not_ready()
+                client.answer(503 if problem else 200, [(b"content-type", _TEXT)], problem or b"ok\n")
+            case b"/metrics":
+                text = self._state.exposition(self._clock(), len(self._front.connections))
+                client.answer(200, [(b"content-type", _METRICS)], text.encode())
+            case b"/table":
+                client.answer(200, [(b"content-type", _JSON)], self._table())
+            case b"/unmatched":
+                client.answer(200, [(b"content-type", _JSON)], self._unmatched())
+            case _:
+                paths = "/healthz, /readyz, /metrics, /table, /unmatched"
+                client.refuse(ApiError(404, f"there is nothing at this path, served are {paths}", code="not_found"))
+
+    def _not_ready(self) -> bytes:
+        if self._state.draining:
+            return b"draining\n"
+        return b"" if self._state.loaded else b"no routing table was read yet\n"
+
+    def _table(self) -> bytes:
+        view, loads = self._state.view, self._state.balancer.loads
+        groups = [
+            {"namespace": group.namespace, "name": group.name, **encode_group(group)} for group in view.table.groups
+        ]
+        return orjson.dumps(
+            {"version": view.table.version, "groups": groups, "inFlight": loads, "conflicts": view.conflicts},
+            option=orjson.OPT_INDENT_2,
+        )
+
+    def _unmatched(self) -> bytes:
+        found = [
+            {
+                "model": each.model,
+                "hash": f"{each.hash:016x}",
+                "systemBytes": each.length,
+                "requests": each.count,
+                "atMostTooHighBy": each.error,
+            }
+            for each in self._state.unmatched.heaviest()
+        ]
+        return orjson.dumps({"unmatched": found}, option=orjson.OPT_INDENT_2)

@@ -1,0 +1,145 @@
+"""One request's state: which slot has it, which had it, and what follows from each thing that happens. Pure.
+
+Events are method calls, actions are what they return:
+
+| event                                    | action                                                                  |
+|------------------------------------------|-------------------------------------------------------------------------|
+| begin                                    | Send to the pick, or Refuse (503)                                        |
+| failed, kept connection was stale        | Send to the same slot on a fresh connection; nobody's failure            |
+| failed, nothing was passed on yet        | the slot is ejected; Send to the next best, or Refuse (502, 504)          |
+| answered 502, 503, 504                   | Send to the next best; RELAY when there is none                          |
+| answered anything else                   | RELAY, once the first byte of the body is here                           |
+| failed, after that                       | CUT: the client must see that the answer is not whole                    |
+| ended, abandoned                         | the load is released, once                                               |
+"""
+
+import enum
+from dataclasses import dataclass
+
+from promptgroup_router.balance import Keys, Pick
+from promptgroup_router.errors import ApiError, Failure
+from promptgroup_router.state import State
+from promptgroup_router.view import Member, Pool
+
+MAX_TRIES = 3
+"""Slots that one request is sent to: a request that kills engines must not go round all of them."""
+
+UNAVAILABLE = frozenset((502, 503, 504))
+"""Statuses that say that this engine did not work on the request."""
+
+_NOT_THERE = (Failure.REFUSED, Failure.CONNECT_TIMEOUT, Failure.RESET, Failure.DEADLINE)
+"""Failures that eject a slot: one that answers, however badly, is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send the request there."""
+
+    member: Member
+    fresh: bool = False
+    """On a new connection, not on a kept one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer the client with an error."""
+
+    error: ApiError
+
+
+class Then(enum.Enum):
+    """Actions without a value."""
+
+    RELAY = "pass the answer on"
+    CUT = "close the client's connection"
+
+
+class Exchange:
+    """State of one request from its first pick to its end."""
+
+    __slots__ = ("_deadline", "_keys", "_pick", "_pool", "_relays", "_state", "_tried")
+
+    def __init__(self, state: State, pool: Pool, keys: Keys, deadline: float) -> None:
+        self._state = state
+        self._pool = pool
+        self._keys = keys
+        self._deadline = deadline
+        self._pick: Pick | None = None
+        self._tried: tuple[str, ...] = ()
+        self._relays = False
+
+    @property
+    def member(self) -> Member:
+        """The slot that has the request."""
+        return self._picked.member
+
+    @property
+    def tries(self) -> int:
+        """Slots that the request was sent to."""
+        return len(self._tried)
+
+    def begin(self, now: float) -> Send | Refuse:
+        """The request is whole."""
+        send = self._next(now)
+        if send is not None:
+            return send
+        return Refuse(ApiError(503, f"{self._pool.id} has no replica that is ready: retry", code="no_replica"))
+
+    def answered(self, status: int, now: float) -> Send | Then:
+        """The head of an answer is here, nothing of it was passed on."""
+        refusing = self._picked
+        if status in UNAVAILABLE and now < self._deadline and (send := self._next(now)) is not None:
+            self._state.balancer.release(refusing)
+            self._state.metrics.retries.add(Failure.STATUS.value)
+            return send
+        return Then.RELAY
+
+    def relaying(self) -> None:
+        """The first byte goes to the client: from here on nothing is tried again."""
+        self._state.health.succeeded(self.member.id)
+        self._relays = True
+
+    def failed(self, failure: Failure, now: float) -> Send | Refuse | Then:
+        """The slot that has the request failed."""
+        if failure is Failure.STALE:
+            return Send(self.member, fresh=True)
+        end = self._give_up(failure, now)
+        if isinstance(end, Refuse) and now < self._deadline and (send := self._next(now)) is not None:
+            self._state.metrics.retries.add(failure.value)
+            return send
+        return end
+
+    def expired(self, now: float) -> Refuse | Then:
+        """The deadline has passed."""
+        return self._give_up(Failure.DEADLINE, now)
+
+    def ended(self) -> None:
+        """The answer is whole, or the client has left."""
+        self._state.balancer.release(self._picked)
+
+    def _give_up(self, failure: Failure, now: float) -> Refuse | Then:
+        """Books of a slot that failed; what is left to say if there is no other."""
+        self._state.balancer.release(self._picked)
+        if self._relays:
+            return Then.CUT
+        if failure in _NOT_THERE and self._state.health.failed(self.member.id, self.member.incarnation, now):
+            self._state.metrics.ejections.add()
+        late = failure in (Failure.DEADLINE, Failure.CONNECT_TIMEOUT)
+        message = f"no replica answered, {self.tries} tried, the last: {failure.value}; retry"
+        return Refuse(ApiError(504 if late else 502, message, code="timeout" if late else "no_answer"))
+
+    def _next(self, now: float) -> Send | None:
+        if len(self._tried) >= MAX_TRIES:
+            return None
+        pick = self._state.balancer.pick(self._pool, self._keys, now, self._tried)
+        if pick is None:
+            return None
+        self._pick = pick
+        self._tried += (pick.member.id,)
+        return Send(pick.member)
+
+    @property
+    def _picked(self) -> Pick:
+        if self._pick is None:
+            raise RuntimeError("nothing was sent yet: begin comes first")
+        return self._pick

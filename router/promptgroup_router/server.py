@@ -1,0 +1,154 @@
+"""The process: ports, table source, signals, drain. The only place that wires things together."""
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Awaitable
+from pathlib import Path
+
+from promptgroup_router.admin import MAX_BODY, Admin
+from promptgroup_router.downstream import Clients
+from promptgroup_router.feed_file import FileFeed
+from promptgroup_router.feed_kubernetes import KubernetesFeed
+from promptgroup_router.front import Front
+from promptgroup_router.kubeapi import KubeApi
+from promptgroup_router.logs import fields
+from promptgroup_router.publish import Publisher
+from promptgroup_router.settings import Settings
+from promptgroup_router.state import State
+from promptgroup_router.upstream import Connections
+
+log = logging.getLogger("promptgroup.router")
+
+TICK_SECONDS = 1.0
+"""How exactly deadlines are kept: all are of several seconds, and one timer for all costs less than one each."""
+BACKLOG = 4096
+"""Connections that wait to be accepted: a burst of clients after another router's restart."""
+
+
+class Router:
+    """A running router, in the event loop that made it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        clock = self._loop.time
+        self.state = State()
+        self._connections = Connections(self._loop, settings.connect_timeout)
+        front = Front(self.state, self._connections, clock, settings.request_timeout)
+        self._clients = Clients(self._loop, front, settings.max_body_bytes)
+        self._admin_clients = Clients(self._loop, Admin(self.state, self._clients, clock), MAX_BODY)
+        self._publisher = Publisher(self.state, clock, settings.cache_file)
+        self._servers: list[asyncio.Server] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._feed: FileFeed | KubernetesFeed | None = None
+        self.port = 0
+        self.admin_port = 0
+
+    async def start(self) -> None:
+        """Load what is at hand, follow the source, listen.
+
+        Raises:
+            OSError: a port cannot be had.
+        """
+        settings = self._settings
+        copy = self._publisher.restore()
+        if isinstance(settings.source, Path):
+            self._feed = FileFeed(settings.source, self._publisher)
+            self._feed.look()
+        else:
+            api = KubeApi(settings.source)
+            self._feed = KubernetesFeed(api, settings.source.namespaces, self._publisher, copy)
+        for clients, port in ((self._admin_clients, settings.admin_port), (self._clients, settings.port)):
+            server = await self._loop.create_server(
+                clients.connect, settings.host, port, backlog=BACKLOG, reuse_port=settings.reuse_port or None
+            )
+            self._servers.append(server)
+        self.admin_port, self.port = (server.sockets[0].getsockname()[1] for server in self._servers)
+        self._tasks = [self._loop.create_task(self._feed.run()), self._loop.create_task(self._tick())]
+        log.info("listening", extra=fields(host=settings.host, port=self.port, admin_port=self.admin_port))
+
+    def reload(self) -> None:
+        """Read the table's source again, at once."""
+        if self._feed is not None:
+            self._feed.reload()
+
+    async def drain(self) -> None:
+        """Say that this router is leaving, then stop accepting and let what runs end."""
+        settings, server = self._settings, self._servers[1]
+        self.state.draining = True
+        log.info("draining", extra=fields(connections=len(self._clients.connections)))
+        await asyncio.sleep(settings.drain_delay)
+        server.close()
+        self._clients.drain()
+        try:
+            async with asyncio.timeout(settings.drain_timeout):
+                await self._clients.gone()
+        except TimeoutError:
+            log.warning("answers cut at the end of the drain", extra=fields(count=len(self._clients.connections)))
+
+    async def stop(self) -> None:
+        """End everything at once."""
+        for server in self._servers:
+            server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for clients in (self._clients, self._admin_clients):
+            clients.abort()
+            await clients.gone()
+        self._connections.close()
+
+    async def failure(self) -> None:
+        """Return when a part that must not end has ended."""
+        await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                log.critical("a part of the router ended", exc_info=error)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = self._loop.time()
+            self._clients.tick(now)
+            self._admin_clients.tick(now)
+            self._connections.tick(now)
+
+
+async def run(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT, then drain; a second one ends at once. Returns the exit status."""
+    loop = asyncio.get_running_loop()
+    asked, hurried = asyncio.Event(), asyncio.Event()
+
+    def leave() -> None:
+        (hurried if asked.is_set() else asked).set()
+
+    router = Router(settings)
+    try:
+        await router.start()
+    except OSError as error:
+        log.critical("cannot listen", extra=fields(host=settings.host, problem=error))
+        await router.stop()
+        return 1
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, leave)
+    loop.add_signal_handler(signal.SIGHUP, router.reload)
+    # what was made until here stays: the collector need not look at it again
+    gc.collect()
+    gc.freeze()
+    broken = await _first(asked.wait(), router.failure())
+    if not broken:
+        await _first(hurried.wait(), router.drain())
+    await router.stop()
+    return 1 if broken else 0
+
+
+async def _first(one: Awaitable[object], other: Awaitable[object]) -> bool:
+    """Wait for the first of two to end, and cancel the other; whether it was the second."""
+    tasks = [asyncio.ensure_future(one), asyncio.ensure_future(other)]
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    return tasks[1] in done

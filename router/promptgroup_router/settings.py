@@ -1,0 +1,154 @@
+"""Flags and environment → one frozen Settings."""
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from promptgroup_router.contract import names
+
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where Kubernetes puts a pod's token, namespace and CA."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServer:
+    """Where PromptRoutes are read."""
+
+    host: str
+    port: int
+    service_account_dir: Path
+    namespaces: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the router runs. Every field but `source` is a flag, and `PROMPTGROUP_ROUTER_<FLAG>` in the environment."""
+
+    source: Path | ApiServer
+    """A table file, or the API server."""
+    host: str
+    port: int
+    admin_port: int
+    reuse_port: bool
+    cache_file: Path | None
+    max_body_bytes: int
+    request_timeout: float
+    connect_timeout: float
+    drain_delay: float
+    drain_timeout: float
+    log_level: str
+    log_format: str
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from the command line, with defaults from the environment.
+
+    Raises:
+        SystemExit: after printing help, or what is wrong and the way out.
+    """
+    parser = _parser(environment)
+    given = parser.parse_args(arguments)
+    for flag in ("port", "admin_port"):
+        if not 0 <= getattr(given, flag) <= 65535:
+            parser.error(f"--{flag.replace('_', '-')} is {getattr(given, flag)}, expected 0 to 65535")
+    for flag in ("max_body_bytes", "request_timeout", "connect_timeout"):
+        if not getattr(given, flag) > 0:
+            parser.error(f"--{flag.replace('_', '-')} is {getattr(given, flag)}, expected more than 0")
+    for flag in ("drain_delay", "drain_timeout"):
+        value = getattr(given, flag)
+        if value is not None and not value >= 0:
+            parser.error(f"--{flag.replace('_', '-')} is {value}, expected 0 or more")
+    try:
+        source = _source(given, environment)
+    except ValueError as error:
+        parser.error(str(error))
+    drain_delay = given.drain_delay
+    if drain_delay is None:
+        drain_delay = 5.0 if isinstance(source, ApiServer) else 0.0
+    return Settings(
+        source=source,
+        host=given.host,
+        port=given.port,
+        admin_port=given.admin_port,
+        reuse_port=given.reuse_port,
+        cache_file=given.cache_file,
+        max_body_bytes=given.max_body_bytes,
+        request_timeout=given.request_timeout,
+        connect_timeout=given.connect_timeout,
+        drain_delay=drain_delay,
+        drain_timeout=given.drain_timeout,
+        log_level=given.log_level,
+        log_format=given.log_format,
+    )
+
+
+def _source(given: argparse.Namespace, environment: Mapping[str, str]) -> Path | ApiServer:
+    if given.table is not None:
+        if given.namespaces:
+            raise ValueError("--table and --namespaces are both given: a file has its namespaces in it, leave one out")
+        return Path(given.table)
+    host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise ValueError(
+            "--table is not given and this is no pod (KUBERNETES_SERVICE_HOST is not set): give --table FILE"
+        )
+    if not port.isdecimal():
+        raise ValueError(f"KUBERNETES_SERVICE_PORT is {port!r}, expected a number")
+    folder: Path = given.service_account_dir
+    namespaces = tuple(dict.fromkeys(part for name in given.namespaces.split(",") if (part := name.strip())))
+    if not namespaces:
+        try:
+            namespaces = ((folder / "namespace").read_text().strip(),)
+        except OSError as error:
+            raise ValueError(
+                f"--namespaces is not given and {error.filename} cannot be read: {error.strerror}"
+            ) from None
+    return ApiServer(host, int(port), folder, namespaces)
+
+
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    def default(flag: str, value: str | None) -> str | None:
+        return environment.get(f"PROMPTGROUP_ROUTER_{flag.upper().replace('-', '_')}", value)
+
+    def add(group: argparse._ArgumentGroup, flag: str, value: str | None, **how: object) -> None:
+        group.add_argument(f"--{flag}", default=default(flag, value), **how)  # type: ignore[arg-type]
+
+    parser = argparse.ArgumentParser(
+        prog="promptgroup-router",
+        description="Sends each LLM request to a replica that is warm for its prompt. Every flag can be set as "
+        "PROMPTGROUP_ROUTER_<FLAG> in the environment, such as PROMPTGROUP_ROUTER_ADMIN_PORT=9090.",
+        epilog="Try it without Kubernetes: promptgroup-router --table table.json",
+    )
+    table = parser.add_argument_group("routing table: from a file, or (in a pod) from PromptRoutes")
+    add(table, "table", None, metavar="FILE", help="read the table from this JSON file, again whenever it changes")
+    add(table, "namespaces", "", metavar="A,B", help="serve the PromptGroups of these (default: the pod's own)")
+    folder = str(SERVICE_ACCOUNT_DIR)
+    add(table, "service-account-dir", folder, type=Path, metavar="DIR", help="credentials (default: %(default)s)")
+    add(table, "cache-file", None, type=Path, metavar="PATH", help="keep the last good table here, for restarts")
+    listen = parser.add_argument_group("listening")
+    add(listen, "host", "0.0.0.0", help="address of both ports (default: %(default)s)")  # noqa: S104 - a server in a pod
+    add(listen, "port", str(names.PORT_ROUTER), type=int, help="requests (default: %(default)s)")
+    port = str(names.PORT_ROUTER_ADMIN)
+    add(listen, "admin-port", port, type=int, help="health, metrics, the table in use (default: %(default)s)")
+    listen.add_argument(
+        "--reuse-port",
+        action="store_true",
+        default=default("reuse-port", "") in ("1", "true"),
+        help="share the port with other router processes on this machine (SO_REUSEPORT)",
+    )
+    limits = parser.add_argument_group("limits, times in seconds")
+    size = str(32 * 2**20)
+    add(limits, "max-body-bytes", size, type=int, metavar="N", help="largest request body (default: %(default)s)")
+    seconds: dict[str, object] = {"type": float, "metavar": "S"}
+    add(limits, "request-timeout", "600", **seconds, help="from request to the answer's end (default: %(default)s)")
+    add(limits, "connect-timeout", "2", **seconds, help="to reach an engine (default: %(default)s)")
+    help_text = "after SIGTERM, go on accepting (default: 5 in Kubernetes, 0 with --table)"
+    add(limits, "drain-delay", None, **seconds, help=help_text)
+    add(limits, "drain-timeout", "300", **seconds, help="then let running requests end (default: %(default)s)")
+    log = parser.add_argument_group("logging, to standard error")
+    levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
+    add(log, "log-level", "INFO", choices=levels, help="DEBUG logs each decision (default: %(default)s)")
+    add(log, "log-format", "plain", choices=["plain", "json"], help="(default: %(default)s)")
+    return parser

@@ -1,0 +1,61 @@
+"""What all connections of a router share: the table in use and what was learned while serving. Pure."""
+
+from promptgroup_router.balance import Balancer
+from promptgroup_router.contract.table import RoutingTable
+from promptgroup_router.health import Health
+from promptgroup_router.metrics import Metrics
+from promptgroup_router.moved import moved
+from promptgroup_router.sessions import Sessions
+from promptgroup_router.unmatched import Unmatched
+from promptgroup_router.view import Conflict, View, view_of
+
+
+class State:
+    """Changed by the event loop's thread only."""
+
+    def __init__(self) -> None:
+        self.view: View = view_of(RoutingTable())
+        """Replaced by one assignment; a request keeps the one that it began with."""
+        self.loaded = False
+        """Whether a table was ever read, be it from the copy on disk."""
+        self.draining = False
+        self.confirmed = 0.0
+        """When the source was last known to agree with the table; monotonic seconds."""
+        self.metrics = Metrics()
+        self.health = Health()
+        self.balancer = Balancer(self.health)
+        self.sessions = Sessions()
+        self.unmatched = Unmatched()
+
+    def install(self, table: RoutingTable, source: str, now: float) -> tuple[Conflict, ...]:
+        """Serve by this table from here on; returns the conflicts that are new with it."""
+        before, view = self.view, view_of(table)
+        self.view = view
+        self.loaded = True
+        self.confirmed = now
+        pools = [revision.pool for group in set(view.names.values()) for revision in group.revisions]
+        self.health.keep({member.id for pool in pools for member in pool.ready})
+        self.balancer.keep(pools)
+        metrics = self.metrics
+        metrics.table_info.replace({(table.version, source): 1})
+        metrics.keys_moved.replace({(group,): share for group, share in moved(before, view)})
+        conflicts: dict[tuple[str, ...], float] = {}
+        for conflict in view.conflicts:
+            conflicts[conflict.group,] = conflicts.get((conflict.group,), 0) + 1
+        metrics.conflicts.replace(conflicts)
+        return tuple(conflict for conflict in view.conflicts if conflict not in before.conflicts)
+
+    def exposition(self, now: float, connections: int) -> str:
+        """Metrics as text, with the gauges read off at this moment."""
+        in_flight: dict[tuple[str, ...], float] = {}
+        for group in self.view.names.values():
+            for revision in group.revisions:
+                for member in revision.pool.ready:
+                    in_flight[member.group, member.fingerprint[:8], str(member.slot)] = 0
+        for member_id, load in self.balancer.loads.items():
+            group_label, full, slot = member_id.rsplit("/", 2)
+            in_flight[group_label, full[:8], slot] = load
+        self.metrics.in_flight.replace(in_flight)
+        self.metrics.table_age.replace({(): now - self.confirmed if self.loaded else 0})
+        self.metrics.connections.replace({(): connections})
+        return self.metrics.text()

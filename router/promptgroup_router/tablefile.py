@@ -1,0 +1,59 @@
+"""Table files: the one that `--table` names, and the copy of the last good table that a restart begins with."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import orjson
+
+from promptgroup_router.contract import fingerprint
+from promptgroup_router.contract.table import Prompt, RoutingTable, TableError, decode_table, encode_table
+
+
+def write(path: Path, table: RoutingTable) -> None:
+    """Replace the file: readers see the old one or the new one, never a part (also after a power loss).
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        # readable by the owner only: it may hold the text of prompts from Secrets
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, opened with its mode
+            file.write(orjson.dumps(encode_table(table)))
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def read(path: Path) -> RoutingTable:
+    """Read a table file.
+
+    Raises:
+        OSError: it cannot be read.
+        TableError: it holds no table; the message names the field, the value and what is expected.
+    """
+    try:
+        data = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise TableError(f"{path} is not JSON: {error}") from None
+    table = decode_table(data)
+    for group in table.groups:
+        for revision in group.revisions:
+            if revision.prompt is not None and not is_text_of(revision.prompt, revision.fingerprint):
+                found = fingerprint.seeded(revision.prompt.tools, revision.prompt.system.encode())
+                raise TableError(
+                    f"{group.namespace}/{group.name}: the prompt hashes to {found}, its fingerprint is "
+                    f"{revision.fingerprint}: mend one of them (promptgroup-operator fingerprint FILE prints it)"
+                )
+    return table
+
+
+def is_text_of(prompt: Prompt, full: str) -> bool:
+    """Whether a prompt hashes to a fingerprint."""
+    return fingerprint.seeded(prompt.tools, prompt.system.encode()) == full
