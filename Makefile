@@ -45,9 +45,9 @@ integration: setup ## Tests on a real control plane, as processes on this machin
 .PHONY: e2e
 e2e: setup ## Black-box tests on a local cluster, or on the one that KUBECONFIG names
 	@if [ -n "$$KUBECONFIG" ]; then $(RUN) pytest e2e; else \
-	  $(RUN) python -m promptgroup_local.cluster --state .local/e2e up >/dev/null && \
-	  KUBECONFIG=$$($(RUN) python -m promptgroup_local.cluster --state .local/e2e kubeconfig) $(RUN) pytest e2e; status=$$?; \
-	  $(RUN) python -m promptgroup_local.cluster --state .local/e2e down; exit $$status; fi
+	  $(RUN) python -m promptgroup_local.cluster up --state .local/e2e >/dev/null && \
+	  KUBECONFIG=$$($(RUN) python -m promptgroup_local.cluster kubeconfig --state .local/e2e) $(RUN) pytest e2e; status=$$?; \
+	  $(RUN) python -m promptgroup_local.cluster down --state .local/e2e; exit $$status; fi
 
 .PHONY: test
 test: check integration ## Everything that must pass before a change lands

@@ -237,7 +237,7 @@ async def _measure(demo: Demo) -> None:
 
 
 def _cluster(command: str, state: Path) -> str:
-    argv = [sys.executable, "-m", "promptgroup_local.cluster", f"--state={state}", command]
+    argv = [sys.executable, "-m", "promptgroup_local.cluster", command, f"--state={state}"]
     return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 

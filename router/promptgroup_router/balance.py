@@ -13,6 +13,11 @@ from promptgroup_router.health import Health
 from promptgroup_router.view import Member, Pool
 
 
+LEAST_CAP = 8
+"""Requests that any member may have. An engine runs hundreds in one batch, so at a few requests each the mean says
+nothing about load, and leaving home for it would throw caches away. (SGLang's cache_aware allows 10 over the mean.)"""
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """What placement depends on, 64-bit hashes."""
@@ -136,4 +141,4 @@ class Balancer:
 
 def load_cap(loads: Sequence[int], factor_percent: int) -> int:
     """Requests that a member may have once the next is placed: the mean then, times the factor, rounded up."""
-    return max(1, -(-factor_percent * (sum(loads) + 1) // (100 * len(loads))))
+    return max(LEAST_CAP, -(-factor_percent * (sum(loads) + 1) // (100 * len(loads))))
