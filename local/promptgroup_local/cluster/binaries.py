@@ -10,7 +10,7 @@ The first of these that has them all:
 
 import fcntl
 import hashlib
-import io
+import http.client
 import os
 import platform
 import re
@@ -18,11 +18,11 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import urllib3
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 """What a cluster consists of, and the client to it."""
@@ -30,8 +30,15 @@ PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler
 GO_MODULE = Path(__file__).parents[2] / "kube"
 """Folder of the Go module that pins the programs' sources."""
 
-CONNECT_SECONDS = 5.0
-"""Longest wait for a connection to a download server: without a network the next source is tried at once."""
+KUBERNETES_RELEASES = "https://dl.k8s.io/release"
+ETCD_RELEASES = "https://github.com/etcd-io/etcd/releases/download"
+CHUNK = 1 << 20
+SILENCE_SECONDS = 10.0
+"""Longest silence of a download server: where it cannot be reached the next source is tried soon."""
+DOWNLOAD_SECONDS = 1800.0
+"""Longest download of one file; the largest has 100 MiB."""
+PROGRESS_SECONDS = 5.0
+"""Between two lines about a download."""
 BUILD_SECONDS = 3600.0
 """Longest build: about five minutes on two cores."""
 
@@ -64,11 +71,14 @@ def find(say: Say = print) -> Path:
         MissingPrograms: no source has them.
     """
     assets = os.environ.get("KUBEBUILDER_ASSETS")
-    if assets and _complete(Path(assets), kubectl=False):
-        return Path(assets)
+    if assets:
+        missing = _missing(Path(assets))
+        if not missing or (missing == ["kubectl"] and shutil.which("kubectl")):
+            return Path(assets)
+        say(f"KUBEBUILDER_ASSETS={assets} has no {', '.join(missing)}: looking elsewhere")
     folder = cache()
     with _locked(folder):
-        if not _complete(folder):
+        if _missing(folder):
             _fill(folder, say)
     return folder
 
@@ -79,8 +89,8 @@ def kubectl(folder: Path) -> str:
     return str(own) if own.exists() else shutil.which("kubectl") or "kubectl"
 
 
-def _complete(folder: Path, *, kubectl: bool = True) -> bool:
-    return all(os.access(folder / name, os.X_OK) for name in PROGRAMS if kubectl or name != "kubectl")
+def _missing(folder: Path) -> list[str]:
+    return [name for name in PROGRAMS if not os.access(folder / name, os.X_OK)]
 
 
 @contextmanager
@@ -98,7 +108,7 @@ def _fill(folder: Path, say: Say) -> None:
         for source in (_download, _build):
             try:
                 source(Path(made), say)
-            except (OSError, urllib3.exceptions.HTTPError, _Unavailable) as error:
+            except (OSError, http.client.HTTPException, tarfile.TarError, _Unavailable) as error:
                 problems.append(str(error) or type(error).__name__)
                 continue
             for name in PROGRAMS:
@@ -122,40 +132,49 @@ def _download(folder: Path, say: Say) -> None:
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine())
     if platform.system() != "Linux" or architecture is None:
         raise _Unavailable(f"no release for {platform.system()} {platform.machine()}")
-    pool = urllib3.PoolManager(
-        timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=60), retries=urllib3.Retry(2, connect=0)
-    )
-    release = f"https://dl.k8s.io/release/{version('k8s.io/kubernetes')}/bin/linux/{architecture}"
+    release = f"{KUBERNETES_RELEASES}/{version('k8s.io/kubernetes')}/bin/linux/{architecture}"
     for name in PROGRAMS[1:]:
-        say(f"downloading {name} {version('k8s.io/kubernetes')}")
-        data = _get(pool, f"{release}/{name}")
-        _check(name, data, _get(pool, f"{release}/{name}.sha256").decode())
-        (folder / name).write_bytes(data)
+        _save(f"{release}/{name}", folder / name, _text(f"{release}/{name}.sha256"), say)
     etcd = version("go.etcd.io/etcd/server/v3")
-    say(f"downloading etcd {etcd}")
     archive = f"etcd-{etcd}-linux-{architecture}.tar.gz"
-    release = f"https://github.com/etcd-io/etcd/releases/download/{etcd}"
-    data = _get(pool, f"{release}/{archive}")
-    sums = _get(pool, f"{release}/SHA256SUMS").decode()
-    _check(archive, data, next((line for line in sums.splitlines() if line.endswith(archive)), ""))
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+    sums = _text(f"{ETCD_RELEASES}/{etcd}/SHA256SUMS")
+    published = next((line for line in sums.splitlines() if line.split()[1:] == [archive]), "")
+    _save(f"{ETCD_RELEASES}/{etcd}/{archive}", folder / archive, published, say)
+    with tarfile.open(folder / archive) as tar:
         member = tar.extractfile(f"{archive.removesuffix('.tar.gz')}/etcd")
         if member is None:
             raise _Unavailable(f"{archive} has no etcd")
         (folder / "etcd").write_bytes(member.read())
 
 
-def _get(pool: urllib3.PoolManager, url: str) -> bytes:
-    response = pool.request("GET", url)
-    if response.status != 200:
-        raise _Unavailable(f"{url}: status {response.status}")
-    return response.data
+def _open(url: str) -> http.client.HTTPResponse:
+    try:
+        answer: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=SILENCE_SECONDS)  # noqa: S310 - ours
+    except OSError as error:  # URLError and TimeoutError are such
+        raise _Unavailable(f"{url}: {getattr(error, 'reason', None) or error}") from error
+    return answer
 
 
-def _check(name: str, data: bytes, published: str) -> None:
-    digest = hashlib.sha256(data).hexdigest()
-    if published.split()[:1] != [digest]:
-        raise _Unavailable(f"{name}: SHA-256 is {digest}, not the published one")
+def _text(url: str) -> str:
+    with _open(url) as answer:
+        return answer.read(CHUNK).decode()
+
+
+def _save(url: str, path: Path, published: str, say: Say) -> None:
+    """Download a file, checked against the line that publishes its SHA-256."""
+    say(f"downloading {url}")
+    digest, told, deadline = hashlib.sha256(), time.monotonic(), time.monotonic() + DOWNLOAD_SECONDS
+    with _open(url) as answer, path.open("wb") as file:
+        while chunk := answer.read(CHUNK):
+            digest.update(chunk)
+            file.write(chunk)
+            if time.monotonic() - told > PROGRESS_SECONDS:
+                told = time.monotonic()
+                say(f"  {file.tell() >> 20} of {int(answer.headers.get('Content-Length', 0)) >> 20} MiB")
+            if time.monotonic() > deadline:
+                raise _Unavailable(f"{url}: not downloaded within {DOWNLOAD_SECONDS:.0f} s")
+    if published.split()[:1] != [digest.hexdigest()]:
+        raise _Unavailable(f"{url}: SHA-256 is {digest.hexdigest()}, not the published one")
 
 
 # --- Go modules ------------------------------------------------------------------------------------------------
@@ -166,23 +185,29 @@ def _build(folder: Path, say: Say) -> None:
     if go is None:
         raise _Unavailable("no go on PATH")
     release = version("k8s.io/kubernetes")
-    minor = release.split(".")[1]
+    major, minor = release.removeprefix("v").split(".")[:2]
     stamp = " ".join(
-        f"-X {package}.gitVersion={release} -X {package}.gitMajor=1 -X {package}.gitMinor={minor}"
+        f"-X {package}.gitVersion={release} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
         for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     )
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
-    flags = ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {stamp}", "-o", f"{folder}/"]
-    say(f"building Kubernetes {release} and etcd from their Go modules: about five minutes, once")
-    packages = [f"k8s.io/kubernetes/cmd/{name}" for name in PROGRAMS[1:]]
-    for what in (["go.etcd.io/etcd/server/v3"], packages):
-        done = subprocess.run(
-            [go, "build", *flags, *what],
-            cwd=GO_MODULE, env=environment, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False,
-        )  # fmt: skip
+    say(f"building Kubernetes {release} and etcd from their Go modules: about five minutes on two cores, once")
+    packages = {name: f"k8s.io/kubernetes/cmd/{name}" for name in PROGRAMS} | {"etcd": "go.etcd.io/etcd/server/v3"}
+    deadline = time.monotonic() + BUILD_SECONDS
+    for name, package in packages.items():
+        say(f"  {name}")
+        flags = ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {stamp}", "-o", str(folder / name)]
+        try:
+            done = subprocess.run(
+                [go, "build", *flags, package],
+                cwd=GO_MODULE,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=deadline - time.monotonic(),
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _Unavailable(f"go build: not done within {BUILD_SECONDS:.0f} s") from error
         if done.returncode != 0:
-            raise _Unavailable(f"go build: {done.stderr.strip().splitlines()[-1][:300] if done.stderr.strip() else ''}")
-    if (folder / "v3").exists():  # the package's folder names the program
-        (folder / "v3").rename(folder / "etcd")
-    elif (folder / "server").exists():
-        (folder / "server").rename(folder / "etcd")
+            raise _Unavailable(f"go build {package}: {' '.join(done.stderr.split())[-300:]}")

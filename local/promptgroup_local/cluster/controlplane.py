@@ -151,14 +151,18 @@ class ControlPlane:
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
         while not self._ready():
-            for name, running in self._running.items():
-                if running.poll() is not None:
-                    raise NotReady(f"{name} ended with status {running.returncode}: see {self._log(name)}")
+            self.check()
             if time.monotonic() > deadline:
                 raise NotReady(
                     f"kube-apiserver is not ready after {READY_SECONDS:.0f} s: see its log in {self._folder}"
                 )
             time.sleep(0.1)
+
+    def check(self) -> None:
+        """Raise NotReady when a process has ended that should run."""
+        for name, running in self._running.items():
+            if running.poll() is not None:
+                raise NotReady(f"{name} ended with status {running.returncode}: see {self._log(name)}")
 
     def _ready(self) -> bool:
         try:

@@ -4,12 +4,13 @@
 since all pods share the machine's loopback.
 """
 
-import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-Images = Mapping[str, tuple[str, ...]]
+import yaml
+
+Images = Mapping[str, Sequence[str]]
 """Repository of an image (no tag, no digest) → argv prefix."""
 
 BUILT_IN: Images = {
@@ -23,23 +24,25 @@ BUILT_IN: Images = {
 
 
 def load(path: Path | None) -> Images:
-    """The built-in images, and those of a JSON file: `{"repository": ["program", "argument", ...]}`.
+    """The images that a YAML or JSON file names: `{"repository": ["program", "argument", ...]}`.
 
     Raises:
         ValueError: the file is not such a mapping; the message names the entry.
     """
     if path is None:
-        return BUILT_IN
+        return {}
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"--images {path}: {error}") from error
     if not isinstance(found, dict):
-        raise ValueError(f'--images {path}: expected {{"repository": ["program", ...]}}')  # noqa: TRY004
+        raise ValueError(f'--images {path}: expected a mapping, {{"repository": ["program", "argument"]}}')  # noqa: TRY004 - a file, no argument
     for name, argv in found.items():
+        if not isinstance(name, str) or repository(name) != name:
+            raise ValueError(f"--images {path}: {name} is no repository: give it without tag and digest")
         if not (isinstance(argv, list) and argv and all(isinstance(each, str) for each in argv)):
-            raise ValueError(f"--images {path}: {name} is not a list of strings")
-    return {**BUILT_IN, **{name: tuple(argv) for name, argv in found.items()}}
+            raise ValueError(f"--images {path}: {name} is no list of strings: give the program and its arguments")
+    return found
 
 
 def repository(image: str) -> str:

@@ -1,4 +1,4 @@
-"""A whole local cluster: control plane and nodes, from one thread, ended with it."""
+"""A whole local cluster: control plane and nodes, started from one thread, ended with it."""
 
 import contextlib
 import json
@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 from promptgroup_local.cluster import binaries, process
-from promptgroup_local.cluster.controlplane import ControlPlane
+from promptgroup_local.cluster.controlplane import ControlPlane, NotReady
+from promptgroup_local.cluster.images import Images
 from promptgroup_local.cluster.nodeagent.command import folder_name
 from promptgroup_local.kubectl import Kubectl, wait_for
 
@@ -36,7 +36,7 @@ class LocalCluster:
         *,
         nodes: int = 1,
         gpus: int = 64,
-        images: Mapping[str, list[str]] | None = None,
+        images: Images | None = None,
         say: binaries.Say = lambda _: None,
     ) -> None:
         self.folder = folder.resolve()
@@ -71,7 +71,11 @@ class LocalCluster:
         self.stop()
 
     def start(self) -> None:
-        """Start everything; returns when the nodes are ready and pods can be created."""
+        """Start everything; returns when the nodes are ready and pods can be created.
+
+        Raises:
+            NotReady: a process ended, or is not ready in time; the message names it and its log.
+        """
         self._say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
         self.plane.start()
         kubectl = self.kubectl()
@@ -83,6 +87,10 @@ class LocalCluster:
         wait_for(lambda: kubectl.get("serviceaccount", "default"), "the default service account")
 
     def _ready(self, kubectl: Kubectl) -> bool:
+        self.plane.check()
+        for name, agent in self._agents.items():
+            if agent.poll() is not None:
+                raise NotReady(f"{name} ended with status {agent.returncode}: see {self._agent_log(name)}")
         nodes = kubectl.list("nodes")
         return len(nodes) == len(self._names) and all(
             not node["spec"].get("taints")
@@ -102,31 +110,49 @@ class LocalCluster:
             f"--gpus={self._gpus}",
             f"--images={self._images}",
         ]
-        self._agents[name] = process.start(argv, self.folder / "logs" / f"{name}.log")
+        self._agents[name] = process.start(argv, self._agent_log(name))
 
     def stop_node(self, name: str) -> None:
         """Stop a node's agent, and with it all its processes, without telling anybody."""
         agent = self._agents.pop(name)
         agent.kill()
         agent.wait()
+        process.end_all_in(self._pods(name))
 
     def stop(self) -> None:
         """Stop everything."""
-        for agent in self._agents.values():
+        for name, agent in self._agents.items():
             process.stop(agent)
+            process.end_all_in(self._pods(name))
         self._agents.clear()
         self.plane.stop()
 
     def kill_pod(self, namespace: str, name: str, container: str = "engine") -> None:
-        """Kill a container's process, as a crash would."""
+        """Kill a container's process, as a crash would.
+
+        Raises:
+            LookupError: there is no such pod, or its container does not run.
+        """
         pod = self.kubectl(namespace).get("pod", name)
         if pod is None:
             raise LookupError(f"no pod {namespace}/{name}")
-        file = self.folder / pod["spec"]["nodeName"] / "pods" / folder_name(pod["metadata"]) / f"{container}.pid"
+        file = self._pods(pod["spec"]["nodeName"]) / folder_name(pod["metadata"]) / f"{container}.pid"
+        if not file.exists():
+            raise LookupError(f"container {container} of pod {namespace}/{name} does not run")
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(file.read_text()), signal.SIGKILL)
 
     def logs(self, namespace: str, name: str) -> str:
         """What the pod's containers wrote."""
-        files = sorted(self.folder.glob(f"*/logs/{namespace}_{name}_*.log"))
-        return "\n".join(file.read_text(errors="replace") for file in files)
+        return "\n".join(file.read_text(errors="replace") for file in log_files(self.folder, namespace, name))
+
+    def _pods(self, node: str) -> Path:
+        return self.folder / node / "pods"
+
+    def _agent_log(self, node: str) -> Path:
+        return self.folder / "logs" / f"{node}.log"
+
+
+def log_files(folder: Path, namespace: str, name: str) -> list[Path]:
+    """Files with what a pod's containers wrote, of a cluster in `folder`."""
+    return sorted(folder.glob(f"*/logs/{namespace}_{name}_*.log"))

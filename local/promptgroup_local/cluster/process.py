@@ -73,12 +73,16 @@ def end(pid: int, seconds: float) -> None:
 
 
 def end_all_in(folder: Path) -> None:
-    """Kill every process of this user that runs in `folder` or below, or was started for it (`MARK`)."""
+    """Kill every process of this user that was started for the pods in `folder`, or runs there without a terminal.
+
+    A program may overwrite its environment (setproctitle does); a user may have opened a shell in the folder.
+    """
     mark = f"{MARK}={folder}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):  # another user's, or gone by now
-            inside = (entry / "cwd").readlink().is_relative_to(folder)
+            terminal = (entry / "stat").read_text().rpartition(")")[2].split()[4]  # tty_nr of proc(5)
+            inside = terminal == "0" and (entry / "cwd").readlink().is_relative_to(folder)
             if inside or mark in (entry / "environ").read_bytes().split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)

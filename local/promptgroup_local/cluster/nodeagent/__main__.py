@@ -20,11 +20,11 @@ def main() -> int:
     parser.add_argument("--kubeconfig", type=Path, required=True, help="with client certificates")
     parser.add_argument("--node", required=True, metavar="NAME", help="the node's name")
     parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="for pods/ and logs/")
-    parser.add_argument("--images", type=Path, metavar="FILE", help='JSON: {"repository": ["program", ...]}')
+    parser.add_argument("--images", type=Path, metavar="FILE", help='YAML or JSON: {"repository": ["program", ...]}')
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="nvidia.com/gpu that the node offers")
     arguments = parser.parse_args()
     try:
-        known = images.load(arguments.images)
+        known = {**images.BUILT_IN, **images.load(arguments.images)}
     except ValueError as error:
         parser.error(str(error))
     uvloop.run(_run(Agent(Api(arguments.kubeconfig), arguments.node, arguments.state, known, arguments.gpus)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from promptgroup_local.cluster import process
+from promptgroup_local.cluster import binaries, process
 from promptgroup_local.cluster.images import Images
 from promptgroup_local.cluster.nodeagent import node
 from promptgroup_local.cluster.nodeagent.addresses import Block
@@ -63,7 +63,13 @@ class Agent:
     # --- the node --------------------------------------------------------------------------------------------
 
     async def _register(self) -> None:
-        wanted = node.node(self._name, self._block.address, gpus=self._gpus, now=_now())
+        wanted = node.node(
+            self._name,
+            self._block.address,
+            release=binaries.version("k8s.io/kubernetes"),
+            gpus=self._gpus,
+            now=_now(),
+        )
         while True:
             try:
                 with contextlib.suppress(ApiError):  # it exists

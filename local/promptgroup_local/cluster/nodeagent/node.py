@@ -19,8 +19,8 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Machine as Linux names it → as Kubernetes does."""
 
 
-def node(name: str, address: str, *, gpus: int, now: datetime) -> dict[str, Any]:
-    """The Node, ready. Its GPUs are numbers for the scheduler."""
+def node(name: str, address: str, *, release: str, gpus: int, now: datetime) -> dict[str, Any]:
+    """The Node, ready. Its GPUs are numbers for the scheduler; `release` is that of Kubernetes."""
     resources = {"cpu": str(CPUS), "memory": MEMORY, "pods": str(PODS), "ephemeral-storage": "100Gi"}
     if gpus:
         resources["nvidia.com/gpu"] = str(gpus)
@@ -48,7 +48,7 @@ def node(name: str, address: str, *, gpus: int, now: datetime) -> dict[str, Any]
             "conditions": conditions,
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
             "nodeInfo": {
-                "kubeletVersion": "promptgroup-local",
+                "kubeletVersion": f"{release}-local",
                 "containerRuntimeVersion": "local://processes",
                 "operatingSystem": "linux",
                 "architecture": architecture,
