@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,5 +128,79 @@ def test_any_history_ends_in_the_state_that_the_spec_asks_for(warm, history):
     for action in history:
         perform(model, action)
     model.values["ConfigMap", "texts"] = {"system": "text d"}
+    model.settle(RETIRE_AFTER * 2)
+    check_at_rest(model)
+
+
+LIFE = [
+    {"replicas": 2},
+    {"replicas": 3},
+    {"prompt": {"system": "text b"}},
+    {"replicas": 1},
+    {"engine": {"image": "engine:2"}},
+    {"prompt": {"system": "text a"}},
+    {"replicas": 0},
+    {"replicas": 2},
+]
+"""Create, scale up, release, scale down, update, roll back, stop, start."""
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_life_in_which_the_operator_dies_after_every_single_effect(torn):
+    model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC))
+    for edit in LIFE:
+        model.edit(**edit)
+        for _ in range(200):
+            if model.jobs:
+                model.finish_warmup(next(iter(model.jobs.values())), proven=True, torn=torn)
+                torn = False
+            model.operate(1)
+            crashed = bool(model.pending)
+            model.crash()
+            model.control()
+            for pod in list(model.pods):
+                model.kubelet(pod)
+                model.request(pod)
+                model.answer(pod)
+            model.pass_time(timedelta(milliseconds=500))
+            if not crashed:
+                break
+        else:
+            pytest.fail(f"no progress after {edit}")
+        model.settle(RETIRE_AFTER * 2)
+        check_at_rest(model)
+
+
+def test_a_spec_that_cannot_be_acted_on_comes_to_rest_and_serves_on():
+    model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC), {("ConfigMap", "texts"): None})
+    model.settle(timedelta(seconds=10))
+    before = model.live["PromptRoute", "support"]
+    model.edit(prompt=REFERENCE)
+    model.settle(timedelta(minutes=5))
+    assert model.live["PromptRoute", "support"] == before
+    assert {each["type"]: each["reason"] for each in model.status["conditions"]}["Ready"] == "PromptNotFound"
+
+
+def test_a_revision_that_never_warms_takes_no_traffic_and_goes_when_it_is_not_wanted():
+    model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC))
+    model.settle(timedelta(seconds=10))
+    model.edit(prompt={"system": "text b"})
+    for _ in range(20):
+        model.operate()
+        model.control()
+        for pod in model.pods:
+            model.kubelet(pod)
+        for job in list(model.jobs.values()):
+            model.finish_warmup(job, proven=False)
+        model.pass_time(timedelta(minutes=1))
+    route = decode_group("chat", "support", model.live["PromptRoute", "support"]["spec"])
+    assert {
+        each.weight: len([slot for slot in each.slots if slot.state is SlotState.READY]) for each in route.revisions
+    } == {
+        100: 2,
+        0: 0,
+    }
+    assert {each["type"]: each["reason"] for each in model.status["conditions"]}["Degraded"] == "PrefixNotCached"
+    model.edit(prompt={"system": "text a"})
     model.settle(RETIRE_AFTER * 2)
     check_at_rest(model)
