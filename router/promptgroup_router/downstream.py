@@ -50,8 +50,8 @@ Handler = Callable[["ClientConnection", Request], Running | None]
 class Clients:
     """All connections of one port."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, handler: Handler, max_body: int) -> None:
-        self.loop = loop
+    def __init__(self, handler: Handler, clock: Callable[[], float], max_body: int) -> None:
+        self.clock = clock
         self.handler = handler
         self.max_body = max_body
         self.draining = False
@@ -184,7 +184,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
         """A client has come."""
         self._transport = transport
-        self._deadline = self._clients.loop.time() + IDLE_SECONDS
+        self._deadline = self._clients.clock() + IDLE_SECONDS
         self._clients.joined(self)
 
     def data_received(self, data: bytes) -> None:
@@ -248,7 +248,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.write(_CONTINUE)
         if not begun:
             limit = READ_SECONDS if self._reader.begun else IDLE_SECONDS
-            self._deadline = self._clients.loop.time() + limit
+            self._deadline = self._clients.clock() + limit
 
     def _refuse_and_close(self, status: int, message: str) -> None:
         error = ApiError(status, message, code="bad_request")
@@ -258,7 +258,7 @@ class ClientConnection(asyncio.Protocol):
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._lingering = True
-        self._deadline = self._clients.loop.time() + LINGER_SECONDS
+        self._deadline = self._clients.clock() + LINGER_SECONDS
 
     def _leave(self) -> None:
         running, self._running = self._running, None

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import signal
+import time
 from collections.abc import Awaitable
 from pathlib import Path
 
@@ -33,12 +34,13 @@ class Router:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        clock = self._loop.time
+        # not the loop's: uvloop's has steps of a millisecond
+        self._clock = clock = time.monotonic
         self.state = State()
-        self._connections = Connections(self._loop, settings.connect_timeout)
+        self._connections = Connections(clock, settings.connect_timeout)
         front = Front(self.state, self._connections, clock, settings.request_timeout)
-        self._clients = Clients(self._loop, front, settings.max_body_bytes)
-        self._admin_clients = Clients(self._loop, Admin(self.state, self._clients, clock), MAX_BODY)
+        self._clients = Clients(front, clock, settings.max_body_bytes)
+        self._admin_clients = Clients(Admin(self.state, self._clients, clock), clock, MAX_BODY)
         self._publisher = Publisher(self.state, clock, settings.cache_file)
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,7 +112,7 @@ class Router:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            now = self._loop.time()
+            now = self._clock()
             self._clients.tick(now)
             self._admin_clients.tick(now)
             self._connections.tick(now)

@@ -5,6 +5,7 @@ listener by plain method calls; after `answer_ended` or `failed` it hears nothin
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from promptgroup_router.errors import Failure, HttpError
@@ -156,8 +157,9 @@ class EngineConnection(asyncio.Protocol):
 class Connections:
     """All connections to engines, and those that are idle by address."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connect_timeout: float) -> None:
-        self._loop = loop
+    def __init__(self, clock: Callable[[], float], connect_timeout: float) -> None:
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self._connect_timeout = connect_timeout
         self._idle: dict[str, list[EngineConnection]] = {}
         self._connecting: dict[EngineConnection, asyncio.Task[None]] = {}
@@ -181,7 +183,7 @@ class Connections:
         if len(idle) >= MAX_IDLE:
             connection.close()
             return
-        connection.idle_since = self._loop.time()
+        connection.idle_since = self._clock()
         idle.append(connection)
 
     def forget(self, connection: EngineConnection) -> None:
