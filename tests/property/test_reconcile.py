@@ -151,11 +151,11 @@ def test_a_life_in_which_the_operator_dies_after_every_single_effect(torn):
     for edit in LIFE:
         model.edit(**edit)
         for _ in range(200):
-            if model.jobs:
-                model.finish_warmup(next(iter(model.jobs.values())), proven=True, torn=torn)
-                torn = False
             model.operate(1)
             crashed = bool(model.pending)
+            for job in list(model.jobs.values()):
+                model.finish_warmup(job, proven=True, torn=torn)
+                torn = False
             model.crash()
             model.control()
             for pod in list(model.pods):
