@@ -12,7 +12,6 @@ from promptgroup_router.contract import table
 from promptgroup_router.health import Health
 from promptgroup_router.view import Member, Pool
 
-
 LEAST_CAP = 8
 """Requests that any member may have. An engine runs hundreds in one batch, so at a few requests each the mean says
 nothing about load, and leaving home for it would throw caches away. (SGLang's cache_aware allows 10 over the mean.)"""

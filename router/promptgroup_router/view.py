@@ -11,7 +11,7 @@ import xxhash
 from promptgroup_router.contract import fingerprint
 from promptgroup_router.contract.table import Group, Policy, Revision, RoutingTable, SlotState
 from promptgroup_router.payload import Preamble, preamble
-from promptgroup_router.ring import ring_of
+from promptgroup_router.ring import preference, ring_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,20 +173,18 @@ def _model(model: str, groups: Iterable[GroupView], conflicts: list[Conflict]) -
                 claims[full] = each
     longest_first = sorted(claims.values(), key=lambda claim: (-claim.revision.system_bytes, claim.pool.id))
     members = tuple(ready)
-    encoded = [(member.id.encode(), member) for member in members]
-    pool = Pool(f"-/{model}", Policy.BOUNDED_LOAD, 125, members, lambda key: _rendezvous(encoded, key))
+    # by id, since slots of several revisions share numbers; a replica that comes or goes moves only its own keys
+    ids = [member.id.encode() for member in members]
+    pool = Pool(
+        id=f"-/{model}",
+        policy=Policy.BOUNDED_LOAD,
+        load_factor_percent=125,
+        ready=members,
+        order=lambda key: (members[index] for index in preference(ids, key)),
+    )
     return ModelView(tuple(longest_first), pool)
 
 
 def _age(group: GroupView) -> tuple[bool, str, str]:
     """Order in which groups get their claims: by time of creation (RFC 3339 in UTC sorts as text), unknown last."""
     return (not group.group.created, group.group.created, group.label)
-
-
-def _rendezvous(members: Iterable[tuple[bytes, Member]], key: int) -> Iterator[Member]:
-    """Members in the order that a key prefers: highest random weight (Thaler and Ravishankar, 1998).
-
-    No ring, since slots of several revisions share numbers; a replica that comes or goes moves only its own keys.
-    """
-    weighed = [(xxhash.xxh3_64_intdigest(name, seed=key), name, member) for name, member in members]
-    return (member for _, _, member in sorted(weighed, reverse=True))
