@@ -24,16 +24,16 @@ ASSIGNED = {
         {"b": 0},
     ),
     "of two warm ones the older keeps it, the other takes a free one": (
-        [pod("b", 0, created=NEW), pod("a", 0, created=OLD)],
+        [pod("a", 0, created=NEW), pod("b", 0, created=OLD)],
         2,
-        {"a": 0, "b": 1},
+        {"b": 0, "a": 1},
     ),
     "of two warm ones of one age the first by name keeps it": ([pod("b", 0), pod("a", 0)], 1, {"a": 0}),
     # 3
     "warm pods take the lowest free slots, the oldest first": (
-        [pod("c", None, created=NEW), pod("b", None, created=OLD), pod("a", 1)],
+        [pod("a", None, created=NEW), pod("b", None, created=OLD), pod("c", 1)],
         4,
-        {"a": 1, "b": 0, "c": 2},
+        {"c": 1, "b": 0, "a": 2},
     ),
     "a warm pod waits while every slot has a warm holder": ([pod("a", 0), pod("b", None)], 1, {"a": 0}),
     "a cold holder keeps its slot while another is free": ([restarted("a", 0), pod("b", None)], 2, {"a": 0, "b": 1}),
