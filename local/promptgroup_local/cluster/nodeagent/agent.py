@@ -17,7 +17,8 @@ from promptgroup_local.cluster.images import Images
 from promptgroup_local.cluster.nodeagent import node
 from promptgroup_local.cluster.nodeagent.addresses import Block
 from promptgroup_local.cluster.nodeagent.api import MERGE, STRATEGIC, Api, ApiError
-from promptgroup_local.cluster.nodeagent.pod import Machine, PodRunner
+from promptgroup_local.cluster.nodeagent.container import Machine
+from promptgroup_local.cluster.nodeagent.pod import PodRunner
 
 HEARTBEAT_SECONDS = 10.0
 """As a kubelet; the node counts as lost after 50 s without."""

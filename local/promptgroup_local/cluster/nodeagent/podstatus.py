@@ -29,6 +29,7 @@ class Container:
     waiting: str = "ContainerCreating"
     """Why it does not run, when it does not."""
     message: str = ""
+    """What it waits for, in words."""
     started: bool = False
     """The startup probe has succeeded, or there is none."""
     ready: bool = False
@@ -36,7 +37,8 @@ class Container:
     finished: bool = False
     """It has ended and is not started again."""
     reason: str = ""
-    """Why the latest process ended, where its exit code does not say."""
+    """Why the latest process ended, where its exit code does not say; `detail` in words."""
+    detail: str = ""
     last: "dict[str, Any] | None" = None
     """State of the process before, as the API shows it."""
 
@@ -44,12 +46,12 @@ class Container:
         """A process is about to start."""
         self.last = self.ended() if self.id else None
         self.id, self.started_at, self.finished_at, self.exit_code = identity, now, None, None
-        self.reason = self.message = ""
+        self.reason = self.detail = self.message = ""
 
-    def end(self, exit_code: int, now: datetime, reason: str = "", message: str = "") -> None:
+    def end(self, exit_code: int, now: datetime, *, reason: str = "", detail: str = "") -> None:
         """Its process has ended, or could not be started."""
         self.pid, self.exit_code, self.finished_at = None, exit_code, now
-        self.reason, self.message = reason, message
+        self.reason, self.detail = reason, detail
         self.started = self.ready = False
 
     def resume(self, status: Mapping[str, Any], policy: str) -> None:
@@ -78,7 +80,7 @@ class Container:
         return {
             "exitCode": self.exit_code if self.exit_code is not None else 0,
             "reason": self.reason or ("Completed" if self.exit_code == 0 else "Error"),
-            "message": self.message or None,
+            "message": self.detail or None,
             "containerID": self.id,
             "startedAt": _stamp(self.started_at),
             "finishedAt": _stamp(self.finished_at),
