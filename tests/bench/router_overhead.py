@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -125,8 +126,6 @@ async def serve_engine(port: int) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    import socket
-
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -160,8 +159,6 @@ def table(port: int) -> dict[str, object]:
 
 
 def main() -> None:
-    import socket
-
     parser = argparse.ArgumentParser(description="CPU that the router takes for a request and for a streamed event")
     parser.add_argument("--seconds", type=float, default=6.0, help="time of each measurement (default: %(default)s)")
     parser.add_argument("--engine", type=int, help=argparse.SUPPRESS)
@@ -187,9 +184,10 @@ def main() -> None:
             for process in (router, engine):
                 process.terminate()
                 process.wait(10)
-    print(f"{'unit':10}{'done':>10}{'per second':>12}{'CPU µs each':>14}")
+    lines = [f"{'unit':10}{'done':>10}{'per second':>12}{'CPU µs each':>14}"]
     for what, done, used in results:
-        print(f"{what:10}{done:>10}{done / given.seconds:>12.0f}{used / max(done, 1) * 1e6:>14.1f}")
+        lines.append(f"{what:10}{done:>10}{done / given.seconds:>12.0f}{used / max(done, 1) * 1e6:>14.1f}")
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+"""Routing tables for tests: what a case does not name has the value of a group at rest."""
+
+from typing import Any
+
+from promptgroup_router.contract.fingerprint import seeded
+from promptgroup_router.contract.table import Group, Prompt, Revision, RoutingTable, Slot, SlotState
+
+SYSTEM = "You are the support assistant of Example Ltd."
+
+
+def slot(index: int, state: SlotState = SlotState.READY, address: str = "", incarnation: str = "a") -> Slot:
+    """A slot; its address is made of its number unless given."""
+    return Slot(index, state, address or f"10.0.0.{index + 1}:8000", f"pod-{index}", incarnation)
+
+
+def revision(
+    system: str = SYSTEM, slots: int | tuple[Slot, ...] = 3, *, tools: str = "", known: bool = True, **fields: Any
+) -> Revision:
+    """A revision of a system text; `known` is whether the router has the text."""
+    values: dict[str, Any] = {
+        "fingerprint": seeded(tools, system.encode()),
+        "system_bytes": len(system.encode()),
+        "tools": tools != "",
+        "weight": 100,
+        "slots": tuple(slot(index) for index in range(slots)) if isinstance(slots, int) else slots,
+        "prompt": Prompt(system, tools) if known else None,
+    }
+    return Revision(**(values | fields))
+
+
+def group(name: str = "support", *revisions: Revision, **fields: Any) -> Group:
+    """A group; one revision unless given."""
+    values: dict[str, Any] = {
+        "namespace": "chat",
+        "model": "llama",
+        "created": "2026-11-03T11:00:00Z",
+        "revisions": revisions or (revision(),),
+    }
+    return Group(name=name, **(values | fields))
+
+
+def table(*groups: Group, version: str = "v1") -> RoutingTable:
+    """A table; one group unless given."""
+    return RoutingTable(groups or (group(),), version)
