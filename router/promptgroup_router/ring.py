@@ -16,7 +16,7 @@ _weigh = xxhash.xxh3_64_intdigest
 
 
 def preference(names: Sequence[bytes], key: int) -> Iterator[int]:
-    """Indexes of `names`, the one that a key (64 bits) prefers first; lazily, since the first is nearly always taken."""
+    """Indexes of `names`, the one that a key (64 bits) prefers first; lazily: the first is nearly always taken."""
     if not names:
         return
     weights = [_weigh(name, key) for name in names]

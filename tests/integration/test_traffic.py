@@ -12,7 +12,7 @@ from rich.console import Console
 
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
-from promptgroup_local.demo import REPLICAS, WATCHED, Demo
+from promptgroup_local.demo import REPLICAS, WATCHED, WATCHED_SCALING, Demo
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_local.load.client import Outcome, Target, drive
 from promptgroup_local.load.workload import conversations, sessions, tasks
@@ -158,8 +158,7 @@ def test_the_demo_shows_what_it_promises(cluster: LocalCluster) -> None:
     assert [change.failed for change in (scaled, lost, released)] == [0, 0, 0]
     assert [change.cold for change in (scaled, lost, released)] == [0, 0, 0]
     assert routed.measured.cold == 0
-    assert scaled.followed == released.followed == WATCHED
-    # 1.1/5 of the sessions, and three standard deviations of a draw of so few
-    assert scaled.moved <= WATCHED / (REPLICAS + 1) * 1.1 + 3 * (WATCHED * 0.2 * 0.8) ** 0.5
+    assert (scaled.followed, released.followed) == (WATCHED_SCALING, WATCHED)
+    assert scaled.moved <= 1.1 * WATCHED_SCALING / (REPLICAS + 1)
     assert lost.moved == 0
     assert released.moved == 0
