@@ -1,9 +1,12 @@
 """What a pod may expect of a local node, on a real control plane: as of a kubelet, where nothing else is said."""
 
 import json
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -408,3 +411,34 @@ def test_an_agent_that_was_killed_starts_its_pods_anew(cluster: LocalCluster, ku
     assert sorted(running) == ["61", "62"]
     kube.delete("pod", "again", "--timeout=20s")
     assert [line for line in processes_of(folder) if line.startswith("sleep")] == []
+
+
+def test_kubectl_shows_and_follows_what_a_container_writes(cluster: LocalCluster, kube: Kubectl) -> None:
+    kube.apply(pod("talks", shell("echo one; echo two; sleep 1; echo three"), restartPolicy="Never"))
+    logged(cluster, kube, "talks", "two")
+    assert kube.run("logs", "talks", "--tail=1").stdout in {"two\n", "three\n"}
+    assert kube.run("logs", "talks", "--follow").stdout == "one\ntwo\nthree\n"
+
+
+def test_the_command_starts_and_stops_a_cluster(tmp_path: Path) -> None:
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "promptgroup_local.cluster", *arguments, f"--state={tmp_path}"]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+
+    assert "no cluster runs" in command("down").stdout
+    up = command("up", "--gpus=3", "--nodes=2")
+    assert up.returncode == 0, up.stderr
+    try:
+        assert "runs already" in command("up").stdout
+        kubeconfig = Path(command("kubeconfig").stdout.strip())
+        assert f"export KUBECONFIG={kubeconfig}" in up.stdout
+        kubectl = Kubectl(kubeconfig, "default")
+        assert [node["status"]["capacity"]["nvidia.com/gpu"] for node in kubectl.list("nodes")] == ["3", "3"]
+        kubectl.apply(pod("hello", shell("echo hello; exec sleep 60")))
+        wait_pod(kubectl, "hello", Ready="True")
+        wait_for(lambda: True if command("logs", "hello").stdout == "hello\n" else None, "the output", seconds=10)
+        assert "no pod default/other" in command("logs", "other").stderr
+    finally:
+        assert command("down").stdout == "stopped\n"
+    assert command("status").returncode == 1
+    assert processes_of(tmp_path) == []

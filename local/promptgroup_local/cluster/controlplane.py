@@ -39,6 +39,9 @@ class ControlPlane:
         self._serving = authority.server(
             "apiserver", ["localhost", "kubernetes", "kubernetes.default.svc"], ["127.0.0.1", "10.96.0.1"]
         )
+        self._to_agents = authority.client("apiserver-to-agents", "kube-apiserver")
+        self.agent_serving = authority.server("agent-serving", ["localhost"], ["127.0.0.1"])
+        """What agents show the API server when it asks for a pod's output."""
         self.kubeconfig = self._kubeconfig("admin", authority.client("admin", "admin", "system:masters"))
         self.agent_kubeconfig = self._kubeconfig("agent", authority.client("agent", "promptgroup-local-agent"))
         self._manager = self._kubeconfig(
@@ -117,6 +120,9 @@ class ControlPlane:
             f"--tls-cert-file={self._serving.certificate}",
             f"--tls-private-key-file={self._serving.key}",
             f"--client-ca-file={self.ca}",
+            f"--kubelet-client-certificate={self._to_agents.certificate}",
+            f"--kubelet-client-key={self._to_agents.key}",
+            "--kubelet-preferred-address-types=InternalIP",
             "--authorization-mode=RBAC",
             "--anonymous-auth=false",
             f"--service-account-key-file={self._accounts}",

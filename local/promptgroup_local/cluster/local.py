@@ -105,6 +105,8 @@ class LocalCluster:
             "-m",
             "promptgroup_local.cluster.nodeagent",
             f"--kubeconfig={self.plane.agent_kubeconfig}",
+            f"--certificate={self.plane.agent_serving.certificate}",
+            f"--key={self.plane.agent_serving.key}",
             f"--node={name}",
             f"--state={self.folder / name}",
             f"--gpus={self._gpus}",

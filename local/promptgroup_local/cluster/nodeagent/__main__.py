@@ -10,6 +10,7 @@ from pathlib import Path
 import uvloop
 
 from promptgroup_local.cluster import images
+from promptgroup_local.cluster.certs import Pair
 from promptgroup_local.cluster.nodeagent.agent import Agent
 from promptgroup_local.cluster.nodeagent.api import Api
 
@@ -18,6 +19,8 @@ def main() -> int:
     """Entry point; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m promptgroup_local.cluster.nodeagent", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True, help="with client certificates")
+    parser.add_argument("--certificate", type=Path, required=True, help="to serve the output of containers with")
+    parser.add_argument("--key", type=Path, required=True, help="of --certificate")
     parser.add_argument("--node", required=True, metavar="NAME", help="the node's name")
     parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="for pods/ and logs/")
     parser.add_argument("--images", type=Path, metavar="FILE", help='YAML or JSON: {"repository": ["program", ...]}')
@@ -27,7 +30,9 @@ def main() -> int:
         known = {**images.BUILT_IN, **images.load(arguments.images)}
     except ValueError as error:
         parser.error(str(error))
-    uvloop.run(_run(Agent(Api(arguments.kubeconfig), arguments.node, arguments.state, known, arguments.gpus)))
+    serving = Pair(arguments.certificate, arguments.key)
+    api = Api(arguments.kubeconfig)
+    uvloop.run(_run(Agent(api, arguments.node, arguments.state, images=known, gpus=arguments.gpus, serving=serving)))
     return 0
 
 

@@ -33,7 +33,8 @@ class Block:
             except OSError:
                 held.close()
                 continue
-            self._held = held
+            self.socket = held
+            """Bound to the kubelet's port on the first address."""
             self._addresses = [str(address) for address in block][2:-1]
             self._used: set[str] = set()
             return
@@ -55,4 +56,4 @@ class Block:
 
     def close(self) -> None:
         """Leave the block to others."""
-        self._held.close()
+        self.socket.close()

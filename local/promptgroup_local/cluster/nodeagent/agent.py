@@ -13,11 +13,13 @@ from typing import Any
 import aiohttp
 
 from promptgroup_local.cluster import binaries, process
+from promptgroup_local.cluster.certs import Pair
 from promptgroup_local.cluster.images import Images
 from promptgroup_local.cluster.nodeagent import node
 from promptgroup_local.cluster.nodeagent.addresses import Block
 from promptgroup_local.cluster.nodeagent.api import MERGE, STRATEGIC, Api, ApiError
 from promptgroup_local.cluster.nodeagent.container import Machine
+from promptgroup_local.cluster.nodeagent.logserver import LogServer
 from promptgroup_local.cluster.nodeagent.pod import PodRunner
 
 HEARTBEAT_SECONDS = 10.0
@@ -29,15 +31,17 @@ RETRY_SECONDS = 0.5
 class Agent:
     """Runs a node until it is cancelled; then the processes of its pods are killed."""
 
-    def __init__(self, api: Api, name: str, folder: Path, images: Images, gpus: int) -> None:
+    def __init__(self, api: Api, name: str, folder: Path, *, images: Images, gpus: int, serving: Pair) -> None:
         self._api = api
         self._name = name
         self._images = images
         self._gpus = gpus
+        self._serving = serving
         self._pods = folder / "pods"
         self._logs = folder / "logs"
         self._block = Block()
         self._running: dict[str, PodRunner] = {}
+        self._log_server = LogServer(self._logs, self._writes)
 
     async def run(self) -> None:
         """Register the node and run its pods."""
@@ -46,10 +50,17 @@ class Agent:
         try:
             async with self._api, aiohttp.ClientSession(trust_env=False) as http, asyncio.TaskGroup() as tasks:
                 machine = Machine(self._api, http, self._images, self._pods, self._logs, self._base())
+                await self._log_server.start(
+                    self._block.socket,
+                    ca=self._api.ca,
+                    certificate=self._serving.certificate,
+                    key=self._serving.key,
+                )
                 await self._register()
                 tasks.create_task(self._heartbeat())
                 await self._follow(machine, tasks)
         finally:
+            await self._log_server.close()
             self._block.close()
 
     def _base(self) -> dict[str, str]:
@@ -129,6 +140,9 @@ class Agent:
             runner = PodRunner(machine, pod, self._block.take())
             self._running[runner.uid] = runner
             tasks.create_task(self._run(runner))
+
+    def _writes(self, namespace: str, pod: str, container: str) -> bool:
+        return any(runner.writes(namespace, pod, container) for runner in self._running.values())
 
     async def _run(self, runner: PodRunner) -> None:
         try:

@@ -76,9 +76,10 @@ class Api:
         async with self.session.request(
             method, path, data=data, headers=headers, params=query, timeout=timeout
         ) as response:
-            answer: dict[str, Any] = json.loads(await response.read() or b"{}")
+            text = await response.read()
             if response.status >= 300:
-                raise ApiError(response.status, str(answer.get("message", ""))[:300])
+                raise ApiError(response.status, _message(text))
+            answer: dict[str, Any] = json.loads(text)
             return answer
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
@@ -94,3 +95,11 @@ class Api:
                 for line in lines:
                     event = json.loads(line)
                     yield event["type"], event["object"]
+
+
+def _message(text: bytes) -> str:
+    """Why the API server refused: a Status object's message, or plain text while it starts or ends."""
+    try:
+        return str(json.loads(text)["message"])[:300]
+    except (ValueError, KeyError, TypeError):
+        return text.decode(errors="replace")[:300]

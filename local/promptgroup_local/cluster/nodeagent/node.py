@@ -5,6 +5,7 @@ import platform
 from datetime import datetime
 from typing import Any
 
+from promptgroup_local.cluster.nodeagent.addresses import KUBELET_PORT
 from promptgroup_local.cluster.nodeagent.podstatus import stamp
 
 PODS = 200
@@ -47,6 +48,7 @@ def node(name: str, address: str, *, release: str, gpus: int, now: datetime) -> 
             "allocatable": resources,
             "conditions": conditions,
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
             "nodeInfo": {
                 "kubeletVersion": f"{release}-local",
                 "containerRuntimeVersion": "local://processes",

@@ -54,6 +54,13 @@ class PodRunner:
         """The pod's address."""
         return self._context.address
 
+    def writes(self, namespace: str, pod: str, container: str) -> bool:
+        """Whether this is that pod and its container may still write something."""
+        metadata = self._context.pod["metadata"]
+        return (metadata["namespace"], metadata["name"]) == (namespace, pod) and any(
+            life.name == container and not life.finished for life in (*self._init, *self._main)
+        )
+
     def update(self, pod: dict[str, Any]) -> None:
         """Take a newer version of the object."""
         metadata, known = pod["metadata"], self._context.pod["metadata"]
