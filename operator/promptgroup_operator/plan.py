@@ -202,10 +202,8 @@ def _objects(
     existing = {each.fingerprint: each for each in world.revisions}
     for fingerprint, step in steps.items():
         revision = existing.get(fingerprint)
-        if revision is None and text is None:
-            continue
         if revision is None:
-            assert text is not None  # noqa: S101 - the guard above; only the target may have no Deployment yet
+            assert text is not None  # noqa: S101 - only the target may have no Deployment yet, and only with its text
             source = PromptRef("Secret" if text.secret else "ConfigMap", desired.name(world.group, fingerprint))
             replicas = step.replicas
         else:

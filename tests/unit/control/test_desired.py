@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_operator import desired
 from promptgroup_operator.drift import must_write
-from promptgroup_router.contract import names
+from promptgroup_router.contract import names, table
 from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import FINGERPRINT, TEXT, group
@@ -104,6 +104,20 @@ def test_a_template_cannot_make_a_pod_another_revisions(template):
 
 def test_a_template_that_can_be_merged_is_no_problem():
     assert desired.template_problem(group(engine={"template": {"spec": {"containers": [{"name": "x"}]}}})) is None
+
+
+def test_a_template_that_cannot_be_merged_is_a_problem_with_its_field():
+    problem = desired.template_problem(group(engine={"template": {"spec": {"volumes": [{"emptyDir": {}}]}}}))
+    assert problem.reason == "InvalidTemplate"
+    assert problem.message.startswith("spec.engine.template: an item of volumes has no name")
+
+
+def test_a_route_is_the_groups_and_says_what_the_contract_encodes():
+    route = table.Group("chat", "support", "llama", "2026-11-03T11:00:00Z", ())
+    made = desired.prompt_route(group(), route)
+    assert (made["kind"], made["metadata"]["name"]) == ("PromptRoute", "support")
+    assert made["metadata"]["labels"][names.LABEL_GROUP] == "support"
+    assert made["spec"] == table.encode_group(route)
 
 
 def test_the_prompt_is_kept_as_it_is():

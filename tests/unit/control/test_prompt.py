@@ -147,6 +147,7 @@ def test_references_names_each_object_once():
         ("Secret", "texts"),
     ]
     assert references(prompt(system=TEXT)) == []
+    assert references(prompt(systemFrom={})) == []
 
 
 EARLIER, SAME, LATER = "2026-11-03T10:00:00Z", "2026-11-03T11:00:00Z", "2026-11-03T12:00:00Z"
