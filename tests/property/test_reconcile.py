@@ -119,7 +119,7 @@ def check_at_rest(model: Model) -> None:
     assert model.status["warm"] == f"{replicas}/{replicas}"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.booleans(), st.lists(ACTIONS, min_size=30, max_size=80))
 def test_any_history_ends_in_the_state_that_the_spec_asks_for(warm, history):
     model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC), {("ConfigMap", "texts"): None})

@@ -73,5 +73,5 @@ class Queue(RuleBasedStateMachine):
         assert set(self.queue._due) == set(self.due)
 
 
-Queue.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+Queue.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
 TestQueue = Queue.TestCase

@@ -1,0 +1,6 @@
+"""Hypothesis for all tests: no deadline, since a machine that is busy is no fault; how to repeat a failure is printed."""
+
+from hypothesis import settings
+
+settings.register_profile("project", deadline=None, print_blob=True)
+settings.load_profile("project")
