@@ -96,8 +96,12 @@ def _missing(folder: Path) -> list[str]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One process fills the cache, the others wait for it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise MissingPrograms(f"the cache cannot be written ({error}): set XDG_CACHE_HOME") from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
