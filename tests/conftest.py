@@ -1,4 +1,4 @@
-"""Hypothesis for all tests: no deadline, since a machine that is busy is no fault; how to repeat a failure is printed."""
+"""Hypothesis for all tests: no deadline, since a busy machine is no fault; how to repeat a failure is printed."""
 
 from hypothesis import settings
 
