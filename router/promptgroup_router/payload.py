@@ -113,7 +113,7 @@ def _read_text(body: bytes, doc: dict[str, Any], model: str) -> Ask:
     first = prompt[0] if isinstance(prompt, list) and prompt else prompt
     if isinstance(first, str):
         text = first
-    elif isinstance(first, int | list) and not isinstance(first, bool):
+    elif prompt and isinstance(first, int | list) and not isinstance(first, bool):
         text = ""  # tokens: nothing to compare a declared text with
     else:
         raise _wrong("prompt", "prompt", prompt, "a text, or a list of texts or tokens")

@@ -10,7 +10,7 @@ from promptgroup_router.balance import Keys
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_SESSION
 from promptgroup_router.errors import ApiError
 from promptgroup_router.match import ByContent, ByName, How, NoMatch, match
-from promptgroup_router.payload import Ask, Kind
+from promptgroup_router.payload import Ask, Kind, Preamble
 from promptgroup_router.sessions import Sessions
 from promptgroup_router.view import GroupView, Pool, RevisionView, View
 
@@ -74,17 +74,10 @@ def route(view: View, sessions: Sessions, ask: Ask, headers: Mapping[bytes, byte
 
 def _by_name(group: GroupView, sessions: Sessions, ask: Ask, headers: Mapping[bytes, bytes], now: float) -> Route:
     session = _session(ask, headers, group.group.session_header, 0)
-    revision = _arm(group, sessions, session, now)
-    _refuse_empty(revision.pool, f"group {group.label!r}")
-    if revision.preamble is None:
-        raise ApiError(
-            503,
-            f"the prompt of group {group.label!r} has not been read yet: retry, or send the prompt with the request",
-            param="model",
-            code="prompt_not_available",
-        )
-    body = payload.with_preamble(ask, revision.preamble, group.group.model)
-    return _to(How.NAME, revision, Keys(session, revision.prefix), body)
+    revision, prompt = _arm(group, sessions, session, now)
+    return _to(
+        How.NAME, revision, Keys(session, revision.prefix), payload.with_preamble(ask, prompt, group.group.model)
+    )
 
 
 def _to(how: How, revision: RevisionView, keys: Keys, body: bytes) -> Route:
@@ -94,34 +87,42 @@ def _to(how: How, revision: RevisionView, keys: Keys, body: bytes) -> Route:
 
 def _refuse_empty(pool: Pool, what: str) -> None:
     if not pool.ready:
-        raise ApiError(503, f"{what} has no replica that is ready: retry", param="model", code="no_replica")
+        raise _no_replica(what)
 
 
-def _arm(group: GroupView, sessions: Sessions, session: int, now: float) -> RevisionView:
-    """The revision of a session: the one that it began with, or its arm by weight."""
-    serving = [each for each in group.revisions if each.pool.ready and each.preamble is not None]
+def _no_replica(what: str) -> ApiError:
+    return ApiError(503, f"{what} has no replica that is ready: retry", param="model", code="no_replica")
+
+
+def _arm(group: GroupView, sessions: Sessions, session: int, now: float) -> tuple[RevisionView, Preamble]:
+    """The revision of a session, and its prompt: the one that it began with, or its arm by weight."""
+    ready = [each for each in group.revisions if each.pool.ready]
+    serving = [(each, each.preamble) for each in ready if each.preamble is not None]
     seat = sessions.recall(group.label, session, now)
     if seat is not None:
-        for each in serving:
+        for each, prompt in serving:
             if each.revision.fingerprint == seat.fingerprint:
-                return each
-    arms = sorted((each for each in serving if each.revision.weight), key=lambda each: each.revision.fingerprint)
+                return each, prompt
+    arms = sorted(
+        ((each, prompt) for each, prompt in serving if each.revision.weight),
+        key=lambda arm: arm[0].revision.fingerprint,
+    )
+    if not arms and any(each.revision.weight for each in ready):
+        raise ApiError(
+            503,
+            f"the prompt of group {group.label!r} has not been read yet: retry, or send the prompt with the request",
+            param="model",
+            code="prompt_not_available",
+        )
     if not arms:
-        return _best_without_arm(group)
+        raise _no_replica(f"group {group.label!r}")
     at = xxhash.xxh3_64_intdigest(session.to_bytes(8, "little"), seed=_ARM_SEED)
-    at %= sum(each.revision.weight for each in arms)
-    for each in arms:
+    at %= sum(each.revision.weight for each, _ in arms)
+    for each, prompt in arms:
         at -= each.revision.weight
         if at < 0:
-            return each
+            return each, prompt
     raise AssertionError("the remainder is less than the sum of the weights")
-
-
-def _best_without_arm(group: GroupView) -> RevisionView:
-    """The revision that the refusal is about: what lacks least."""
-    if not group.revisions:
-        raise ApiError(503, f"group {group.label!r} has no revision yet: retry", param="model", code="no_replica")
-    return max(group.revisions, key=lambda each: (bool(each.revision.weight), bool(each.pool.ready)))
 
 
 def _session(ask: Ask, headers: Mapping[bytes, bytes], header: str, prefix_bytes: int) -> int:

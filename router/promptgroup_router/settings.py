@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,7 +148,19 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add(limits, "drain-delay", None, **seconds, help=help_text)
     add(limits, "drain-timeout", "300", **seconds, help="then let running requests end (default: %(default)s)")
     log = parser.add_argument_group("logging, to standard error")
-    levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
-    add(log, "log-level", "INFO", choices=levels, help="DEBUG logs each decision (default: %(default)s)")
-    add(log, "log-format", "plain", choices=["plain", "json"], help="(default: %(default)s)")
+    levels = _one_of("DEBUG", "INFO", "WARNING", "ERROR")
+    add(log, "log-level", "INFO", type=levels, metavar="LEVEL", help="DEBUG logs each decision (default: %(default)s)")
+    forms = _one_of("plain", "json")
+    add(log, "log-format", "plain", type=forms, metavar="FORM", help="plain or json (default: %(default)s)")
     return parser
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    """A type for a flag. (What argparse calls choices is not checked for defaults, such as the environment's.)"""
+
+    def check(value: str) -> str:
+        if value not in choices:
+            raise argparse.ArgumentTypeError(f"{value!r}, expected one of {', '.join(choices)}")
+        return value
+
+    return check

@@ -82,7 +82,9 @@ def test_an_answer_passes_through_as_received(split):
 
 
 def test_interim_answers_are_skipped():
-    passed, reader = answer(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nlink: x\r\n\r\n", b"HTTP/1.1 200 OK\r\n")
+    passed, reader = answer(
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nlink: x\r\n\r\n", b"HTTP/1.1 200 OK\r\n"
+    )
     assert reader.head is None
     assert reader.begun
     assert reader.feed(b"content-length: 2\r\n\r\nok") == b"ok"

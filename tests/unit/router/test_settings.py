@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import pytest
+
+from promptgroup_router.settings import ApiServer, parse
+
+IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
+
+
+def test_a_table_file_needs_nothing_else():
+    found = parse(["--table", "t.json"], {})
+    assert found.source == Path("t.json")
+    assert (found.port, found.admin_port, found.drain_delay, found.reuse_port) == (8080, 9090, 0.0, False)
+
+
+def test_flags_come_before_the_environment():
+    environment = {
+        "PROMPTGROUP_ROUTER_TABLE": "e.json",
+        "PROMPTGROUP_ROUTER_PORT": "1",
+        "PROMPTGROUP_ROUTER_REUSE_PORT": "1",
+    }
+    found = parse(["--port", "2"], environment)
+    assert (found.source, found.port, found.reuse_port) == (Path("e.json"), 2, True)
+
+
+def test_in_a_pod_the_namespace_is_the_pods_own(tmp_path):
+    (tmp_path / "namespace").write_text("chat\n")
+    found = parse(["--service-account-dir", str(tmp_path)], IN_A_POD)
+    assert found.source == ApiServer("10.0.0.1", 6443, tmp_path, ("chat",))
+    assert found.drain_delay == 5.0
+
+
+def test_namespaces_can_be_named(tmp_path):
+    found = parse(["--namespaces", "a, b,a,", "--drain-delay", "0"], IN_A_POD)
+    assert found.source.namespaces == ("a", "b")
+    assert found.drain_delay == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "words"),
+    [
+        ([], {}, "--table FILE"),
+        (["--table", "t", "--namespaces", "a"], {}, "leave one out"),
+        (["--service-account-dir", "/nowhere"], IN_A_POD, "/nowhere/namespace"),
+        (["--namespaces", "a"], {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "tcp://"}, "PORT"),
+        (["--table", "t", "--port", "70000"], {}, "--port is 70000"),
+        (["--table", "t", "--port", "http"], {}, "--port"),
+        (["--table", "t", "--max-body-bytes", "0"], {}, "--max-body-bytes is 0"),
+        (["--table", "t", "--request-timeout", "-1"], {}, "--request-timeout"),
+        (["--table", "t", "--connect-timeout", "nan"], {}, "--connect-timeout"),
+        (["--table", "t", "--drain-timeout", "-1"], {}, "--drain-timeout"),
+        (["--table", "t", "--log-level", "loud"], {}, "--log-level"),
+        (["--table", "t"], {"PROMPTGROUP_ROUTER_ADMIN_PORT": "x"}, "--admin-port"),
+        (["--table", "t"], {"PROMPTGROUP_ROUTER_LOG_FORMAT": "xml"}, "log"),
+    ],
+)
+def test_what_cannot_be_used_is_named(arguments, environment, words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse(arguments, environment)
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_help_names_every_flag(capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse(["--help"], {})
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    for flag in ("table", "namespaces", "cache-file", "reuse-port", "max-body-bytes", "drain-delay", "log-format"):
+        assert f"--{flag}" in text
+    assert "PROMPTGROUP_ROUTER_" in text

@@ -1,0 +1,45 @@
+import json
+import stat
+
+import pytest
+
+from promptgroup_router import tablefile
+from promptgroup_router.contract.table import Prompt, TableError, encode_table
+from support.tables import group, revision, table
+
+
+def test_a_table_comes_back_as_it_was_written(tmp_path):
+    path, written = (
+        tmp_path / "table.json",
+        table(group("a", revision(tools='[{"a":1}]')), group("b", revision("b", known=False))),
+    )
+    tablefile.write(path, written)
+    assert tablefile.read(path) == written
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["table.json"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "table.json"
+    path.mkdir()
+    with pytest.raises(OSError):
+        tablefile.write(path, table())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("{", "is not JSON"), ("[]", "expected an object"), ('{"format": 2}', "format")]
+)
+def test_what_is_no_table_is_refused(tmp_path, text, words):
+    path = tmp_path / "table.json"
+    path.write_text(text)
+    with pytest.raises(TableError, match=words):
+        tablefile.read(path)
+
+
+def test_a_prompt_that_is_not_the_fingerprints_is_refused(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(encode_table(table(group("a", revision(prompt=Prompt("another text")))))))
+    with pytest.raises(TableError, match="chat/a: the prompt hashes to") as caught:
+        tablefile.read(path)
+    assert "another text" not in str(caught.value)
