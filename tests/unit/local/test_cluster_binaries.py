@@ -159,5 +159,5 @@ def test_a_build_that_fails_says_why(cache: Path, tmp_path: Path) -> None:
 
 def test_a_cache_that_cannot_be_written_is_named(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
-    with pytest.raises(MissingPrograms, match="cannot be written .*XDG_CACHE_HOME"):
+    with pytest.raises(MissingPrograms, match=r"cannot be written .*XDG_CACHE_HOME"):
         binaries.find(silent)
