@@ -13,6 +13,7 @@ Sources, in Kubernetes: pkg/controller/deployment/rolling.go, pkg/controller/con
 
 import itertools
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,6 +31,10 @@ from promptgroup_router.contract.table import Prompt, PromptRef, decode_group
 
 SURGE = 1
 """Pods that a Deployment may have above its replicas while it replaces them; none may be unavailable."""
+
+
+KEY = Key("chat", "support")
+"""The one PromptGroup."""
 
 
 class ViolationError(AssertionError):
@@ -53,7 +58,6 @@ class ModelPod:
     """Container that really holds the prefix in cache."""
     ready: bool = False
     """The kubelet's Ready condition: it follows containers and gate when the kubelet next looks."""
-    ready_since: datetime | None = None
     deleting: bool = False
     slot: int | None = None
     warmed: str = ""
@@ -171,8 +175,8 @@ class Model:
             self._check_route(world, todo.route, stands=not planning.route_unwritten(world, todo))
             if planning.route_unwritten(world, todo):
                 add("apply PromptRoute", lambda m=todo.route: self._publish(world, m))
-        elif ("PromptRoute", self._key.name) in world.live:
-            self._check_route(world, world.live["PromptRoute", self._key.name], stands=True)
+        elif ("PromptRoute", KEY.name) in world.live:
+            self._check_route(world, world.live["PromptRoute", KEY.name], stands=True)
         for deletion in todo.deletions:
             add(f"delete {deletion.kind} {deletion.name}", lambda d=deletion: self._delete(d))
         for job in todo.warmups:
@@ -182,17 +186,15 @@ class Model:
             add("status", lambda s=todo.status: self._write_status(s))
         self.pending = queue
 
-    _key = Key("chat", "support")
-
     def world(self) -> World:
         """The snapshot that the operator takes."""
         text = json.dumps(self.spec, sort_keys=True)
         if self._parsed is None or self._parsed[0] != text:
             self._parsed = (text, parse_spec(self.spec))
         spec = self._parsed[1]
-        route = self.live.get(("PromptRoute", self._key.name), {})
+        route = self.live.get(("PromptRoute", KEY.name), {})
         weights = {each["fingerprint"]: each["weight"] for each in route.get("spec", {}).get("revisions", [])}
-        group = Group(self._key, "uid-support", self.generation, "2026-01-01T00:00:00Z", spec, dict(self.status))
+        group = Group(KEY, "uid-support", self.generation, "2026-01-01T00:00:00Z", spec, dict(self.status))
         return World(
             group=group,
             prompt=prompt.resolve(spec.prompt, self.values),
@@ -318,7 +320,7 @@ class Model:
 
     def _check_release(self, world: World, manifest: Manifest) -> None:
         """The weight moves only to a revision with as many replicas as those it leaves, or as are wanted."""
-        old = self.live.get(("PromptRoute", self._key.name))
+        old = self.live.get(("PromptRoute", KEY.name))
         if old is None:
             return
         before, after = (decode_group("chat", "support", each["spec"]) for each in (old, manifest))
@@ -417,7 +419,14 @@ class Model:
         if len(pods) <= replicas:
             return len(pods) < replicas
         ranked = sorted(
-            pods, key=lambda each: (each.container != "", each.ready, each.cost, hash((each.name[-1], tie)), each.name)
+            pods,
+            key=lambda each: (
+                each.container != "",
+                each.ready,
+                each.cost,
+                zlib.crc32(f"{each.name} {tie}".encode()),
+                each.name,
+            ),
         )
         for pod in ranked[: len(pods) - replicas]:
             if scaling:
@@ -440,7 +449,7 @@ class Model:
             ready = pod.gate is not None and pod.gate.status == "True"
             if ready == pod.ready:
                 return False
-            pod.ready, pod.ready_since = ready, self.now
+            pod.ready = ready
         return True
 
     def kill(self, pod: ModelPod, *, at_once: bool) -> None:
