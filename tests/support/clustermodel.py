@@ -103,6 +103,8 @@ class Model:
     look_again: timedelta = timedelta()
     asked: int = 0
     """Replicas that the spec asked for when the pass began."""
+    alive: dict[str, int] = field(default_factory=dict)
+    """Deployment → pods that it had when the pass began."""
     jobs: dict[str, Job] = field(default_factory=dict)
     """Warm-ups that run, by container."""
     routed: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -159,6 +161,7 @@ class Model:
         """Queue the effects of a plan in the order in which the operator performs them."""
         now = self.now
         self.asked = world.group.spec.replicas or 0
+        self.alive = {each.deployment: sum(not pod.deleting for pod in each.pods) for each in world.revisions}
         self.look_again = todo.look_again
         queue: list[Effect] = []
 
@@ -268,8 +271,7 @@ class Model:
             made = {name: old["metadata"][name] for name in made}
         if manifest["kind"] == "Deployment":
             wanted, stood = manifest["spec"]["replicas"], old["spec"]["replicas"] if old is not None else 0
-            alive = sum(pod.deployment == made["uid"] and not pod.deleting for pod in self.pods)
-            if wanted > max(self.asked, stood, alive):
+            if wanted > max(self.asked, stood, self.alive.get(key[1], 0)):
                 raise ViolationError(f"{key[1]} asks for {wanted} replicas: {self.asked} are wanted, {stood} were")
         self.live[key] = {**manifest, "metadata": {**manifest["metadata"], **made}}
 
