@@ -5,6 +5,9 @@ writes (`write`, `finish`, `cut`) and is told when the client leaves or does not
 """
 
 import asyncio
+import os
+import socket
+import struct
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Protocol
@@ -92,14 +95,14 @@ class Clients:
     def abort(self) -> None:
         """Close everything at once."""
         for connection in list(self.connections):
-            connection.cut(visibly=True)
+            connection.abort()
 
 
 class ClientConnection(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
-        "_advancing", "_busy", "_clients", "_deadline", "_lingering", "_reader", "_request", "_running",
+        "_advancing", "_busy", "_clients", "_deadline", "_lingering", "_reader", "_reading", "_request", "_running",
         "_told_to_go_on", "_transport",
     )  # fmt: skip
 
@@ -113,6 +116,7 @@ class ClientConnection(asyncio.Protocol):
         self._advancing = False
         self._lingering = False
         self._told_to_go_on = False
+        self._reading = False
         self._deadline = 0.0
 
     @property
@@ -151,6 +155,7 @@ class ClientConnection(asyncio.Protocol):
         if not keep:
             self._transport.close()
             return
+        self._deadline = self._clients.clock() + IDLE_SECONDS
         if not self._advancing:
             self._transport.resume_reading()
             self._advance()
@@ -159,9 +164,14 @@ class ClientConnection(asyncio.Protocol):
         """End an answer that is not whole; `visibly` by a reset, where its framing would not show it."""
         self._running = None
         if visibly:
-            self._transport.abort()
+            _reset(self._transport)
         else:
             self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, whatever runs."""
+        self._leave()
+        _reset(self._transport)
 
     def close_if_idle(self) -> None:
         """Close, unless a request is here or on its way."""
@@ -224,16 +234,15 @@ class ClientConnection(asyncio.Protocol):
         """Handle requests as long as they are whole and answered at once."""
         self._advancing = True
         while not self._busy and not self._transport.is_closing():
-            begun = self._reader.head is not None
             try:
                 request = self._reader.next()
             except HttpError as error:
                 self._refuse_and_close(error.status, str(error))
                 break
             if request is None:
-                self._wait(begun=begun)
+                self._wait()
                 break
-            self._told_to_go_on = False
+            self._told_to_go_on = self._reading = False
             self._request = request
             self._busy = True
             running = self._clients.handler(self, request)
@@ -241,14 +250,14 @@ class ClientConnection(asyncio.Protocol):
                 self._running = running
         self._advancing = False
 
-    def _wait(self, *, begun: bool) -> None:
+    def _wait(self) -> None:
         """More bytes are needed."""
         if self._reader.awaits_continue and not self._told_to_go_on:
             self._told_to_go_on = True
             self._transport.write(_CONTINUE)
-        if not begun:
-            limit = READ_SECONDS if self._reader.begun else IDLE_SECONDS
-            self._deadline = self._clients.clock() + limit
+        if self._reader.begun and not self._reading:
+            self._reading = True
+            self._deadline = self._clients.clock() + READ_SECONDS
 
     def _refuse_and_close(self, status: int, message: str) -> None:
         error = ApiError(status, message, code="bad_request")
@@ -264,3 +273,12 @@ class ClientConnection(asyncio.Protocol):
         running, self._running = self._running, None
         if running is not None:
             running.client_left()
+
+
+def _reset(transport: asyncio.Transport) -> None:
+    """Close with a TCP reset: `abort` alone sends an ordinary end."""
+    # on a copy of the descriptor, since uvloop lends no socket object; options belong to the socket itself
+    descriptor = transport.get_extra_info("socket").fileno()
+    with socket.socket(fileno=os.dup(descriptor)) as copy:
+        copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()

@@ -15,7 +15,7 @@ from promptgroup_router.relay import REQUEST_ID, Relay, request_id
 from promptgroup_router.route import UNMATCHED, route
 from promptgroup_router.state import State
 from promptgroup_router.upstream import Connections
-from promptgroup_router.view import View
+from promptgroup_router.view import GroupView, View
 
 log = logging.getLogger("promptgroup.router")
 
@@ -79,12 +79,16 @@ def models(view: View) -> bytes:
     """Models and groups, as OpenAI lists models."""
     served = [{"id": model, "object": "model", "created": 0, "owned_by": "engine"} for model in view.models]
     groups = [
-        {"id": name, "object": "model", "created": 0, "owned_by": group.group.namespace}
+        {"id": _shortest_name(view, group), "object": "model", "created": 0, "owned_by": group.group.namespace}
         for name, group in view.names.items()
-        # by the short name where that is enough
-        if name == group.group.name or group.group.name in view.ambiguous
+        if name == group.label
     ]
-    return orjson.dumps({"object": "list", "data": served + [each for each in groups if each["id"] not in view.models]})
+    return orjson.dumps({"object": "list", "data": served + groups})
+
+
+def _shortest_name(view: View, group: GroupView) -> str:
+    short = group.group.name
+    return short if view.names.get(short) is group and short not in view.models else group.label
 
 
 def _no_such_path() -> ApiError:

@@ -156,7 +156,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
-    """A type for a flag. (What argparse calls choices is not checked for defaults, such as the environment's.)"""
+    """A type for a flag: what argparse calls choices is not checked for defaults, such as the environment's."""
 
     def check(value: str) -> str:
         if value not in choices:

@@ -1,0 +1,173 @@
+"""A client on a raw socket, and a router in this process for it to talk to."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import orjson
+import uvloop
+
+from promptgroup_router import tablefile
+from promptgroup_router.contract.table import RoutingTable
+from promptgroup_router.framing import Chunked
+from promptgroup_router.http1 import CHUNKED
+from promptgroup_router.reader import ResponseReader
+from promptgroup_router.server import Router
+from promptgroup_router.settings import Settings
+from support.tables import SYSTEM, group, revision, slot, table
+
+LIMIT = 10.0
+"""Seconds that a whole test may take."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+    """Chunks decoded."""
+
+    @property
+    def json(self) -> dict:
+        return orjson.loads(self.body)
+
+    @property
+    def served_by(self) -> str:
+        return self.headers.get(b"x-promptgroup-served-by", b"").decode()
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._rest = b""
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def answer(self) -> Answer:
+        """Read one whole answer; EOFError when the connection ends before it does."""
+        answer, raw = ResponseReader(), b""
+        data, self._rest = self._rest, b""
+        while True:
+            if data:
+                before = len(raw)
+                raw += answer.feed(data)
+                if answer.done:
+                    # what the reader left alone belongs to the next answer
+                    self._rest = _behind(data, raw[before:])
+                    break
+            data = await self.reader.read(65536)
+            if not data:
+                if answer.ends_by_close:
+                    break
+                raise EOFError(f"the connection ended within an answer, after {raw!r}")
+        body = raw
+        if answer.head.framing == CHUNKED:
+            pieces: list[bytes] = []
+            Chunked().feed(raw, pieces)
+            body = b"".join(pieces)
+        return Answer(answer.head.status, dict(answer.head.headers), body)
+
+    async def ask(self, data: bytes) -> Answer:
+        self.send(data)
+        return await self.answer()
+
+    async def closed(self) -> bytes:
+        """What still comes until the other side closes."""
+        try:
+            return self._rest + await self.reader.read()
+        except ConnectionError:
+            return self._rest
+
+    def leave(self) -> None:
+        self.writer.transport.abort()
+
+
+def _behind(data: bytes, used: bytes) -> bytes:
+    at = data.rfind(used) + len(used) if used else data.rfind(b"\r\n\r\n") + 4
+    return data[at:]
+
+
+@contextlib.asynccontextmanager
+async def connected(port: int) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.transport.abort()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def ask(port: int, data: bytes) -> Answer:
+    """One request on a connection of its own."""
+    async with connected(port) as client:
+        return await client.ask(data)
+
+
+def get(path: str, *fields: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: router", *fields, "", ""]).encode()
+
+
+def post(body: bytes | dict, *fields: str, path: str = "/v1/chat/completions", version: str = "1.1") -> bytes:
+    data = body if isinstance(body, bytes) else orjson.dumps(body)
+    lines = [f"POST {path} HTTP/{version}", "Host: router", f"Content-Length: {len(data)}", *fields]
+    return "\r\n".join([*lines, "", ""]).encode() + data
+
+
+def chat(user: str = "Hi", *, system: str = SYSTEM, model: str = "llama", **fields: object) -> dict:
+    messages = [{"role": "system", "content": system}] if system else []
+    return {"model": model, "messages": [*messages, {"role": "user", "content": user}], **fields}
+
+
+def table_of(*addresses: str) -> RoutingTable:
+    """One group whose slots are at these addresses."""
+    slots = tuple(slot(index, address=address) for index, address in enumerate(addresses))
+    return table(group("support", revision(slots=slots)))
+
+
+def settings_for(path: Path, **fields: object) -> Settings:
+    plain = Settings(
+        source=path,
+        host="127.0.0.1",
+        port=0,
+        admin_port=0,
+        reuse_port=False,
+        cache_file=None,
+        max_body_bytes=2**20,
+        request_timeout=30.0,
+        connect_timeout=1.0,
+        drain_delay=0.0,
+        drain_timeout=5.0,
+        log_level="INFO",
+        log_format="plain",
+    )
+    return replace(plain, **fields)
+
+
+@contextlib.asynccontextmanager
+async def routing(folder: Path, served: RoutingTable, **fields: object) -> AsyncIterator[Router]:
+    """A router with this table."""
+    path = folder / "table.json"
+    tablefile.write(path, served)
+    router = Router(settings_for(path, **fields))
+    await router.start()
+    try:
+        yield router
+    finally:
+        await router.stop()
+
+
+def run(test) -> None:
+    """Run a coroutine as the router runs: on uvloop, within a limit."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(LIMIT):
+            await test
+
+    uvloop.run(limited())

@@ -1,0 +1,54 @@
+import json
+
+from promptgroup_router.contract.table import RoutingTable
+from support.tables import SYSTEM, group, table
+from support.wire import connected, get, post, routing, run
+
+
+def test_health_readiness_metrics_and_the_table(tmp_path):
+    async def check():
+        both = table(group("support"), group("younger", created="2027"))
+        async with routing(tmp_path, both) as router, connected(router.admin_port) as client:
+            assert (await client.ask(get("/healthz"))).body == b"ok\n"
+            assert (await client.ask(get("/readyz"))).status == 200
+            metrics = await client.ask(get("/metrics"))
+            assert metrics.headers[b"content-type"] == b"text/plain; version=0.0.4; charset=utf-8"
+            assert b'promptgroup_router_table_info{version="v1",source="file"} 1' in metrics.body
+            shown = await client.ask(get("/table"))
+            assert [each["name"] for each in shown.json["groups"]] == ["support", "younger"]
+            assert shown.json["conflicts"][0]["keeper"] == "chat/support"
+            assert SYSTEM.encode() not in shown.body
+            assert (await client.ask(get("/unmatched"))).json == {"unmatched": []}
+
+    run(check())
+
+
+def test_a_router_that_leaves_is_not_ready_but_alive(tmp_path):
+    async def check():
+        async with routing(tmp_path, table()) as router, connected(router.admin_port) as client:
+            router.state.draining = True
+            answer = await client.ask(get("/readyz"))
+            assert (answer.status, answer.body) == (503, b"draining\n")
+            assert (await client.ask(get("/healthz"))).status == 200
+
+    run(check())
+
+
+def test_a_router_without_a_table_is_not_ready(tmp_path):
+    async def check():
+        async with routing(tmp_path, RoutingTable()) as router, connected(router.admin_port) as client:
+            router.state.loaded = False
+            assert (await client.ask(get("/readyz"))).status == 503
+
+    run(check())
+
+
+def test_what_the_port_does_not_serve(tmp_path):
+    async def check():
+        async with routing(tmp_path, table()) as router, connected(router.admin_port) as client:
+            answer = await client.ask(get("/"))
+            assert answer.status == 404
+            assert "/metrics" in json.loads(answer.body)["error"]["message"]
+            assert (await client.ask(post(b"{}", path="/metrics"))).status == 405
+
+    run(check())
