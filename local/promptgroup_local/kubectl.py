@@ -86,7 +86,11 @@ class Kubectl:
                     return each if reason in (None, each["reason"]) else None
             return None
 
-        return wait_for(holds, f"{group}: {kind}={status} {reason or ''}", lambda: self.get("promptgroup", group))
+        return wait_for(
+            holds,
+            f"{group}: {kind}={status} {reason or ''}",
+            lambda: (self.get("promptgroup", group) or {}).get("status"),
+        )
 
     def wait_warm(self, group: str, warm: str, seconds: float = DEADLINE) -> dict[str, Any]:
         """Wait until a PromptGroup reports `warm`, as in 3/3, for its present generation and is Ready."""
@@ -98,7 +102,9 @@ class Kubectl:
             ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", []))
             return found if fresh and ready and status.get("warm") == warm else None
 
-        return wait_for(holds, f"{group}: warm {warm}", lambda: self.get("promptgroup", group), seconds)
+        return wait_for(
+            holds, f"{group}: warm {warm}", lambda: (self.get("promptgroup", group) or {}).get("status"), seconds
+        )
 
 
 def wait_for(

@@ -217,7 +217,8 @@ async def _command(context: PodContext, spec: Mapping[str, Any]) -> launch.Comma
         data = await volumes.read(machine.api, metadata["namespace"], kind, name)
         objects[kind, name] = {key: value.decode() for key, value in data.items()} if data is not None else None
     scratch = str(context.scratch)
-    base = {**machine.base, "HOSTNAME": metadata["name"], "HOME": scratch, "TMPDIR": scratch}
+    # no TMPDIR of the pod's own: a Unix socket's path has at most 107 bytes, and engines put theirs there
+    base = {**machine.base, "HOSTNAME": metadata["name"], "HOME": scratch}
     mounts = volumes.mounts(spec, context.volumes)
     variables = environment.build(spec, context.pod, pod_ip=context.address, objects=objects, base=base, mounts=mounts)
     argv = command.argv(spec, machine.images, context.address, variables, mounts)
