@@ -39,20 +39,22 @@ def test_what_the_port_does_not_serve(tmp_path):
 
 def test_bad_bodies_are_refused_with_an_id_and_the_connection_stays(tmp_path):
     async def check():
-        async with routing(tmp_path, table_of("127.0.0.1:1"), max_body_bytes=500) as router:
-            async with connected(router.port) as client:
-                for body, status, code in (
-                    (b"{", 400, "invalid_json"),
-                    ({"model": "llama"}, 400, "invalid_value"),
-                    (chat(model="gpt"), 404, "model_not_found"),
-                    (chat(model="support"), 400, "prompt_given_twice"),
-                ):
-                    answer = await client.ask(post(body))
-                    assert (answer.status, answer.json["error"]["code"]) == (status, code)
-                    assert answer.headers[b"x-request-id"].startswith(b"req-")
-                answer = await client.ask(post(b"x" * 501))
-                assert answer.status == 413
-                assert await client.closed() == b""
+        async with (
+            routing(tmp_path, table_of("127.0.0.1:1"), max_body_bytes=500) as router,
+            connected(router.port) as client,
+        ):
+            for body, status, code in (
+                (b"{", 400, "invalid_json"),
+                ({"model": "llama"}, 400, "invalid_value"),
+                (chat(model="gpt"), 404, "model_not_found"),
+                (chat(model="support"), 400, "prompt_given_twice"),
+            ):
+                answer = await client.ask(post(body))
+                assert (answer.status, answer.json["error"]["code"]) == (status, code)
+                assert answer.headers[b"x-request-id"].startswith(b"req-")
+            answer = await client.ask(post(b"x" * 501))
+            assert answer.status == 413
+            assert await client.closed() == b""
 
     run(check())
 
@@ -61,11 +63,13 @@ def test_a_refused_upload_does_not_hide_the_refusal(tmp_path):
     """A client that sends all of a large body, and only then reads, must find the answer."""
 
     async def check():
-        async with routing(tmp_path, table_of("127.0.0.1:1"), max_body_bytes=500) as router:
-            async with connected(router.port) as client:
-                client.send(post(b"x" * 3_000_000))
-                await client.writer.drain()
-                assert (await client.answer()).status == 413
+        async with (
+            routing(tmp_path, table_of("127.0.0.1:1"), max_body_bytes=500) as router,
+            connected(router.port) as client,
+        ):
+            client.send(post(b"x" * 3_000_000))
+            await client.writer.drain()
+            assert (await client.answer()).status == 413
 
     run(check())
 

@@ -146,13 +146,16 @@ def test_a_stream_passes_through_and_its_usage_is_counted(tmp_path):
 
 def test_a_client_of_http_1_0_gets_a_stream_without_chunks(tmp_path):
     async def check():
-        async with engines(1, stream) as (engine,), routing(tmp_path, table_for([engine])) as router:
-            async with connected(router.port) as client:
-                found = await client.ask(post(chat(), version="1.0"))
-                assert b"transfer-encoding" not in found.headers
-                assert found.headers[b"connection"] == b"close"
-                assert found.body.startswith(b"data: one\n\ndata: two\n\n")
-                assert found.body.endswith(b"}\n\n")
+        async with (
+            engines(1, stream) as (engine,),
+            routing(tmp_path, table_for([engine])) as router,
+            connected(router.port) as client,
+        ):
+            found = await client.ask(post(chat(), version="1.0"))
+            assert b"transfer-encoding" not in found.headers
+            assert found.headers[b"connection"] == b"close"
+            assert found.body.startswith(b"data: one\n\ndata: two\n\n")
+            assert found.body.endswith(b"}\n\n")
 
     run(check())
 
@@ -176,11 +179,14 @@ def test_an_answer_without_a_body(tmp_path):
         call.answer(b"", 400)
 
     async def check():
-        async with engines(1, empty) as (engine,), routing(tmp_path, table_for([engine])) as router:
-            async with connected(router.port) as client:
-                for _ in range(2):
-                    found = await client.ask(post(chat()))
-                    assert (found.status, found.body) == (400, b"")
+        async with (
+            engines(1, empty) as (engine,),
+            routing(tmp_path, table_for([engine])) as router,
+            connected(router.port) as client,
+        ):
+            for _ in range(2):
+                found = await client.ask(post(chat()))
+                assert (found.status, found.body) == (400, b"")
 
     run(check())
 
@@ -217,47 +223,56 @@ def test_an_engine_that_is_gone_is_left_alone_for_a_while(tmp_path):
 
 def test_when_all_are_gone_the_client_is_told(tmp_path):
     async def check():
-        async with routing(tmp_path, table_of("127.0.0.1:1", "127.0.0.1:2")) as router:
-            async with connected(router.port) as client:
-                for _ in range(2):
-                    answer = await client.ask(post(chat()))
-                    assert (answer.status, answer.json["error"]["code"]) == (502, "no_answer")
-                    assert b"x-request-id" in answer.headers
+        async with (
+            routing(tmp_path, table_of("127.0.0.1:1", "127.0.0.1:2")) as router,
+            connected(router.port) as client,
+        ):
+            for _ in range(2):
+                answer = await client.ask(post(chat()))
+                assert (answer.status, answer.json["error"]["code"]) == (502, "no_answer")
+                assert b"x-request-id" in answer.headers
 
     run(check())
 
 
 def test_when_all_say_unavailable_the_client_gets_their_word(tmp_path):
     async def check():
-        async with engines(2, refuse_by_status, refuse_by_status) as found:
-            async with routing(tmp_path, table_for(found)) as router:
-                answer = await ask(router.port, post(chat()))
-                assert (answer.status, answer.body) == (503, b'{"busy":true}')
+        async with (
+            engines(2, refuse_by_status, refuse_by_status) as found,
+            routing(tmp_path, table_for(found)) as router,
+        ):
+            answer = await ask(router.port, post(chat()))
+            assert (answer.status, answer.body) == (503, b'{"busy":true}')
 
     run(check())
 
 
 def test_an_engine_that_dies_mid_stream_shows_and_is_not_tried_again(tmp_path):
     async def check():
-        async with engines(2, mid_stream_death, mid_stream_death) as found:
-            async with routing(tmp_path, table_for(found)) as router:
-                async with connected(router.port) as client:
-                    with pytest.raises(EOFError, match="data: one"):
-                        await client.ask(post(chat()))
-                assert sum(len(each.requests) for each in found) == 1
-                assert 'answers_cut_total{group="chat/support",by="engine"} 1' in metrics(router)
-                assert router.state.balancer.loads == {}
+        async with (
+            engines(2, mid_stream_death, mid_stream_death) as found,
+            routing(tmp_path, table_for(found)) as router,
+        ):
+            async with connected(router.port) as client:
+                with pytest.raises(EOFError, match="data: one"):
+                    await client.ask(post(chat()))
+            assert sum(len(each.requests) for each in found) == 1
+            assert 'answers_cut_total{group="chat/support",by="engine"} 1' in metrics(router)
+            assert router.state.balancer.loads == {}
 
     run(check())
 
 
 def test_for_a_client_of_http_1_0_a_cut_answer_is_a_reset(tmp_path):
     async def check():
-        async with engines(1, mid_stream_death) as (engine,), routing(tmp_path, table_for([engine])) as router:
-            async with connected(router.port) as client:
-                client.send(post(chat(), version="1.0"))
-                with pytest.raises(ConnectionResetError):
-                    await client.reader.read()
+        async with (
+            engines(1, mid_stream_death) as (engine,),
+            routing(tmp_path, table_for([engine])) as router,
+            connected(router.port) as client,
+        ):
+            client.send(post(chat(), version="1.0"))
+            with pytest.raises(ConnectionResetError):
+                await client.reader.read()
 
     run(check())
 
@@ -327,11 +342,13 @@ def test_the_deadline_cuts_an_answer_that_does_not_end(tmp_path):
         await call.client_gone()
 
     async def check():
-        async with engines(1, endless) as (engine,):
-            async with routing(tmp_path, table_for([engine]), request_timeout=0.5) as router:
-                async with connected(router.port) as client:
-                    with pytest.raises(EOFError, match="data: one"):
-                        await client.ask(post(chat()))
+        async with (
+            engines(1, endless) as (engine,),
+            routing(tmp_path, table_for([engine]), request_timeout=0.5) as router,
+            connected(router.port) as client,
+        ):
+            with pytest.raises(EOFError, match="data: one"):
+                await client.ask(post(chat()))
 
     run(check())
 
