@@ -394,8 +394,11 @@ def test_an_agent_that_was_killed_starts_its_pods_anew(cluster: LocalCluster, ku
     kube.apply(
         pod("again", shell(orphans), **on_second), pod("done", shell("exit 0"), restartPolicy="Never", **on_second)
     )
+    first = {**shell("echo tried; exit 1"), "name": "first"}
+    kube.apply(pod("broken", shell("echo never"), initContainers=[first], restartPolicy="Never", **on_second))
     before = main_status(wait_pod(kube, "again", Ready="True"))
     wait_phase(kube, "done", "Succeeded")
+    wait_phase(kube, "broken", "Failed")
     folder = cluster.folder / second_node / "pods"
     cluster.stop_node(second_node)
     cluster.start_node(second_node)
@@ -407,6 +410,7 @@ def test_an_agent_that_was_killed_starts_its_pods_anew(cluster: LocalCluster, ku
     after = wait_for(again, "the new container", lambda: kube.get("pod", "again"), seconds=30)
     assert after["restartCount"] == 1
     assert kube.get("pod", "done")["status"]["phase"] == "Succeeded"
+    assert cluster.logs(kube.namespace, "broken") == "tried\n"
     running = [line.split()[-1] for line in processes_of(folder) if line.startswith("sleep")]
     assert sorted(running) == ["61", "62"]
     kube.delete("pod", "again", "--timeout=20s")
