@@ -38,8 +38,6 @@ ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
 """On a pod: when its slot was taken off the ring."""
 ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' own: of the pods of a ReplicaSet the one with the lowest cost goes first."""
-DRAINING_COST = -1000
-"""Cost of a draining pod: below that of any other."""
 
 _GROUPS = f"/apis/{names.API_GROUP}/{names.API_VERSION}"
 _PREFIXES = {
@@ -116,7 +114,8 @@ class Cluster:
         revisions = []
         for deployment in deployments:
             live["Deployment", deployment["metadata"]["name"]] = deployment
-            if "deletionTimestamp" not in deployment["metadata"] and _owned(deployment, group):
+            goes = "deletionTimestamp" in deployment["metadata"]
+            if not goes and _owned(deployment, group) and _fingerprint(deployment):
                 revisions.append(self._revision(group, deployment, pods, weights, live))
         values = {
             (kind, object_name): self._values(kind, key.namespace, object_name)
@@ -158,6 +157,7 @@ class Cluster:
             prompt=Prompt(data[SYSTEM_KEY], data.get(TOOLS_KEY, "")) if SYSTEM_KEY in data else None,
             pods=tuple(pod for pod in pods if pod.fingerprint == fingerprint),
             weight=weights.get(fingerprint, 0),
+            failure=_failure(deployment),
         )
 
     def _values(self, kind: str, namespace: str, name: str) -> Mapping[str, str] | None:
@@ -208,7 +208,7 @@ class Cluster:
                 "labels": {names.LABEL_SLOT: str(mark.slot) if mark.slot is not None else None},
                 "annotations": {
                     ANNOTATION_DRAINING: since,
-                    ANNOTATION_DELETION_COST: str(DRAINING_COST) if drains else None,
+                    ANNOTATION_DELETION_COST: str(mark.deletion_cost) if drains else None,
                 },
             }
         }
@@ -369,6 +369,13 @@ def _fingerprint(deployment: Manifest) -> str:
         if names.ANNOTATION_FINGERPRINT in annotations:
             return str(annotations[names.ANNOTATION_FINGERPRINT])
     return ""
+
+
+def _failure(deployment: Manifest) -> str:
+    """Why the Deployment cannot create pods (quota, admission), in Kubernetes' words, or empty."""
+    conditions = deployment.get("status", {}).get("conditions", [])
+    failed = (each for each in conditions if (each["type"], each["status"]) == ("ReplicaFailure", "True"))
+    return next((f"{each.get('reason', '')}: {each.get('message', '')}" for each in failed), "")
 
 
 def _owned(raw: Manifest, group: Group) -> bool:

@@ -4,6 +4,7 @@ The chat API is the one that all supported engines serve. Every wait is bounded.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -178,14 +179,14 @@ def parse_metrics(text: str, dialect: Dialect) -> Reading:
     """A reading from Prometheus text; sums over labels, so that data-parallel engines count as one.
 
     Raises:
-        EngineError: the text has none of the engine's counters.
+        EngineError: the text has none of the engine's counters, or one that is no number.
     """
     sums = dict.fromkeys((dialect.queries, dialect.hits, *dialect.busy), 0.0)
     seen = False
     step, caching = 1, None
     for name, labels, value in _samples(text):
         if name in sums:
-            sums[name] += value
+            sums[name] += _number(name, value)
             seen = True
         elif name == dialect.info:
             step = _step(labels, dialect)
@@ -202,11 +203,21 @@ def parse_metrics(text: str, dialect: Dialect) -> Reading:
     )
 
 
-def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+def _samples(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
     for line in text.splitlines():
         match = _SAMPLE.match(line)
         if match is not None:
-            yield match["name"], dict(_LABEL.findall(match["labels"] or "")), float(match["value"])
+            yield match["name"], dict(_LABEL.findall(match["labels"] or "")), match["value"]
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise EngineError(f"/metrics: {name} is no number")
+    return value
 
 
 def _step(labels: Mapping[str, str], dialect: Dialect) -> int:

@@ -120,6 +120,8 @@ class Revision:
     """Its weight in the PromptRoute as it stands."""
     quiet_since: datetime | None = None
     """Since when its engines computed no client's prompt; None when that is not known."""
+    failure: str = ""
+    """Why its Deployment cannot create pods, or empty."""
 
     @property
     def ready(self) -> int:

@@ -12,7 +12,7 @@ from promptgroup_operator.dialect import DIALECTS, Dialect
 from promptgroup_operator.engine import Engines, Reading
 from promptgroup_operator.errors import ClusterError, EngineError
 from promptgroup_operator.hitrate import HitRates
-from promptgroup_operator.observed import Key, Manifest, Pod, PromptText, Revision, World
+from promptgroup_operator.observed import Key, Manifest, Pod, Problem, PromptText, Revision, World
 from promptgroup_operator.plan import ConditionChange, Plan
 from promptgroup_operator.warmth import Job, Outcome, WarmReason
 from promptgroup_operator.warmup import Warmups
@@ -20,6 +20,8 @@ from promptgroup_operator.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
 
+REFUSED = frozenset({400, 403, 422})
+"""Statuses of a request that trying again does not mend."""
 READERS = 16
 """Engines read at the same time."""
 
@@ -50,8 +52,18 @@ class Reconciler:
         if world is None:
             return None  # deleted; owner references clean up
         todo = plan.decide(world, now)
-        self.act(world, todo, now)
+        try:
+            self.act(world, todo, now)
+        except ClusterError as error:
+            if error.status in REFUSED:
+                self._tell_refusal(world, error, now)
+            raise
         return todo.look_again
+
+    def _tell_refusal(self, world: World, error: ClusterError, now: datetime) -> None:
+        """The API server does not take an object (a template it finds invalid, an admission policy): say so."""
+        told = plan.decide(replace(world, prompt=Problem("ObjectRefused", str(error))), now)
+        self._write_status(world, told, now)
 
     # --- observe -------------------------------------------------------------------------------------------
 
@@ -134,8 +146,11 @@ class Reconciler:
             self._cluster.delete(key.namespace, deletion)
         for job in todo.warmups:
             self._warmups.start(key, job, DIALECTS[world.group.spec.engine.type], now)
+        self._write_status(world, todo, now)
+
+    def _write_status(self, world: World, todo: Plan, now: datetime) -> None:
         if todo.status is not None and todo.status != world.group.status:
-            self._cluster.write_status(key, todo.status)
+            self._cluster.write_status(world.group.key, todo.status)
             for event in todo.events:
                 self._cluster.tell(world.group, event, now)
 

@@ -95,6 +95,8 @@ def conditions(
     draining = revision is not None and revision.replicas > size.value
     count = f"{warm}/{size.value} replicas of {short(target)} are warm"
     cause = _worst(pods)
+    if revision is not None and revision.failure:
+        cause = Problem("ReplicaFailure", revision.failure)
     fault = cause if cause is not None and cause.reason not in SELF_MENDING else None
     others = [each for each in plan.values() if each.fingerprint != target]
     moving = [each for each in others if each.phase in (Phase.SERVING, Phase.RETIRING)]

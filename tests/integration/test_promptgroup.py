@@ -337,6 +337,32 @@ def test_deleting_a_group_leaves_nothing(kube: Kubectl, operator: None) -> None:
     assert [each["metadata"]["name"] for each in kube.list("configmaps")] == ["kube-root-ca.crt"]
 
 
+def test_a_template_that_the_api_server_refuses_is_told_of(kube: Kubectl, operator: None) -> None:
+    bad = group("refused", replicas=1)
+    bad["spec"]["engine"]["template"]["spec"]["containers"][0]["imagePullPolicy"] = "Sometimes"
+    kube.apply(bad)
+    condition = kube.wait_condition("refused", "Accepted", "False", "ObjectRefused")
+    assert "imagePullPolicy" in condition["message"]
+    kube.apply(group("refused", replicas=1))
+    kube.wait_warm("refused", "1/1")
+
+
+def test_a_quota_that_stops_pods_is_told_of(kube: Kubectl, operator: None) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    kube.apply(quota)
+    kube.apply(group("quota", replicas=1))
+    condition = kube.wait_condition("quota", "Degraded", "True", "ReplicaFailure")
+    assert "exceeded quota" in condition["message"]
+    kube.delete("resourcequota", "none")
+    kube.wait_warm("quota", "1/1")
+
+
+def test_the_operator_is_never_forbidden_what_it_does(kube: Kubectl, cluster: LocalCluster, operator: None) -> None:
+    system = cluster.kubectl("promptgroup-system")
+    (pod,) = system.list("pods")
+    assert " 403 " not in cluster.logs("promptgroup-system", pod["metadata"]["name"])
+
+
 BAD = {
     "no model": ({"model": None}, "spec.model: Required value"),
     "empty prompt": ({"prompt": {"system": ""}}, "prompt.system is empty"),
