@@ -152,7 +152,7 @@ class ClientConnection(asyncio.Protocol):
         self._busy = False
         self._running = None
         self._request = None
-        if not keep:
+        if not keep or (self._clients.draining and not self._reader.begun):
             self._transport.close()
             return
         self._deadline = self._clients.clock() + IDLE_SECONDS

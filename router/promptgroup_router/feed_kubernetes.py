@@ -5,7 +5,6 @@ Every failure is tried again, later and later; meanwhile the last good table ser
 
 import asyncio
 import base64
-import binascii
 import logging
 import random
 from collections.abc import Callable
@@ -165,5 +164,5 @@ def prompt_of(source: Source, found: object) -> Prompt:
 def _decoded(value: str) -> str:
     try:
         return base64.b64decode(value, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except (ValueError, TypeError):  # no base64, no UTF-8, no string
         raise TableError("a value of the Secret is not text in base64") from None

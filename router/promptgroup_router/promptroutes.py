@@ -122,9 +122,10 @@ class Routes:
         digest = xxhash.xxh3_64_hexdigest(orjson.dumps(encode_table(RoutingTable(groups))))
         return RoutingTable(groups, digest)
 
-    def _put(self, namespace: str, name: str, item: Mapping[str, Any]) -> str:
+    def _put(self, namespace: str, name: str, item: object) -> str:
+        spec = item.get("spec") if isinstance(item, Mapping) else None
         try:
-            self._groups[namespace, name] = decode_group(namespace, name, item.get("spec"))
+            self._groups[namespace, name] = decode_group(namespace, name, spec)
         except TableError as error:
             return str(error)
         return ""

@@ -140,8 +140,7 @@ async def run(settings: Settings) -> int:
     gc.collect()
     gc.freeze()
     broken = await _first(asked.wait(), router.failure())
-    if not broken:
-        await _first(hurried.wait(), router.drain())
+    await _first(hurried.wait(), router.drain())
     await router.stop()
     return 1 if broken else 0
 

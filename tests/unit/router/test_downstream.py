@@ -212,6 +212,14 @@ def test_draining_closes_idle_connections_and_the_others_after_their_answer(case
     assert case.transport.did == begun.transport.did == ["close"]
 
 
+def test_an_answer_that_began_before_the_drain_ends_its_connection_too(case):
+    case.receive(get("/later"))
+    case.connection.write(b"a head that says nothing about the connection")
+    case.clients.drain()
+    case.connection.finish(keep=True)
+    assert case.transport.did == ["close"]
+
+
 def test_errors_go_out_in_openais_form_and_the_connection_stays(case):
     case.receive(get("/later"))
     case.connection.refuse(ApiError(503, "nothing there", code="no_replica"))

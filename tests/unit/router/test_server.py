@@ -1,0 +1,193 @@
+"""The process as Kubernetes sees it: started with flags, told to leave by signals."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+
+import pytest
+
+from promptgroup_router import server, tablefile
+from promptgroup_router.contract.table import RoutingTable
+from support.fakeengine import Call, engines, until
+from support.fakekube import fake_kube
+from support.tables import group, revision, slot, table
+from support.wire import ask, chat, connected, get, post, routing, run, settings_for, table_of
+
+
+class Process:
+    """A router in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[dict] = []
+        self.port = 0
+        self.admin_port = 0
+
+    async def read(self) -> None:
+        async for line in self.process.stderr:
+            self.lines.append(json.loads(line))
+            if self.lines[-1]["event"] == "listening":
+                self.port, self.admin_port = self.lines[-1]["port"], self.lines[-1]["admin_port"]
+
+    def events(self) -> list[str]:
+        return [line["event"] for line in self.lines]
+
+    async def ready(self) -> int:
+        return (await ask(self.admin_port, get("/readyz"))).status
+
+
+@contextlib.asynccontextmanager
+async def started(*flags: str, **environment: str):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "promptgroup_router", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0"),
+        *("--log-format", "json", *flags),
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **environment},
+    )
+    router = Process(process)
+    reading = asyncio.ensure_future(router.read())
+    try:
+        await until(lambda: router.port, "the router to listen")
+        yield router
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        await reading
+
+
+def test_sigterm_lets_what_runs_end_and_then_the_process(tmp_path):
+    go = asyncio.Event()
+
+    async def slow(call: Call) -> None:
+        call.begin_stream()
+        call.chunk(b"data: one\n\n")
+        await go.wait()
+        call.chunk(b"data: two\n\n")
+        call.send(b"0\r\n\r\n")
+
+    async def check():
+        async with engines(1, slow) as (engine,):
+            tablefile.write(tmp_path / "table.json", table_of(engine.address))
+            async with (
+                started("--table", str(tmp_path / "table.json"), "--drain-delay", "0.3") as router,
+                connected(router.port) as running,
+                connected(router.port) as idle,
+            ):
+                assert (await idle.ask(get("/v1/models"))).status == 200
+                running.send(post(chat()))
+                await running.reader.readuntil(b"data: one\n\n")
+                router.process.send_signal(signal.SIGTERM)
+                await until(lambda: "draining" in router.events(), "the drain to begin")
+                # not ready at once, but still accepting until endpoints have caught up
+                assert await router.ready() == 503
+                assert (await ask(router.port, get("/v1/models"))).status == 200
+                assert await idle.closed() == b""
+                with pytest.raises(ConnectionRefusedError):
+                    await asyncio.open_connection("127.0.0.1", router.port)
+                assert router.process.returncode is None
+                go.set()
+                assert (await running.closed()).endswith(b"data: two\n\n\r\n0\r\n\r\n")
+                assert await router.process.wait() == 0
+
+    run(check())
+
+
+def test_a_drain_ends_in_time_and_a_second_signal_ends_it_at_once(tmp_path):
+    async def hang(call: Call) -> None:
+        await call.client_gone()
+
+    async def check(flag: str, signals: int):
+        async with engines(1, hang) as (engine,):
+            tablefile.write(tmp_path / "table.json", table_of(engine.address))
+            async with (
+                started("--table", str(tmp_path / "table.json"), "--drain-timeout", flag) as router,
+                connected(router.port) as client,
+            ):
+                client.send(post(chat()))
+                await until(lambda: engine.requests, "the request")
+                for _ in range(signals):
+                    router.process.send_signal(signal.SIGTERM)
+                    await until(lambda: "draining" in router.events(), "the drain to begin")
+                assert await router.process.wait() == 0
+                with pytest.raises(ConnectionResetError):
+                    assert await client.reader.read() == b"reset expected"
+
+    run(check("0.1", 1))
+    run(check("60", 2))
+
+
+def test_a_router_in_a_cluster_follows_the_routes_and_restarts_from_its_copy(tmp_path):
+    copy = tmp_path / "copy.json"
+
+    async def check():
+        async with engines(1) as (engine,), fake_kube(tmp_path) as kube:
+            environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(kube.port)}
+            flags = ("--service-account-dir", str(tmp_path), "--cache-file", str(copy), "--drain-delay", "0")
+            async with started(*flags, **environment) as router:
+                kube.put(group("support", revision(slots=(slot(0, address=engine.address),))))
+                await until(lambda: "table" in router.events(), "a table")
+
+                await until(lambda: router.lines[-1].get("ready") == 1, "a table with the replica")
+                assert (await ask(router.port, post(chat()))).status == 200
+                assert await router.ready() == 200
+            kube.status = 500
+            async with started(*flags, **environment) as router:
+                assert await router.ready() == 200
+                assert (await ask(router.port, post(chat()))).status == 200
+                router.process.send_signal(signal.SIGTERM)
+                assert await router.process.wait() == 0
+
+    run(check())
+
+
+def test_a_port_that_is_taken_ends_the_process_with_a_reason(tmp_path):
+    async def check():
+        tablefile.write(tmp_path / "table.json", table())
+        async with routing(tmp_path, table()) as router:
+            taken = settings_for(tmp_path / "table.json", port=router.port)
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "promptgroup_router", "--table", str(tmp_path / "table.json")),
+                *("--host", "127.0.0.1", "--port", str(taken.port), "--admin-port", "0"),
+                stderr=asyncio.subprocess.PIPE,
+            )
+            _, error = await process.communicate()
+            assert process.returncode == 1
+            assert re.search(rb"cannot listen .*in use", error)
+
+    run(check())
+
+
+def test_a_part_that_ends_is_noticed(tmp_path, caplog):
+    async def check():
+        async with routing(tmp_path, table()) as router:
+            router._feed.look = lambda: 1 / 0
+            router.reload()
+            await router.failure()
+            assert "a part of the router ended" in caplog.text
+
+    run(check())
+
+
+def test_the_first_of_two_to_end_decides():
+    async def check():
+        assert not await server._first(asyncio.sleep(0), asyncio.Event().wait())
+        assert await server._first(asyncio.Event().wait(), asyncio.sleep(0))
+
+    run(check())
+
+
+def test_a_table_file_that_is_missing_leaves_the_router_unready_and_waiting(tmp_path):
+    async def check():
+        async with started("--table", str(tmp_path / "table.json")) as router:
+            assert await router.ready() == 503
+            tablefile.write(tmp_path / "table.json", RoutingTable(version="late"))
+            router.process.send_signal(signal.SIGHUP)
+            await until(lambda: "table" in router.events(), "the table")
+            assert await router.ready() == 200
+
+    run(check())
