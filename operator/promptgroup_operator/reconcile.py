@@ -150,9 +150,14 @@ class Reconciler:
 
     def _write_status(self, world: World, todo: Plan, now: datetime) -> None:
         if todo.status is not None and todo.status != world.group.status:
-            self._cluster.write_status(world.group.key, todo.status)
+            key = world.group.key
+            self._cluster.write_status(key, todo.status)
             for event in todo.events:
-                self._cluster.tell(world.group, event, now)
+                try:
+                    self._cluster.tell(world.group, event, now)
+                except ClusterError as error:
+                    # the status has it all; a namespace on its way out takes no more events
+                    logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
 
     def _report(self, key: Key, job: Job, outcome: Outcome) -> None:
         """Write on the pod what its warm-up found, the proof before the condition; then look at the group."""
