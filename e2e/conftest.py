@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from promptgroup_local.kubectl import Kubectl
 
 

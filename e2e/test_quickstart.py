@@ -14,10 +14,10 @@ SYSTEM = "You are the quickstart's assistant. " + " ".join(f"Rule {number}: be b
 
 def ask(url: str, model: str) -> dict:
     body = {"model": model, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
-    request = urllib.request.Request(  # noqa: S310 - an address that the cluster gave
+    request = urllib.request.Request(
         f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=30) as response:
         return json.load(response)
 
 
