@@ -1,12 +1,9 @@
 """The shape of the project: what a newcomer may rely on, kept by a test."""
 
-import contextlib
-import io
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from importlinter.cli import lint_imports
 
 import promptgroup_operator.settings
 import promptgroup_router.settings
@@ -55,13 +52,6 @@ def test_nothing_shadows_the_standard_librarys_operator():
 
 def test_test_folders_are_no_packages():
     assert list((ROOT / "tests").rglob("__init__.py")) == []
-
-
-def test_imports_go_one_way():
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), cache_dir=None)
-    assert status == 0, said.getvalue()
 
 
 def helped(parse, capsys):
