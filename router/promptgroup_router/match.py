@@ -105,8 +105,6 @@ def _longest(model: ModelView, ask: Ask) -> RevisionView | None:
                 return claim
             continue
         # the text is not known here: compare hashes of as many bytes as it has
-        if claim.revision.tools != bool(ask.tools):
-            continue
         encoded = encoded or ask.system.encode()
         size = claim.revision.system_bytes
         if size > len(encoded):

@@ -34,6 +34,8 @@ class FakeKube:
         self.version = 100
         self.status = 0
         """Answered to everything, when not 0."""
+        self.late: dict[str, asyncio.Event] = {}
+        """Namespaces that are answered only once their event is set."""
         self.refused = "none"
         """A namespace that is answered 403."""
         self.expired = False
@@ -116,6 +118,9 @@ class FakeKube:
         status, body = self.status or 200, b""
         if request.head.fields.get(b"authorization") != f"Bearer {self.token}".encode():
             status = 401
+        for namespace, event in self.late.items():
+            if f"/{namespace}/" in path:
+                await event.wait()
         if f"/{self.refused}/" in path:
             status = 403
         if path not in self.objects:

@@ -155,6 +155,22 @@ def test_one_namespace_that_is_refused_does_not_keep_the_others_waiting(tmp_path
     following(tmp_path, check, "bad", "chat")
 
 
+def test_the_first_table_waits_for_a_namespace_that_is_late(tmp_path):
+    async def check(case: Case, kube: FakeKube):
+        kube.late["y"] = asyncio.Event()
+        for namespace in ("x", "y"):
+            kube.put(group("a", namespace=namespace))
+        await until(lambda: case.feed._tried == {"x"}, "one namespace")
+        await kube.watched()
+        kube.put(group("b", namespace="x"))
+        await until(lambda: len(case.feed._routes.table().groups) == 2, "a route more")
+        assert not case.state.loaded
+        kube.late["y"].set()
+        await case.shows("x/a", "x/b", "y/a")
+
+    following(tmp_path, check, "x", "y")
+
+
 def test_nothing_is_served_before_a_namespace_was_listed(tmp_path):
     async def check(case: Case, kube: FakeKube):
         kube.status = 403

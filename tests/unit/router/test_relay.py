@@ -383,6 +383,29 @@ def test_a_kept_connection_that_the_engine_has_closed_is_nobodys_failure(tmp_pat
     run(check())
 
 
+def test_after_a_stale_connection_no_other_kept_one_is_trusted(tmp_path):
+    async def check():
+        used = set()
+        both = asyncio.Event()
+
+        async def once(call):
+            if call.writer in used:
+                call.reset()
+                return
+            used.add(call.writer)
+            if len(used) == 2:
+                both.set()
+            await both.wait()
+            call.answer()
+
+        async with engines(1, once) as (engine,), routing(tmp_path, table_for([engine])) as router:
+            await asyncio.gather(*(ask(router.port, post(chat())) for _ in range(2)))
+            assert (await ask(router.port, post(chat()))).status == 200
+            assert (len(engine.requests), engine.connections) == (4, 3)
+
+    run(check())
+
+
 def test_an_engine_that_asks_to_close_is_not_asked_again_on_that_connection(tmp_path):
     async def last(call):
         call.answer(b"{}", 200, "Connection: close")

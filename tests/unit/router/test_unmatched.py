@@ -30,6 +30,13 @@ def test_what_is_frequent_stays_however_many_others_pass():
     assert len(sketch.heaviest(100)) == 10
 
 
+def test_a_newcomer_inherits_the_count_of_the_rarest_as_its_possible_error():
+    sketch = Unmatched(capacity=2)
+    for prefix in (1, 1, 1, 2, 2, 3):
+        sketch.saw("m", prefix, 1)
+    assert [(each.hash, each.count, each.error) for each in sketch.heaviest()] == [(1, 3, 0), (3, 3, 2)]
+
+
 def test_the_list_is_short():
     sketch = Unmatched()
     for number in range(LISTED * 2):
