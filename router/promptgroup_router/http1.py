@@ -2,7 +2,7 @@
 
 Strict where leniency would let two parsers disagree about where a message ends (request smuggling): line ends are
 CRLF, field names are tokens, no folding, one framing at most. A regular expression checks all field lines at once and
-a second takes them apart: 3 µs for ten fields, against 12 µs for a loop over lines.
+a second takes them apart: 4 µs for nine fields, against 6 µs for a loop over lines.
 """
 
 import re

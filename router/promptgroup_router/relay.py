@@ -5,7 +5,7 @@ connection, one to count what is kept of its end, one to the client's transport.
 """
 
 import logging
-import uuid
+import os
 from collections.abc import Callable
 
 from promptgroup_router import http1
@@ -242,4 +242,4 @@ class Relay:
 
 def request_id(request: Request) -> bytes:
     """What the client calls its request, or a new name."""
-    return request.head.fields.get(REQUEST_ID) or b"req-" + uuid.uuid4().hex.encode()
+    return request.head.fields.get(REQUEST_ID) or b"req-" + os.urandom(16).hex().encode()
