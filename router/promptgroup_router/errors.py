@@ -8,6 +8,15 @@ RETRY_AFTER_SECONDS = 1
 """What a 503 tells clients to wait: a lost replica is out of the table, and often replaced, within a second or so."""
 
 
+SHOWN = 100
+"""Characters of a client's word that an error repeats: names are shorter, and what is not a name is not sent back."""
+
+
+def shown(word: str) -> str:
+    """A client's word, as an error repeats it."""
+    return repr(word) if len(word) <= SHOWN else repr(word[:SHOWN]) + "…"
+
+
 class HttpError(Exception):
     """A peer broke HTTP; its connection cannot be used any more."""
 

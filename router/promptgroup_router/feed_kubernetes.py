@@ -5,6 +5,7 @@ Every failure is tried again, later and later; meanwhile the last good table ser
 
 import asyncio
 import base64
+import contextlib
 import logging
 import random
 from collections.abc import Callable
@@ -75,15 +76,16 @@ class KubernetesFeed:
         path = (
             f"/apis/{names.API_GROUP}/{names.API_VERSION}/namespaces/{quote(namespace, safe='')}/{names.ROUTE_PLURAL}"
         )
+        now = asyncio.get_running_loop().time
         backoff = FIRST_BACKOFF
         while True:
+            began = now()
             try:
                 change = self._routes.list(namespace, await self._api.get(path))
                 self._listed = True
                 self._tell(namespace, change)
                 while True:
                     change = await self._watch(namespace, path, change.version)
-                    backoff = FIRST_BACKOFF
             except Expired:
                 log.info("watch expired, listing again", extra=fields(namespace=namespace))
             except (KubeError, TableError) as error:
@@ -94,6 +96,8 @@ class KubernetesFeed:
                 )
             self._tried.add(namespace)
             self._changed.set()
+            if now() - began > LAST_BACKOFF:
+                backoff = FIRST_BACKOFF  # it went well for long enough
             await self._pause(self._wake[namespace], backoff)
             backoff = min(LAST_BACKOFF, backoff * 2)
 
@@ -103,9 +107,16 @@ class KubernetesFeed:
         query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={quote(version)}"
         began = asyncio.get_running_loop().time()
         change = Change(version)
-        async for event in self._api.watch(path + query):
-            change = self._routes.event(namespace, event)
-            self._tell(namespace, change)
+        try:
+            # closed at once also when an event ends it: the connection goes with it
+            async with contextlib.aclosing(self._api.watch(path + query)) as events:
+                async for event in events:
+                    change = self._routes.event(namespace, event)
+                    self._tell(namespace, change)
+        except KubeError as error:
+            if error.status == 410:
+                raise Expired from error
+            raise
         if asyncio.get_running_loop().time() - began < FIRST_BACKOFF:
             await asyncio.sleep(FIRST_BACKOFF)  # a server that ends watches at once is not to be asked in a loop
         return change

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 import orjson
@@ -53,7 +53,7 @@ class KubeApi:
         except TimeoutError:
             raise KubeError(f"no whole answer within {ANSWER_SECONDS:.0f} s") from None
 
-    async def watch(self, path: str) -> AsyncIterator[object]:
+    async def watch(self, path: str) -> AsyncGenerator[object, None]:
         """Events of a watch, until the API server ends it.
 
         Raises:

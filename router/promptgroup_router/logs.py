@@ -19,8 +19,13 @@ class Plain(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        pairs = "".join(f" {key}={value}" for key, value in getattr(record, FIELDS, {}).items())
+        pairs = "".join(f" {key}={_quoted(str(value))}" for key, value in getattr(record, FIELDS, {}).items())
         return super().format(record) + pairs
+
+
+def _quoted(value: str) -> str:
+    """A value that cannot be taken for more than one."""
+    return value if value and value.isprintable() and not set(value) & set(' ="') else orjson.dumps(value).decode()
 
 
 class Json(logging.Formatter):

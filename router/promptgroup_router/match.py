@@ -16,7 +16,7 @@ import enum
 from dataclasses import dataclass
 
 from promptgroup_router.contract import fingerprint
-from promptgroup_router.errors import ApiError
+from promptgroup_router.errors import ApiError, shown
 from promptgroup_router.payload import Ask
 from promptgroup_router.view import GroupView, ModelView, RevisionView, View
 
@@ -68,7 +68,7 @@ def match(view: View, ask: Ask, named: str = "") -> ByName | ByContent | NoMatch
     if model is None:
         raise ApiError(
             404,
-            f"model {ask.model!r} is neither a model nor a PromptGroup served here: GET /v1/models lists both",
+            f"model {shown(ask.model)} is neither a model nor a PromptGroup served here: GET /v1/models lists both",
             param="model",
             code="model_not_found",
         )
@@ -83,13 +83,13 @@ def _named(view: View, name: str, param: str) -> GroupView:
     if several is not None:
         raise ApiError(
             400,
-            f"{param} is {name!r}, which several groups are called: name one of {', '.join(several)}",
+            f"{param} is {shown(name)}, which several groups are called: name one of {', '.join(several)}",
             param=param,
             code="ambiguous_group",
         )
     raise ApiError(
         404,
-        f"{param} is {name!r}, and no PromptGroup of that name is served here: GET /v1/models lists them",
+        f"{param} is {shown(name)}, and no PromptGroup of that name is served here: GET /v1/models lists them",
         param=param,
         code="group_not_found",
     )

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from promptgroup_router.contract.fingerprint import canonical_tools
-from promptgroup_router.errors import ApiError
+from promptgroup_router.errors import ApiError, shown
 
 CHAT_PATH = b"/v1/chat/completions"
 TEXT_PATH = b"/v1/completions"
@@ -160,7 +160,7 @@ def with_preamble(ask: Ask, prompt: Preamble, model: str) -> bytes:
     Raises:
         ApiError: 400: the request brings a prompt or tools of its own.
     """
-    named = f"model {ask.model!r} brings its own prompt"
+    named = f"model {shown(ask.model)} brings its own prompt"
     if ask.kind is Kind.TEXT:
         return orjson.dumps(ask.doc | {"model": model, "prompt": _prefixed(ask, prompt, named)})
     if ask.has_system:

@@ -8,7 +8,7 @@ import xxhash
 from promptgroup_router import payload
 from promptgroup_router.balance import Keys
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_SESSION
-from promptgroup_router.errors import ApiError
+from promptgroup_router.errors import ApiError, shown
 from promptgroup_router.match import ByContent, ByName, How, NoMatch, match
 from promptgroup_router.payload import Ask, Kind, Preamble
 from promptgroup_router.sessions import Sessions
@@ -65,7 +65,7 @@ def route(view: View, sessions: Sessions, ask: Ask, headers: Mapping[bytes, byte
         case ByName(group):
             return _by_name(group, sessions, ask, headers, now)
         case NoMatch(model):
-            _refuse_empty(model.pool, f"model {ask.model!r}")
+            _refuse_empty(model.pool, f"model {shown(ask.model)}")
             leading = _leading(ask)
             # by its prefix, not by its session: the prefix is all that such requests are known to share
             keys = Keys(leading.hash, leading.hash)

@@ -62,9 +62,13 @@ class Router:
         else:
             api = KubeApi(settings.source)
             self._feed = KubernetesFeed(api, settings.source.namespaces, self._publisher, copy)
-        for clients, port in ((self._admin_clients, settings.admin_port), (self._clients, settings.port)):
+        # the admin port is never shared: each process has its own numbers
+        for clients, port, shared in (
+            (self._admin_clients, settings.admin_port, False),
+            (self._clients, settings.port, settings.reuse_port),
+        ):
             server = await self._loop.create_server(
-                clients.connect, settings.host, port, backlog=BACKLOG, reuse_port=settings.reuse_port or None
+                clients.connect, settings.host, port, backlog=BACKLOG, reuse_port=shared
             )
             self._servers.append(server)
         self.admin_port, self.port = (server.sockets[0].getsockname()[1] for server in self._servers)

@@ -40,6 +40,8 @@ class FakeKube:
         """A namespace that is answered 403."""
         self.expired = False
         """Whether watches begin with 410 Gone, once."""
+        self.watch_status = 0
+        """Answered to watches, once, when not 0."""
         self.end_watches_at_once = False
         self.seen: list[str] = []
         self.watches: set[tuple[str, asyncio.StreamWriter]] = set()
@@ -123,6 +125,8 @@ class FakeKube:
                 await event.wait()
         if f"/{self.refused}/" in path:
             status = 403
+        if "watch" in query and self.watch_status:
+            status, self.watch_status = self.watch_status, 0
         if path not in self.objects:
             status = 404 if status == 200 and not path.endswith("/promptroutes") else status
         if status != 200:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from promptgroup_router.errors import ApiError
+from promptgroup_router.errors import SHOWN, ApiError, shown
 
 
 def test_an_error_has_the_form_of_openais_api():
@@ -20,6 +20,11 @@ def test_an_error_has_the_form_of_openais_api():
 @pytest.mark.parametrize(("status", "kind"), [(400, "invalid_request_error"), (503, "server_error")])
 def test_whose_fault_it_was(status, kind):
     assert json.loads(ApiError(status, "m").body())["error"]["type"] == kind
+
+
+def test_what_a_client_sent_is_repeated_in_part():
+    assert shown("support") == "'support'"
+    assert shown("x" * 10_000) == f"'{'x' * SHOWN}'…"
 
 
 def test_headers_that_belong_to_a_status():

@@ -119,6 +119,22 @@ def test_what_was_missed_without_a_watch_is_listed(tmp_path, how):
     following(tmp_path, check)
 
 
+@pytest.mark.parametrize("how", ["event", "status"])
+def test_a_version_that_the_server_has_forgotten_is_no_error(tmp_path, how):
+    async def check(case: Case, kube: FakeKube):
+        await kube.watched()
+        kube.expired, kube.watch_status = how == "event", 410 if how == "status" else 0
+        kube.end_watches_at_once = True
+        for _, writer in list(kube.watches):
+            writer.write(b"0\r\n\r\n")
+        await until(lambda: sum("?" not in path for path in kube.seen) == 2, "a second list")
+        kube.end_watches_at_once = False
+        await kube.watched()
+        assert case.state.metrics.table_errors.values == {}
+
+    following(tmp_path, check)
+
+
 def test_without_an_api_server_the_last_good_table_serves(tmp_path):
     async def check(case: Case, kube: FakeKube):
         await kube.watched()

@@ -26,6 +26,11 @@ def test_a_plain_line_has_the_fields_behind_the_event():
     )
 
 
+def test_a_value_cannot_be_taken_for_more_than_one():
+    line = Plain("%(message)s").format(record(**fields(request='a" group=b\n', file="", problem="no file")))
+    assert line == 'served x request="a\\" group=b\\n" file="" problem="no file"'
+
+
 def test_a_json_line_is_one_object():
     line = Json().format(record(**fields(group="a/b", error=ValueError("bad"))))
     assert json.loads(line) == {
