@@ -1,6 +1,8 @@
 """Connections to engines with a transport that records."""
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 
@@ -209,6 +211,24 @@ def test_what_cannot_be_connected_to_is_told():
                 await asyncio.gather(*connections._connecting.values())
             assert listener.heard == [failure]
         assert connections._connecting == {}
+
+    asyncio.run(check())
+
+
+def test_an_engine_that_does_not_accept_is_given_up_in_time():
+    async def check():
+        with socket.socket() as full, contextlib.ExitStack() as waiting:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            for _ in range(8):  # more than its queue takes: further connections get no answer
+                client = waiting.enter_context(socket.socket())
+                client.setblocking(False)
+                client.connect_ex(full.getsockname())
+            connections, listener = Connections(lambda: 0.0, connect_timeout=0.05), Listener()
+            connections.lend(f"127.0.0.1:{full.getsockname()[1]}", fresh=False).send(b"request", listener)
+            async with asyncio.timeout(5):
+                await asyncio.gather(*connections._connecting.values())
+            assert listener.heard == [Failure.CONNECT_TIMEOUT]
 
     asyncio.run(check())
 
