@@ -1,6 +1,8 @@
 """Requests through the router to groups on a real control plane."""
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +143,30 @@ def test_an_api_server_outage_under_load_fails_no_request(kube: Kubectl, cluster
         outcomes = running.result(timeout=120)
     assert len(outcomes) > 20
     assert [outcome.error for outcome in outcomes if outcome.failed] == []
+
+
+def test_a_router_that_restarts_without_an_api_server_serves_from_its_copy(
+    kube: Kubectl, cluster: LocalCluster
+) -> None:
+    pod = lab.router_pod(kube)
+    url = f"http://{pod['status']['podIP']}:8080/v1/chat/completions"
+    (file,) = cluster.folder.glob(f"*/pods/*{pod['metadata']['uid']}*/router.pid")
+    before = int(file.read_text())
+
+    def answer() -> int | None:
+        try:
+            body = json.dumps(chat(None, "still there?", model="polite"))
+            return pool.request("POST", url, body=body, headers={"content-type": "application/json"}).status
+        except urllib3.exceptions.HTTPError:
+            return None
+
+    cluster.plane.stop_apiserver()
+    try:
+        os.kill(before, signal.SIGKILL)
+        wait_for(lambda: True if int(file.read_text()) != before else None, "the router to be started again")
+        assert wait_for(answer, "an answer of the router") == 200
+    finally:
+        cluster.plane.start_apiserver()
 
 
 def test_the_demo_shows_what_it_promises(cluster: LocalCluster) -> None:
