@@ -222,8 +222,7 @@ def _decode_revision(item: object, at: str) -> Revision:
     _check_unique((slot.index for slot in slots), f"{at}.slots")
     prompt = data.get("prompt")
     if prompt is not None:
-        text = _mapping(prompt, f"{at}.prompt")
-        prompt = Prompt(_text(text, "system", f"{at}.prompt", ""), _text(text, "tools", f"{at}.prompt", ""))
+        prompt = _decode_prompt(prompt, f"{at}.prompt")
     ref = data.get("promptFrom")
     if ref is not None:
         source = _mapping(ref, f"{at}.promptFrom")
@@ -237,6 +236,14 @@ def _decode_revision(item: object, at: str) -> Revision:
         prompt_from=ref,
         prompt=prompt,
     )
+
+
+def _decode_prompt(item: object, at: str) -> Prompt:
+    data = _mapping(item, at)
+    parts = [data.get(key, "") for key in (SYSTEM_KEY, TOOLS_KEY)]
+    if not all(isinstance(part, str) for part in parts):
+        raise TableError(f"{at}: system and tools must be strings")  # without the value: errors are logged
+    return Prompt(*parts)
 
 
 def _decode_slot(item: object, at: str) -> Slot:

@@ -37,6 +37,15 @@ def test_what_is_no_table_is_refused(tmp_path, text, words):
         tablefile.read(path)
 
 
+def test_a_prompt_of_the_wrong_kind_is_refused_without_its_text(tmp_path):
+    path, encoded = tmp_path / "table.json", encode_table(table())
+    encoded["groups"][0]["revisions"][0]["prompt"]["system"] = ["a secret"]
+    path.write_text(json.dumps(encoded))
+    with pytest.raises(TableError, match="prompt: system and tools") as caught:
+        tablefile.read(path)
+    assert "secret" not in str(caught.value)
+
+
 def test_a_prompt_that_is_not_the_fingerprints_is_refused(tmp_path):
     path = tmp_path / "table.json"
     path.write_text(json.dumps(encode_table(table(group("a", revision(prompt=Prompt("another text")))))))
