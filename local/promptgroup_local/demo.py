@@ -281,7 +281,9 @@ def main() -> int:
         console.print(f"[red]error[/red]: {error}", highlight=False)
         return 1
     if arguments.keep:
-        console.print(_next(kubeconfig, lab.router_url(Kubectl(kubeconfig, NAMESPACE))), highlight=False)
+        console.print(
+            _next(kubeconfig, lab.router_url(Kubectl(kubeconfig, NAMESPACE))), highlight=False, soft_wrap=True
+        )
     return 0
 
 
