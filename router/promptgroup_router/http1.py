@@ -28,7 +28,8 @@ _FIELD = re.compile(rb"([^:\r\n]++):[ \t]*+([^\r\n]*+)\r\n")
 _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]++) HTTP/(\d)\.(\d)\r\n")
 _STATUS_LINE = re.compile(rb"HTTP/1\.(\d) ([1-5]\d\d)(?: [\t\x20-\x7e\x80-\xff]*+)?\r\n")
 _BLANK_LINES = re.compile(rb"(?:\r\n)*+")
-_BARE_LF = re.compile(rb"(?<!\r)\n")
+_NEVER = re.compile(rb"(?<!\r)\n|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""What no head has: a line feed alone, and control characters, such as those of a TLS client on this port."""
 _LENGTH = re.compile(rb"\d{1,15}")
 
 _SINGLE = (b"host", b"content-length", b"transfer-encoding")
@@ -88,7 +89,7 @@ class HeadBuffer:
         Empty lines before a head are skipped, as RFC 9112 section 2.2 asks.
 
         Raises:
-            HttpError: 431 for a head over MAX_HEAD, 400 for line ends that are not CRLF.
+            HttpError: 431 for a head over MAX_HEAD, 400 for what can never be one.
         """
         data = self._data + data if self._data else data
         if data.startswith(b"\r\n"):
@@ -98,9 +99,9 @@ class HeadBuffer:
         if 0 <= end <= MAX_HEAD - 4:
             self._data, self._seen = b"", 0
             return data[: end + 4], data[end + 4 :]
-        # looked at only here: whole heads are checked when they are parsed
-        if _BARE_LF.search(data, max(0, self._seen - 1), MAX_HEAD):
-            raise HttpError(400, "a line of the head ends with LF alone, expected CRLF")
+        # looked for only here, so that nobody waits for the end of what is no head: whole ones are checked when parsed
+        if _NEVER.search(data, max(0, self._seen - 1), MAX_HEAD):
+            raise HttpError(400, "the head has a control character, or a line that ends with LF alone: send HTTP/1.1")
         if len(data) >= MAX_HEAD:
             raise HttpError(431, f"the head is larger than {MAX_HEAD} bytes: send fewer or shorter header fields")
         self._data, self._seen = data, len(data)

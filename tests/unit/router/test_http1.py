@@ -182,6 +182,12 @@ def test_blank_lines_before_a_head_are_skipped_however_many():
     assert HeadBuffer().take(b"\r\n" * 100_000 + b"GET / HTTP/1.0\r\n\r\n") == (b"GET / HTTP/1.0\r\n\r\n", b"")
 
 
+def test_a_tls_client_is_refused_at_once():
+    with pytest.raises(HttpError) as caught:
+        HeadBuffer().take(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+    assert caught.value.status == 400
+
+
 def test_a_line_end_without_cr_is_refused_at_once():
     buffer = HeadBuffer()
     assert buffer.take(b"GET / HTTP/1.1") is None

@@ -1,7 +1,10 @@
 """Requests through a router on real sockets, to engines that misbehave in every way there is."""
 
 import asyncio
+import collections
 import contextlib
+import logging
+import random
 
 import pytest
 
@@ -535,5 +538,65 @@ def test_many_clients_at_once(tmp_path):
             await asyncio.gather(*(one(number) for number in range(40)))
             assert sum(len(each.requests) for each in found) == 200
             assert router.state.balancer.loads == {}
+
+    run(check())
+
+
+def test_neither_prompts_nor_keys_reach_logs_metrics_or_the_admin_port(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+
+    async def check():
+        async with engines(2, reset, garbage) as found, routing(tmp_path, table_for(found)) as router:
+            fields = ("Authorization: Bearer hush-key", "X-Session-Id: hush-session", "Cookie: hush-cookie")
+            for body in (chat("hush user"), chat(system="hush system"), chat("hush", model="support")):
+                await ask(router.port, post(body, *fields))
+            await ask(router.port, post(b'{"hush', *fields))
+            shown = [(await ask(router.admin_port, get(path))).body for path in ("/metrics", "/table", "/unmatched")]
+            told = b"".join(shown).decode() + "".join(str(vars(record)) for record in caplog.records)
+            assert "refused" in told
+            assert "engine failed" in told
+            assert "hush" not in told
+            assert SYSTEM not in told
+
+    run(check())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_mixture_of_misbehaviour_leaves_nothing_behind(tmp_path, seed):
+    """Engines fail in random ways, clients leave at random: answers are whole or visibly cut, and the books close."""
+    chance = random.Random(seed)
+    ways = [well, well, stream, stream, refuse_by_status, reset, garbage, head_then_death, mid_stream_death]
+
+    async def misbehave(call):
+        await chance.choice(ways)(call)
+
+    async def check():
+        outcomes = collections.Counter()
+        async with engines(4, *[misbehave] * 4) as found, routing(tmp_path, table_for(found)) as router:
+
+            async def one(number: int) -> None:
+                for _ in range(6):
+                    async with connected(router.port) as client:
+                        client.send(post(chat(f"user {number}")) * chance.choice([1, 1, 2]))
+                        if chance.random() < 0.2:
+                            await asyncio.sleep(chance.random() * 0.01)
+                            client.leave()
+                            outcomes["left"] += 1
+                            continue
+                        try:
+                            answer = await client.answer()
+                        except (EOFError, ConnectionError):
+                            outcomes["cut"] += 1
+                        else:
+                            whole = (b'{"ok":true}', b'{"busy":true}')
+                            assert answer.status in (200, 502, 503)
+                            assert answer.status == 502 or answer.body in whole or answer.body.endswith(b"}\n\n")
+                            outcomes[answer.status] += 1
+
+            await asyncio.gather(*(one(number) for number in range(30)))
+            await until(lambda: not router.state.balancer.loads, f"the loads to be released: {outcomes}")
+            assert outcomes[200] > 60
+            assert outcomes["cut"] > 0
+            assert not router._connections._connecting
 
     run(check())
