@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -17,12 +17,22 @@ import urllib3
 from kubernetes import client, config
 from kubernetes.config import incluster_config
 
-from promptgroup_operator import api, prompt
-from promptgroup_operator.desired import ANNOTATION_PROMPT, ANNOTATION_SUPERSEDED, CONTAINER
+from promptgroup_operator import prompt
+from promptgroup_operator.desired import ANNOTATION_PROMPT, ANNOTATION_SUPERSEDED
 from promptgroup_operator.errors import ClusterError
-from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition, Revision, Rival
+from promptgroup_operator.observed import Group, Key, Manifest, Pod, Revision, Rival
 from promptgroup_operator.plan import ConditionChange, Deletion, PodMark
 from promptgroup_operator.settings import Settings
+from promptgroup_operator.snapshot import (
+    ANNOTATION_DELETION_COST,
+    ANNOTATION_DRAINING,
+    failure_of,
+    fingerprint_of,
+    group_of,
+    is_owned,
+    pod_of,
+    time_of,
+)
 from promptgroup_operator.status import Event
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef
@@ -33,11 +43,6 @@ FIELD_MANAGER = "promptgroup-operator"
 """The one field manager of everything that the operator writes."""
 REQUEST_SECONDS = 15.0
 """Longest wait for the API server: its own limit for a request that is no watch is 60 s, a pass should not take it."""
-
-ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
-"""On a pod: when its slot was taken off the ring."""
-ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-"""Kubernetes' own: of the pods of a ReplicaSet the one with the lowest cost goes first."""
 
 _GROUPS = f"/apis/{names.API_GROUP}/{names.API_VERSION}"
 _PREFIXES = {
@@ -101,11 +106,11 @@ class Cluster:
         raw = self._get("PromptGroup", key.namespace, key.name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             return None
-        group = _group(key, raw)
+        group = group_of(key, raw)
         selector = f"{names.LABEL_GROUP}={key.name}"
         live: dict[tuple[str, str], Manifest] = {}
         deployments = self._list("Deployment", key.namespace, selector)
-        pods = [_pod(each, group) for each in self._list("Pod", key.namespace, selector)]
+        pods = [pod_of(each, group) for each in self._list("Pod", key.namespace, selector)]
         self._keep(live, "PromptRoute", key.namespace, key.name)
         weights = {
             each.get("fingerprint"): each.get("weight", 0)
@@ -115,7 +120,7 @@ class Cluster:
         for deployment in deployments:
             live["Deployment", deployment["metadata"]["name"]] = deployment
             goes = "deletionTimestamp" in deployment["metadata"]
-            if not goes and _owned(deployment, group) and _fingerprint(deployment):
+            if not goes and is_owned(deployment, group) and fingerprint_of(deployment):
                 revisions.append(self._revision(group, deployment, pods, weights, live))
         values = {
             (kind, object_name): self._values(kind, key.namespace, object_name)
@@ -143,7 +148,7 @@ class Cluster:
     ) -> Revision:
         metadata = deployment["metadata"]
         annotations = metadata.get("annotations", {})
-        fingerprint = _fingerprint(deployment)
+        fingerprint = fingerprint_of(deployment)
         source = PromptRef(annotations.get(ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
         holder = self._keep(live, source.kind, group.key.namespace, source.name)
         data = _decoded(holder) if holder is not None else {}
@@ -152,12 +157,12 @@ class Cluster:
             deployment=metadata["name"],
             created=metadata["creationTimestamp"],
             replicas=deployment["spec"].get("replicas", 1),
-            superseded_at=_time(annotations.get(ANNOTATION_SUPERSEDED)),
+            superseded_at=time_of(annotations.get(ANNOTATION_SUPERSEDED)),
             prompt_from=source,
             prompt=Prompt(data[SYSTEM_KEY], data.get(TOOLS_KEY, "")) if SYSTEM_KEY in data else None,
             pods=tuple(pod for pod in pods if pod.fingerprint == fingerprint),
             weight=weights.get(fingerprint, 0),
-            failure=_failure(deployment),
+            failure=failure_of(deployment),
         )
 
     def _values(self, kind: str, namespace: str, name: str) -> Mapping[str, str] | None:
@@ -338,51 +343,6 @@ def _seconds(header: str | None) -> float | None:
     return float(header) if header is not None and header.isdigit() else None
 
 
-# --- JSON → snapshot -------------------------------------------------------------------------------------------
-
-
-def _time(text: str | None) -> datetime | None:
-    if not text:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
-        return None  # written by somebody else: as good as not there
-
-
-def _group(key: Key, raw: Manifest) -> Group:
-    metadata = raw["metadata"]
-    return Group(
-        key=key,
-        uid=metadata["uid"],
-        generation=metadata["generation"],
-        created=metadata["creationTimestamp"],
-        spec=api.parse_spec(raw["spec"]),
-        status=raw.get("status", {}),
-    )
-
-
-def _fingerprint(deployment: Manifest) -> str:
-    """The revision of a Deployment: its own annotation, or its pod template's when somebody removed that."""
-    template = deployment["spec"]["template"].get("metadata", {})
-    for annotations in (deployment["metadata"].get("annotations", {}), template.get("annotations", {})):
-        if names.ANNOTATION_FINGERPRINT in annotations:
-            return str(annotations[names.ANNOTATION_FINGERPRINT])
-    return ""
-
-
-def _failure(deployment: Manifest) -> str:
-    """Why the Deployment cannot create pods (quota, admission), in Kubernetes' words, or empty."""
-    conditions = deployment.get("status", {}).get("conditions", [])
-    failed = (each for each in conditions if (each["type"], each["status"]) == ("ReplicaFailure", "True"))
-    return next((f"{each.get('reason', '')}: {each.get('message', '')}" for each in failed), "")
-
-
-def _owned(raw: Manifest, group: Group) -> bool:
-    owners = raw["metadata"].get("ownerReferences", [])
-    return not owners or any(each.get("uid") == group.uid for each in owners)
-
-
 def _decoded(raw: Manifest) -> dict[str, str]:
     """The data of a ConfigMap or Secret as text; values that are not UTF-8 are left out."""
     if raw["kind"] == "ConfigMap":
@@ -394,53 +354,3 @@ def _decoded(raw: Manifest) -> dict[str, str]:
         except ValueError:
             logger.warning("key %s of Secret %s is not UTF-8 text", key, raw["metadata"]["name"])
     return decoded
-
-
-def _pod(raw: Manifest, group: Group) -> Pod:
-    metadata, status = raw["metadata"], raw.get("status", {})
-    annotations, labels = metadata.get("annotations", {}), metadata.get("labels", {})
-    conditions = {each["type"]: each for each in status.get("conditions", [])}
-    engine: Mapping[str, Any] = next(
-        (each for each in status.get("containerStatuses", []) if each["name"] == CONTAINER), {}
-    )
-    running = engine.get("state", {}).get("running") is not None
-    ready = conditions.get("ContainersReady", {})
-    gate = conditions.get(names.CONDITION_PREFIX_WARM)
-    slot, cost = labels.get(names.LABEL_SLOT, ""), annotations.get(ANNOTATION_DELETION_COST, "0")
-    ip = status.get("podIP", "")
-    return Pod(
-        name=metadata["name"],
-        uid=metadata["uid"],
-        fingerprint=annotations.get(names.ANNOTATION_FINGERPRINT, ""),
-        created=metadata["creationTimestamp"],
-        deleting="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
-        address=f"{f'[{ip}]' if ':' in ip else ip}:{group.spec.engine.port}" if ip else "",
-        containers_ready=ready.get("status") == "True",
-        containers_ready_since=_time(ready.get("lastTransitionTime")),
-        container_id=engine.get("containerID", "") if running else "",
-        slot=int(slot) if slot.isascii() and slot.isdigit() else None,
-        warmed=annotations.get(names.ANNOTATION_WARMED, ""),
-        warm=PodCondition(
-            gate["status"], gate.get("reason", ""), gate.get("message", ""), _time(gate.get("lastTransitionTime"))
-        )
-        if gate is not None
-        else None,
-        draining_since=_time(annotations.get(ANNOTATION_DRAINING)),
-        deletion_cost=int(cost) if cost.lstrip("-").isdigit() else 0,
-        trouble=_trouble(status, conditions),
-    )
-
-
-_TROUBLE = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "InvalidImageName")
-"""Waiting reasons that time alone does not mend."""
-
-
-def _trouble(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> str:
-    scheduled = conditions.get("PodScheduled", {})
-    if scheduled.get("status") == "False":
-        return f"{scheduled.get('reason', '')}: {scheduled.get('message', '')}"
-    for each in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
-        waiting = each.get("state", {}).get("waiting", {})
-        if waiting.get("reason") in _TROUBLE:
-            return f"container {each['name']}: {waiting['reason']}: {waiting.get('message', '')}"
-    return ""

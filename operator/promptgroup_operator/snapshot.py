@@ -1,0 +1,115 @@
+"""Objects as the API server returns them → the frozen values that decisions look at. Pure."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from promptgroup_operator import api
+from promptgroup_operator.desired import CONTAINER
+from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition
+from promptgroup_router.contract import names
+
+ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
+"""On a pod: when its slot was taken off the ring."""
+ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Kubernetes' own: of the pods of a ReplicaSet the one with the lowest cost goes first."""
+
+
+def time_of(text: str | None) -> datetime | None:
+    """A time as Kubernetes writes it; None where there is none, or none that can be read."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return None  # written by somebody else: as good as not there
+
+
+def group_of(key: Key, raw: Manifest) -> Group:
+    """The PromptGroup.
+
+    Raises:
+        pydantic.ValidationError: it was stored under an older schema and misses what this one asks for.
+    """
+    metadata = raw["metadata"]
+    return Group(
+        key=key,
+        uid=metadata["uid"],
+        generation=metadata["generation"],
+        created=metadata["creationTimestamp"],
+        spec=api.parse_spec(raw["spec"]),
+        status=raw.get("status", {}),
+    )
+
+
+def fingerprint_of(deployment: Manifest) -> str:
+    """The revision of a Deployment: its own annotation, or its pod template's when somebody removed that."""
+    template = deployment["spec"]["template"].get("metadata", {})
+    for annotations in (deployment["metadata"].get("annotations", {}), template.get("annotations", {})):
+        if names.ANNOTATION_FINGERPRINT in annotations:
+            return str(annotations[names.ANNOTATION_FINGERPRINT])
+    return ""
+
+
+def failure_of(deployment: Manifest) -> str:
+    """Why the Deployment cannot create pods (quota, admission), in Kubernetes' words, or empty."""
+    conditions = deployment.get("status", {}).get("conditions", [])
+    failed = (each for each in conditions if (each["type"], each["status"]) == ("ReplicaFailure", "True"))
+    return next((f"{each.get('reason', '')}: {each.get('message', '')}" for each in failed), "")
+
+
+def is_owned(raw: Manifest, group: Group) -> bool:
+    """Whether the group owns the object, or nobody does."""
+    owners = raw["metadata"].get("ownerReferences", [])
+    return not owners or any(each.get("uid") == group.uid for each in owners)
+
+
+def pod_of(raw: Manifest, group: Group) -> Pod:
+    """A replica of the group."""
+    metadata, status = raw["metadata"], raw.get("status", {})
+    annotations, labels = metadata.get("annotations", {}), metadata.get("labels", {})
+    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    engine: Mapping[str, Any] = next(
+        (each for each in status.get("containerStatuses", []) if each["name"] == CONTAINER), {}
+    )
+    running = engine.get("state", {}).get("running") is not None
+    ready = conditions.get("ContainersReady", {})
+    gate = conditions.get(names.CONDITION_PREFIX_WARM)
+    slot, cost = labels.get(names.LABEL_SLOT, ""), annotations.get(ANNOTATION_DELETION_COST, "0")
+    ip = status.get("podIP", "")
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        fingerprint=annotations.get(names.ANNOTATION_FINGERPRINT, ""),
+        created=metadata["creationTimestamp"],
+        deleting="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
+        address=f"{f'[{ip}]' if ':' in ip else ip}:{group.spec.engine.port}" if ip else "",
+        containers_ready=ready.get("status") == "True",
+        containers_ready_since=time_of(ready.get("lastTransitionTime")),
+        container_id=engine.get("containerID", "") if running else "",
+        slot=int(slot) if slot.isascii() and slot.isdigit() else None,
+        warmed=annotations.get(names.ANNOTATION_WARMED, ""),
+        warm=PodCondition(
+            gate["status"], gate.get("reason", ""), gate.get("message", ""), time_of(gate.get("lastTransitionTime"))
+        )
+        if gate is not None
+        else None,
+        draining_since=time_of(annotations.get(ANNOTATION_DRAINING)),
+        deletion_cost=int(cost) if cost.lstrip("-").isdigit() else 0,
+        trouble=_trouble(status, conditions),
+    )
+
+
+_TROUBLE = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "InvalidImageName")
+"""Waiting reasons that time alone does not mend."""
+
+
+def _trouble(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return f"{scheduled.get('reason', '')}: {scheduled.get('message', '')}"
+    for each in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
+        waiting = each.get("state", {}).get("waiting", {})
+        if waiting.get("reason") in _TROUBLE:
+            return f"container {each['name']}: {waiting['reason']}: {waiting.get('message', '')}"
+    return ""
