@@ -24,7 +24,6 @@ from promptgroup_operator.observed import Group, Key, Manifest, Pod, Revision, R
 from promptgroup_operator.plan import ConditionChange, Deletion, PodMark
 from promptgroup_operator.settings import Settings
 from promptgroup_operator.snapshot import (
-    ANNOTATION_DELETION_COST,
     ANNOTATION_DRAINING,
     failure_of,
     fingerprint_of,
@@ -43,6 +42,9 @@ FIELD_MANAGER = "promptgroup-operator"
 """The one field manager of everything that the operator writes."""
 REQUEST_SECONDS = 15.0
 """Longest wait for the API server: its own limit for a request that is no watch is 60 s, a pass should not take it."""
+
+ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Kubernetes' own: of the pods of a ReplicaSet the one with the lowest cost goes first."""
 
 _GROUPS = f"/apis/{names.API_GROUP}/{names.API_VERSION}"
 _PREFIXES = {
@@ -182,12 +184,6 @@ class Cluster:
             and each["spec"].get("model") == group.spec.model
             and "deletionTimestamp" not in each["metadata"]
         )
-
-    def groups(self, namespace: str | None = None) -> list[Key]:
-        """Every PromptGroup."""
-        path = f"{_GROUPS}/{names.GROUP_PLURAL}" if namespace is None else _path("PromptGroup", namespace)
-        items = self._request("GET", path).get("items", [])
-        return [Key(each["metadata"]["namespace"], each["metadata"]["name"]) for each in items]
 
     # --- act -----------------------------------------------------------------------------------------------
 

@@ -82,7 +82,6 @@ class Pod:
     """Container id whose warmth was proven, or accepted without proof after `Proceed`."""
     warm: PodCondition | None
     draining_since: datetime | None
-    deletion_cost: int
     trouble: str = ""
     """Why the pod does not start, in Kubernetes' words, or empty."""
     in_flight: int | None = None

@@ -11,8 +11,6 @@ from promptgroup_router.contract import names
 
 ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
 """On a pod: when its slot was taken off the ring."""
-ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-"""Kubernetes' own: of the pods of a ReplicaSet the one with the lowest cost goes first."""
 
 
 def time_of(text: str | None) -> datetime | None:
@@ -75,7 +73,7 @@ def pod_of(raw: Manifest, group: Group) -> Pod:
     running = engine.get("state", {}).get("running") is not None
     ready = conditions.get("ContainersReady", {})
     gate = conditions.get(names.CONDITION_PREFIX_WARM)
-    slot, cost = labels.get(names.LABEL_SLOT, ""), annotations.get(ANNOTATION_DELETION_COST, "0")
+    slot = labels.get(names.LABEL_SLOT, "")
     ip = status.get("podIP", "")
     return Pod(
         name=metadata["name"],
@@ -95,7 +93,6 @@ def pod_of(raw: Manifest, group: Group) -> Pod:
         if gate is not None
         else None,
         draining_since=time_of(annotations.get(ANNOTATION_DRAINING)),
-        deletion_cost=int(cost) if cost.lstrip("-").isdigit() else 0,
         trouble=_trouble(status, conditions),
     )
 

@@ -18,11 +18,6 @@ from support.groups import PROMPTS, group
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-def kube(cluster: LocalCluster, namespace: str) -> Kubectl:
-    return cluster.kubectl(namespace)
-
-
 @pytest.fixture(scope="session")
 def crds(cluster: LocalCluster) -> None:
     lab.install_operator(cluster.kubectl())
@@ -72,16 +67,11 @@ def operator_process(cluster: LocalCluster, namespace: str) -> Iterator[subproce
 ports = itertools.count(18081)
 
 
-def engine_pods(kube: Kubectl, name: str) -> list[dict]:
-    pods = kube.list("pods", f"promptgroup.dev/group={name}")
-    return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-
-
 def slots(kube: Kubectl, name: str) -> dict[str, str]:
     """Slot → pod name, from the pods' labels."""
     return {
         pod["metadata"]["labels"]["promptgroup.dev/slot"]: pod["metadata"]["name"]
-        for pod in engine_pods(kube, name)
+        for pod in lab.engine_pods(kube, name)
         if "promptgroup.dev/slot" in pod["metadata"]["labels"]
     }
 
@@ -154,7 +144,7 @@ def test_rollout_status_waits_until_warmth_is_proven(kube: Kubectl, operator: No
     waits = kube.run("rollout", "status", f"deployment/{name}", "--timeout=3s", check=False)
     assert waits.returncode != 0
     assert "timed out" in waits.stderr
-    (pod,) = engine_pods(kube, "block")
+    (pod,) = lab.engine_pods(kube, "block")
     conditions = {each["type"]: each["status"] for each in pod["status"]["conditions"]}
     assert (conditions["ContainersReady"], conditions["Ready"]) == ("True", "False")
     kube.patch("promptgroup", "block", {"spec": {"warmup": {"failurePolicy": "Proceed"}}})
@@ -207,9 +197,9 @@ def test_scaling_keeps_slots_and_removes_the_highest(kube: Kubectl, operator: No
     assert {slot: four[slot] for slot in two} == two
     kube.run("scale", "promptgroup", "scale", "--replicas=1")
     wait_for(
-        lambda: True if len(engine_pods(kube, "scale")) == 1 else None,
+        lambda: True if len(lab.engine_pods(kube, "scale")) == 1 else None,
         "three pods to go",
-        lambda: engine_pods(kube, "scale"),
+        lambda: lab.engine_pods(kube, "scale"),
     )
     kube.wait_warm("scale", "1/1")
     assert slots(kube, "scale") == {"0": two["0"]}
@@ -301,7 +291,7 @@ def test_of_two_groups_with_one_prompt_the_older_keeps_it(kube: Kubectl, operato
     kube.apply(group("younger", replicas=1))
     condition = kube.wait_condition("younger", "Accepted", "False", "Conflict")
     assert "older" in condition["message"]
-    assert engine_pods(kube, "younger") == []
+    assert lab.engine_pods(kube, "younger") == []
     kube.delete("promptgroup", "older")
     kube.wait_warm("younger", "1/1")
 

@@ -74,7 +74,6 @@ def pod(name: str = "p0", slot: int | None = 0, **fields: Any) -> Pod:
         warmed=container,
         warm=PodCondition("True", "PrefixCached", "96 of 96 prefix tokens in cache", ago(minutes=49)),
         draining_since=None,
-        deletion_cost=0,
     )
     return replace(base, **fields)
 

@@ -243,7 +243,6 @@ class Model:
             warmed=pod.warmed,
             warm=pod.gate,
             draining_since=pod.draining_since,
-            deletion_cost=pod.cost,
             in_flight=pod.requests if pod.draining_since is not None else None,
         )
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-ENGINE_IMAGE = "ghcr.io/promptgroup/standin-engine:0.1.0"
+from promptgroup_local import lab
 
 PROMPTS = {
     letter: f"You are assistant {letter}. "
@@ -23,20 +23,10 @@ def group(
 ) -> dict[str, Any]:
     """A PromptGroup on stand-in engines. `spec` overrides whole blocks."""
     container = {"name": "engine", "env": [{"name": key, "value": value} for key, value in (env or {}).items()]}
-    return {
-        "apiVersion": "promptgroup.dev/v1alpha1",
-        "kind": "PromptGroup",
-        "metadata": {"name": name},
-        "spec": {
-            "model": "tiny",
-            "prompt": {"system": prompt},
-            "engine": {
-                "image": ENGINE_IMAGE,
-                "args": list(args),
-                "resources": {"limits": {"nvidia.com/gpu": 1}},
-                "template": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 10}},
-            },
-            "replicas": replicas,
-            **spec,
-        },
+    made = lab.group(name, "tiny", prompt, replicas=replicas)
+    made["spec"]["engine"] |= {
+        "args": list(args),
+        "template": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 10}},
     }
+    made["spec"] |= spec
+    return made

@@ -192,10 +192,6 @@ class ControlPlane:
         path.write_text(yaml.safe_dump(config))
         return path
 
-    def pids(self) -> dict[str, int]:
-        """Name → process id of what runs."""
-        return {name: running.pid for name, running in self._running.items()}
-
 
 def _free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now; all held at once, so that they differ."""
