@@ -32,12 +32,22 @@ class TableError(ValueError):
 
 
 class Policy(enum.StrEnum):
-    """How a request's replica is chosen within its revision."""
+    """How a request's replica is chosen."""
 
+    EXPECTED_TTFT = "ExpectedTTFT"
     BOUNDED_LOAD = "BoundedLoad"
     LEAST_REQUEST = "LeastRequest"
     ROUND_ROBIN = "RoundRobin"
     PREFIX_HASH = "PrefixHash"
+
+
+class Sharing(enum.StrEnum):
+    """Whether a group's replicas take the overflow of others, and its own overflow may go to theirs."""
+
+    POOL = "Pool"
+    """Among groups of one namespace, model and engine settings that all say so."""
+    DEDICATED = "Dedicated"
+    """Its replicas serve this group alone."""
 
 
 class SlotState(enum.StrEnum):
@@ -82,6 +92,20 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Engine:
+    """What is known of the engines of a revision. A number is 0 where nobody knows it: routers then assume little."""
+
+    settings: str = ""
+    """Digest of all that makes two engines interchangeable but their prompt; empty: alike to no other."""
+    kv_tokens: int = 0
+    """Tokens of KV cache that one replica has."""
+    prefill_rate: int = 0
+    """Prompt tokens a second at the start of a context, as measured; a lower bound."""
+    step_tokens: int = 0
+    """Most tokens that one step computes (`max_num_batched_tokens`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Revision:
     """One fingerprint of a group and the replicas that are warm for it."""
 
@@ -93,6 +117,9 @@ class Revision:
     weight: int
     """Share of new sessions that name the group, relative to the other revisions' weights."""
     slots: tuple[Slot, ...]
+    tokens: int = 0
+    """Length of the prefix in tokens, as an engine counted it; 0 while none has."""
+    engine: Engine = Engine()
     prompt_from: PromptRef | None = None
     prompt: Prompt | None = None
     """The text, once it is known: needed to serve requests by name, not to match by content."""
@@ -108,7 +135,8 @@ class Group:
     created: str
     """RFC 3339 time in UTC: of two groups that claim one prefix, the older keeps it."""
     revisions: tuple[Revision, ...]
-    policy: Policy = Policy.BOUNDED_LOAD
+    policy: Policy = Policy.EXPECTED_TTFT
+    sharing: Sharing = Sharing.POOL
     load_factor_percent: int = 125
     """Bound of BoundedLoad: a slot takes at most this percentage of the mean load, rounded up."""
     session_header: str = HEADER_SESSION
