@@ -1,143 +1,235 @@
-"""Which replica of a pool gets a request: one function a policy, and the loads that they look at. Pure.
+"""Which replica gets a request, and the books that the answer is read from. Pure; `now` in monotonic seconds.
 
-A policy is asked for one member out of those that may be sent to. `Balancer` finds these (ready, not tried yet, not
-ejected; all of them when all are ejected), counts a request at the pick and takes it off exactly once.
+`Balancer` finds the members that may be sent to (ready, not tried yet, not ejected; all of them when all are ejected),
+asks the pool's policy for one, and counts the request there at the pick. What becomes of it is told by `first_token`
+and then exactly one of `end` and `release`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import xxhash
 
 from promptgroup_router.contract import table
+from promptgroup_router.costs import Costs
+from promptgroup_router.demand import Demand
+from promptgroup_router.ettft import TRUST, ExpectedTtft
 from promptgroup_router.health import Health
-from promptgroup_router.view import Member, Pool
-
-LEAST_CAP = 8
-"""Requests that any member may have. An engine runs hundreds in one batch, so at a few requests each the mean says
-nothing about load, and leaving home for it would throw caches away. (SGLang's cache_aware allows 10 over the mean.)"""
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """What placement depends on, 64-bit hashes."""
-
-    session: int
-    prefix: int
+from promptgroup_router.ledger import Replica
+from promptgroup_router.notes import Load, Note
+from promptgroup_router.places import Places
+from promptgroup_router.policies import BoundedLoad, LeastRequest, Policy, PrefixHash, RoundRobin
+from promptgroup_router.usage import Usage
+from promptgroup_router.view import Member, Pool, RevisionView, View
 
 
-@dataclass(slots=True)
 class Pick:
-    """A request counted on a member, until it is released."""
+    """A request counted on a member, until it ends."""
 
-    member: Member
-    counted: bool = True
+    __slots__ = ("alone", "cached", "counted", "demand", "first", "guessed", "mark", "member", "moved", "replica",
+                 "seconds", "sent", "step")  # fmt: skip
 
-
-class Policy(Protocol):
-    """Chooses among `allowed`: members of the pool that may be sent to, by slot, never empty."""
-
-    def choose(self, pool: Pool, keys: Keys, allowed: Sequence[Member], loads: Mapping[str, int]) -> Member:
-        """The member that gets the request."""
-
-
-class BoundedLoad:
-    """Home on the ring unless it is over its bound, then the next that is not (Mirrokni et al., SODA 2018)."""
-
-    def choose(self, pool: Pool, keys: Keys, allowed: Sequence[Member], loads: Mapping[str, int]) -> Member:
-        """The first member under the cap."""
-        cap = load_cap([loads.get(member.id, 0) for member in allowed], pool.load_factor_percent)
-        # there is one: loads add up to less than the caps
-        return next(member for member in _walk(pool, keys.session, allowed) if loads.get(member.id, 0) < cap)
-
-
-class LeastRequest:
-    """Fewest requests in flight; of several, the one that the session prefers."""
-
-    def choose(self, pool: Pool, keys: Keys, allowed: Sequence[Member], loads: Mapping[str, int]) -> Member:
-        """The least loaded member."""
-        least = min(loads.get(member.id, 0) for member in allowed)
-        idle = [member for member in allowed if loads.get(member.id, 0) == least]
-        return next(_walk(pool, keys.session, idle))
-
-
-class RoundRobin:
-    """One after the other."""
-
-    def __init__(self) -> None:
-        self._turns: dict[str, int] = {}
-
-    def choose(self, pool: Pool, keys: Keys, allowed: Sequence[Member], loads: Mapping[str, int]) -> Member:
-        """The next member by slot."""
-        turn = self._turns.get(pool.id, 0)
-        self._turns[pool.id] = turn + 1
-        return allowed[turn % len(allowed)]
-
-    def keep(self, pools: Collection[str]) -> None:
-        """Forget all other pools."""
-        self._turns = {pool: turn for pool, turn in self._turns.items() if pool in pools}
-
-
-class PrefixHash:
-    """All requests of a prefix to one place on the ring, whatever its load."""
-
-    def choose(self, pool: Pool, keys: Keys, allowed: Sequence[Member], loads: Mapping[str, int]) -> Member:
-        """The first member after the prefix's hash."""
-        return next(_walk(pool, keys.prefix, allowed))
-
-
-def _walk(pool: Pool, key: int, allowed: Sequence[Member]) -> Iterator[Member]:
-    """Allowed members in the order that a key prefers; lazily, since the first is nearly always taken."""
-    if len(allowed) == len(pool.ready):
-        return pool.order(key)
-    ids = {member.id for member in allowed}
-    return (member for member in pool.order(key) if member.id in ids)
+    def __init__(self, member: Member, replica: Replica, demand: Demand, sent: float) -> None:
+        self.member = member
+        self.replica = replica
+        self.demand = demand
+        self.sent = sent
+        self.counted = True
+        self.moved = False
+        """Whether the session was on another member before."""
+        self.cached = 0.0
+        """Tokens of the prompt that should be found there."""
+        self.guessed = False
+        """Whether that is only what the ring says."""
+        self.seconds = 0.0
+        """Predicted prefill."""
+        self.mark = 0.0
+        self.step = 0.0
+        """Seconds predicted for a step there."""
+        self.alone = False
+        """Whether nothing else waited for its first token there."""
+        self.first: float | None = None
+        """When the first token came."""
 
 
 class Balancer:
-    """Picks members by each pool's policy, over the loads of this router."""
+    """Picks members by each pool's policy."""
 
     def __init__(self, health: Health) -> None:
-        self.loads: dict[str, int] = {}
-        """Member id → requests in flight; only members that have some."""
+        self.replicas: dict[str, Replica] = {}
+        """Member id → its ledger, for every member of the view."""
+        self.places = Places()
         self._health = health
+        self._costs: dict[str, Costs] = {}
+        self._keys: dict[int, str] = {}
+        self._clock = 0.0
+        self._outbox: list[Note] = []
+        self._peers: set[int] = set()
         self._round_robin = RoundRobin()
+        self._expected = ExpectedTtft(self.places)
         self._policies: Mapping[table.Policy, Policy] = {
+            table.Policy.EXPECTED_TTFT: self._expected,
             table.Policy.BOUNDED_LOAD: BoundedLoad(),
             table.Policy.LEAST_REQUEST: LeastRequest(),
             table.Policy.ROUND_ROBIN: self._round_robin,
             table.Policy.PREFIX_HASH: PrefixHash(),
         }
 
-    def pick(self, pool: Pool, keys: Keys, now: float, tried: Collection[str] = ()) -> Pick | None:
+    @property
+    def loads(self) -> dict[str, int]:
+        """Member id → requests of this router in flight; only members that have some."""
+        return {id_: replica.in_flight for id_, replica in self.replicas.items() if replica.in_flight}
+
+    # --- One request ---------------------------------------------------------------------------------------------
+
+    def pick(self, pool: Pool, demand: Demand, now: float, tried: Collection[str] = ()) -> Pick | None:
         """Count a request on a member of the pool; None when there is none that was not tried."""
-        untried = [each for each in pool.ready if each.id not in tried] if tried else pool.ready
+        candidates = pool.members if pool.policy is table.Policy.EXPECTED_TTFT else pool.ready or pool.members
+        untried = [each for each in candidates if each.id not in tried] if tried else candidates
         if not untried:
             return None
-        allowed = untried
+        allowed: Sequence[Member] = untried
         if not self._health.all_well():
             well = [each for each in untried if self._health.available(each.id, each.incarnation, now)]
             # fail open: with all of them ejected, one that may answer is better than an error
             allowed = well or untried
-        member = self._policies[pool.policy].choose(pool, keys, allowed, self.loads)
-        self.loads[member.id] = self.loads.get(member.id, 0) + 1
-        return Pick(member)
+        member = self._policies[pool.policy].choose(pool, demand, allowed, self.replicas, now)
+        return self._count(pool, member, demand, now)
 
-    def release(self, pick: Pick) -> None:
-        """Take the request off its member; a second time does nothing."""
+    def first_token(self, pick: Pick, now: float) -> None:
+        """The first byte of the answer is here."""
+        if pick.counted and pick.first is None:
+            pick.first = now
+            # a mark that is still the last one: nothing was sent behind it
+            pick.alone = pick.alone and pick.replica.queued == pick.mark and not pick.replica.peer_pending
+            pick.replica.progress(pick.mark, now)
+
+    def end(self, pick: Pick, usage: Usage | None) -> None:
+        """The answer is whole; `usage` is what the engine says of it."""
         if not pick.counted:
             return
+        self._uncount(pick)
+        replica, demand = pick.replica, pick.demand
+        prompt, cached, answer = demand.prompt, pick.cached, 0.0
+        if usage is not None:
+            prompt, answer = usage.prompt_tokens, usage.completion_tokens
+            if usage.cached_tokens is not None:
+                cached = usage.cached_tokens
+                if pick.guessed:
+                    self._expected.learn(demand, cached)
+                if pick.alone and pick.first is not None:
+                    replica.costs.observe(replica.costs.prefill(cached, prompt), pick.step, pick.first - pick.sent)
+        replica.written += max(0.0, prompt - cached + answer)
+        place = self.places.peek(demand.session)
+        if place is not None and place.member == pick.member.id and place.turn <= demand.turn:
+            place.tokens = prompt + answer
+            place.written = replica.tokens_written
+            self._outbox.append(Note(demand.session, replica.key, place.prefix, place.turn, int(place.tokens)))
+
+    def release(self, pick: Pick) -> None:
+        """The request failed or was given up: nothing is known of what the engine did with it."""
+        if pick.counted:
+            self._uncount(pick)
+
+    def _count(self, pool: Pool, member: Member, demand: Demand, now: float) -> Pick:
+        replica = self.replicas[member.id]
+        pick = Pick(member, replica, demand, now)
+        place = self.places.recall(demand.session, now)
+        pick.guessed = place is None and demand.history > 0
+        home = pick.guessed and next(pool.order(demand.session)) is member
+        pick.cached = self._expected.cached(demand, member.id, replica, place, home=home)
+        pick.guessed = home
+        pick.moved = place is not None and place.member != member.id
+        pick.seconds = replica.costs.prefill(pick.cached, demand.prompt)
+        pick.step = replica.step()
+        pick.alone = replica.waiting == 0 and not replica.peer_pending
+        pick.mark = replica.send(pick.seconds, demand.prompt, now)
+        replica.touch(demand.prefix)
+        place = self.places.put(
+            demand.session, member.id, demand.prefix, demand.turn, demand.prompt, replica.tokens_written, now
+        )
+        self._outbox.append(Note(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt)))
+        return pick
+
+    def _uncount(self, pick: Pick) -> None:
         pick.counted = False
-        left = self.loads[pick.member.id] - 1
-        if left:
-            self.loads[pick.member.id] = left
-        else:
-            del self.loads[pick.member.id]
+        if pick.first is None:
+            pick.replica.withdraw(pick.mark, pick.seconds)
+        pick.replica.leave(pick.demand.prompt)
 
-    def keep(self, pools: Iterable[Pool]) -> None:
-        """Forget what was learned about pools that the table has no more; loads end by themselves."""
-        self._round_robin.keep({pool.id for pool in pools})
+    # --- The table -------------------------------------------------------------------------------------------------
 
+    def install(self, view: View, now: float) -> None:
+        """Open books for the replicas of a new table, close those of replicas that are gone."""
+        revisions = {id(each): each for group in view.names.values() for each in group.revisions}.values()
+        known, self.replicas = self.replicas, {}
+        costs, self._costs = self._costs, {}
+        for revision in revisions:
+            key = revision.label + revision.revision.engine.settings
+            figures = revision.revision.engine
+            kind = costs.get(key) or self._costs.get(key)
+            if kind is None:
+                kind = Costs(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
+            elif figures.kv_tokens:
+                kind.kv_tokens = figures.kv_tokens
+            self._costs[key] = kind
+            for member in revision.pool.ready:
+                self.replicas[member.id] = self._replica(revision, member, known.get(member.id), kind, now)
+        self._keys = {replica.key: id_ for id_, replica in self.replicas.items()}
+        self._round_robin.keep({each.pool.id for each in revisions})
 
-def load_cap(loads: Sequence[int], factor_percent: int) -> int:
-    """Requests that a member may have once the next is placed: the mean then, times the factor, rounded up."""
-    return max(LEAST_CAP, -(-factor_percent * (sum(loads) + 1) // (100 * len(loads))))
+    def _replica(self, revision: RevisionView, member: Member, known: Replica | None, costs: Costs, now: float) -> Replica:
+        if known is not None and known.incarnation == member.incarnation:
+            known.costs = costs
+            return known
+        replica = Replica(xxhash.xxh3_64_intdigest(member.id.encode()), member.incarnation, costs, now)
+        # a new process has an empty cache: its clock begins where nothing that was ever recorded is believed
+        if known is not None:
+            self._clock = max(self._clock, known.tokens_written)
+        self._clock += costs.kv_tokens
+        replica.written = self._clock
+        # the operator has warmed it for its own prompt
+        replica.touch(revision.prefix)
+        return replica
+
+    # --- Peers -----------------------------------------------------------------------------------------------------
+
+    def tell(self, now: float) -> tuple[list[Note], list[Load]]:
+        """What peers should know since the last time."""
+        notes, self._outbox = self._outbox, []
+        loads = []
+        for replica in self.replicas.values():
+            if replica.in_flight or not replica.told:
+                loads.append(replica.tell(now))
+                replica.told = not replica.in_flight
+        return notes, loads
+
+    def hear(self, sender: int, notes: Sequence[Note], loads: Sequence[Load], now: float) -> None:
+        """Take over what a peer did."""
+        self._peers.add(sender)
+        for load in loads:
+            id_ = self._keys.get(load.member)
+            if id_ is not None:
+                self.replicas[id_].hear(sender, load, now)
+        for session, key, prefix, turn, tokens in notes:
+            id_ = self._keys.get(key)
+            if id_ is None:
+                continue
+            place = self.places.peek(session)
+            if place is not None and turn < place.turn and now - place.seen < 600:
+                continue
+            replica = self.replicas[id_]
+            replica.touch(prefix)
+            self.places.put(session, id_, prefix, turn, tokens, replica.tokens_written, now)
+
+    def forget(self, sender: int) -> None:
+        """A peer is gone: its load counts no more."""
+        self._peers.discard(sender)
+        for replica in self.replicas.values():
+            replica.forget(sender)
+
+    def records(self) -> Iterator[Note]:
+        """All places that are believed, the most recently used first."""
+        for session, place in self.places.newest():
+            replica = self.replicas.get(place.member)
+            if replica is not None and replica.tokens_written - place.written < TRUST * replica.costs.kv_tokens:
+                yield Note(session, replica.key, place.prefix, place.turn, int(place.tokens))

@@ -21,6 +21,8 @@ class Usage:
     prompt_tokens: int
     cached_tokens: int | None
     """None where the engine does not say."""
+    completion_tokens: int = 0
+    """Length of the answer; 0 where the engine does not say."""
 
 
 class Tail:

@@ -3,13 +3,13 @@
 A view is immutable and replaced by one assignment; a request keeps the one that it began with.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import xxhash
 
 from promptgroup_router.contract import fingerprint
-from promptgroup_router.contract.table import Group, Policy, Revision, RoutingTable, SlotState
+from promptgroup_router.contract.table import Group, Policy, Revision, RoutingTable, Sharing, SlotState
 from promptgroup_router.payload import Preamble, preamble
 from promptgroup_router.ring import preference, ring_of
 
@@ -24,14 +24,8 @@ class Member:
     """`namespace/group`."""
     fingerprint: str
     slot: int
-    state: SlotState
     address: str
     incarnation: str
-
-    @property
-    def ready(self) -> bool:
-        """Whether new requests may go there."""
-        return self.state is SlotState.READY
 
     @property
     def label(self) -> str:
@@ -47,9 +41,11 @@ class Pool:
     policy: Policy
     load_factor_percent: int
     ready: tuple[Member, ...]
+    """Those that are warm for the prompt; any of the model where there is no declared prompt."""
+    members: tuple[Member, ...]
+    """These, and those of other revisions that take overflow."""
     order: Callable[[int], Iterator[Member]]
     """Key (64 bits) → ready members, best first."""
-
 
 @dataclass(frozen=True, slots=True)
 class RevisionView:
@@ -108,15 +104,33 @@ class View:
     conflicts: tuple[Conflict, ...]
 
 
+def walk(pool: Pool, key: int, allowed: Sequence[Member]) -> Iterator[Member]:
+    """Allowed members in the order that a key prefers; lazily, since the first is nearly always taken.
+
+    Members of other revisions come last: none of them is home unless no replica of the pool's own is left.
+    """
+    if len(allowed) == len(pool.members):
+        return pool.order(key)
+    ids = {member.id for member in allowed}
+    return (member for member in pool.order(key) if member.id in ids)
+
+
 def view_of(table: RoutingTable) -> View:
     """Index a table."""
-    groups = [_group(group) for group in table.groups]
+    lenders: dict[_Kind, list[Member]] = {}
+    members = {}
+    for group in table.groups:
+        for revision in group.revisions:
+            ready = members[group.namespace, group.name, revision.fingerprint] = _ready(group, revision)
+            if (kind := _kind(group, revision)) is not None:
+                lenders.setdefault(kind, []).extend(ready.values())
+    groups = [_group(group, members, lenders) for group in table.groups]
     names = {group.label: group for group in groups}
     by_name: dict[str, list[GroupView]] = {}
     by_model: dict[str, list[GroupView]] = {}
-    for group in groups:
-        by_name.setdefault(group.group.name, []).append(group)
-        by_model.setdefault(group.group.model, []).append(group)
+    for each in groups:
+        by_name.setdefault(each.group.name, []).append(each)
+        by_model.setdefault(each.group.model, []).append(each)
     names |= {name: found[0] for name, found in by_name.items() if len(found) == 1}
     conflicts: list[Conflict] = []
     models = {model: _model(model, found, conflicts) for model, found in by_model.items()}
@@ -124,26 +138,62 @@ def view_of(table: RoutingTable) -> View:
     return View(table, names, ambiguous, models, tuple(conflicts))
 
 
-def _group(group: Group) -> GroupView:
+_Kind = tuple[str, str, str]
+"""Namespace, model, engine settings: replicas that are alike in these can take each other's requests."""
+
+
+def _kind(group: Group, revision: Revision) -> _Kind | None:
+    """What a revision's replicas are lent by; None when they are not."""
+    if group.sharing is Sharing.DEDICATED or not revision.engine.settings:
+        return None
+    return group.namespace, group.model, revision.engine.settings
+
+
+def _ready(group: Group, revision: Revision) -> dict[int, Member]:
+    """Slot → member that may be sent to."""
     label = f"{group.namespace}/{group.name}"
-    return GroupView(group, label, tuple(_revision(group, label, revision) for revision in group.revisions))
-
-
-def _revision(group: Group, label: str, revision: Revision) -> RevisionView:
-    members = {
+    return {
         slot.index: Member(
             id=f"{label}/{revision.fingerprint}/{slot.index}",
             group=label,
             fingerprint=revision.fingerprint,
             slot=slot.index,
-            state=slot.state,
             address=slot.address,
             incarnation=slot.incarnation,
         )
         for slot in revision.slots
+        if slot.state is SlotState.READY
     }
+
+
+def _group(
+    group: Group, members: Mapping[tuple[str, str, str], Mapping[int, Member]], lenders: Mapping[_Kind, Sequence[Member]]
+) -> GroupView:
+    label = f"{group.namespace}/{group.name}"
+    revisions = []
+    for revision in group.revisions:
+        own = members[group.namespace, group.name, revision.fingerprint]
+        kind = _kind(group, revision)
+        ids = {member.id for member in own.values()}
+        lent = [member for member in lenders[kind] if member.id not in ids] if kind is not None else []
+        revisions.append(_revision(group, label, revision, own, lent))
+    return GroupView(group, label, tuple(revisions))
+
+
+def _revision(
+    group: Group, label: str, revision: Revision, own: Mapping[int, Member], lent: Sequence[Member]
+) -> RevisionView:
     # all slots, whatever their state: keys of one that is away walk on, and come back with it
-    ring = ring_of(frozenset(members))
+    ring = ring_of(frozenset(slot.index for slot in revision.slots))
+    ids = [member.id.encode() for member in lent]
+
+    def order(key: int) -> Iterator[Member]:
+        for slot in ring.order(key):
+            if slot in own:
+                yield own[slot]
+        for index in preference(ids, key):
+            yield lent[index]
+
     return RevisionView(
         group=group,
         label=label,
@@ -153,8 +203,9 @@ def _revision(group: Group, label: str, revision: Revision) -> RevisionView:
             id=f"{label}/{revision.fingerprint}",
             policy=group.policy,
             load_factor_percent=group.load_factor_percent,
-            ready=tuple(member for member in members.values() if member.ready),
-            order=lambda key: (member for slot in ring.order(key) if (member := members[slot]).ready),
+            ready=tuple(own.values()),
+            members=(*own.values(), *lent),
+            order=order,
         ),
         preamble=preamble(revision.prompt.system, revision.prompt.tools) if revision.prompt is not None else None,
     )
@@ -165,7 +216,8 @@ def _model(model: str, groups: Iterable[GroupView], conflicts: list[Conflict]) -
     ready: list[Member] = []
     for group in sorted(groups, key=_age):
         for each in group.revisions:
-            ready += each.pool.ready
+            if group.group.sharing is Sharing.POOL:
+                ready += each.pool.ready
             full = each.revision.fingerprint
             if full in claims:
                 conflicts.append(Conflict(group.label, claims[full].label, full))
@@ -177,9 +229,10 @@ def _model(model: str, groups: Iterable[GroupView], conflicts: list[Conflict]) -
     ids = [member.id.encode() for member in members]
     pool = Pool(
         id=f"-/{model}",
-        policy=Policy.BOUNDED_LOAD,
+        policy=Policy.EXPECTED_TTFT,
         load_factor_percent=125,
         ready=members,
+        members=members,
         order=lambda key: (members[index] for index in preference(ids, key)),
     )
     return ModelView(tuple(longest_first), pool)

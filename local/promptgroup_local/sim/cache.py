@@ -1,0 +1,114 @@
+"""The KV cache of one engine: a tree of token stretches, of which the longest unused go first, from their ends.
+
+What vLLM does block by block (see `promptgroup_local.engine.kvcache`), done stretch by stretch: a chain that is
+released puts its end nearer to eviction than its head, and eviction takes blocks from the end of a stretch. A test
+holds the two against each other.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+
+class Cache:
+    """`capacity` tokens in blocks of `block`."""
+
+    __slots__ = ("_idle", "_length", "_users", "block", "capacity", "used")
+
+    def __init__(self, capacity: int, block: int) -> None:
+        self.capacity = capacity
+        self.block = block
+        self.used = 0
+        """Tokens that are cached or reserved."""
+        self._length: dict[int, int] = {}
+        """Node → tokens of it that are cached."""
+        self._users: dict[int, int] = {}
+        """Node → running requests that hold it."""
+        self._idle: OrderedDict[int, None] = OrderedDict()
+        """Nodes that nobody holds, the next to be evicted first."""
+
+    @property
+    def held(self) -> int:
+        """Tokens that running requests hold."""
+        return self.used - sum(self._length[node] for node in self._idle)
+
+    def find(self, nodes: Sequence[int], sizes: Sequence[int]) -> int:
+        """Leading tokens of a prompt that are cached, in whole blocks; never the last token."""
+        length = self._length
+        found = 0
+        for node, size in zip(nodes, sizes, strict=True):
+            have = length.get(node)
+            if have is None:
+                break
+            if have < size:
+                found += have
+                break
+            found += size
+        else:
+            found -= 1
+        return found // self.block * self.block
+
+    def admit(self, nodes: Sequence[int], sizes: Sequence[int], output: int) -> bool:
+        """Hold a prompt and room for its answer; False, with nothing changed, when there is no room."""
+        length, users, idle = self._length, self._users, self._idle
+        need = output
+        mine = 0
+        for node, size in zip(nodes, sizes, strict=True):
+            have = length.get(node, 0)
+            need += max(0, size - have)
+            if node in idle:
+                mine += have
+        room = self.capacity - self.used
+        if need > room:
+            if need - room > sum(length[node] for node in idle) - mine:
+                return False
+            for node in nodes:
+                if node in idle:
+                    del idle[node]
+            self._evict(need - room)
+        for node, size in zip(nodes, sizes, strict=True):
+            idle.pop(node, None)
+            users[node] = users.get(node, 0) + 1
+            if size > length.get(node, 0):
+                length[node] = size
+        self.used += need
+        return True
+
+    def release(self, nodes: Sequence[int], sizes: Sequence[int], output: int) -> None:
+        """The answer is whole: it stays cached with the prompt, at the end of its last node."""
+        length, users = self._length, self._users
+        last = nodes[-1]
+        grown = sizes[-1] + output
+        have = length[last]
+        if grown > have:
+            length[last] = grown
+            self.used -= output - (grown - have)
+        else:
+            self.used -= output
+        for node in reversed(nodes):
+            left = users[node] - 1
+            if left:
+                users[node] = left
+            else:
+                del users[node]
+                self._idle[node] = None
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._length.clear()
+        self._users.clear()
+        self._idle.clear()
+        self.used = 0
+
+    def _evict(self, tokens: int) -> None:
+        length, idle = self._length, self._idle
+        while tokens > 0:
+            node = next(iter(idle))
+            have = length[node]
+            if have > tokens + self.block:
+                cut = -(-tokens // self.block) * self.block
+                length[node] = have - cut
+                self.used -= cut
+                return
+            del idle[node], length[node]
+            self.used -= have
+            tokens -= have

@@ -1,0 +1,143 @@
+"""What routers have put on each replica, and what its cache should hold by now. Pure; `now` in monotonic seconds.
+
+Engines compute prompts first come, first served. So a first token says that all that was sent before it is computed,
+and the backlog needs no list of requests: `queued` counts the predicted seconds of prefill ever sent, a request
+remembers how far the count was with itself in it, and its first token moves `done` up to there. A first token that
+never comes (an answer that is not streamed, a client that left) is caught up by the next.
+"""
+
+from collections import OrderedDict
+
+from promptgroup_router.costs import Costs
+from promptgroup_router.notes import Load
+
+PREFIXES = 4096
+"""Prefixes remembered a replica; those that its cache can hold are far fewer."""
+
+
+class Replica:
+    """One engine process behind a slot, as this router and its peers know it."""
+
+    __slots__ = (
+        "context", "costs", "done", "in_flight", "incarnation", "key", "peer_context", "peer_in_flight", "peer_pending",
+        "peer_written", "peers", "prefixes", "queued", "since", "told", "waiting", "written",
+    )  # fmt: skip
+
+    def __init__(self, key: int, incarnation: str, costs: Costs, now: float) -> None:
+        self.key = key
+        """Hash of the member's id."""
+        self.incarnation = incarnation
+        self.costs = costs
+        self.in_flight = 0
+        """Requests of this router."""
+        self.waiting = 0
+        """Of these, requests without a first token."""
+        self.context = 0.0
+        """Tokens of these requests."""
+        self.queued = 0.0
+        """Seconds of predicted prefill ever sent by this router."""
+        self.done = 0.0
+        """How far `queued` is known to be computed."""
+        self.since = now
+        """The last sign of progress: a first token, or the moment when it became busy."""
+        self.written = 0.0
+        """Tokens newly written into its cache by this router's requests."""
+        self.prefixes: OrderedDict[int, float] = OrderedDict()
+        """Tier-1 prefix → what `tokens_written` was when it was last used there, the longest unused first."""
+        self.peers: dict[int, tuple[Load, float, int]] = {}
+        """Peer → what it said last, when, and its `written` when it was first heard."""
+        self.peer_in_flight = 0
+        self.peer_context = 0.0
+        self.peer_pending = 0.0
+        self.peer_written = 0.0
+        self.told = False
+        """Whether the peers know that nothing is on it."""
+
+    @property
+    def tokens_written(self) -> float:
+        """Tokens newly written by all routers, as far as known: the clock of its cache."""
+        return self.written + self.peer_written
+
+    @property
+    def load(self) -> int:
+        """Requests there, of all routers."""
+        return self.in_flight + self.peer_in_flight
+
+    def wait(self, now: float) -> float:
+        """Seconds until what was sent there is computed."""
+        pending = self.queued - self.done + self.peer_pending
+        return max(0.0, pending - (now - self.since)) if pending > 0 else 0.0
+
+    def step(self) -> float:
+        """Seconds that one step takes with what runs there."""
+        costs = self.costs
+        return (
+            costs.overhead
+            + costs.sequence * (self.in_flight + self.peer_in_flight)
+            + costs.context * (self.context + self.peer_context)
+        )
+
+    def send(self, seconds: float, tokens: float, now: float) -> float:
+        """Count a request with so much prefill and so long a prompt; returns its mark."""
+        if self.wait(now) == 0:
+            # idle, or later than predicted: either way the clock begins with this request
+            self.done = self.queued
+            self.since = now
+        self.queued += seconds
+        self.in_flight += 1
+        self.waiting += 1
+        self.context += tokens
+        return self.queued
+
+    def progress(self, mark: float, now: float) -> None:
+        """The request with this mark has its first token."""
+        self.waiting -= 1
+        if mark > self.done:
+            self.done = min(mark, self.queued)
+        self.since = now
+
+    def withdraw(self, mark: float, seconds: float) -> None:
+        """The request with this mark will not be computed."""
+        self.waiting -= 1
+        if mark > self.done:
+            self.queued = max(self.done, self.queued - seconds)
+
+    def leave(self, tokens: float) -> None:
+        """A request of so long a prompt is over."""
+        self.in_flight -= 1
+        self.context = self.context - tokens if self.in_flight else 0.0
+
+    def touch(self, prefix: int) -> None:
+        """A request with this prefix is sent there."""
+        prefixes = self.prefixes
+        prefixes[prefix] = self.tokens_written
+        prefixes.move_to_end(prefix)
+        if len(prefixes) > PREFIXES:
+            prefixes.popitem(last=False)
+
+    def tell(self, now: float) -> Load:
+        """What peers should know of this router's part."""
+        return Load(
+            self.key, self.in_flight, int(self.context), self.queued - self.done, now - self.since, int(self.written)
+        )
+
+    def hear(self, peer: int, load: Load, now: float) -> None:
+        """Take over what a peer has put there."""
+        known = self.peers.get(peer)
+        self.peers[peer] = (load, now, known[2] if known else load.written)
+        self.since = max(self.since, now - load.age)
+        self._add_up()
+
+    def forget(self, peer: int) -> None:
+        """The peer is gone, and its requests with it."""
+        gone = self.peers.pop(peer, None)
+        if gone is not None:
+            self.written += gone[0].written - gone[2]
+            self._add_up()
+
+    def _add_up(self) -> None:
+        loads = [load for load, _, _ in self.peers.values()]
+        self.peer_in_flight = sum(load.in_flight for load in loads)
+        self.peer_context = sum(load.context for load in loads)
+        self.peer_pending = sum(load.pending for load in loads)
+        self.peer_written = sum(load.written - first for load, _, first in self.peers.values())
