@@ -8,8 +8,9 @@ from promptgroup_operator.drift import stamped
 from promptgroup_operator.merge import merge
 from promptgroup_operator.observed import Group, Problem
 from promptgroup_router.contract import names, table
+from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.fingerprint import short
-from promptgroup_router.contract.table import Prompt, PromptRef, encode_group
+from promptgroup_router.contract.table import Prompt, PromptRef
 
 ANNOTATION_SUPERSEDED = "promptgroup.dev/superseded-at"
 """On a Deployment: when another revision took its place."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import orjson
 
-from promptgroup_router.contract.table import encode_group
+from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.downstream import ClientConnection, Clients
 from promptgroup_router.errors import ApiError
 from promptgroup_router.reader import Request

@@ -10,16 +10,8 @@ from typing import Any, NamedTuple
 import orjson
 import xxhash
 
-from promptgroup_router.contract.table import (
-    Group,
-    Prompt,
-    PromptRef,
-    Revision,
-    RoutingTable,
-    TableError,
-    decode_group,
-    encode_table,
-)
+from promptgroup_router.contract.encoding import decode_group, encode_table
+from promptgroup_router.contract.table import Group, Prompt, PromptRef, Revision, RoutingTable, TableError
 
 
 class Source(NamedTuple):

@@ -7,7 +7,8 @@ from pathlib import Path
 import orjson
 
 from promptgroup_router.contract import fingerprint
-from promptgroup_router.contract.table import Prompt, RoutingTable, TableError, decode_table, encode_table
+from promptgroup_router.contract.encoding import decode_table, encode_table
+from promptgroup_router.contract.table import Prompt, RoutingTable, TableError
 
 
 def write(path: Path, table: RoutingTable) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptgroup_operator import desired
-from promptgroup_router.contract.table import SlotState, decode_group
+from promptgroup_router.contract.encoding import decode_group
+from promptgroup_router.contract.table import SlotState
 from support.clustermodel import Model, target_of
 
 RETIRE_AFTER = timedelta(minutes=2)

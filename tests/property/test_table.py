@@ -6,18 +6,19 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_router.contract.encoding import decode_table, encode_table
 from promptgroup_router.contract.table import (
+    Engine,
     Group,
     Policy,
     Prompt,
     PromptRef,
     Revision,
     RoutingTable,
+    Sharing,
     Slot,
     SlotState,
     TableError,
-    decode_table,
-    encode_table,
 )
 
 words = st.text(alphabet="abcé-", min_size=1, max_size=8)
@@ -33,6 +34,8 @@ revisions = st.builds(
     slots=st.lists(slots, max_size=4, unique_by=lambda slot: slot.index).map(
         lambda found: tuple(sorted(found, key=lambda slot: slot.index))
     ),
+    tokens=st.integers(0, 10_000),
+    engine=st.builds(Engine, text, st.integers(0, 10**9), st.integers(0, 10**6), st.integers(0, 10**6)),
     prompt_from=st.none() | st.builds(PromptRef, st.sampled_from(["ConfigMap", "Secret"]), words),
     prompt=st.none() | st.builds(Prompt, text, text),
 )
@@ -44,6 +47,7 @@ groups = st.builds(
     created=text,
     revisions=st.lists(revisions, max_size=3, unique_by=lambda each: each.fingerprint).map(tuple),
     policy=st.sampled_from(Policy),
+    sharing=st.sampled_from(Sharing),
     load_factor_percent=st.integers(100, 10_000),
     session_header=words,
 )
@@ -70,13 +74,17 @@ def test_fields_of_a_newer_operator_are_left_alone(table, value):
         group["later"] = value
         for revision in group["revisions"]:
             revision["later"] = value
+            if "engine" in revision:
+                revision["engine"]["later"] = value
     assert decode_table(encoded) == table
 
 
 @given(tables.filter(lambda table: table.groups), json, st.data())
 def test_a_field_of_another_kind_is_refused_and_nothing_else_is_raised(table, value, data):
     encoded = encode_table(table)
-    place = data.draw(st.sampled_from([encoded, *encoded["groups"]]))
+    revisions = [revision for group in encoded["groups"] for revision in group["revisions"]]
+    engines = [revision["engine"] for revision in revisions if "engine" in revision]
+    place = data.draw(st.sampled_from([encoded, *encoded["groups"], *revisions, *engines]))
     place[data.draw(st.sampled_from(sorted(place)))] = value
     with contextlib.suppress(TableError):
         decode_table(encoded)

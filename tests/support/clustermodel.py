@@ -26,8 +26,9 @@ from promptgroup_operator.desired import ANNOTATION_PROMPT, ANNOTATION_SUPERSEDE
 from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition, Problem, Revision, World
 from promptgroup_operator.warmth import Job, Outcome, WarmReason
 from promptgroup_router.contract import names
+from promptgroup_router.contract.encoding import decode_group
 from promptgroup_router.contract.fingerprint import fingerprint
-from promptgroup_router.contract.table import Prompt, PromptRef, decode_group
+from promptgroup_router.contract.table import Prompt, PromptRef
 
 SURGE = 1
 """Pods that a Deployment may have above its replicas while it replaces them; none may be unavailable."""

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from promptgroup_router.contract.table import Group, encode_group
+from promptgroup_router.contract.encoding import encode_group
+from promptgroup_router.contract.table import Group
 from promptgroup_router.reader import Request, RequestReader
 from promptgroup_router.settings import ApiServer
 from support.fakeengine import until

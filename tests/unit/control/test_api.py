@@ -2,8 +2,9 @@ import pytest
 from pydantic import ValidationError
 
 from promptgroup_operator.api import FailurePolicy, PromptGroup, PromptRouteSpec, parse_spec
+from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.names import HEADER_SESSION
-from promptgroup_router.contract.table import Policy, encode_group
+from promptgroup_router.contract.table import Policy
 from support.builders import FINGERPRINT, group, pod, revision
 
 LEAST = {"model": "llama", "prompt": {"system": "x"}, "engine": {"image": "i"}}

@@ -5,6 +5,7 @@ import pytest
 from promptgroup_operator import desired
 from promptgroup_operator.drift import must_write
 from promptgroup_router.contract import names, table
+from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import FINGERPRINT, TEXT, group
@@ -117,7 +118,7 @@ def test_a_route_is_the_groups_and_says_what_the_contract_encodes():
     made = desired.prompt_route(group(), route)
     assert (made["kind"], made["metadata"]["name"]) == ("PromptRoute", "support")
     assert made["metadata"]["labels"][names.LABEL_GROUP] == "support"
-    assert made["spec"] == table.encode_group(route)
+    assert made["spec"] == encode_group(route)
 
 
 def test_the_prompt_is_kept_as_it_is():

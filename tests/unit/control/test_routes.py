@@ -2,7 +2,8 @@ import pytest
 
 from promptgroup_operator.rollout import Phase, Step
 from promptgroup_operator.routes import ready, ring, route, sends_to
-from promptgroup_router.contract.table import Policy, PromptRef, Slot, SlotState, encode_group
+from promptgroup_router.contract.encoding import encode_group
+from promptgroup_router.contract.table import Policy, PromptRef, Slot, SlotState
 from support.builders import CREATED, FINGERPRINT, TEXT, group, pod, restarted, revision
 
 READY, DRAINING, ABSENT = SlotState.READY, SlotState.DRAINING, SlotState.ABSENT

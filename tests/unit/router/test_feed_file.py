@@ -3,7 +3,7 @@ import json
 import os
 
 from promptgroup_router import tablefile
-from promptgroup_router.contract.table import encode_table
+from promptgroup_router.contract.encoding import encode_table
 from promptgroup_router.feed_file import FileFeed
 from promptgroup_router.publish import Publisher
 from promptgroup_router.state import State

@@ -1,6 +1,7 @@
 import pytest
 
-from promptgroup_router.contract.table import PromptRef, TableError, encode_group
+from promptgroup_router.contract.encoding import encode_group
+from promptgroup_router.contract.table import PromptRef, TableError
 from promptgroup_router.promptroutes import Change, Expired, Routes, Source
 from support.tables import group, revision, table
 

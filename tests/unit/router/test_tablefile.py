@@ -4,7 +4,8 @@ import stat
 import pytest
 
 from promptgroup_router import tablefile
-from promptgroup_router.contract.table import Prompt, TableError, encode_table
+from promptgroup_router.contract.encoding import encode_table
+from promptgroup_router.contract.table import Prompt, TableError
 from support.tables import group, revision, table
 
 

@@ -3,21 +3,19 @@ from dataclasses import replace
 
 import pytest
 
+from promptgroup_router.contract.encoding import FORMAT, decode_group, decode_table, encode_group, encode_table
 from promptgroup_router.contract.table import (
-    FORMAT,
+    Engine,
     Group,
     Policy,
     Prompt,
     PromptRef,
     Revision,
     RoutingTable,
+    Sharing,
     Slot,
     SlotState,
     TableError,
-    decode_group,
-    decode_table,
-    encode_group,
-    encode_table,
 )
 
 GROUP = Group(
@@ -36,11 +34,14 @@ GROUP = Group(
                 Slot(1, SlotState.ABSENT),
                 Slot(2, SlotState.DRAINING, "[fd00::1]:8000", "pod-c", "ba9876543210"),
             ),
+            tokens=1700,
+            engine=Engine("0123456789abcdef", kv_tokens=400_000, prefill_rate=9_800, step_tokens=8192),
             prompt_from=PromptRef("ConfigMap", "support-aaaaaaaa"),
         ),
         Revision("b" * 32, 0, tools=False, weight=0, slots=()),
     ),
     policy=Policy.LEAST_REQUEST,
+    sharing=Sharing.DEDICATED,
     load_factor_percent=150,
     session_header="x-chat-id",
 )
@@ -68,16 +69,47 @@ def test_what_a_slot_has_not_is_not_written():
     assert slots[1] == {"slot": 1, "state": "Absent"}
 
 
+def test_what_is_known_of_engines_is_written_by_these_names():
+    assert encode_group(GROUP)["revisions"][0] | {"slots": []} == {
+        "fingerprint": "a" * 32,
+        "systemBytes": 12,
+        "tools": True,
+        "weight": 100,
+        "slots": [],
+        "tokens": 1700,
+        "engine": {
+            "settings": "0123456789abcdef",
+            "kvTokens": 400_000,
+            "prefillTokensPerSecond": 9_800,
+            "stepTokens": 8192,
+        },
+        "promptFrom": {"kind": "ConfigMap", "name": "support-aaaaaaaa"},
+    }
+
+
+def test_what_nobody_knows_of_engines_is_not_written():
+    assert {"tokens", "engine"}.isdisjoint(encode_group(GROUP)["revisions"][1])
+
+
+def test_a_route_from_before_engines_were_known_is_read():
+    spec = encode_group(GROUP)
+    del spec["sharing"], spec["revisions"][0]["tokens"], spec["revisions"][0]["engine"]
+    group = decode_group("chat", "support", spec)
+    assert (group.sharing, group.revisions[0].tokens, group.revisions[0].engine) == (Sharing.POOL, 0, Engine())
+
+
 def test_a_route_of_a_newer_operator_is_read():
     spec = encode_group(GROUP)
-    spec["new"] = spec["revisions"][0]["new"] = spec["revisions"][0]["slots"][0]["new"] = {"a": 1}
+    first = spec["revisions"][0]
+    spec["new"] = first["new"] = first["slots"][0]["new"] = first["engine"]["new"] = {"a": 1}
     assert decode_group("chat", "support", spec) == GROUP
 
 
 def test_what_may_be_left_out_has_a_default():
     group = decode_group("chat", "support", {"format": FORMAT, "model": "llama"})
     assert group == Group("chat", "support", "llama", "", ())
-    assert (group.policy, group.load_factor_percent, group.session_header) == (Policy.BOUNDED_LOAD, 125, "x-session-id")
+    assert (group.policy, group.sharing) == (Policy.EXPECTED_TTFT, Sharing.POOL)
+    assert (group.load_factor_percent, group.session_header) == (125, "x-session-id")
 
 
 def test_slots_are_read_in_order_whatever_order_they_stand_in():
@@ -118,7 +150,7 @@ REFUSED = {
     "a model that is no text": (changed("model", 7), "chat/support: model is 7, expected a string"),
     "an unknown policy": (
         changed("policy", "Random"),
-        "chat/support: policy is 'Random', expected one of BoundedLoad, LeastRequest, RoundRobin, PrefixHash",
+        "chat/support: policy is 'Random', expected one of " + ", ".join(Policy),
     ),
     "a load factor below one": (
         changed("loadFactorPercent", 99),
@@ -157,6 +189,34 @@ REFUSED = {
     "no state": (
         changed(*SLOT, "state", KeyError),
         "chat/support: revisions[0].slots[0]: state is missing, expected one of Ready, Draining, Absent",
+    ),
+    "an unknown sharing": (
+        changed("sharing", "Shared"),
+        "chat/support: sharing is 'Shared', expected one of Pool, Dedicated",
+    ),
+    "a prefix of less than no tokens": (
+        changed(*FIRST, "tokens", -1),
+        "chat/support: revisions[0]: tokens is -1, expected a whole number from 0",
+    ),
+    "an engine that is none": (
+        changed(*FIRST, "engine", "vLLM"),
+        "chat/support: revisions[0].engine is a str, expected an object",
+    ),
+    "settings that are no digest": (
+        changed(*FIRST, "engine", "settings", 7),
+        "chat/support: revisions[0].engine: settings is 7, expected a string",
+    ),
+    "a fraction of a token": (
+        changed(*FIRST, "engine", "kvTokens", 1.5),
+        "chat/support: revisions[0].engine: kvTokens is 1.5, expected a whole number from 0",
+    ),
+    "a rate that is no number": (
+        changed(*FIRST, "engine", "prefillTokensPerSecond", "fast"),
+        "chat/support: revisions[0].engine: prefillTokensPerSecond is 'fast', expected a whole number from 0",
+    ),
+    "a negative step": (
+        changed(*FIRST, "engine", "stepTokens", -8192),
+        "chat/support: revisions[0].engine: stepTokens is -8192, expected a whole number from 0",
     ),
     "a reference without a name": (
         changed(*FIRST, "promptFrom", {"kind": "Secret"}),
