@@ -14,7 +14,7 @@ from promptgroup_router.costs import Costs
 from promptgroup_router.demand import Demand
 from promptgroup_router.ettft import TRUST, ExpectedTtft
 from promptgroup_router.health import Health
-from promptgroup_router.ledger import Replica
+from promptgroup_router.ledger import Awaited, Replica
 from promptgroup_router.notes import Load, Note
 from promptgroup_router.places import Places
 from promptgroup_router.policies import BoundedLoad, LeastRequest, Policy, PrefixHash, RoundRobin
@@ -25,7 +25,7 @@ from promptgroup_router.view import Member, Pool, RevisionView, View
 class Pick:
     """A request counted on a member, until it ends."""
 
-    __slots__ = ("alone", "cached", "counted", "demand", "first", "guessed", "mark", "member", "moved", "replica",
+    __slots__ = ("alone", "answer", "cached", "counted", "demand", "first", "guessed", "mark", "member", "moved", "replica",
                  "seconds", "sent", "step")  # fmt: skip
 
     def __init__(self, member: Member, replica: Replica, demand: Demand, sent: float) -> None:
@@ -99,6 +99,7 @@ class Balancer:
         """The first byte of the answer is here."""
         if pick.counted and pick.first is None:
             pick.first = now
+            pick.answer.here = True
             # a mark that is still the last one: nothing was sent behind it
             pick.alone = pick.alone and pick.replica.queued == pick.mark and not pick.replica.peer_pending
             pick.replica.progress(pick.mark, now)
@@ -142,6 +143,9 @@ class Balancer:
         pick.seconds = replica.costs.prefill(pick.cached, demand.prompt)
         pick.step = replica.step()
         pick.alone = replica.waiting == 0 and not replica.peer_pending
+        steps = pick.step * (1 + (replica.wait(now) + pick.seconds) * replica.costs.rate / replica.costs.step_tokens)
+        pick.answer = Awaited(now + replica.wait(now) + pick.seconds + steps)
+        replica.answers.append(pick.answer)
         pick.mark = replica.send(pick.seconds, demand.prompt, now)
         replica.touch(demand.prefix)
         place = self.places.put(
@@ -152,6 +156,7 @@ class Balancer:
 
     def _uncount(self, pick: Pick) -> None:
         pick.counted = False
+        pick.answer.here = True
         if pick.first is None:
             pick.replica.withdraw(pick.mark, pick.seconds)
         pick.replica.leave(pick.demand.prompt)

@@ -82,6 +82,8 @@ class ExpectedTtft:
             wait = pending - now + replica.since if pending > 0 else 0.0
             if wait < 0:
                 wait = 0.0
+            if replica.answers:
+                wait += replica.late(now)
             step = (
                 overhead
                 + sequence * (replica.in_flight + replica.peer_in_flight)

@@ -6,7 +6,7 @@ remembers how far the count was with itself in it, and its first token moves `do
 never comes (an answer that is not streamed, a client that left) is caught up by the next.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 from promptgroup_router.costs import Costs
 from promptgroup_router.notes import Load
@@ -15,11 +15,23 @@ PREFIXES = 4096
 """Prefixes remembered a replica; those that its cache can hold are far fewer."""
 
 
+class Awaited:
+    """A first token that is to come."""
+
+    __slots__ = ("due", "here")
+
+    def __init__(self, due: float) -> None:
+        self.due = due
+        """When it should come."""
+        self.here = False
+        """Whether it came, or never will."""
+
+
 class Replica:
     """One engine process behind a slot, as this router and its peers know it."""
 
     __slots__ = (
-        "context", "costs", "done", "in_flight", "incarnation", "key", "peer_context", "peer_in_flight", "peer_pending",
+        "answers", "context", "costs", "done", "in_flight", "incarnation", "key", "peer_context", "peer_in_flight", "peer_pending",
         "peer_written", "peers", "prefixes", "queued", "since", "told", "waiting", "written",
     )  # fmt: skip
 
@@ -42,6 +54,8 @@ class Replica:
         """The last sign of progress: a first token, or the moment when it became busy."""
         self.written = 0.0
         """Tokens newly written into its cache by this router's requests."""
+        self.answers: deque[Awaited] = deque()
+        """Requests whose first token is still to come, in the order in which they were sent."""
         self.prefixes: OrderedDict[int, float] = OrderedDict()
         """Tier-1 prefix → what `tokens_written` was when it was last used there, the longest unused first."""
         self.peers: dict[int, tuple[Load, float, int]] = {}
@@ -67,6 +81,13 @@ class Replica:
         """Seconds until what was sent there is computed."""
         pending = self.queued - self.done + self.peer_pending
         return max(0.0, pending - (now - self.since)) if pending > 0 else 0.0
+
+    def late(self, now: float) -> float:
+        """Seconds that the oldest first token is overdue. What delays it delays all behind it, about as long again."""
+        answers = self.answers
+        while answers and answers[0].here:
+            answers.popleft()
+        return max(0.0, now - answers[0].due) if answers else 0.0
 
     def step(self) -> float:
         """Seconds that one step takes with what runs there."""
