@@ -12,7 +12,7 @@ from collections.abc import Sequence
 class Cache:
     """`capacity` tokens in blocks of `block`."""
 
-    __slots__ = ("_idle", "_length", "_users", "block", "capacity", "used")
+    __slots__ = ("_idle", "_idle_tokens", "_length", "_users", "block", "capacity", "used")
 
     def __init__(self, capacity: int, block: int) -> None:
         self.capacity = capacity
@@ -25,11 +25,12 @@ class Cache:
         """Node → running requests that hold it."""
         self._idle: OrderedDict[int, None] = OrderedDict()
         """Nodes that nobody holds, the next to be evicted first."""
+        self._idle_tokens = 0
 
     @property
     def held(self) -> int:
         """Tokens that running requests hold."""
-        return self.used - sum(self._length[node] for node in self._idle)
+        return self.used - self._idle_tokens
 
     def find(self, nodes: Sequence[int], sizes: Sequence[int]) -> int:
         """Leading tokens of a prompt that are cached, in whole blocks; never the last token."""
@@ -59,12 +60,12 @@ class Cache:
                 mine += have
         room = self.capacity - self.used
         if need > room:
-            if need - room > sum(length[node] for node in idle) - mine:
+            if need - room > self._idle_tokens - mine:
                 return False
             for node in nodes:
-                if node in idle:
-                    del idle[node]
+                idle.pop(node, None)
             self._evict(need - room)
+        self._idle_tokens -= mine
         for node, size in zip(nodes, sizes, strict=True):
             idle.pop(node, None)
             users[node] = users.get(node, 0) + 1
@@ -91,24 +92,27 @@ class Cache:
             else:
                 del users[node]
                 self._idle[node] = None
+                self._idle_tokens += length[node]
 
     def clear(self) -> None:
         """Forget everything."""
         self._length.clear()
         self._users.clear()
         self._idle.clear()
-        self.used = 0
+        self.used = self._idle_tokens = 0
 
     def _evict(self, tokens: int) -> None:
+        """Free at least so many tokens of what nobody holds; there are as many."""
         length, idle = self._length, self._idle
         while tokens > 0:
             node = next(iter(idle))
             have = length[node]
-            if have > tokens + self.block:
-                cut = -(-tokens // self.block) * self.block
+            cut = -(-tokens // self.block) * self.block
+            if cut < have:
                 length[node] = have - cut
-                self.used -= cut
-                return
-            del idle[node], length[node]
-            self.used -= have
-            tokens -= have
+            else:
+                cut = have
+                del idle[node], length[node]
+            self.used -= cut
+            self._idle_tokens -= cut
+            tokens -= cut

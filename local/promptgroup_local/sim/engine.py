@@ -37,9 +37,11 @@ class Model:
 class Engine:
     """An engine on virtual time: `arrive` and `due` return when it wants to be called next."""
 
-    __slots__ = ("_chunks", "_decoding", "_first_step", "_growth", "_ready", "_sequence", "_skip", "_step", "_tokens",
-                 "_until", "alive", "begun", "cache", "index", "model", "on_end", "on_first", "prefilling", "running",
-                 "version", "waiting")  # fmt: skip
+    __slots__ = (
+        "_decoding", "_first_step", "_growth", "_ready", "_sequence", "_skip", "_step", "_tokens", "_until", "alive",
+        "begun", "cache", "computed", "index", "model", "on_end", "on_first", "partial", "running", "version",
+        "waiting",
+    )  # fmt: skip
 
     def __init__(
         self, index: int, model: Model, on_first: Callable[[Turn, float], None], on_end: Callable[[Turn, float], None]
@@ -53,8 +55,10 @@ class Engine:
         """Grows when an earlier answer to "when next" is void."""
         self.waiting: deque[Turn] = deque()
         self.running = 0
-        self.prefilling: deque[list[object]] = deque()
-        """[turn, tokens computed so far] of prompts that took more than one step."""
+        self.partial: Turn | None = None
+        """The prompt that takes more than one step; it heads the queue, so there is one at most."""
+        self.computed = 0
+        """Tokens of it that are computed, the step that runs included."""
         self._decoding: list[tuple[int, int, Turn]] = []
         """(step in which the last token comes, tie, turn), a heap."""
         self._tokens = 0
@@ -62,7 +66,6 @@ class Engine:
         self._step = 0
         self._sequence = 0
         self._ready: list[Turn] = []
-        self._chunks = 0
         self._until = math.inf
         self.begun = 0.0
         self._skip = 0
@@ -85,10 +88,11 @@ class Engine:
 
     def due(self) -> float | None:
         """The step or stretch is over; when the next one will be, None when there is nothing to do."""
+        # what arrives while the ends are told finds the engine busy, and is seen when the next step begins
         now = self._until
-        self._until = math.inf
         self._step += self._skip
         self._tokens += self._skip * len(self._decoding)
+        self._skip = 0
         ended = []
         decoding = self._decoding
         while decoding and decoding[0][0] <= self._step:
@@ -106,20 +110,49 @@ class Engine:
                 self._tokens += turn.prompt + 1
             else:
                 self._finish(turn, now)
-        return self._begin(now) if self._until is math.inf else None
+        return self._begin(now)
+
+    def backlog(self, now: float) -> float:
+        """Seconds of prefill that are left of what is admitted, with the rest of a step that has prefill in it."""
+        if not self._ready and self.partial is None:
+            return 0.0
+        left = self._until - now
+        if self.partial is not None:
+            left += self.model.prefill(self.computed, self.partial.prompt - self.computed)
+        return left
+
+    @property
+    def context(self) -> int:
+        """Tokens of context of what decodes."""
+        return self._tokens
+
+    @property
+    def decoding(self) -> int:
+        """Requests that decode."""
+        return len(self._decoding)
+
+    def warm(self, node: int, tokens: int) -> None:
+        """Have a prompt in the cache, as after a warm-up request for it that made one token."""
+        if self.cache.admit((node,), (tokens,), 1):
+            self.cache.release((node,), (tokens,), 1)
 
     def kill(self) -> list[Turn]:
         """The process dies: its cache is gone; returns the requests it had."""
-        lost = [*self.waiting, *(entry[0] for entry in self.prefilling), *self._ready, *(t for _, _, t in self._decoding)]
+        lost = [
+            *self.waiting,
+            *([self.partial] if self.partial else ()),
+            *self._ready,
+            *(t for _, _, t in self._decoding),
+        ]
         self.waiting.clear()
-        self.prefilling.clear()
+        self.partial = None
         self._ready, self._decoding = [], []
         self._tokens = self.running = 0
         self.cache.clear()
         self.alive = False
         self.version += 1
         self._until = math.inf
-        return lost  # type: ignore[return-value]
+        return lost
 
     def _finish(self, turn: Turn, now: float) -> None:
         self.running -= 1
@@ -133,9 +166,8 @@ class Engine:
         budget = model.step_tokens - count
         seconds = 0.0
         while budget > 0:
-            if self.prefilling:
-                entry = self.prefilling[0]
-                turn, at = entry
+            if self.partial is not None:
+                turn, at = self.partial, self.computed
             elif self.waiting and self.running < model.sequences:
                 turn = self.waiting[0]
                 at = self.cache.find(turn.nodes, turn.sizes)
@@ -145,17 +177,15 @@ class Engine:
                 self.running += 1
                 turn.cached = at
                 turn.admitted = now
-                entry = [turn, at]
-                self.prefilling.append(entry)
             else:
                 break
             chunk = min(budget, turn.prompt - at)
             seconds += model.prefill(at, chunk)
             budget -= chunk
             if at + chunk < turn.prompt:
-                entry[1] = at + chunk
+                self.partial, self.computed = turn, at + chunk
                 break
-            self.prefilling.popleft()
+            self.partial = None
             self._ready.append(turn)
         step = model.overhead + model.sequence * count + model.context * self._tokens
         self.begun = now
@@ -178,5 +208,7 @@ class Engine:
     def _steps_by(self, seconds: float) -> int:
         """Steps that have begun after so many seconds of a stretch."""
         a, b = self._growth / 2, self._first_step - self._growth / 2
-        steps = math.ceil((-b + math.sqrt(b * b + 4 * a * seconds)) / (2 * a) - 1e-9) if a > 0 else math.ceil(seconds / b)
+        steps = (
+            math.ceil((-b + math.sqrt(b * b + 4 * a * seconds)) / (2 * a) - 1e-9) if a > 0 else math.ceil(seconds / b)
+        )
         return max(1, steps)

@@ -28,17 +28,25 @@ class Ours:
         self._known_rate = known_rate
         self._loss = loss
         self._draw = random.Random(seed)  # noqa: S311 - a simulation
+        self._up: set[int] = set()
         self._lives: dict[int, int] = {}
+        """Slot → processes that held it."""
         self._pools: list[Pool] = []
         self._indexes: dict[str, int] = {}
 
     def start(self, world: World) -> None:
+        """Before the first event."""
         self._world = world
         self.changed(0.0)
         if len(self.balancers) > 1:
             world.every(self._tick, self._exchange)
 
     def changed(self, now: float) -> None:
+        """Install a table of the replicas that are up."""
+        for index in self._world.up:
+            if index not in self._up:
+                self._lives[index] = self._lives.get(index, 0) + 1
+        self._up = set(self._world.up)
         model = self._world.model
         engine = Engine("one", model.kv_tokens, int(model.prefill_rate * self._known_rate), model.step_tokens)
         slots = tuple(
@@ -59,6 +67,7 @@ class Ours:
             balancer.install(view, now)
 
     def place(self, turn: Turn, now: float) -> int | None:
+        """Ask the router that the request happens to come to."""
         balancers = self.balancers
         balancer = balancers[0] if len(balancers) == 1 else self._draw.choice(balancers)
         session = turn.session
@@ -70,16 +79,18 @@ class Ours:
         return pick.member.slot
 
     def first_token(self, turn: Turn, now: float) -> None:
+        """The first token was passed on."""
         balancer, pick = _kept(turn)
         balancer.first_token(pick, now)
 
     def ended(self, turn: Turn, now: float) -> None:
+        """The answer is whole; tell its `usage`."""
         balancer, pick = _kept(turn)
         balancer.end(pick, Usage(turn.prompt, turn.cached, turn.output))
 
     def lost(self, turn: Turn, now: float) -> None:
+        """The engine died."""
         balancer, pick = _kept(turn)
-        self._lives[turn.replica] = self._lives.get(turn.replica, 0) + 1
         balancer.release(pick)
 
     def _exchange(self, now: float) -> None:

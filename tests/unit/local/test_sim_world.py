@@ -1,0 +1,44 @@
+from collections import Counter
+
+import pytest
+
+from promptgroup_local.sim.ours import Ours
+from promptgroup_local.sim.workloads import agents, chat
+from promptgroup_local.sim.world import World
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize("routers", [1, 2])
+def test_every_request_ends_once(routers):
+    sessions = chat(20, 20, seed=1)
+    world = World(Ours(routers=routers), sessions, 4)
+    world.run(HOUR)
+    assert len(world.turns) == sum(len(session.turns) for session in sessions)
+    assert len({id(turn) for turn in world.turns}) == len(world.turns)
+    for turn in world.turns:
+        assert turn.arrived <= turn.admitted < turn.first <= turn.ended
+        assert 0 <= turn.cached < turn.prompt
+    for engine in world.engines:
+        assert (engine.running, engine.cache.held, len(engine.waiting)) == (0, 0, 0)
+
+
+def test_every_request_ends_though_a_replica_dies_and_comes_back():
+    sessions = agents(15, 40, seed=1)
+    world = World(Ours(), sessions, 4)
+    world.at(8.0, lambda: world.kill(2))
+    world.at(15.0, lambda: world.revive(2))
+    world.run(HOUR)
+    assert len(world.turns) == sum(len(session.turns) for session in sessions)
+    assert all(turn.ended > 0 for turn in world.turns)
+    assert [turn for turn in world.turns if turn.replica == 2 and 8 < turn.arrived < 15] == []
+    assert Counter(turn.tries for turn in world.turns)[2] > 0
+    assert [turn for turn in world.turns if turn.replica == 2 and turn.arrived > 15]
+
+
+def test_a_replica_that_is_not_up_gets_nothing():
+    world = World(Ours(), chat(20, 10, seed=1), 4)
+    world.at(3.0, lambda: world.set_up((0, 1, 3)))
+    world.run(HOUR)
+    assert [turn for turn in world.turns if turn.replica == 2 and turn.arrived > 3] == []
+    assert all(turn.ended > 0 for turn in world.turns)
