@@ -14,7 +14,7 @@ from pydantic.config import JsonDict
 
 from promptgroup_operator import durations
 from promptgroup_router.contract.names import HEADER_SESSION
-from promptgroup_router.contract.table import Policy, SlotState
+from promptgroup_router.contract.table import Policy, Sharing, SlotState
 
 MAX_NAME = 50
 """Longest name of a group: `<group>-<8 hex digits>` must fit a label value (63), as Deployments' names do."""
@@ -168,8 +168,13 @@ class SizingSpec(_Model):
 class RoutingSpec(_Model):
     """How routers place this group's requests."""
 
-    policy: Policy = Policy.BOUNDED_LOAD
-    """How a request's replica is chosen."""
+    policy: Policy = Policy.EXPECTED_TTFT
+    """How a request's replica is chosen. ExpectedTTFT leaves a session's home where another replica answers sooner by
+    more than the price of recomputation; BoundedLoad where it takes more than its share; LeastRequest, RoundRobin and
+    PrefixHash are there to compare with."""
+    sharing: Sharing = Sharing.POOL
+    """Pool: groups of this namespace with the same model and engine settings take each other's overflow. Dedicated:
+    this group's replicas serve it alone, and it uses no others."""
     load_factor_percent: Annotated[int, Field(ge=100, le=10_000)] = 125
     """BoundedLoad: a replica takes at most this percentage of the mean load, rounded up."""
     session_header: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,64}$")] = HEADER_SESSION
@@ -325,6 +330,19 @@ class RoutePromptRef(_Model):
     name: str
 
 
+class RouteEngine(_Model):
+    """What is known of the engines of a revision; what is not there nobody knows."""
+
+    settings: str | None = None
+    """Digest: revisions that have the same one may lend each other replicas."""
+    kv_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Tokens of KV cache that one replica has."""
+    prefill_tokens_per_second: Annotated[int, Field(ge=0)] | None = None
+    """Prompt tokens that one replica computes in a second, as measured cold; a lower bound."""
+    step_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Most tokens that one step of the engine computes."""
+
+
 class RouteRevision(_Model):
     """One fingerprint of the group and the replicas that are warm for it."""
 
@@ -335,6 +353,9 @@ class RouteRevision(_Model):
     """Whether the prefix has tools."""
     weight: Annotated[int, Field(ge=0, le=100)]
     """Share of the new sessions that name the group."""
+    tokens: Annotated[int, Field(ge=0)] | None = None
+    """Length of the prefix in tokens, as an engine counted it."""
+    engine: RouteEngine | None = None
     prompt_from: RoutePromptRef | None = None
     slots: list[RouteSlot] = []
 
@@ -343,11 +364,12 @@ class PromptRouteSpec(_Model):
     """A PromptGroup as routers see it; written by the operator."""
 
     format: Literal[1]
-    """Version of the encoding, see contract/table.py."""
+    """Version of the encoding, see contract/encoding.py."""
     model: str
     created: str
     """When the group was created: of two that claim one prefix, the older keeps it."""
     policy: Policy
+    sharing: Sharing = Sharing.POOL
     load_factor_percent: int
     session_header: str
     revisions: list[RouteRevision]

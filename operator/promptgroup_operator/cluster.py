@@ -17,9 +17,10 @@ import urllib3
 from kubernetes import client, config
 from kubernetes.config import incluster_config
 
-from promptgroup_operator import prompt
+from promptgroup_operator import measured, prompt
 from promptgroup_operator.desired import ANNOTATION_PROMPT, ANNOTATION_SUPERSEDED
 from promptgroup_operator.errors import ClusterError
+from promptgroup_operator.measured import Measured
 from promptgroup_operator.observed import Group, Key, Manifest, Pod, Revision, Rival
 from promptgroup_operator.plan import ConditionChange, Deletion, PodMark
 from promptgroup_operator.settings import Settings
@@ -33,6 +34,7 @@ from promptgroup_operator.snapshot import (
     time_of,
 )
 from promptgroup_operator.status import Event
+from promptgroup_operator.warmth import Job
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef
 
@@ -193,6 +195,15 @@ class Cluster:
         path = f"{_path(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
         self._request("PATCH", path, manifest, _APPLY, {"fieldManager": FIELD_MANAGER, "force": "true"})
 
+    def create(self, manifest: Manifest) -> None:
+        """Create an object, unless one of its name stands: that one is left as it is."""
+        path = _path(manifest["kind"], manifest["metadata"]["namespace"])
+        try:
+            self._request("POST", path, manifest, "application/json", {"fieldManager": FIELD_MANAGER})
+        except ClusterError as error:
+            if error.status != 409:
+                raise
+
     def delete(self, namespace: str, deletion: Deletion) -> None:
         """Delete the object that was seen, not one that took its name since."""
         path = f"{_path(deletion.kind, namespace)}/{quote(deletion.name)}"
@@ -215,10 +226,13 @@ class Cluster:
         }
         self._patch_pod(namespace, mark.pod, body, _MERGE)
 
-    def mark_warmed(self, namespace: str, pod: str, uid: str, container_id: str) -> None:
-        """Put on record for which container warmth was proven (or let through)."""
-        body = {"metadata": {"uid": uid, "annotations": {names.ANNOTATION_WARMED: container_id}}}
-        self._patch_pod(namespace, pod, body, _MERGE)
+    def mark_warmed(self, namespace: str, job: Job, found: Measured) -> None:
+        """Put on record for which container warmth was proven (or let through), and what was measured of it."""
+        annotations = {
+            names.ANNOTATION_WARMED: job.container_id,
+            names.ANNOTATION_ENGINE: measured.encode(found),
+        }
+        self._patch_pod(namespace, job.pod, {"metadata": {"uid": job.uid, "annotations": annotations}}, _MERGE)
 
     def set_condition(self, namespace: str, change: ConditionChange, *, warm: bool, now: datetime) -> None:
         """Write the readiness gate's condition; the kubelet's own conditions stand beside it."""

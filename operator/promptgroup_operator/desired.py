@@ -1,6 +1,8 @@
 """PromptGroup → the objects that it wants: a prompt object and a Deployment a revision, one PromptRoute."""
 
 import base64
+import hashlib
+import json
 from typing import Any
 
 from promptgroup_operator import dialect
@@ -25,6 +27,9 @@ STARTUP_MINUTES = 60
 
 ENGINE_USER = 10001
 """User and group of the engine process: no image has it, so nothing in one belongs to it by accident."""
+
+PEERS_KEY_BYTES = 32
+"""Length of the key by which routers know each other: that of the hash which they sign with (RFC 2104, section 3)."""
 
 DRAIN_SECONDS = 5
 """A terminating replica serves on for so long, until every router has dropped its slot."""
@@ -96,6 +101,56 @@ def deployment(
 
 
 def _pod_template(group: Group, fingerprint: str, selector: dict[str, str]) -> dict[str, Any]:
+    template = _engine_template(group)
+    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_SETTINGS: _digest(group, template)}
+    # what makes a pod one of its revision is not the template's to change
+    return merge(template, {"metadata": {"labels": selector, "annotations": annotations}})
+
+
+def engine_settings(group: Group) -> str:
+    """Digest of all that makes two engines interchangeable, whatever their prompt: their dialect, model and template.
+
+    The template as the operator makes it, so that image, arguments, port, resources and the user's template count, and
+    it makes no difference whether a default is spelled out. Labels and annotations of the user's template count too:
+    some of them change what a node does with a pod. Empty when the template cannot be merged.
+    """
+    try:
+        return _digest(group, _engine_template(group))
+    except ValueError:
+        return ""
+
+
+def step_tokens(group: Group) -> int:
+    """Most tokens that one step of the group's engines computes; 0 when their arguments do not say."""
+    try:
+        template = _engine_template(group)
+    except ValueError:
+        return 0
+    return dialect.step_tokens(dialect.DIALECTS[group.spec.engine.type], _arguments(template))
+
+
+def _arguments(template: dict[str, Any]) -> list[str]:
+    """Arguments of the engine container. The API server has not seen the template yet: it may be of any shape."""
+    spec = template.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    for each in containers if isinstance(containers, list) else ():
+        if isinstance(each, dict) and each.get("name") == CONTAINER:
+            args = each.get("args")
+            return [arg for arg in args if isinstance(arg, str)] if isinstance(args, list) else []
+    return []
+
+
+def _digest(group: Group, template: dict[str, Any]) -> str:
+    whole = [group.spec.engine.type, group.spec.model, template]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def _engine_template(group: Group) -> dict[str, Any]:
+    """The pod template but for what ties a pod to its revision: the same for every group with the same engines.
+
+    Raises:
+        ValueError: the user's template cannot be merged.
+    """
     engine = group.spec.engine
     speech = dialect.DIALECTS[engine.type]
     health = {"httpGet": {"path": speech.health, "port": "http"}}
@@ -118,7 +173,7 @@ def _pod_template(group: Group, fingerprint: str, selector: dict[str, str]) -> d
         "volumeMounts": [{"name": "home", "mountPath": "/home/engine"}],
     }
     base = {
-        "metadata": {"labels": selector, "annotations": {names.ANNOTATION_FINGERPRINT: fingerprint}},
+        "metadata": {},
         "spec": {
             "automountServiceAccountToken": False,
             "containers": [container],
@@ -134,14 +189,13 @@ def _pod_template(group: Group, fingerprint: str, selector: dict[str, str]) -> d
             "volumes": [{"name": "home", "emptyDir": {}}],
         },
     }
-    # what makes a pod one of its revision is not the template's to change
-    return merge(merge(base, dict(engine.template)), {"metadata": base["metadata"]})
+    return merge(base, dict(engine.template))
 
 
 def template_problem(group: Group) -> Problem | None:
     """Why the group's pod template cannot be merged, if it cannot."""
     try:
-        _pod_template(group, "", {})
+        _engine_template(group)
     except ValueError as error:
         return Problem("InvalidTemplate", f"spec.engine.template: {error}")
     return None
@@ -157,3 +211,18 @@ def prompt_route(group: Group, route: table.Group) -> dict[str, Any]:
             "spec": encode_group(route),
         }
     )
+
+
+def peers_secret(namespace: str, key: bytes) -> dict[str, Any]:
+    """The key by which the routers of a namespace know each other: created once, never written again.
+
+    It belongs to the namespace, not to a group: no owner, so it outlives the last group, as the routers that mounted
+    it may. Deleting it makes a new key; the routers exchange nothing until all of them have read that one.
+    """
+    labels = {"app.kubernetes.io/managed-by": "promptgroup-operator", "app.kubernetes.io/name": "promptgroup-router"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": names.SECRET_PEERS, "namespace": namespace, "labels": labels},
+        "data": {names.KEY_PEERS: base64.b64encode(key).decode()},
+    }

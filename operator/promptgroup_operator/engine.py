@@ -6,6 +6,7 @@ The chat API is the one that all supported engines serve. Every wait is bounded.
 import json
 import math
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ import urllib3
 
 from promptgroup_operator.dialect import Dialect
 from promptgroup_operator.errors import EngineError
+from promptgroup_operator.measured import prefill_rate
 from promptgroup_operator.warmth import Evidence
 from promptgroup_router.contract.names import HEADER_WARMUP
 from promptgroup_router.contract.table import Prompt
@@ -26,6 +28,7 @@ MAX_ANSWER = 32 * 1024 * 1024
 """Longest answer read: token lists of long prompts, metrics of engines with many labels."""
 
 _SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
+_WHOLE = re.compile(r"[0-9]{1,12}")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
@@ -43,6 +46,8 @@ class Reading:
     """Granularity of a cache hit in tokens."""
     caching: bool | None
     """Whether prefix caching is on; None when the engine does not say."""
+    kv_tokens: int
+    """Tokens of KV cache; 0 when the engine does not say."""
 
 
 class Engines:
@@ -75,21 +80,25 @@ class Engines:
         if before is not None and before.caching is False:
             return Evidence(None, 0, None, before.step, caching=False)
         shared = self._shared_tokens(address, warm_up, probe)
-        self._chat(address, warm_up)
+        started = time.monotonic()
+        first = self._chat(address, warm_up)
+        seconds = time.monotonic() - started
         middle = self._reading(address, dialect)
         usage = self._chat(address, probe)
         cached = _cached_tokens(usage)
         if cached is None:
-            # usage does not say: the pod takes no requests yet, so the counter's growth is the probe's
-            after = self._reading(address, dialect)
-            if middle is not None and after is not None and after.queries > middle.queries:
-                cached = int(after.hits - middle.hits)
+            cached = _grown(middle, self._reading(address, dialect))
+        found = _cached_tokens(first)
         return Evidence(
             shared_tokens=shared,
-            prompt_tokens=int(usage.get("prompt_tokens", 0)),
+            prompt_tokens=_prompt_tokens(usage),
             cached_tokens=cached,
             step=before.step if before is not None else 1,
             caching=before.caching if before is not None else None,
+            kv_tokens=before.kv_tokens if before is not None else 0,
+            prefill_rate=prefill_rate(
+                _prompt_tokens(first), found if found is not None else _grown(before, middle), seconds
+            ),
         )
 
     def _reading(self, address: str, dialect: Dialect) -> Reading | None:
@@ -169,6 +178,18 @@ def _tokenize(body: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key not in ("max_tokens", "temperature")}
 
 
+def _prompt_tokens(usage: Mapping[str, Any]) -> int:
+    tokens = usage.get("prompt_tokens")
+    return tokens if isinstance(tokens, int) else 0
+
+
+def _grown(before: Reading | None, after: Reading | None) -> int | None:
+    """Cached tokens of the one request between two readings, where its usage does not say: nobody else sends yet."""
+    if before is None or after is None or after.queries <= before.queries:
+        return None
+    return int(after.hits - before.hits)
+
+
 def _cached_tokens(usage: Mapping[str, Any]) -> int | None:
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
@@ -183,7 +204,7 @@ def parse_metrics(text: str, dialect: Dialect) -> Reading:
     """
     sums = dict.fromkeys((dialect.queries, dialect.hits, *dialect.busy), 0.0)
     seen = False
-    step, caching = 1, None
+    step, caching, kv_tokens = 1, None, 0
     for name, labels, value in _samples(text):
         if name in sums:
             sums[name] += _number(name, value)
@@ -192,6 +213,7 @@ def parse_metrics(text: str, dialect: Dialect) -> Reading:
             step = _step(labels, dialect)
             said = labels.get(dialect.caching_label, "").lower()
             caching = {"true": True, "false": False}.get(said)
+            kv_tokens += _kv_tokens(labels, dialect)
     if not seen:
         raise EngineError(f"/metrics: no {dialect.queries}")
     return Reading(
@@ -200,6 +222,7 @@ def parse_metrics(text: str, dialect: Dialect) -> Reading:
         busy=int(sum(sums[name] for name in dialect.busy)),
         step=step,
         caching=caching,
+        kv_tokens=kv_tokens,
     )
 
 
@@ -221,8 +244,15 @@ def _number(name: str, text: str) -> float:
 
 
 def _step(labels: Mapping[str, str], dialect: Dialect) -> int:
-    for label in dialect.step_labels:
-        value = labels.get(label, "")
-        if value.isdigit() and int(value) > 0:
-            return int(value)
-    return 1
+    return next(filter(None, (_whole(labels, label) for label in dialect.step_labels)), 1)
+
+
+def _kv_tokens(labels: Mapping[str, str], dialect: Dialect) -> int:
+    blocks = _whole(labels, dialect.blocks_label) * _whole(labels, dialect.block_size_label)
+    return _whole(labels, dialect.kv_tokens_label) or blocks
+
+
+def _whole(labels: Mapping[str, str], label: str) -> int:
+    """The label's whole number; 0 where it has none (an engine writes `None` for what it does not know)."""
+    value = labels.get(label, "")
+    return int(value) if _WHOLE.fullmatch(value) else 0

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from promptgroup_operator.api import PromptGroupSpec
+from promptgroup_operator.measured import UNKNOWN, Measured
 from promptgroup_router.contract.table import Prompt, PromptRef
 
 Manifest = Mapping[str, Any]
@@ -82,6 +83,10 @@ class Pod:
     """Container id whose warmth was proven, or accepted without proof after `Proceed`."""
     warm: PodCondition | None
     draining_since: datetime | None
+    measured: Measured = UNKNOWN
+    """What was measured of the container in `warmed`."""
+    settings: str = ""
+    """Digest of the template that the pod was made from."""
     trouble: str = ""
     """Why the pod does not start, in Kubernetes' words, or empty."""
     in_flight: int | None = None
@@ -154,3 +159,5 @@ class World:
     """(kind, name) → object as it stands, for what the operator would apply."""
     hit_rate: float | None = None
     """Share of prompt tokens found in cache lately; None when nothing is known."""
+    peers_key: bool = True
+    """Whether the Secret stands by which the namespace's routers know each other."""

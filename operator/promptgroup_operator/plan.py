@@ -95,6 +95,8 @@ class Plan:
     status: Mapping[str, Any] | None = None
     events: tuple[Event, ...] = ()
     warmups: tuple[warmth.Job, ...] = ()
+    peers_key: bool = False
+    """Whether the namespace's routers lack the key by which they know each other."""
     look_again: timedelta = SETTLED
 
 
@@ -164,6 +166,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
         status=status.build(world, facts, steps, ready, target=target, wanted=size.value, now=now),
         events=tuple(status.events(group, facts)),
         warmups=tuple(_warmups(world, steps)),
+        peers_key=not world.peers_key,
         look_again=_look_again(world, steps, held, problem, now),
     )
 

@@ -1,6 +1,7 @@
 """One pass for one group: observe, decide, act. Level-triggered: a pass reads the world, never a difference."""
 
 import logging
+import secrets
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,6 +18,7 @@ from promptgroup_operator.plan import ConditionChange, Plan
 from promptgroup_operator.warmth import Job, Outcome, WarmReason
 from promptgroup_operator.warmup import Warmups
 from promptgroup_operator.workqueue import WorkQueue
+from promptgroup_router.contract import names
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +86,7 @@ class Reconciler:
             rivals=seen.rivals,
             live={**seen.live, **self._strangers(seen, text)},
             hit_rate=self._rates.rate(containers),
+            peers_key=self._cluster.look("Secret", key.namespace, names.SECRET_PEERS) is not None,
         )
 
     def _strangers(self, seen: Seen, text: object) -> dict[tuple[str, str], Manifest]:
@@ -146,7 +149,16 @@ class Reconciler:
             self._cluster.delete(key.namespace, deletion)
         for job in todo.warmups:
             self._warmups.start(key, job, DIALECTS[world.group.spec.engine.type], now)
+        if todo.peers_key:
+            self._create_peers_key(key.namespace)
         self._write_status(world, todo, now)
+
+    def _create_peers_key(self, namespace: str) -> None:
+        """Give the namespace's routers their key. Traffic does without it, so a refusal ends no pass."""
+        try:
+            self._cluster.create(desired.peers_secret(namespace, secrets.token_bytes(desired.PEERS_KEY_BYTES)))
+        except ClusterError as error:
+            logger.warning("%s: the routers get no key to know each other by: %s", namespace, error)
 
     def _write_status(self, world: World, todo: Plan, now: datetime) -> None:
         if todo.status is not None and todo.status != world.group.status:
@@ -165,7 +177,7 @@ class Reconciler:
         logger.info("pod %s/%s: %s: %s", key.namespace, job.pod, outcome.reason, outcome.message)
         try:
             if serves:
-                self._cluster.mark_warmed(key.namespace, job.pod, job.uid, job.container_id)
+                self._cluster.mark_warmed(key.namespace, job, outcome.measured)
             change = ConditionChange(job.pod, job.uid, outcome)
             self._cluster.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC))
         except ClusterError as error:

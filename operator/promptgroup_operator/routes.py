@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from promptgroup_operator import desired, measured
 from promptgroup_operator.observed import Group, Manifest, Pod, Revision
 from promptgroup_operator.rollout import Step
 from promptgroup_router.contract import table
@@ -22,34 +23,52 @@ def route(
         revisions: the revisions that have a Deployment.
         plan: fingerprint → step.
         held: fingerprint → pod name → slot.
-        standing: the PromptRoute as it stands: what it says of a prompt holds when the prompt's own object is gone.
+        standing: the PromptRoute as it stands: what it says of a prompt holds when the prompt's own object is gone,
+            and its length in tokens while no replica is warm.
     """
     routing = group.spec.routing
+    settings, step_tokens = desired.engine_settings(group), desired.step_tokens(group)
     known = {each.get("fingerprint"): each for each in _revisions(standing)}
+    routed = []
+    for revision in revisions:
+        before = known.get(revision.fingerprint)
+        size = _size(revision, before)
+        if size is None:
+            continue
+        warm = [pod for pod in revision.pods if pod.is_warm]
+        numbers = measured.together(pod.measured for pod in warm)
+        routed.append(
+            table.Revision(
+                fingerprint=revision.fingerprint,
+                system_bytes=size[0],
+                tools=size[1],
+                weight=plan[revision.fingerprint].weight,
+                slots=ring(revision.pods, held[revision.fingerprint], plan[revision.fingerprint]),
+                tokens=numbers.prefix_tokens or (before or {}).get("tokens", 0),
+                engine=table.Engine(
+                    # in the midst of a change of engine nothing is lent: some replicas are still of the other kind
+                    settings=settings if all(pod.settings == settings for pod in warm) else "",
+                    kv_tokens=numbers.kv_tokens,
+                    prefill_rate=numbers.prefill_rate,
+                    step_tokens=step_tokens,
+                ),
+                prompt_from=revision.prompt_from,
+            )
+        )
     return table.Group(
         namespace=group.key.namespace,
         name=group.key.name,
         model=group.spec.model,
         created=group.created,
         policy=routing.policy,
+        sharing=routing.sharing,
         load_factor_percent=routing.load_factor_percent,
         session_header=routing.session_header.lower(),
-        revisions=tuple(
-            table.Revision(
-                fingerprint=revision.fingerprint,
-                system_bytes=measure[0],
-                tools=measure[1],
-                weight=plan[revision.fingerprint].weight,
-                slots=ring(revision.pods, held[revision.fingerprint], plan[revision.fingerprint]),
-                prompt_from=revision.prompt_from,
-            )
-            for revision in revisions
-            if (measure := _measure(revision, known.get(revision.fingerprint))) is not None
-        ),
+        revisions=tuple(routed),
     )
 
 
-def _measure(revision: Revision, known: Mapping[str, Any] | None) -> tuple[int, bool] | None:
+def _size(revision: Revision, known: Mapping[str, Any] | None) -> tuple[int, bool] | None:
     """Bytes of the system text, and whether there are tools; None when nobody knows."""
     if revision.prompt is not None:
         return len(revision.prompt.system.encode()), revision.prompt.tools != ""

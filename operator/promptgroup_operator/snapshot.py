@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from promptgroup_operator import api
+from promptgroup_operator import api, measured
 from promptgroup_operator.desired import CONTAINER
 from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition
 from promptgroup_router.contract import names
@@ -93,6 +93,8 @@ def pod_of(raw: Manifest, group: Group) -> Pod:
         if gate is not None
         else None,
         draining_since=time_of(annotations.get(ANNOTATION_DRAINING)),
+        measured=measured.decode(annotations.get(names.ANNOTATION_ENGINE, "")),
+        settings=annotations.get(names.ANNOTATION_SETTINGS, ""),
         trouble=_trouble(status, conditions),
     )
 

@@ -12,9 +12,10 @@ cannot be cached at all: there is nothing to prove, and the message says so.
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from promptgroup_operator.measured import UNKNOWN, Measured, completed
 from promptgroup_operator.observed import Pod
 from promptgroup_router.contract.table import Prompt
 
@@ -49,6 +50,7 @@ class Outcome:
 
     reason: WarmReason
     message: str
+    measured: Measured = UNKNOWN
 
     @property
     def warm(self) -> bool:
@@ -70,6 +72,8 @@ class Job:
     """The failure policy is Proceed."""
     deadline: datetime
     """When the failure policy applies."""
+    known: Measured = UNKNOWN
+    """What an earlier warm-up measured of the same container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +90,14 @@ class Evidence:
     """Granularity of a cache hit in tokens."""
     caching: bool | None
     """Whether the engine says that prefix caching is on; None when it does not say."""
+    kv_tokens: int = 0
+    """Tokens of KV cache; 0 when the engine does not say."""
+    prefill_rate: int = 0
+    """Prompt tokens a second of the warm-up request; 0 when it was not cold, or too short to tell."""
 
 
 def judge(evidence: Evidence) -> Outcome:
-    """Whether the evidence proves that the prefix is in cache.
+    """Whether the evidence proves that the prefix is in cache, and what else it says of the engine.
 
     caching  cached_tokens  cached >= needed      outcome
     off      any            any                   PrefixCachingDisabled
@@ -98,19 +106,22 @@ def judge(evidence: Evidence) -> Outcome:
     on, ?    n              yes                   PrefixCached
     on, ?    n              no                    PrefixNotCached
     """
+    shared = evidence.shared_tokens
+    if shared is None:
+        shared = max(0, evidence.prompt_tokens - PROBE_TAIL)
+    measured = Measured(evidence.kv_tokens, evidence.prefill_rate, shared)
     if evidence.caching is False:
         return Outcome(
             WarmReason.CACHING_OFF,
             "the engine runs with prefix caching off: remove --no-enable-prefix-caching from spec.engine.args",
+            measured,
         )
     if evidence.cached_tokens is None:
         return Outcome(
             WarmReason.NOT_REPORTED,
             "the engine does not report cached tokens, in usage or in metrics: nothing can prove its warmth",
+            measured,
         )
-    shared = evidence.shared_tokens
-    if shared is None:
-        shared = max(0, evidence.prompt_tokens - PROBE_TAIL)
     needed = shared // evidence.step * evidence.step
     found = f"{evidence.cached_tokens} of {shared} prefix tokens in cache"
     if needed == 0:
@@ -118,12 +129,14 @@ def judge(evidence: Evidence) -> Outcome:
             WarmReason.SHORT,
             f"the prefix has {shared} tokens, fewer than the {evidence.step} that the engine caches at a time: "
             "it cannot be cached; a longer prompt could",
+            measured,
         )
     if evidence.cached_tokens >= needed:
-        return Outcome(WarmReason.PROVEN, found)
+        return Outcome(WarmReason.PROVEN, found, measured)
     return Outcome(
         WarmReason.NOT_CACHED,
         f"{found}, {needed} expected: the engine drops the prefix or does not share it (cache too small, or salted)",
+        measured,
     )
 
 
@@ -146,16 +159,17 @@ def job(pod: Pod, prompt: Prompt, model: str, *, proceed: bool, timeout: timedel
         prompt=prompt,
         proceed=proceed,
         deadline=pod.containers_ready_since + timeout,
+        known=pod.measured if pod.warmed == pod.container_id else UNKNOWN,
     )
 
 
 def settle(outcome: Outcome, job: Job, now: datetime) -> Outcome:
-    """What becomes of the replica after this outcome: the failure policy applied."""
-    if outcome.warm or not job.proceed:
-        return outcome
-    if outcome.reason in FINAL or now >= job.deadline:
-        return Outcome(WarmReason.PROCEEDED, f"serves cold, as warmup.failurePolicy says: {outcome.message}")
-    return outcome
+    """What becomes of the replica after this outcome: the failure policy applied, earlier measurements kept."""
+    measured = completed(outcome.measured, job.known)
+    if not outcome.warm and job.proceed and (outcome.reason in FINAL or now >= job.deadline):
+        message = f"serves cold, as warmup.failurePolicy says: {outcome.message}"
+        return Outcome(WarmReason.PROCEEDED, message, measured)
+    return replace(outcome, measured=measured)
 
 
 def stale_condition(pod: Pod) -> Outcome | None:

@@ -6,7 +6,10 @@
                 Objects, route and status stand as that pass wanted them
     values      kind/name → data of the objects that the prompt refers to
     revisions   those that have a Deployment: prompt, replicas, weight, superseded, pods
-    pods        name, slot, and state: warm (default), cold, starting, restarted, terminating, uncached, crashing
+    pods        name, slot, and state: warm (default), cold, starting, restarted, terminating, uncached, crashing;
+                made from the template that the spec asks for, unless `settings` says otherwise;
+                measured: [KV tokens, prefill rate, prefix tokens], 0 for unknown
+    peers       `none` when the Secret of the namespace's routers is missing
     was         of a pod or a revision: its fields that were otherwise at the last pass, or `absent`
     rivals      other groups of the same model
     taken       kind/name of objects that belong to somebody else
@@ -24,8 +27,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_operator import plan, prompt
+from promptgroup_operator import desired, plan, prompt
 from promptgroup_operator.api import parse_spec
+from promptgroup_operator.measured import Measured
 from promptgroup_operator.observed import PodCondition, Rival, World
 from promptgroup_router.contract.names import ANNOTATION_APPLIED
 from promptgroup_router.contract.table import Prompt, PromptRef
@@ -109,12 +113,14 @@ def read(given, now):
     def snapshot(spec, status, live, since):
         parsed = parse_spec(spec)
         group = replace(builders.group(status=status, generation=given.get("generation", 1)), spec=parsed)
-        return World(group, prompt.resolve(parsed.prompt, values), since, rivals, live)
+        revisions = read_revisions(since, now, desired.engine_settings(group))
+        peers_key = given.get("peers") != "none"
+        return World(group, prompt.resolve(parsed.prompt, values), revisions, rivals, live, peers_key=peers_key)
 
     before = given.get("before", {})
     status, live = {}, {}
     if before != "none":
-        world = snapshot(given["spec"] | before, {}, {}, read_revisions(past(given.get("revisions", [])), now))
+        world = snapshot(given["spec"] | before, {}, {}, past(given.get("revisions", [])))
         todo = plan.decide(world, now - timedelta(seconds=1))
         status = todo.status
         for manifest in [*todo.objects, *([todo.route] if todo.route is not None else [])]:
@@ -124,7 +130,7 @@ def read(given, now):
         del live[tuple(name.split("/"))]
     for name in given.get("taken", []):
         live[tuple(name.split("/"))] = {"metadata": {"ownerReferences": [{"uid": "somebody-else"}]}}
-    return snapshot(given["spec"], status, live, read_revisions(given.get("revisions", []), now))
+    return snapshot(given["spec"], status, live, given.get("revisions", []))
 
 
 def past(entries):
@@ -136,16 +142,16 @@ def past(entries):
     ]
 
 
-def read_revisions(entries, now):
-    return tuple(read_revision(each, now) for each in entries)
+def read_revisions(entries, now, settings):
+    return tuple(read_revision(each, now, settings) for each in entries)
 
 
-def read_revision(given, now):
+def read_revision(given, now, settings):
     system = given["prompt"]
     fields = {key: given[key] for key in ("replicas", "weight") if key in given}
     if given.get("superseded") is not None:
         fields["superseded_at"] = fields["quiet_since"] = now - ago(given["superseded"])
-    made = builders.revision(system, [read_pod(each, now) for each in given.get("pods", [])], **fields)
+    made = builders.revision(system, [read_pod(each, now, settings) for each in given.get("pods", [])], **fields)
     if given.get("kept") == "nowhere":
         return replace(made, prompt=None)
     if given.get("kept") == "Secret":
@@ -153,8 +159,10 @@ def read_revision(given, now):
     return replace(made, prompt=Prompt(system))
 
 
-def read_pod(given, now):
-    fields = dict(STATES[given.get("state", "warm")])
+def read_pod(given, now, settings):
+    fields = {"settings": given.get("settings", settings)} | STATES[given.get("state", "warm")]
+    if "measured" in given:
+        fields["measured"] = Measured(*given["measured"])
     if given.get("draining") is not None:
         fields["draining_since"] = now - ago(given["draining"])
     if "requests" in given:
@@ -186,6 +194,8 @@ def shown(world, todo, *, whole):
         {"warm": f"pod {each.pod} at {each.address}", "proceed": each.proceed, "deadline": time(each.deadline)}
         for each in todo.warmups
     ]
+    if todo.peers_key:
+        effects.append({"create": "the Secret of the namespace's routers"})
     if todo.status == world.group.status:
         return {"effects": effects, "lookAgain": f"{todo.look_again.total_seconds():g}s"}
     conditions = {

@@ -5,7 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from promptgroup_operator import desired
 from promptgroup_operator.api import PromptGroupSpec, parse_spec
+from promptgroup_operator.measured import Measured
 from promptgroup_operator.observed import (
     Group,
     Key,
@@ -57,6 +59,10 @@ def group(
     return Group(Key("chat", name), f"uid-{name}", generation, CREATED, spec(**fields), status or {})
 
 
+SETTINGS = desired.engine_settings(group())
+"""Digest of the engines of a spec that names nothing of its own."""
+
+
 def pod(name: str = "p0", slot: int | None = 0, **fields: Any) -> Pod:
     """A warm replica that holds a slot."""
     container = fields.get("container_id", f"containerd://{name}-0123456789ab")
@@ -74,6 +80,8 @@ def pod(name: str = "p0", slot: int | None = 0, **fields: Any) -> Pod:
         warmed=container,
         warm=PodCondition("True", "PrefixCached", "96 of 96 prefix tokens in cache", ago(minutes=49)),
         draining_since=None,
+        measured=Measured(kv_tokens=400_000, prefill_rate=9_800, prefix_tokens=96),
+        settings=SETTINGS,
     )
     return replace(base, **fields)
 
@@ -127,6 +135,7 @@ def world(
     rivals: Iterable[Rival] = (),
     live: Mapping[tuple[str, str], Manifest] | None = None,
     hit_rate: float | None = None,
+    peers_key: bool = True,
 ) -> World:
     """A snapshot; the prompt is TEXT unless given."""
-    return World(of or group(), prompt or text(), tuple(revisions), tuple(rivals), live or {}, hit_rate)
+    return World(of or group(), prompt or text(), tuple(revisions), tuple(rivals), live or {}, hit_rate, peers_key)

@@ -22,10 +22,20 @@ ANNOTATION_APPLIED: Final = "promptgroup.dev/applied"
 """Hash of the manifest as last applied: an unchanged object is not written again."""
 ANNOTATION_WARMED: Final = "promptgroup.dev/warmed-container"
 """Container id whose cache was proven to hold the Tier-1 prefix; another id means a cold cache."""
+ANNOTATION_ENGINE: Final = "promptgroup.dev/engine"
+"""JSON: what was measured of that container's engine (`kvTokens`, `prefillTokensPerSecond`, `prefixTokens`)."""
+ANNOTATION_SETTINGS: Final = "promptgroup.dev/engine-settings"
+"""Digest of the template that the pod was made from: pods with the same one differ in nothing but their prompt."""
 
 # --- Pod condition -----------------------------------------------------------------------------------------
 CONDITION_PREFIX_WARM: Final = "promptgroup.dev/prefix-warm"
 """Readiness gate: the engine of this pod holds the Tier-1 prefix."""
+
+# --- What the routers of a namespace share ------------------------------------------------------------------
+SECRET_PEERS: Final = "promptgroup-router-peers"  # noqa: S105 - an object's name
+"""Secret of a namespace: by its key the namespace's routers know each other's messages."""
+KEY_PEERS: Final = "key"
+"""Key in that Secret: 32 random bytes."""
 
 # --- Request headers (lower case, as compared) -------------------------------------------------------------
 HEADER_SESSION: Final = "x-session-id"

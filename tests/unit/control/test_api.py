@@ -4,7 +4,7 @@ from pydantic import ValidationError
 from promptgroup_operator.api import FailurePolicy, PromptGroup, PromptRouteSpec, parse_spec
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.names import HEADER_SESSION
-from promptgroup_router.contract.table import Policy
+from promptgroup_router.contract.table import Policy, Sharing
 from support.builders import FINGERPRINT, group, pod, revision
 
 LEAST = {"model": "llama", "prompt": {"system": "x"}, "engine": {"image": "i"}}
@@ -13,7 +13,8 @@ LEAST = {"model": "llama", "prompt": {"system": "x"}, "engine": {"image": "i"}}
 def test_what_is_not_written_has_a_default():
     spec = parse_spec(LEAST)
     assert (spec.replicas, spec.sizing, spec.engine.port, spec.engine.args) == (None, None, 8000, [])
-    assert (spec.routing.policy, spec.routing.load_factor_percent) == (Policy.BOUNDED_LOAD, 125)
+    assert (spec.routing.policy, spec.routing.sharing) == (Policy.EXPECTED_TTFT, Sharing.POOL)
+    assert spec.routing.load_factor_percent == 125
     assert spec.routing.session_header == HEADER_SESSION
     assert spec.rollout.retire_after == "30m"
     assert (spec.warmup.failure_policy, spec.warmup.timeout) == (FailurePolicy.BLOCK, "5m")
@@ -32,6 +33,7 @@ def test_a_spec_without_one_of_these_is_refused(missing):
 BAD = {
     "an empty model": {"model": ""},
     "negative replicas": {"replicas": -1},
+    "an unknown sharing": {"routing": {"sharing": "pool"}},
     "a duration without a unit": {"warmup": {"timeout": "5"}},
     "a duration that no calendar holds": {"rollout": {"retireAfter": "9999999h"}},
     "a pin that is no fingerprint": {"prompt": {"system": "x", "fingerprint": FINGERPRINT[:8]}},

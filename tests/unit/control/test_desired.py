@@ -81,7 +81,9 @@ def test_a_template_is_merged_over_the_operators():
         },
     }
     made = pod_of(image="i", template=template)
-    assert made["metadata"]["annotations"] == {names.ANNOTATION_FINGERPRINT: FINGERPRINT, "team": "a"}
+    annotations = made["metadata"]["annotations"]
+    assert annotations.keys() == {names.ANNOTATION_FINGERPRINT, names.ANNOTATION_SETTINGS, "team"}
+    assert (annotations[names.ANNOTATION_FINGERPRINT], annotations["team"]) == (FINGERPRINT, "a")
     assert made["metadata"]["labels"] == SELECTOR | {"tier": "gpu"}
     assert [each["name"] for each in made["spec"]["containers"]] == ["engine", "side"]
     assert [each["name"] for each in made["spec"]["containers"][0]["env"]] == ["HOME", "USER", "HF_HOME"]

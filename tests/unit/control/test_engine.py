@@ -1,9 +1,12 @@
 """The parts of the module that need no engine: what it sends, and how it reads an answer."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
 
 from promptgroup_operator.dialect import VLLM
-from promptgroup_operator.engine import Reading, _bodies, _cached_tokens, parse_metrics
+from promptgroup_operator.engine import Engines, Reading, _bodies, _cached_tokens, _grown, parse_metrics
 from promptgroup_operator.errors import EngineError
 from promptgroup_router.contract.table import Prompt
 
@@ -20,7 +23,7 @@ vllm:cache_config_info{block_size="16",cache_hit_alignment_tokens="32",enable_pr
 
 
 def test_a_page_of_metrics():
-    assert parse_metrics(METRICS, VLLM) == Reading(queries=1024, hits=1000, busy=5, step=32, caching=True)
+    assert parse_metrics(METRICS, VLLM) == Reading(queries=1024, hits=1000, busy=5, step=32, caching=True, kv_tokens=0)
 
 
 def test_counters_of_data_parallel_engines_are_summed():
@@ -76,6 +79,35 @@ def test_a_line_that_is_no_sample_is_passed_over(line):
     assert parse_metrics(f"{METRICS}{line}\n", VLLM) == parse_metrics(METRICS, VLLM)
 
 
+CACHE_SIZE = {
+    "in tokens": ({"kv_cache_size_tokens": "400000", "num_gpu_blocks": "25001", "block_size": "16"}, 400_000),
+    "in blocks": ({"num_gpu_blocks": "25000", "block_size": "16"}, 400_000),
+    "in blocks where tokens are not known": (
+        {"kv_cache_size_tokens": "None", "num_gpu_blocks": "25000", "block_size": "16"},
+        400_000,
+    ),
+    "not known before the first profile": ({"num_gpu_blocks": "None", "block_size": "16"}, 0),
+    "blocks of no size": ({"num_gpu_blocks": "25000"}, 0),
+    "a number that is none": ({"kv_cache_size_tokens": "-1"}, 0),
+    "a number without end": ({"kv_cache_size_tokens": "9" * 5000}, 0),
+    "another script's digits": ({"kv_cache_size_tokens": "\u0664"}, 0),
+}
+
+
+@pytest.mark.parametrize("case", CACHE_SIZE)
+def test_the_size_of_the_cache(case):
+    labels, expected = CACHE_SIZE[case]
+    line = ",".join(f'{key}="{value}"' for key, value in labels.items())
+    page = f"vllm:prefix_cache_queries_total 0\nvllm:cache_config_info{{{line}}} 1\n"
+    assert parse_metrics(page, VLLM).kv_tokens == expected
+
+
+def test_the_caches_of_data_parallel_engines_are_summed():
+    info = 'vllm:cache_config_info{{engine="{}",kv_cache_size_tokens="1000"}} 1\n'
+    page = "vllm:prefix_cache_queries_total 0\n" + info.format(0) + info.format(1)
+    assert parse_metrics(page, VLLM).kv_tokens == 2000
+
+
 def test_the_two_requests_of_a_proof_share_the_prefix_and_nothing_after_it():
     warm_up, probe = _bodies("llama", Prompt("the system text", '[{"a":1}]'))
     assert warm_up["messages"][0] == probe["messages"][0] == {"role": "system", "content": "the system text"}
@@ -94,6 +126,75 @@ USAGE = [
 ]
 
 
+def reading(queries, hits):
+    return Reading(queries=queries, hits=hits, busy=0, step=16, caching=True, kv_tokens=0)
+
+
+def test_where_usage_does_not_say_the_counters_growth_does():
+    assert _grown(reading(100, 50), reading(200, 146)) == 96
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(None, reading(1, 1)), (reading(1, 1), None), (reading(1, 1), reading(1, 1)), (reading(9, 1), reading(1, 1))],
+    ids=["no reading before", "none after", "no lookup in between", "counters that began anew"],
+)
+def test_counters_that_say_nothing_are_not_zero(before, after):
+    assert _grown(before, after) is None
+
+
 @pytest.mark.parametrize(("usage", "expected"), USAGE)
 def test_cached_tokens(usage, expected):
     assert _cached_tokens(usage) == expected
+
+
+class Replying(Engines):
+    """Engines whose one replica answers as told, each chat after so many seconds of the clock."""
+
+    def __init__(self, *chats, metrics=METRICS):
+        super().__init__()
+        self.chats, self.metrics, self.now = list(chats), metrics, 0.0
+
+    def _request(self, method, address, path, body, seconds):
+        if path == "/metrics":
+            return self.metrics.encode()
+        if path == "/tokenize":
+            return json.dumps({"tokens": [*range(1700), body["messages"][1]["content"]]}).encode()
+        took, usage = self.chats.pop(0)
+        self.now += took
+        return json.dumps({"usage": usage}).encode()
+
+
+def proof(monkeypatch, *chats, **fields):
+    engines = Replying(*chats, **fields)
+    monkeypatch.setattr("promptgroup_operator.engine.time", SimpleNamespace(monotonic=lambda: engines.now))
+    try:
+        return engines.prove("a:1", VLLM, "llama", Prompt("the system text"))
+    finally:
+        engines.close()
+
+
+def usage_of(prompt, cached):
+    return {"prompt_tokens": prompt, "prompt_tokens_details": {"cached_tokens": cached}}
+
+
+def test_a_proof_measures_the_cache_the_prefix_and_the_rate_of_the_cold_request(monkeypatch):
+    page = METRICS.replace("block_size=", 'kv_cache_size_tokens="400000",block_size=')
+    found = proof(monkeypatch, (0.2, usage_of(1720, 0)), (0.001, usage_of(1720, 1696)), metrics=page)
+    assert (found.kv_tokens, found.shared_tokens, found.prefill_rate) == (400_000, 1700, 8_600)
+    assert (found.cached_tokens, found.caching) == (1696, True)
+
+
+def test_an_engine_that_was_warm_already_tells_no_rate(monkeypatch):
+    assert proof(monkeypatch, (0.001, usage_of(1720, 1696)), (0.001, usage_of(1720, 1696))).prefill_rate == 0
+
+
+def test_an_engine_that_does_not_say_what_was_cached_tells_no_rate(monkeypatch):
+    found = proof(monkeypatch, (0.2, {"prompt_tokens": 1720}), (0.001, {"prompt_tokens": 1720}))
+    assert (found.prefill_rate, found.cached_tokens) == (0, None)
+
+
+@pytest.mark.parametrize("tokens", ["many", None, [1]])
+def test_usage_that_is_no_count_is_no_crash(monkeypatch, tokens):
+    found = proof(monkeypatch, (0.2, {"prompt_tokens": tokens}), (0.1, {"prompt_tokens": tokens}))
+    assert (found.prompt_tokens, found.prefill_rate) == (0, 0)

@@ -8,7 +8,7 @@ from support.builders import NOW
 
 
 def reading(queries, hits=0.0):
-    return Reading(queries=queries, hits=hits, busy=0, step=16, caching=True)
+    return Reading(queries=queries, hits=hits, busy=0, step=16, caching=True, kv_tokens=0)
 
 
 def rates(*readings, container="c"):

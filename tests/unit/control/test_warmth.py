@@ -2,6 +2,7 @@ from datetime import timedelta
 
 import pytest
 
+from promptgroup_operator.measured import UNKNOWN, Measured
 from promptgroup_operator.warmth import (
     FINAL,
     PROBE_TAIL,
@@ -77,6 +78,30 @@ def test_the_messages_carry_the_numbers_and_the_way_out():
     assert "remove --no-enable-prefix-caching" in judge(evidence(caching=False)).message
 
 
+MEASURED = Measured(kv_tokens=400_000, prefill_rate=9_800, prefix_tokens=100)
+
+
+@pytest.mark.parametrize(
+    "found", [{}, {"cached_tokens": 0}, {"cached_tokens": None}, {"caching": False}, {"step": 128}], ids=str
+)
+def test_what_the_engine_said_of_itself_is_kept_whatever_the_verdict(found):
+    assert judge(evidence(kv_tokens=400_000, prefill_rate=9_800, **found)).measured == MEASURED
+
+
+def test_a_prefix_that_was_not_tokenized_is_counted_without_the_probes_tail():
+    assert judge(evidence(shared_tokens=None, prompt_tokens=PROBE_TAIL + 7)).measured.prefix_tokens == 7
+
+
+def test_a_second_warm_up_of_a_container_keeps_what_the_first_measured():
+    again = asked(cold(warmed=cold().container_id, measured=MEASURED))
+    found = Outcome(WarmReason.PROVEN, "", Measured(prefix_tokens=96))
+    assert settle(found, again, NOW).measured == Measured(400_000, 9_800, 96)
+
+
+def test_what_was_measured_of_another_container_is_not_kept():
+    assert asked(restarted(measured=MEASURED)).known == UNKNOWN
+
+
 def asked(of):
     return job(of, Prompt(TEXT), "llama", proceed=False, timeout=timedelta(minutes=5))
 
@@ -146,6 +171,11 @@ def test_settle(case):
 def test_proceed_applies_at_once_to_what_waiting_does_not_mend(reason):
     settled = settle(Outcome(reason, "the cause"), a_job(proceed=True, deadline=EARLY), NOW)
     assert settled == Outcome(WarmReason.PROCEEDED, "serves cold, as warmup.failurePolicy says: the cause")
+
+
+def test_a_replica_that_is_let_through_keeps_what_was_measured():
+    failed = Outcome(WarmReason.NOT_CACHED, "why", MEASURED)
+    assert settle(failed, a_job(proceed=True, deadline=LATE), NOW).measured == MEASURED
 
 
 CONDITIONS = {

@@ -1,0 +1,99 @@
+"""What was measured of an engine process: kept on its pod, told to routers. Pure.
+
+It is written with the proof of warmth, so it speaks of the container that the proof names. A number is 0 where nobody
+knows it. Routers share out work by these numbers: too low a rate costs little, too high a one overloads a replica, so
+every doubt makes a number smaller, or unknown.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+MIN_UNCACHED = 256
+"""Fewest computed tokens whose time says something of prefill: under it, a request's overhead is most of it."""
+MAX_CACHED_SHARE = 0.1
+"""Largest share of a cold request's prompt that may come from cache; beyond it the engine was not cold."""
+MAX_NUMBER = 10**12
+"""Beyond any engine: a larger number on a pod was not measured, and would not fit every reader of a route."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Numbers of one engine, or of several of a revision; 0 is unknown."""
+
+    kv_tokens: int = 0
+    """Tokens of KV cache that the replica has."""
+    prefill_rate: int = 0
+    """Prompt tokens a second at the start of a context."""
+    prefix_tokens: int = 0
+    """Length of the Tier-1 prefix."""
+
+
+UNKNOWN: Final = Measured()
+"""Nothing."""
+
+
+def prefill_rate(prompt_tokens: int, cached_tokens: int | None, seconds: float) -> int:
+    """Tokens a second of a request that an idle engine computed, rounded down to two digits; 0 when it says nothing.
+
+    The time is the client's: connection, template, tokenizer and the one output token count against the rate.
+
+    Args:
+        prompt_tokens: tokens of the prompt.
+        cached_tokens: tokens of it found in cache; None when the engine does not say.
+        seconds: from the first byte sent to the last one received.
+    """
+    if cached_tokens is None or seconds <= 0 or cached_tokens > MAX_CACHED_SHARE * prompt_tokens:
+        return 0
+    computed = prompt_tokens - cached_tokens
+    if computed < MIN_UNCACHED:
+        return 0
+    rate = int(computed / seconds)
+    unit = int("1".ljust(len(str(rate)) - 1, "0"))
+    return rate // unit * unit
+
+
+def completed(fresh: Measured, known: Measured) -> Measured:
+    """`fresh`, and where that knows nothing what was known of the same process before."""
+    return Measured(
+        fresh.kv_tokens or known.kv_tokens,
+        fresh.prefill_rate or known.prefill_rate,
+        fresh.prefix_tokens or known.prefix_tokens,
+    )
+
+
+def together(found: Iterable[Measured]) -> Measured:
+    """What holds for every engine of a revision: the least capacity, the longest count; engines unknown left out."""
+    each = tuple(found)
+    return Measured(
+        kv_tokens=min((one.kv_tokens for one in each if one.kv_tokens), default=0),
+        prefill_rate=min((one.prefill_rate for one in each if one.prefill_rate), default=0),
+        prefix_tokens=max((one.prefix_tokens for one in each), default=0),
+    )
+
+
+def encode(measured: Measured) -> str:
+    """The annotation: compact JSON of what is known."""
+    fields = {
+        "kvTokens": measured.kv_tokens,
+        "prefillTokensPerSecond": measured.prefill_rate,
+        "prefixTokens": measured.prefix_tokens,
+    }
+    return json.dumps({key: value for key, value in fields.items() if value}, separators=(",", ":"))
+
+
+def decode(annotation: str) -> Measured:
+    """What a pod's annotation says; what somebody else wrote there and cannot be read is as good as not there."""
+    try:
+        data = json.loads(annotation)
+    except (ValueError, RecursionError):
+        return UNKNOWN
+    if not isinstance(data, dict):
+        return UNKNOWN
+    return Measured(_number(data, "kvTokens"), _number(data, "prefillTokensPerSecond"), _number(data, "prefixTokens"))
+
+
+def _number(data: Mapping[str, Any], key: str) -> int:
+    value = data.get(key)
+    return value if type(value) is int and 0 <= value <= MAX_NUMBER else 0
