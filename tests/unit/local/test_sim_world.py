@@ -24,7 +24,7 @@ def test_every_request_ends_once(routers):
 
 
 def test_every_request_ends_though_a_replica_dies_and_comes_back():
-    sessions = agents(24, 40, seed=1)
+    sessions = agents(40, 40, seed=1)
     world = World(Ours(), sessions, 4)
     world.at(8.0, lambda: world.kill(2))
     world.at(15.0, lambda: world.revive(2))
