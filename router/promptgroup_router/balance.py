@@ -12,7 +12,7 @@ import xxhash
 from promptgroup_router.contract import table
 from promptgroup_router.costs import Costs
 from promptgroup_router.demand import Demand
-from promptgroup_router.ettft import TRUST, ExpectedTtft
+from promptgroup_router.ettft import ANSWER, TRUST, ExpectedTtft
 from promptgroup_router.health import Health
 from promptgroup_router.ledger import Awaited, Replica
 from promptgroup_router.notes import Load, Note
@@ -82,18 +82,22 @@ class Balancer:
     # --- One request ---------------------------------------------------------------------------------------------
 
     def pick(self, pool: Pool, demand: Demand, now: float, tried: Collection[str] = ()) -> Pick | None:
-        """Count a request on a member of the pool; None when there is none that was not tried."""
+        """Count a request on a member of the pool; None when it must wait until there is room.
+
+        Raises:
+            LookupError: there is no member that was not tried.
+        """
         candidates = pool.members if pool.policy is table.Policy.EXPECTED_TTFT else pool.ready or pool.members
         untried = [each for each in candidates if each.id not in tried] if tried else candidates
         if not untried:
-            return None
+            raise LookupError(pool.id)
         allowed: Sequence[Member] = untried
         if not self._health.all_well():
             well = [each for each in untried if self._health.available(each.id, each.incarnation, now)]
             # fail open: with all of them ejected, one that may answer is better than an error
             allowed = well or untried
         member = self._policies[pool.policy].choose(pool, demand, allowed, self.replicas, now)
-        return self._count(pool, member, demand, now)
+        return self._count(pool, member, demand, now) if member is not None else None
 
     def first_token(self, pick: Pick, now: float) -> None:
         """The first byte of the answer is here."""
@@ -104,11 +108,11 @@ class Balancer:
             pick.alone = pick.alone and pick.replica.queued == pick.mark and not pick.replica.peer_pending
             pick.replica.progress(pick.mark, now)
 
-    def end(self, pick: Pick, usage: Usage | None) -> None:
+    def end(self, pick: Pick, usage: Usage | None, now: float) -> None:
         """The answer is whole; `usage` is what the engine says of it."""
         if not pick.counted:
             return
-        self._uncount(pick)
+        self._uncount(pick, now)
         replica, demand = pick.replica, pick.demand
         prompt, cached, answer = demand.prompt, pick.cached, 0.0
         if usage is not None:
@@ -126,10 +130,10 @@ class Balancer:
             place.written = replica.tokens_written
             self._outbox.append(Note(demand.session, replica.key, place.prefix, place.turn, int(place.tokens)))
 
-    def release(self, pick: Pick) -> None:
+    def release(self, pick: Pick, now: float) -> None:
         """The request failed or was given up: nothing is known of what the engine did with it."""
         if pick.counted:
-            self._uncount(pick)
+            self._uncount(pick, now)
 
     def _count(self, pool: Pool, member: Member, demand: Demand, now: float) -> Pick:
         replica = self.replicas[member.id]
@@ -148,18 +152,24 @@ class Balancer:
         replica.answers.append(pick.answer)
         pick.mark = replica.send(pick.seconds, demand.prompt, now)
         replica.touch(demand.prefix)
+        own = demand.prompt - demand.tier1
+        if place is not None and place.member != member.id and (left := self.replicas.get(place.member)) is not None:
+            left.live.drop(demand.session)
+        replica.live.expire(now)
+        replica.live.enter(demand.session, demand.prefix, demand.tier1, own + ANSWER)
         place = self.places.put(
             demand.session, member.id, demand.prefix, demand.turn, demand.prompt, replica.tokens_written, now
         )
         self._outbox.append(Note(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt)))
         return pick
 
-    def _uncount(self, pick: Pick) -> None:
+    def _uncount(self, pick: Pick, now: float) -> None:
         pick.counted = False
         pick.answer.here = True
         if pick.first is None:
             pick.replica.withdraw(pick.mark, pick.seconds)
         pick.replica.leave(pick.demand.prompt)
+        pick.replica.live.leave(pick.demand.session, 0.0, now)
 
     # --- The table -------------------------------------------------------------------------------------------------
 

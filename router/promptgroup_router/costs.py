@@ -23,13 +23,15 @@ _LOWEST, _HIGHEST = 0.05, 20.0
 class Costs:
     """Constants of one kind of engine; shared by all replicas that are alike, corrected while serving."""
 
-    __slots__ = ("_first_rate", "_scale", "attention_length", "context", "kv_tokens", "overhead", "rate", "sequence",
+    __slots__ = ("_first_rate", "_scale", "attention_length", "cache_tokens", "context", "kv_tokens", "overhead", "rate", "sequence",
                  "step_tokens")  # fmt: skip
 
     def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:
         """Constants as far as they are known; 0 stands for unknown."""
         self.kv_tokens = kv_tokens or KV_TOKENS
         """Tokens that a replica's cache holds."""
+        self.cache_tokens = float(kv_tokens or math.inf)
+        """The same for admission: nothing is kept waiting for a limit that nobody knows."""
         self.rate = self._first_rate = float(prefill_rate or PREFILL_RATE)
         """Prompt tokens a second at the start of a context."""
         self.step_tokens = step_tokens or STEP_TOKENS

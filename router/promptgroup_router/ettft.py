@@ -20,6 +20,7 @@ from promptgroup_router.demand import Demand
 from promptgroup_router.ledger import Replica
 from promptgroup_router.places import Place, Places
 from promptgroup_router.view import Member, Pool, walk
+from promptgroup_router.workingset import LIVE_SHARE, NEW_SHARE, RETURNING_SHARE, WorkingSet
 
 PRICE = 2.0
 """1 to 4 do alike; 0 is unstable near saturation, where every request that is computed anew delays all others."""
@@ -30,6 +31,8 @@ TRUST = 0.7
 what is forgotten: requests wait at replicas that have evicted their cache."""
 MARGIN = 0.02
 """Seconds that leaving home must save: less is noise, and several routers must agree."""
+ANSWER = 150
+"""Tokens that an answer is expected to have: what a request needs in the cache beside its prompt."""
 SCANNED = 64
 """Replicas that are all looked at. Of more, a few are: home and its successors, where the session was, a sample."""
 SUCCESSORS = 2
@@ -50,8 +53,8 @@ class ExpectedTtft:
 
     def choose(
         self, pool: Pool, demand: Demand, allowed: Sequence[Member], replicas: Mapping[str, Replica], now: float
-    ) -> Member:
-        """The cheapest member."""
+    ) -> Member | None:
+        """The cheapest member that has room for the session; None when it must wait."""
         order = walk(pool, demand.session, allowed)
         home = next(order)
         place = self._places.recall(demand.session, now)
@@ -60,7 +63,9 @@ class ExpectedTtft:
         if len(allowed) > SCANNED:
             allowed = self._few(allowed, [home, *islice(order, SUCCESSORS)], here, before)
         prompt, prefix = demand.prompt, demand.prefix
-        best, least = home, float("inf")
+        best, least = None, float("inf")
+        own = prompt - demand.tier1 + ANSWER
+        share = RETURNING_SHARE if demand.history else NEW_SHARE
         costs = None
         for member in allowed:
             id_ = member.id
@@ -72,6 +77,10 @@ class ExpectedTtft:
                 steps = costs.rate / costs.step_tokens
                 depth = TRUST * costs.kv_tokens
                 overhead, sequence, context = costs.overhead, costs.sequence, costs.context
+                room = costs.cache_tokens
+            live = replica.live
+            if live.tokens + own > share * room and not self._fits(live, demand, own, share, room, now):
+                continue
             if id_ == here or id_ == before:
                 prefill = costs.prefill(self.cached(demand, id_, replica, place, home=member is home), prompt)
             else:
@@ -95,6 +104,16 @@ class ExpectedTtft:
             if cost < least:
                 best, least = member, cost
         return best
+
+    @staticmethod
+    def _fits(live: WorkingSet, demand: Demand, own: float, share: float, room: float, now: float) -> bool:
+        """Whether a session may have so many tokens of its own on a replica with so much room."""
+        live.expire(now)
+        if not live or live.in_flight(demand.session):
+            return True
+        if demand.session in live:
+            share = LIVE_SHARE
+        return live.tokens + live.need(demand.session, demand.prefix, demand.tier1, own) <= share * room
 
     def cached(self, demand: Demand, id_: str, replica: Replica, place: Place | None, *, home: bool) -> float:
         """Tokens of the prompt that a replica should have cached."""

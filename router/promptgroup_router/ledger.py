@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 
 from promptgroup_router.costs import Costs
 from promptgroup_router.notes import Load
+from promptgroup_router.workingset import WorkingSet
 
 PREFIXES = 4096
 """Prefixes remembered a replica; those that its cache can hold are far fewer."""
@@ -31,7 +32,7 @@ class Replica:
     """One engine process behind a slot, as this router and its peers know it."""
 
     __slots__ = (
-        "answers", "context", "costs", "done", "in_flight", "incarnation", "key", "peer_context", "peer_in_flight", "peer_pending",
+        "answers", "context", "costs", "done", "in_flight", "incarnation", "key", "live", "peer_context", "peer_in_flight", "peer_pending",
         "peer_written", "peers", "prefixes", "queued", "since", "told", "waiting", "written",
     )  # fmt: skip
 
@@ -58,6 +59,8 @@ class Replica:
         """Requests whose first token is still to come, in the order in which they were sent."""
         self.prefixes: OrderedDict[int, float] = OrderedDict()
         """Tier-1 prefix → what `tokens_written` was when it was last used there, the longest unused first."""
+        self.live = WorkingSet()
+        """Sessions that take turns there."""
         self.peers: dict[int, tuple[Load, float, int]] = {}
         """Peer → what it said last, when, and its `written` when it was first heard."""
         self.peer_in_flight = 0

@@ -21,8 +21,8 @@ class Policy(Protocol):
 
     def choose(
         self, pool: Pool, demand: Demand, allowed: Sequence[Member], replicas: Mapping[str, Replica], now: float
-    ) -> Member:
-        """The member that gets the request."""
+    ) -> Member | None:
+        """The member that gets the request; None when it must wait."""
 
 
 class BoundedLoad:

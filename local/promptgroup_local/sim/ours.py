@@ -3,15 +3,17 @@
 import random
 
 from promptgroup_local.sim.turns import Turn
-from promptgroup_local.sim.world import World
+from promptgroup_local.sim.world import HELD, World
 from promptgroup_router.balance import Balancer, Pick
 from promptgroup_router.contract.table import Engine, Group, Policy, Revision, RoutingTable, Slot, SlotState
 from promptgroup_router.demand import Demand
 from promptgroup_router.health import Health
+from promptgroup_router.holding import Holding
 from promptgroup_router.usage import Usage
 from promptgroup_router.view import Pool, view_of
 
 MODEL = "model"
+SWEEP_SECONDS = 0.25
 
 
 class Ours:
@@ -24,6 +26,7 @@ class Ours:
         self.name = f"promptgroup {policy.value}" + (f" x{routers}" if routers > 1 else "")
         self._policy = policy
         self.balancers = [Balancer(Health()) for _ in range(routers)]
+        self.held: list[Holding[Turn]] = [Holding() for _ in range(routers)]
         self._tick = tick
         self._known_rate = known_rate
         self._loss = loss
@@ -38,6 +41,7 @@ class Ours:
         """Before the first event."""
         self._world = world
         self.changed(0.0)
+        world.every(SWEEP_SECONDS, self._sweep)
         if len(self.balancers) > 1:
             world.every(self._tick, self._exchange)
 
@@ -68,30 +72,55 @@ class Ours:
 
     def place(self, turn: Turn, now: float) -> int | None:
         """Ask the router that the request happens to come to."""
-        balancers = self.balancers
-        balancer = balancers[0] if len(balancers) == 1 else self._draw.choice(balancers)
+        index = 0 if len(self.balancers) == 1 else self._draw.randrange(len(self.balancers))
+        replica = self._pick(index, turn, now)
+        if replica == HELD:
+            self.held[index].put(turn, now, new=not turn.history)
+        return replica
+
+    def _pick(self, index: int, turn: Turn, now: float) -> int:
         session = turn.session
         demand = Demand(session.key, session.prefix, turn.prompt, session.tier1, turn.history, 1 + 2 * turn.number)
-        pick = balancer.pick(self._pool, demand, now)
+        pick = self.balancers[index].pick(self._pool, demand, now)
         if pick is None:
-            return None
-        turn.pick = (balancer, pick)
+            return HELD
+        turn.pick = (index, pick)
         return pick.member.slot
+
+    def _release(self, index: int, now: float) -> None:
+        """There is room, or there may be."""
+
+        def fits(turn: Turn) -> bool:
+            replica = self._pick(index, turn, now)
+            if replica == HELD:
+                return False
+            self._world.send(turn, replica)
+            return True
+
+        if self.held[index]:
+            self.held[index].release(fits)
+
+    def _sweep(self, now: float) -> None:
+        for index, held in enumerate(self.held):
+            for turn in held.late(now):
+                turn.refused = True
+            self._release(index, now)
 
     def first_token(self, turn: Turn, now: float) -> None:
         """The first token was passed on."""
-        balancer, pick = _kept(turn)
-        balancer.first_token(pick, now)
+        index, pick = _kept(turn)
+        self.balancers[index].first_token(pick, now)
 
     def ended(self, turn: Turn, now: float) -> None:
         """The answer is whole; tell its `usage`."""
-        balancer, pick = _kept(turn)
-        balancer.end(pick, Usage(turn.prompt, turn.cached, turn.output))
+        index, pick = _kept(turn)
+        self.balancers[index].end(pick, Usage(turn.prompt, turn.cached, turn.output), now)
+        self._release(index, now)
 
     def lost(self, turn: Turn, now: float) -> None:
         """The engine died."""
         balancer, pick = _kept(turn)
-        balancer.release(pick)
+        self.balancers[index].release(pick, now)
 
     def _exchange(self, now: float) -> None:
         for sender, balancer in enumerate(self.balancers):
@@ -101,7 +130,7 @@ class Ours:
                     other.hear(sender, notes, loads, now)
 
 
-def _kept(turn: Turn) -> tuple[Balancer, Pick]:
+def _kept(turn: Turn) -> tuple[int, Pick]:
     kept = turn.pick
     assert isinstance(kept, tuple)  # noqa: S101 - placed by this class
     return kept

@@ -8,6 +8,10 @@ from promptgroup_local.sim.engine import Engine, Model
 from promptgroup_local.sim.turns import Session, Turn
 
 
+HELD = -1
+"""In place of a replica: the router keeps the request, and sends it later."""
+
+
 class Router(Protocol):
     """What places requests. One object stands for all routers of a simulation."""
 
@@ -17,7 +21,7 @@ class Router(Protocol):
         """Before the first event."""
 
     def place(self, turn: Turn, now: float) -> int | None:
-        """The replica that gets the request, one of `world.up`; None refuses it."""
+        """The replica that gets the request, one of `world.up`; None refuses it, HELD keeps it."""
 
     def first_token(self, turn: Turn, now: float) -> None:
         """Its first token was passed on."""
@@ -119,8 +123,8 @@ class World:
         replica = self.router.place(turn, self.now)
         if replica is None:
             turn.refused = True
-            return
-        self.send(turn, replica)
+        elif replica != HELD:
+            self.send(turn, replica)
 
     def _await(self, engine: Engine, when: float | None) -> None:
         if when is None:

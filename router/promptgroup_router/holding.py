@@ -1,0 +1,69 @@
+"""Requests that wait in the router for room: in what order, and how long. Pure.
+
+Sessions that have begun come before new ones: what they have computed is lost when they go, and only when they are
+done is there room. Within each it is first come, first served.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+WAIT_SECONDS = 8.0
+"""How long a request of a running session waits before it is refused."""
+NEW_SECONDS = 2.0
+"""How long a new session's does. In an overload the sooner it is known, the smaller the damage."""
+PASSED_OVER = 4
+"""Requests that do not fit, and are passed over, before looking for one that does is given up."""
+
+_T = TypeVar("_T")
+
+
+class Holding(Generic[_T]):
+    """The queue."""
+
+    def __init__(self) -> None:
+        self._queue: list[tuple[bool, float, int, _T]] = []
+        self._gone: set[int] = set()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._queue) - len(self._gone)
+
+    def put(self, item: _T, now: float, *, new: bool) -> int:
+        """Hold a request; returns its ticket."""
+        self._count += 1
+        heapq.heappush(self._queue, (new, now, self._count, item))
+        return self._count
+
+    def withdraw(self, ticket: int) -> None:
+        """Its client has left, or it was placed or refused by other means."""
+        self._gone.add(ticket)
+
+    def late(self, now: float) -> Iterator[_T]:
+        """Take out the requests that have waited for too long."""
+        for new, since, ticket, item in list(self._queue):
+            if ticket not in self._gone and now - since > (NEW_SECONDS if new else WAIT_SECONDS):
+                self.withdraw(ticket)
+                yield item
+        self._sweep()
+
+    def release(self, fits: Callable[[_T], bool]) -> None:
+        """Hand out the requests that fit, in order; `fits` places one, or says that it cannot."""
+        passed: list[tuple[bool, float, int, _T]] = []
+        while self._queue and len(passed) < PASSED_OVER:
+            entry = heapq.heappop(self._queue)
+            if entry[2] in self._gone:
+                self._gone.remove(entry[2])
+            elif not fits(entry[3]):
+                passed.append(entry)
+        self._restore(passed)
+
+    def _sweep(self) -> None:
+        if self._gone:
+            self._queue = [entry for entry in self._queue if entry[2] not in self._gone]
+            heapq.heapify(self._queue)
+            self._gone.clear()
+
+    def _restore(self, entries: Iterable[tuple[bool, float, int, _T]]) -> None:
+        for entry in entries:
+            heapq.heappush(self._queue, entry)

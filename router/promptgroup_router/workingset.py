@@ -1,0 +1,140 @@
+"""Which sessions live on a replica, and whether one more fits: admission by working set. Pure.
+
+A cache that is too small for the sessions that take turns on it is useless to all of them: each turn evicts what the
+next one needs, computing it anew holds up everybody's decoding, requests stay longer and pin more of the cache. Once
+there, an engine serves a quarter of what it could, and stays there after the burst that brought it there is over. It
+is the thrashing of virtual memory, and so is the cure (Denning, 1968: a process runs only while its working set fits):
+a session is let onto a replica only while the sessions that live there fit its cache. Others wait in the router, where
+they pin nothing, or are refused.
+"""
+
+import heapq
+
+LIVE_SECONDS = 5.0
+"""After its last answer a session counts as live for so long: agents come back within seconds. One that comes back
+later is let in anew."""
+UNHEARD_SECONDS = 60.0
+"""A peer's request whose end was never heard counts no longer than this."""
+
+NEW_SHARE = 0.65
+"""Share of a cache that a new session must find room in: it will grow, and so will those that are there."""
+RETURNING_SHARE = 0.8
+"""The same for a session whose history must be computed again."""
+LIVE_SHARE = 0.9
+"""The same for a session that lives there. Past it the sessions that come back are swapped out, one by one."""
+
+
+class _Session:
+    __slots__ = ("in_flight", "prefix", "tokens", "until")
+
+    def __init__(self, prefix: int, tokens: float) -> None:
+        self.prefix = prefix
+        self.tokens = tokens
+        """Beyond the Tier-1 prefix."""
+        self.in_flight = 0
+        self.until = 0.0
+
+
+class WorkingSet:
+    """Sessions that live on one replica. Times must not run backwards."""
+
+    __slots__ = ("_ends", "_prefixes", "_sessions", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = 0.0
+        """Of all live sessions, a shared Tier-1 prefix once."""
+        self._sessions: dict[int, _Session] = {}
+        self._prefixes: dict[int, list[float]] = {}
+        """Tier-1 prefix → [its tokens, live sessions that have it]."""
+        self._ends: list[tuple[float, int]] = []
+        """(when it may have ended, session), a heap; entries may be out of date."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __contains__(self, session: int) -> bool:
+        return session in self._sessions
+
+    def need(self, session: int, prefix: int, tier1: float, tokens: float) -> float:
+        """Tokens that a session with so many beyond its Tier-1 prefix would add."""
+        known = self._sessions.get(session)
+        if known is not None:
+            return tokens - known.tokens
+        return tokens if prefix in self._prefixes else tokens + tier1
+
+    def enter(self, session: int, prefix: int, tier1: float, tokens: float) -> None:
+        """A request of the session is sent there."""
+        known = self._add(session, prefix, tier1, tokens)
+        known.in_flight += 1
+
+    def leave(self, session: int, tokens: float, now: float) -> None:
+        """The request is over; the session stays live for a while."""
+        known = self._sessions.get(session)
+        if known is None:
+            return
+        known.in_flight -= 1
+        self._grow(known, tokens)
+        self._keep(session, known, now + LIVE_SECONDS)
+
+    def heard(self, session: int, prefix: int, tier1: float, tokens: float, now: float, *, ended: bool) -> None:
+        """A peer has sent a request of the session there, or it has ended."""
+        known = self._add(session, prefix, tier1, tokens)
+        known.until = 0.0
+        self._keep(session, known, now + (LIVE_SECONDS if ended else UNHEARD_SECONDS))
+
+    def expire(self, now: float) -> None:
+        """Forget the sessions that did not come back."""
+        ends = self._ends
+        while ends and ends[0][0] <= now:
+            _, session = heapq.heappop(ends)
+            known = self._sessions.get(session)
+            if known is not None and not known.in_flight and known.until <= now:
+                self.drop(session)
+
+    def drop(self, session: int) -> None:
+        """The session lives there no more."""
+        known = self._sessions.pop(session, None)
+        if known is None:
+            return
+        self.tokens -= known.tokens
+        prefix = self._prefixes[known.prefix]
+        prefix[1] -= 1
+        if not prefix[1]:
+            self.tokens -= prefix[0]
+            del self._prefixes[known.prefix]
+        if not self._sessions:
+            self.tokens = 0.0  # sums of floats drift
+
+    def in_flight(self, session: int) -> bool:
+        """Whether a request of the session runs there."""
+        known = self._sessions.get(session)
+        return known is not None and known.in_flight > 0
+
+    def _add(self, session: int, prefix: int, tier1: float, tokens: float) -> _Session:
+        known = self._sessions.get(session)
+        if known is not None and known.prefix != prefix:
+            running = known.in_flight
+            self.drop(session)
+            known = self._add(session, prefix, tier1, tokens)
+            known.in_flight = running
+            return known
+        if known is None:
+            known = self._sessions[session] = _Session(prefix, 0.0)
+            shared = self._prefixes.get(prefix)
+            if shared is None:
+                self._prefixes[prefix] = [tier1, 1]
+                self.tokens += tier1
+            else:
+                shared[1] += 1
+        self._grow(known, tokens)
+        return known
+
+    def _grow(self, known: _Session, tokens: float) -> None:
+        if tokens > known.tokens:
+            self.tokens += tokens - known.tokens
+            known.tokens = tokens
+
+    def _keep(self, session: int, known: _Session, until: float) -> None:
+        if until > known.until:
+            known.until = until
+            heapq.heappush(self._ends, (until, session))
