@@ -1,5 +1,6 @@
 """One PromptGroup's life on a real control plane, with stand-in engines as its replicas."""
 
+import base64
 import itertools
 import json
 import os
@@ -106,6 +107,41 @@ def test_a_group_becomes_warm_routed_and_ready(kube: Kubectl, operator: None) ->
     assert columns[1].split()[:5] == ["first", "True", fingerprint[:8], "3/3", "3"]
 
 
+def test_routers_are_told_what_the_proof_of_warmth_measured(kube: Kubectl, operator: None) -> None:
+    kube.apply(group("known", replicas=2, args=("--max-num-batched-tokens=4096",)))
+    kube.wait_warm("known", "2/2")
+    (revision,) = route_revisions(kube, "known").values()
+    engine = revision["engine"]
+    annotations = [pod["metadata"]["annotations"] for pod in lab.engine_pods(kube, "known")]
+    measured = [json.loads(each["promptgroup.dev/engine"]) for each in annotations]
+    assert revision["tokens"] == measured[0]["prefixTokens"] > 256
+    assert engine["kvTokens"] == min(each["kvTokens"] for each in measured) > revision["tokens"]
+    assert engine["prefillTokensPerSecond"] == min(each["prefillTokensPerSecond"] for each in measured) > 0
+    assert engine["stepTokens"] == 4096
+    assert {each["promptgroup.dev/engine-settings"] for each in annotations} == {engine["settings"]}
+
+
+def routers_key(kube: Kubectl) -> dict | None:
+    return kube.get("secret", "promptgroup-router-peers")
+
+
+def test_the_routers_of_a_namespace_get_one_key_that_outlives_its_groups(kube: Kubectl, operator: None) -> None:
+    kube.apply(group("one", replicas=1))
+    kube.wait_warm("one", "1/1")
+    made = wait_for(lambda: routers_key(kube), "the routers' key")
+    assert len(base64.b64decode(made["data"]["key"])) == 32
+    kube.apply(group("two", PROMPTS["b"], replicas=1))
+    kube.wait_warm("two", "1/1")
+    kube.run("delete", "promptgroup", "one", "two")
+    kube.apply(group("three", PROMPTS["c"], replicas=1))
+    kube.wait_warm("three", "1/1")
+    assert routers_key(kube) == made
+    kube.run("delete", "secret", "promptgroup-router-peers")
+    kube.run("label", "promptgroup", "three", "poke=1")
+    again = wait_for(lambda: routers_key(kube), "another key")
+    assert again["data"]["key"] != made["data"]["key"]
+
+
 def test_the_users_object_gets_no_finalizer_and_no_annotation(kube: Kubectl, operator: None) -> None:
     kube.run("apply", "--server-side", "-f", "-", stdin=json.dumps(group("clean", replicas=1)))
     metadata = kube.wait_warm("clean", "1/1")["metadata"]
@@ -117,7 +153,7 @@ def test_nothing_is_written_at_rest(kube: Kubectl, operator: None) -> None:
     kube.apply(group("rest", replicas=2))
     kube.wait_warm("rest", "2/2")
     kube.wait_condition("rest", "Progressing", "False")
-    kinds = "promptgroups,promptroutes,deployments,pods,configmaps,events"
+    kinds = "promptgroups,promptroutes,deployments,pods,configmaps,secrets,events"
 
     def versions() -> dict[str, str]:
         return {

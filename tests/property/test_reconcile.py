@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from promptgroup_operator import desired
 from promptgroup_router.contract.encoding import decode_group
-from promptgroup_router.contract.table import SlotState
-from support.clustermodel import Model, target_of
+from promptgroup_router.contract.table import Engine, SlotState
+from support.clustermodel import KV_TOKENS, PREFILL_RATE, PREFIX_TOKENS, Model, target_of
 
 RETIRE_AFTER = timedelta(minutes=2)
 
@@ -113,6 +113,9 @@ def check_at_rest(model: Model) -> None:
     assert (revision.fingerprint, revision.weight) == (target, 100)
     assert [(slot.index, slot.state) for slot in revision.slots] == [(i, SlotState.READY) for i in range(replicas)]
     assert {slot.pod: slot.index for slot in revision.slots} == {pod.name: pod.slot for pod in model.pods}
+    if replicas:
+        assert revision.tokens == PREFIX_TOKENS
+        assert revision.engine == Engine(desired.engine_settings(model.world().group), KV_TOKENS, PREFILL_RATE)
     conditions = {each["type"]: each["status"] for each in model.status["conditions"]}
     assert conditions["Ready"] == ("True" if replicas else "False")
     assert conditions["Progressing"] == conditions["Degraded"] == "False"

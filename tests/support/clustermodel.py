@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from promptgroup_operator import measured, prompt, rollout
 from promptgroup_operator import plan as planning
-from promptgroup_operator import prompt, rollout
 from promptgroup_operator.api import parse_spec
 from promptgroup_operator.desired import ANNOTATION_PROMPT, ANNOTATION_SUPERSEDED
 from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition, Problem, Revision, World
-from promptgroup_operator.warmth import Job, Outcome, WarmReason
+from promptgroup_operator.warmth import Job, Outcome, WarmReason, settle
 from promptgroup_router.contract import names
 from promptgroup_router.contract.encoding import decode_group
 from promptgroup_router.contract.fingerprint import fingerprint
@@ -33,6 +33,9 @@ from promptgroup_router.contract.table import Prompt, PromptRef
 SURGE = 1
 """Pods that a Deployment may have above its replicas while it replaces them; none may be unavailable."""
 
+
+KV_TOKENS, PREFILL_RATE, PREFIX_TOKENS = 400_000, 9_800, 96
+"""What a warm-up measures; the rate only of a container that does not hold the prefix yet."""
 
 KEY = Key("chat", "support")
 """The one PromptGroup."""
@@ -62,6 +65,8 @@ class ModelPod:
     deleting: bool = False
     slot: int | None = None
     warmed: str = ""
+    measured: str = ""
+    """The annotation."""
     gate: PodCondition | None = None
     draining_since: datetime | None = None
     cost: int = 0
@@ -70,6 +75,11 @@ class ModelPod:
     @property
     def uid(self) -> str:
         return f"uid-{self.name}"
+
+    @property
+    def settings(self) -> str:
+        """Of the template that it was made from."""
+        return json.loads(self.template)["metadata"]["annotations"][names.ANNOTATION_SETTINGS]
 
     @property
     def serves(self) -> bool:
@@ -244,6 +254,8 @@ class Model:
             warmed=pod.warmed,
             warm=pod.gate,
             draining_since=pod.draining_since,
+            measured=measured.decode(pod.measured),
+            settings=pod.settings,
             in_flight=pod.requests if pod.draining_since is not None else None,
         )
 
@@ -317,6 +329,8 @@ class Model:
                     )
                 if pod.address != slot.address or not pod.container_id.endswith(slot.incarnation):
                     raise ViolationError(f"slot {slot.index} leads to another engine than {slot.pod}'s")
+                if revision.engine.settings not in ("", pod.settings):
+                    raise ViolationError(f"slot {slot.index} would be lent as what {slot.pod} is not")
                 if pod.fingerprint != revision.fingerprint:
                     raise ViolationError(f"slot {slot.index} leads to a pod of another revision")
 
@@ -478,11 +492,14 @@ class Model:
         pod = self._find(job.uid)
         if pod is None:
             return
-        outcome = Outcome(WarmReason.PROVEN, "proven") if proven else Outcome(WarmReason.NOT_CACHED, "not cached")
+        cold = pod.engine != job.container_id
+        found = measured.Measured(KV_TOKENS, PREFILL_RATE if cold else 0, PREFIX_TOKENS)
+        reason = WarmReason.PROVEN if proven else WarmReason.NOT_CACHED
+        outcome = settle(Outcome(reason, "as told", found), job, self.now)
         if proven:
             if pod.container == job.container_id:
                 pod.engine = job.container_id
-            pod.warmed = job.container_id
+            pod.warmed, pod.measured = job.container_id, measured.encode(outcome.measured)
         if torn:
             self.crash()
             return

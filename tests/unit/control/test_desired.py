@@ -90,6 +90,110 @@ def test_a_template_is_merged_over_the_operators():
     assert made["spec"]["nodeSelector"] == {"gpu": "h100"}
 
 
+def settings(**fields):
+    return desired.engine_settings(group(**fields))
+
+
+UNLIKE = {
+    "another model": {"model": "qwen"},
+    "another image": {"engine": {"image": "i"}},
+    "other arguments": {"engine": {"args": ["--max-model-len=1"]}},
+    "the same arguments in another order": {"engine": {"args": ["--b", "--a"]}},
+    "another port": {"engine": {"port": 9000}},
+    "other resources": {"engine": {"resources": {"limits": {"nvidia.com/gpu": 2}}}},
+    "another node": {"engine": {"template": {"spec": {"nodeSelector": {"gpu": "h100"}}}}},
+    "a label that something on the node may act on": {"engine": {"template": {"metadata": {"labels": {"a": "b"}}}}},
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_engines_that_are_not_interchangeable_have_other_settings(case):
+    found = [settings(), settings(engine={"args": ["--a", "--b"]}), settings(**UNLIKE[case])]
+    assert len(set(found)) == 3
+
+
+ALIKE = {
+    "another name": {"name": "other"},
+    "another prompt": {"prompt": {"system": "another"}},
+    "another number": {"replicas": 9},
+    "another policy": {"routing": {"policy": "RoundRobin", "sharing": "Dedicated"}},
+    "a default that is spelled out": {"engine": {"port": 8000, "type": "vLLM", "args": [], "template": {}}},
+    "a template that says what the operator says": {
+        "engine": {"template": {"spec": {"terminationGracePeriodSeconds": 60}}}
+    },
+}
+
+
+@pytest.mark.parametrize("case", ALIKE)
+def test_what_does_not_change_an_engine_does_not_change_its_settings(case):
+    assert settings(**ALIKE[case]) == settings() == "1b1b2698d7824cb1"
+
+
+def test_the_order_of_a_templates_keys_does_not_matter():
+    one = {"spec": {"nodeSelector": {"a": "1", "b": "2"}, "hostNetwork": True}}
+    other = {"spec": {"hostNetwork": True, "nodeSelector": {"b": "2", "a": "1"}}}
+    assert settings(engine={"template": one}) == settings(engine={"template": other})
+
+
+def test_pods_carry_the_settings_that_they_were_made_with():
+    annotations = pod_of(image="i")["metadata"]["annotations"]
+    assert annotations[names.ANNOTATION_SETTINGS] == settings(engine={"image": "i"})
+
+
+def test_a_template_cannot_pass_for_other_settings():
+    template = {"metadata": {"annotations": {names.ANNOTATION_SETTINGS: "0" * 16}}}
+    annotations = pod_of(image="i", template=template)["metadata"]["annotations"]
+    assert annotations[names.ANNOTATION_SETTINGS] == settings(engine={"image": "i", "template": template})
+
+
+def container(**fields):
+    return {"template": {"spec": {"containers": [{"name": "engine", **fields}]}}}
+
+
+STEPS = {
+    "not said": ({}, 0),
+    "in the arguments": ({"args": ["--max-num-batched-tokens=4096"]}, 4096),
+    "in a template's, which replace them": (
+        {"args": ["--max-num-batched-tokens=4096"], **container(args=["--max-num-batched-tokens=2048"])},
+        2048,
+    ),
+    "in another container's": (
+        {"template": {"spec": {"containers": [{"name": "side", "args": ["--max-num-batched-tokens=1"]}]}}},
+        0,
+    ),
+    "arguments that are none": (container(args="--max-num-batched-tokens=1"), 0),
+    "an argument that is no text": (container(args=[7, "--max-num-batched-tokens=1"]), 1),
+    "no arguments": (container(args=None), 0),
+    "containers that are none": ({"template": {"spec": {"containers": "engine"}}}, 0),
+    "no containers": ({"template": {"spec": {"containers": None}}}, 0),
+    "no engine": (container(**{"$patch": "delete"}), 0),
+    "no spec": ({"template": {"spec": None}}, 0),
+    "a template that cannot be merged": ({"template": {"spec": {"containers": [{"image": "x"}]}}}, 0),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_the_tokens_of_a_step(case):
+    engine, expected = STEPS[case]
+    assert desired.step_tokens(group(engine=engine)) == expected
+
+
+def test_a_template_that_cannot_be_merged_has_no_settings():
+    assert settings(engine={"template": {"spec": {"containers": [{"image": "x"}]}}}) == ""
+
+
+def test_the_key_of_a_namespaces_routers_belongs_to_the_namespace():
+    made = desired.peers_secret("chat", bytes(range(32)))
+    assert (made["kind"], made["metadata"]["namespace"], made["metadata"]["name"]) == (
+        "Secret",
+        "chat",
+        names.SECRET_PEERS,
+    )
+    assert "ownerReferences" not in made["metadata"]
+    assert made["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "promptgroup-operator"
+    assert base64.b64decode(made["data"][names.KEY_PEERS]) == bytes(range(32))
+
+
 FOREIGN = [
     {"metadata": {"labels": {names.LABEL_GROUP: "other"}}},
     {"metadata": {"labels": None, "annotations": None}},

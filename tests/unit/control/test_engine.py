@@ -154,14 +154,18 @@ class Replying(Engines):
     def __init__(self, *chats, metrics=METRICS):
         super().__init__()
         self.chats, self.metrics, self.now = list(chats), metrics, 0.0
+        self.queries = self.hits = 0
 
     def _request(self, method, address, path, body, seconds):
         if path == "/metrics":
-            return self.metrics.encode()
+            counters = f"vllm:prefix_cache_queries_total {self.queries}\nvllm:prefix_cache_hits_total {self.hits}\n"
+            return (self.metrics + counters).encode()
         if path == "/tokenize":
             return json.dumps({"tokens": [*range(1700), body["messages"][1]["content"]]}).encode()
-        took, usage = self.chats.pop(0)
+        took, usage, *counted = self.chats.pop(0)
         self.now += took
+        for queries, hits in counted:
+            self.queries, self.hits = self.queries + queries, self.hits + hits
         return json.dumps({"usage": usage}).encode()
 
 
@@ -192,6 +196,12 @@ def test_an_engine_that_was_warm_already_tells_no_rate(monkeypatch):
 def test_an_engine_that_does_not_say_what_was_cached_tells_no_rate(monkeypatch):
     found = proof(monkeypatch, (0.2, {"prompt_tokens": 1720}), (0.001, {"prompt_tokens": 1720}))
     assert (found.prefill_rate, found.cached_tokens) == (0, None)
+
+
+def test_an_engine_that_counts_but_does_not_say_is_measured_by_its_counters(monkeypatch):
+    told = {"prompt_tokens": 1720}
+    found = proof(monkeypatch, (0.2, told, (1720, 0)), (0.001, told, (1720, 1696)))
+    assert (found.prefill_rate, found.cached_tokens) == (8_600, 1696)
 
 
 @pytest.mark.parametrize("tokens", ["many", None, [1]])

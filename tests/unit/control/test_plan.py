@@ -86,6 +86,15 @@ def test_a_copy_of_another_kind_is_restored_as_that_kind():
     assert [each["kind"] for each in todo.objects] == ["Deployment", "Secret"]
 
 
+def test_a_namespace_whose_routers_have_no_key_gets_one():
+    assert decide(world(peers_key=False), NOW).peers_key
+    assert not decide(world(peers_key=True), NOW).peers_key
+
+
+def test_for_a_group_that_cannot_be_acted_on_no_key_is_made():
+    assert not decide(world(prompt=Problem("ConfigMapNotFound", "why"), peers_key=False), NOW).peers_key
+
+
 # --- at rest -----------------------------------------------------------------------------------------------
 
 
@@ -94,6 +103,7 @@ def test_at_rest_there_is_nothing_to_write():
     at_rest = replace(at_rest, group=replace(at_rest.group, status=decide(at_rest, NOW).status))
     todo = decide(at_rest, NOW + timedelta(hours=1))
     assert not todo.marks + todo.conditions + todo.deletions + todo.warmups + todo.events
+    assert not todo.peers_key
     assert unwritten(at_rest, todo) == []
     assert not route_unwritten(at_rest, todo)
     assert todo.status == at_rest.group.status

@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import pytest
 
+from promptgroup_operator import desired
+from promptgroup_operator.measured import UNKNOWN, Measured
 from promptgroup_operator.rollout import Phase, Step
 from promptgroup_operator.routes import ready, ring, route, sends_to
 from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.contract.table import Policy, PromptRef, Slot, SlotState
-from support.builders import CREATED, FINGERPRINT, TEXT, group, pod, restarted, revision
+from promptgroup_router.contract.table import Engine, Policy, PromptRef, Sharing, Slot, SlotState
+from support.builders import CREATED, FINGERPRINT, SETTINGS, TEXT, cold, group, pod, restarted, revision
 
 READY, DRAINING, ABSENT = SlotState.READY, SlotState.DRAINING, SlotState.ABSENT
 
@@ -64,6 +68,49 @@ def test_a_route_carries_what_the_spec_says_of_routing():
     found = made([revision(pods=[pod()])], of=of)
     assert (found.namespace, found.name, found.model, found.created) == ("chat", "support", "llama", CREATED)
     assert (found.policy, found.load_factor_percent, found.session_header) == (Policy.ROUND_ROBIN, 150, "x-chat-id")
+
+
+def engine_of(*pods, standing=None, **fields):
+    (found,) = made([revision(pods=pods)], standing, group(**fields)).revisions
+    return found.tokens, found.engine
+
+
+def test_a_route_says_who_may_borrow():
+    assert made([], of=group(routing={"sharing": "Dedicated"})).sharing is Sharing.DEDICATED
+    assert made([]).sharing is Sharing.POOL
+
+
+def test_of_several_replicas_the_route_tells_what_holds_for_each():
+    small = pod("b", 1, measured=Measured(300_000, 9_900, 97))
+    args = ["--max-num-batched-tokens=4096"]
+    like = desired.engine_settings(group(engine={"args": args}))
+    pods = [replace(each, settings=like) for each in (pod("a", 0), small)]
+    assert engine_of(*pods, engine={"args": args}) == (97, Engine(like, 300_000, 9_800, 4096))
+
+
+def test_only_warm_replicas_are_asked():
+    other = {"measured": Measured(1, 1, 999), "settings": "other"}
+    for not_warm in (restarted("b", 1, **other), cold("b", 1, **other), pod("b", 1, deleting=True, **other)):
+        assert engine_of(pod("a", 0), not_warm) == (96, Engine(SETTINGS, 400_000, 9_800, 0))
+
+
+def test_a_replica_of_which_nothing_was_measured_takes_nothing_from_the_others():
+    assert engine_of(pod("a", 0), pod("b", 1, measured=UNKNOWN)) == (96, Engine(SETTINGS, 400_000, 9_800, 0))
+
+
+@pytest.mark.parametrize("settings", ["", "of-the-engine-before"])
+def test_while_one_replica_is_of_another_make_none_is_lent(settings):
+    assert engine_of(pod("a", 0), pod("b", 1, settings=settings))[1].settings == ""
+
+
+def test_without_a_warm_replica_the_length_of_the_prefix_is_what_the_route_says():
+    standing = {"spec": encode_group(made([revision(pods=[pod("a", 0)])]))}
+    assert engine_of(restarted("a", 0), standing=standing) == (96, Engine(SETTINGS))
+    assert engine_of(restarted("a", 0)) == (0, Engine(SETTINGS))
+
+
+def test_a_template_that_cannot_be_merged_lends_nothing_and_breaks_nothing():
+    assert engine_of(pod("a", 0), engine={"template": {"spec": {"containers": [{}]}}})[1].settings == ""
 
 
 def test_a_revision_is_measured_in_bytes_and_refers_to_its_text():

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from promptgroup_operator.measured import UNKNOWN, Measured
 from promptgroup_operator.observed import Group, Key
 from promptgroup_operator.snapshot import failure_of, fingerprint_of, group_of, is_owned, pod_of, time_of
 
@@ -44,7 +45,12 @@ def test_a_pod_that_runs_is_read_whole():
     pod = a_pod(
         {
             "labels": {"promptgroup.dev/slot": "2"},
-            "annotations": {FULL: "f", "promptgroup.dev/warmed-container": "c://1"},
+            "annotations": {
+                FULL: "f",
+                "promptgroup.dev/warmed-container": "c://1",
+                "promptgroup.dev/engine": '{"kvTokens":400000,"prefixTokens":96}',
+                "promptgroup.dev/engine-settings": "0123456789abcdef",
+            },
         },
         podIP="10.1.2.3",
         conditions=[
@@ -54,7 +60,12 @@ def test_a_pod_that_runs_is_read_whole():
         containerStatuses=[{"name": "engine", "containerID": "c://1", "state": {"running": {}}}],
     )
     assert (pod.address, pod.slot, pod.fingerprint, pod.container_id) == ("10.1.2.3:8001", 2, "f", "c://1")
+    assert (pod.measured, pod.settings) == (Measured(400_000, 0, 96), "0123456789abcdef")
     assert pod.is_warm
+
+
+def test_a_pod_of_which_nothing_was_measured():
+    assert (a_pod().measured, a_pod().settings) == (UNKNOWN, "")
 
 
 def test_an_ipv6_address_is_bracketed():
