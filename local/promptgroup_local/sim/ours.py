@@ -119,7 +119,7 @@ class Ours:
 
     def lost(self, turn: Turn, now: float) -> None:
         """The engine died."""
-        balancer, pick = _kept(turn)
+        index, pick = _kept(turn)
         self.balancers[index].release(pick, now)
 
     def _exchange(self, now: float) -> None:

@@ -7,7 +7,6 @@ from typing import Protocol
 from promptgroup_local.sim.engine import Engine, Model
 from promptgroup_local.sim.turns import Session, Turn
 
-
 HELD = -1
 """In place of a replica: the router keeps the request, and sends it later."""
 

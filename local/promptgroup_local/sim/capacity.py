@@ -1,0 +1,35 @@
+"""The load at which an oracle's mean wait is twice the mean own prefill: what "100 %" means in all tables.
+
+A definition by the oracle is the same for all policies; by waits and not by throughput, since open loads have no
+throughput to measure before they are beyond it.
+"""
+
+from collections.abc import Callable
+
+from promptgroup_local.sim.catalogue import TUNING
+from promptgroup_local.sim.runs import Job, at_rate
+
+RATIO = 2.0
+PRECISION = 0.01
+"""Relative width at which the search ends."""
+
+
+def capacity(ratio: Callable[[float], float], low: float, high: float) -> float:
+    """The rate at which `ratio` (of wait to own prefill, growing with the rate) passes `RATIO`, by bisection."""
+    while high - low > PRECISION * low:
+        middle = (low + high) / 2
+        if ratio(middle) < RATIO:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def measured(job: Job, guess: float) -> float:
+    """The capacity of a job's workload, near a guess, over the seeds for tuning."""
+
+    def ratio(rate: float) -> float:
+        runs = [at_rate(Job(job.workload, "oracle", 1.0, seed, recorded=job.recorded), rate) for seed in TUNING]
+        return sum(run.wait for run in runs) / sum(run.own for run in runs)
+
+    return capacity(ratio, guess / 2, guess * 2)
