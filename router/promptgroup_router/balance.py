@@ -14,9 +14,9 @@ from promptgroup_router.costs import Costs
 from promptgroup_router.demand import Demand
 from promptgroup_router.ettft import ANSWER, TRUST, ExpectedTtft
 from promptgroup_router.health import Health
-from promptgroup_router.ledger import Awaited, Replica
+from promptgroup_router.ledger import Replica, Sent
 from promptgroup_router.notes import Load, Note
-from promptgroup_router.places import Places
+from promptgroup_router.places import Place, Places
 from promptgroup_router.policies import BoundedLoad, LeastRequest, Policy, PrefixHash, RoundRobin
 from promptgroup_router.usage import Usage
 from promptgroup_router.view import Member, Pool, RevisionView, View
@@ -25,14 +25,14 @@ from promptgroup_router.view import Member, Pool, RevisionView, View
 class Pick:
     """A request counted on a member, until it ends."""
 
-    __slots__ = ("alone", "answer", "cached", "counted", "demand", "first", "guessed", "mark", "member", "moved", "replica",
-                 "seconds", "sent", "step")  # fmt: skip
+    __slots__ = ("alone", "cached", "counted", "demand", "first", "guessed", "member", "moved", "replica", "sent",
+                 "since", "step")  # fmt: skip
 
-    def __init__(self, member: Member, replica: Replica, demand: Demand, sent: float) -> None:
+    def __init__(self, member: Member, replica: Replica, demand: Demand, now: float) -> None:
         self.member = member
         self.replica = replica
         self.demand = demand
-        self.sent = sent
+        self.since = now
         self.counted = True
         self.moved = False
         """Whether the session was on another member before."""
@@ -40,15 +40,13 @@ class Pick:
         """Tokens of the prompt that should be found there."""
         self.guessed = False
         """Whether that is only what the ring says."""
-        self.seconds = 0.0
-        """Predicted prefill."""
-        self.mark = 0.0
-        self.step = 0.0
+        self.step = replica.step()
         """Seconds predicted for a step there."""
-        self.alone = False
-        """Whether nothing else waited for its first token there."""
+        self.alone = not replica.in_flight and not replica.peer_in_flight
+        """Whether nothing else ran there, from sending it to its first token."""
         self.first: float | None = None
         """When the first token came."""
+        self.sent: Sent
 
 
 class Balancer:
@@ -62,8 +60,9 @@ class Balancer:
         self._costs: dict[str, Costs] = {}
         self._keys: dict[int, str] = {}
         self._clock = 0.0
+        self._tier1: dict[int, float] = {}
+        """Prefix → its tokens, for peers' notes, which do not say."""
         self._outbox: list[Note] = []
-        self._peers: set[int] = set()
         self._round_robin = RoundRobin()
         self._expected = ExpectedTtft(self.places)
         self._policies: Mapping[table.Policy, Policy] = {
@@ -103,26 +102,22 @@ class Balancer:
         """The first byte of the answer is here."""
         if pick.counted and pick.first is None:
             pick.first = now
-            pick.answer.here = True
             # a mark that is still the last one: nothing was sent behind it
-            pick.alone = pick.alone and pick.replica.queued == pick.mark and not pick.replica.peer_pending
-            pick.replica.progress(pick.mark, now)
+            pick.alone = pick.alone and pick.demand.streamed and pick.replica.queued == pick.sent.mark
+            pick.replica.progress(pick.sent, now)
 
     def end(self, pick: Pick, usage: Usage | None, now: float) -> None:
         """The answer is whole; `usage` is what the engine says of it."""
         if not pick.counted:
             return
-        self._uncount(pick, now)
+        self.release(pick, now)
         replica, demand = pick.replica, pick.demand
-        prompt, cached, answer = demand.prompt, pick.cached, 0.0
+        prompt, cached, answer = demand.prompt, pick.cached, 0
         if usage is not None:
             prompt, answer = usage.prompt_tokens, usage.completion_tokens
             if usage.cached_tokens is not None:
                 cached = usage.cached_tokens
-                if pick.guessed:
-                    self._expected.learn(demand, cached)
-                if pick.alone and pick.first is not None:
-                    replica.costs.observe(replica.costs.prefill(cached, prompt), pick.step, pick.first - pick.sent)
+                self._learn(pick, prompt, cached)
         replica.written += max(0.0, prompt - cached + answer)
         place = self.places.peek(demand.session)
         if place is not None and place.member == pick.member.id and place.turn <= demand.turn:
@@ -133,43 +128,44 @@ class Balancer:
     def release(self, pick: Pick, now: float) -> None:
         """The request failed or was given up: nothing is known of what the engine did with it."""
         if pick.counted:
-            self._uncount(pick, now)
+            pick.counted = False
+            pick.replica.leave(pick.sent)
+            pick.replica.live.leave(pick.demand.session, now)
 
     def _count(self, pool: Pool, member: Member, demand: Demand, now: float) -> Pick:
         replica = self.replicas[member.id]
         pick = Pick(member, replica, demand, now)
         place = self.places.recall(demand.session, now)
-        pick.guessed = place is None and demand.history > 0
-        home = pick.guessed and next(pool.order(demand.session)) is member
-        pick.cached = self._expected.cached(demand, member.id, replica, place, home=home)
-        pick.guessed = home
-        pick.moved = place is not None and place.member != member.id
-        pick.seconds = replica.costs.prefill(pick.cached, demand.prompt)
-        pick.step = replica.step()
-        pick.alone = replica.waiting == 0 and not replica.peer_pending
-        steps = pick.step * (1 + (replica.wait(now) + pick.seconds) * replica.costs.rate / replica.costs.step_tokens)
-        pick.answer = Awaited(now + replica.wait(now) + pick.seconds + steps)
-        replica.answers.append(pick.answer)
-        pick.mark = replica.send(pick.seconds, demand.prompt, now)
+        if place is None:
+            pick.guessed = demand.history > 0 and next(pool.order(demand.session)) is member
+        elif place.member != member.id:
+            pick.moved = True
+            self._leave(place, demand.session)
+        pick.cached = self._expected.cached(demand, member.id, replica, place, home=pick.guessed)
+        seconds = replica.costs.prefill(pick.cached, demand.prompt)
+        pick.sent = replica.send(seconds, demand.prompt, now, streamed=demand.streamed)
         replica.touch(demand.prefix)
-        own = demand.prompt - demand.tier1
-        if place is not None and place.member != member.id and (left := self.replicas.get(place.member)) is not None:
-            left.live.drop(demand.session)
         replica.live.expire(now)
-        replica.live.enter(demand.session, demand.prefix, demand.tier1, own + ANSWER)
-        place = self.places.put(
+        replica.live.enter(demand.session, demand.prefix, demand.tier1, demand.prompt - demand.tier1 + ANSWER)
+        self._tier1[demand.prefix] = demand.tier1
+        self.places.put(
             demand.session, member.id, demand.prefix, demand.turn, demand.prompt, replica.tokens_written, now
         )
         self._outbox.append(Note(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt)))
         return pick
 
-    def _uncount(self, pick: Pick, now: float) -> None:
-        pick.counted = False
-        pick.answer.here = True
-        if pick.first is None:
-            pick.replica.withdraw(pick.mark, pick.seconds)
-        pick.replica.leave(pick.demand.prompt)
-        pick.replica.live.leave(pick.demand.session, 0.0, now)
+    def _leave(self, place: Place, session: int) -> None:
+        """The session goes elsewhere."""
+        left = self.replicas.get(place.member)
+        if left is not None:
+            left.live.drop(session)
+
+    def _learn(self, pick: Pick, prompt: int, cached: int) -> None:
+        if pick.guessed:
+            self._expected.learn(pick.demand, cached)
+        if pick.alone and pick.first is not None:
+            costs = pick.replica.costs
+            costs.observe(costs.prefill(cached, prompt), pick.step, pick.first - pick.since)
 
     # --- The table -------------------------------------------------------------------------------------------------
 
@@ -192,7 +188,9 @@ class Balancer:
         self._keys = {replica.key: id_ for id_, replica in self.replicas.items()}
         self._round_robin.keep({each.pool.id for each in revisions})
 
-    def _replica(self, revision: RevisionView, member: Member, known: Replica | None, costs: Costs, now: float) -> Replica:
+    def _replica(
+        self, revision: RevisionView, member: Member, known: Replica | None, costs: Costs, now: float
+    ) -> Replica:
         if known is not None and known.incarnation == member.incarnation:
             known.costs = costs
             return known
@@ -220,25 +218,32 @@ class Balancer:
 
     def hear(self, sender: int, notes: Sequence[Note], loads: Sequence[Load], now: float) -> None:
         """Take over what a peer did."""
-        self._peers.add(sender)
         for load in loads:
             id_ = self._keys.get(load.member)
             if id_ is not None:
                 self.replicas[id_].hear(sender, load, now)
-        for session, key, prefix, turn, tokens in notes:
-            id_ = self._keys.get(key)
-            if id_ is None:
-                continue
-            place = self.places.peek(session)
-            if place is not None and turn < place.turn and now - place.seen < 600:
-                continue
-            replica = self.replicas[id_]
-            replica.touch(prefix)
-            self.places.put(session, id_, prefix, turn, tokens, replica.tokens_written, now)
+        for note in notes:
+            id_ = self._keys.get(note.member)
+            place = self.places.recall(note.session, now)
+            if id_ is not None and (place is None or place.turn <= note.turn):
+                self._heard(note, id_, place, now)
+
+    def _heard(self, note: Note, id_: str, place: Place | None, now: float) -> None:
+        replica = self.replicas[id_]
+        ended = False
+        if place is not None:
+            if place.member != id_:
+                self._leave(place, note.session)
+            # the second note of a turn is that of its end
+            ended = place.member == id_ and place.turn == note.turn
+        tier1 = self._tier1.get(note.prefix, 0.0)
+        replica.touch(note.prefix)
+        replica.live.expire(now)
+        replica.live.heard(note.session, note.prefix, tier1, max(0.0, note.tokens - tier1), now, ended=ended)
+        self.places.put(note.session, id_, note.prefix, note.turn, note.tokens, replica.tokens_written, now)
 
     def forget(self, sender: int) -> None:
         """A peer is gone: its load counts no more."""
-        self._peers.discard(sender)
         for replica in self.replicas.values():
             replica.forget(sender)
 

@@ -19,3 +19,5 @@ class Demand:
     """Length of what an earlier turn has sent or got: everything before the last user message. 0 on a first turn."""
     turn: int = 1
     """Messages of the request: grows from turn to turn, so that a record of an older turn can be told."""
+    streamed: bool = True
+    """Whether the first byte of the answer is that of its first token."""

@@ -81,7 +81,7 @@ class ExpectedTtft:
             live = replica.live
             if live.tokens + own > share * room and not self._fits(live, demand, own, share, room, now):
                 continue
-            if id_ == here or id_ == before:
+            if id_ in (here, before):
                 prefill = costs.prefill(self.cached(demand, id_, replica, place, home=member is home), prompt)
             else:
                 touched = replica.prefixes.get(prefix)
@@ -120,7 +120,7 @@ class ExpectedTtft:
         depth = TRUST * replica.costs.kv_tokens
         written = replica.tokens_written
         touched = replica.prefixes.get(demand.prefix)
-        found = demand.tier1 if touched is not None and written - touched < depth else 0
+        found = float(demand.tier1) if touched is not None and written - touched < depth else 0.0
         most = demand.history or demand.prompt
         if place is None:
             if home and demand.history:

@@ -16,16 +16,22 @@ PREFIXES = 4096
 """Prefixes remembered a replica; those that its cache can hold are far fewer."""
 
 
-class Awaited:
-    """A first token that is to come."""
+class Sent:
+    """A request on its way to its first token."""
 
-    __slots__ = ("due", "here")
+    __slots__ = ("due", "mark", "seconds", "settled", "tokens")
 
-    def __init__(self, due: float) -> None:
+    def __init__(self, seconds: float, tokens: float, mark: float, due: float) -> None:
+        self.seconds = seconds
+        """Predicted prefill."""
+        self.tokens = tokens
+        """Length of its prompt."""
+        self.mark = mark
+        """What `queued` was with it."""
         self.due = due
-        """When it should come."""
-        self.here = False
-        """Whether it came, or never will."""
+        """When its first token should come."""
+        self.settled = False
+        """Whether it has come, or never will."""
 
 
 class Replica:
@@ -33,7 +39,7 @@ class Replica:
 
     __slots__ = (
         "answers", "context", "costs", "done", "in_flight", "incarnation", "key", "live", "peer_context", "peer_in_flight", "peer_pending",
-        "peer_written", "peers", "prefixes", "queued", "since", "told", "waiting", "written",
+        "peer_written", "peers", "prefixes", "queued", "since", "told", "written",
     )  # fmt: skip
 
     def __init__(self, key: int, incarnation: str, costs: Costs, now: float) -> None:
@@ -43,8 +49,6 @@ class Replica:
         self.costs = costs
         self.in_flight = 0
         """Requests of this router."""
-        self.waiting = 0
-        """Of these, requests without a first token."""
         self.context = 0.0
         """Tokens of these requests."""
         self.queued = 0.0
@@ -55,7 +59,7 @@ class Replica:
         """The last sign of progress: a first token, or the moment when it became busy."""
         self.written = 0.0
         """Tokens newly written into its cache by this router's requests."""
-        self.answers: deque[Awaited] = deque()
+        self.answers: deque[Sent] = deque()
         """Requests whose first token is still to come, in the order in which they were sent."""
         self.prefixes: OrderedDict[int, float] = OrderedDict()
         """Tier-1 prefix → what `tokens_written` was when it was last used there, the longest unused first."""
@@ -88,7 +92,7 @@ class Replica:
     def late(self, now: float) -> float:
         """Seconds that the oldest first token is overdue. What delays it delays all behind it, about as long again."""
         answers = self.answers
-        while answers and answers[0].here:
+        while answers and answers[0].settled:
             answers.popleft()
         return max(0.0, now - answers[0].due) if answers else 0.0
 
@@ -101,35 +105,41 @@ class Replica:
             + costs.context * (self.context + self.peer_context)
         )
 
-    def send(self, seconds: float, tokens: float, now: float) -> float:
-        """Count a request with so much prefill and so long a prompt; returns its mark."""
-        if self.wait(now) == 0:
+    def send(self, seconds: float, tokens: float, now: float, *, streamed: bool) -> Sent:
+        """Count a request with so much prefill and so long a prompt."""
+        wait = self.wait(now)
+        if wait == 0:
             # idle, or later than predicted: either way the clock begins with this request
             self.done = self.queued
             self.since = now
+        costs = self.costs
+        steps = 1 + (wait + seconds) * costs.rate / costs.step_tokens
         self.queued += seconds
+        sent = Sent(seconds, tokens, self.queued, now + wait + seconds + steps * self.step())
+        if streamed:
+            self.answers.append(sent)
+        else:
+            sent.settled = True  # its first byte will say nothing about its first token
         self.in_flight += 1
-        self.waiting += 1
         self.context += tokens
-        return self.queued
+        return sent
 
-    def progress(self, mark: float, now: float) -> None:
-        """The request with this mark has its first token."""
-        self.waiting -= 1
-        if mark > self.done:
-            self.done = min(mark, self.queued)
+    def progress(self, sent: Sent, now: float) -> None:
+        """The request has its first token."""
+        if sent.settled:
+            return
+        sent.settled = True
+        self.done = max(self.done, min(sent.mark, self.queued))
         self.since = now
 
-    def withdraw(self, mark: float, seconds: float) -> None:
-        """The request with this mark will not be computed."""
-        self.waiting -= 1
-        if mark > self.done:
-            self.queued = max(self.done, self.queued - seconds)
-
-    def leave(self, tokens: float) -> None:
-        """A request of so long a prompt is over."""
+    def leave(self, sent: Sent) -> None:
+        """The request is over, with a first token or without."""
+        if not sent.settled:
+            sent.settled = True
+            if sent.mark > self.done:
+                self.queued = max(self.done, self.queued - sent.seconds)
         self.in_flight -= 1
-        self.context = self.context - tokens if self.in_flight else 0.0
+        self.context = self.context - sent.tokens if self.in_flight else 0.0
 
     def touch(self, prefix: int) -> None:
         """A request with this prefix is sent there."""

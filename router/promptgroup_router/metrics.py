@@ -86,6 +86,8 @@ class Metrics:
         self.in_flight = Counter(
             "inflight", "Requests that a slot is working on.", ("group", "revision", "slot"), "gauge"
         )
+        self.held = Counter("held_total", "Requests that waited in the router for room on a replica.", ("group",))
+        self.waiting = Counter("waiting", "Requests that wait in the router for room now.", kind="gauge")
         self.retries = Counter("retries_total", "Requests sent again, by what failed.", ("reason",))
         self.ejections = Counter("ejections_total", "Slots left alone for a while after a failure.")
         self.unmatched = Counter("unmatched_requests_total", "Requests that match no group.", ("model",))

@@ -39,7 +39,7 @@ class Relay:
 
     __slots__ = (
         "_answer", "_began", "_client", "_clock", "_connections", "_deadline", "_decoder", "_engine", "_exchange",
-        "_keep", "_paused", "_pending", "_request", "_request_id", "_route", "_state", "_tail",
+        "_keep", "_paused", "_pending", "_request", "_request_id", "_route", "_state", "_tail", "_ticket",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +62,7 @@ class Relay:
         self._began = clock()
         self._deadline = self._began + timeout
         self._request_id = request_id(request)
-        self._exchange = Exchange(state, found.pool, found.keys, self._deadline)
+        self._exchange = Exchange(state, found.pool, found.demand, self._deadline)
         self._engine: EngineConnection | None = None
         self._answer: ResponseHead | None = None
         self._pending = b""
@@ -70,6 +70,8 @@ class Relay:
         self._paused = False
         self._decoder: Chunked | None = None
         self._tail = Tail()
+        self._ticket: int | None = None
+        """Of its place among those that wait for room."""
 
     def begin(self) -> None:
         """Choose a slot, and send."""
@@ -125,9 +127,11 @@ class Relay:
     def client_left(self) -> None:
         """The client is gone: its engine shall not work for nobody."""
         self._drop_engine()
-        self._exchange.ended()
+        self._wait_no_more()
+        self._exchange.abandoned(self._clock())
         self._state.metrics.cut.add(self._route.group, "client")
         self._trace("client left")
+        self._state.settle(self._clock())
 
     def pause(self) -> None:
         """The client does not keep up."""
@@ -145,7 +149,29 @@ class Relay:
         """Keep the deadline."""
         if now >= self._deadline:
             self._drop_engine()
+            self._wait_no_more()
             self._do(self._exchange.expired(now))
+
+    # --- What the queue for room tells ------------------------------------------------------------------------
+
+    def room(self, now: float) -> bool:
+        """Go on if a replica has room; whether one has."""
+        action = self._exchange.begin(now)
+        if action is Then.WAIT:
+            return False
+        self._ticket = None
+        self._do(action)
+        return True
+
+    def overdue(self) -> None:
+        """There was none for too long."""
+        self._ticket = None
+        self._do(self._exchange.overdue())
+
+    def _wait_no_more(self) -> None:
+        if self._ticket is not None:
+            self._state.holding.withdraw(self._ticket)
+            self._ticket = None
 
     # --- Actions -----------------------------------------------------------------------------------------------
 
@@ -161,6 +187,9 @@ class Relay:
                 self._trace("cut")
                 # where the connection's end is the answer's end, only a reset shows that it is not whole
                 self._client.cut(visibly=self._decoder is not None or not self._keep)
+            case Then.WAIT:
+                self._ticket = self._state.holding.put(self, self._clock(), new=self._exchange.new)
+                self._state.metrics.held.add(self._route.group)
             case Then.RELAY:
                 raise AssertionError("follows an answer only")
 
@@ -181,13 +210,11 @@ class Relay:
     def _pass_on(self, answer: ResponseHead) -> None:
         """Put the head together: from here on nothing is tried again."""
         self._answer = None
-        self._exchange.relaying()
         member, now, found, metrics = self._exchange.member, self._clock(), self._route, self._state.metrics
+        self._exchange.relaying(now)
         metrics.requests.add(found.group, str(answer.status))
         metrics.first_byte.observe(found.group, value=now - self._began)
-        if found.group != UNMATCHED and self._state.sessions.record(
-            found.group, found.keys.session, member.fingerprint, member.slot, now
-        ):
+        if found.group != UNMATCHED and self._exchange.moved:
             metrics.sessions_moved.add(found.group)
         headers = http1.passed_on(answer.headers, _NOT_RELAYED)
         self._keep = self._client.keeps_alive and answer.framing != UNTIL_CLOSE
@@ -206,14 +233,15 @@ class Relay:
             self._engine.pause()
 
     def _close_books(self) -> None:
-        self._exchange.ended()
         now, metrics = self._clock(), self._state.metrics
-        metrics.duration.observe(self._route.group, value=now - self._began)
         usage = self._tail.usage()
+        self._exchange.ended(now, usage)
+        metrics.duration.observe(self._route.group, value=now - self._began)
         if usage is not None:
             metrics.prompt_tokens.add(self._route.group, amount=usage.prompt_tokens)
             metrics.cached_tokens.add(self._route.group, amount=usage.cached_tokens or 0)
         self._trace("served")
+        self._state.settle(now)
 
     def _drop_engine(self) -> None:
         engine, self._engine = self._engine, None
@@ -231,7 +259,7 @@ class Relay:
                 request=self._request_id.decode("latin-1")[:128],
                 how=found.how.value,
                 group=found.group,
-                session=f"{found.keys.session:016x}",
+                session=f"{found.demand.session:016x}",
                 slot=self._exchange.member.label if tries else "",
                 tries=tries,
                 seconds=round(self._clock() - self._began, 6),

@@ -24,6 +24,8 @@ log = logging.getLogger("promptgroup.router")
 
 TICK_SECONDS = 1.0
 """How exactly deadlines are kept: all are of several seconds, and one timer for all costs less than one each."""
+SWEEP_SECONDS = 0.25
+"""How often room is looked for that time alone has made."""
 BACKLOG = 4096
 """Connections that wait to be accepted: a burst of clients after another router's restart."""
 
@@ -72,7 +74,11 @@ class Router:
             )
             self._servers.append(server)
         self.admin_port, self.port = (server.sockets[0].getsockname()[1] for server in self._servers)
-        self._tasks = [self._loop.create_task(self._feed.run()), self._loop.create_task(self._tick())]
+        self._tasks = [
+            self._loop.create_task(self._feed.run()),
+            self._loop.create_task(self._tick()),
+            self._loop.create_task(self._sweep()),
+        ]
         log.info("listening", extra=fields(host=settings.host, port=self.port, admin_port=self.admin_port))
 
     def reload(self) -> None:
@@ -112,6 +118,11 @@ class Router:
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 log.critical("a part of the router ended", exc_info=error)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self.state.sweep(self._clock())
 
     async def _tick(self) -> None:
         while True:

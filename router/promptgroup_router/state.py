@@ -1,13 +1,25 @@
 """What all connections of a router share: the table in use and what was learned while serving. Pure."""
 
 from promptgroup_router.balance import Balancer
+from typing import Protocol
+
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.health import Health
+from promptgroup_router.holding import Holding
 from promptgroup_router.metrics import Metrics
 from promptgroup_router.moved import moved
-from promptgroup_router.sessions import Sessions
 from promptgroup_router.unmatched import Unmatched
 from promptgroup_router.view import Conflict, View, view_of
+
+
+class Waiter(Protocol):
+    """A request that waits for room."""
+
+    def room(self, now: float) -> bool:
+        """Go on if a replica has room for it; whether one has."""
+
+    def overdue(self) -> None:
+        """It has waited for too long."""
 
 
 class State:
@@ -24,7 +36,8 @@ class State:
         self.metrics = Metrics()
         self.health = Health()
         self.balancer = Balancer(self.health)
-        self.sessions = Sessions()
+        self.holding: Holding[Waiter] = Holding()
+        """Requests that wait for room."""
         self.unmatched = Unmatched()
 
     def install(self, table: RoutingTable, source: str, now: float) -> tuple[Conflict, ...]:
@@ -35,7 +48,7 @@ class State:
         self.confirmed = now
         pools = [revision.pool for group in set(view.names.values()) for revision in group.revisions]
         self.health.keep({member.id for pool in pools for member in pool.ready})
-        self.balancer.keep(pools)
+        self.balancer.install(view, now)
         metrics = self.metrics
         metrics.table_info.replace({(table.version, source): 1})
         metrics.keys_moved.replace({(group,): share for group, share in moved(before, view)})
@@ -44,6 +57,18 @@ class State:
             conflicts[conflict.group,] = conflicts.get((conflict.group,), 0) + 1
         metrics.conflicts.replace(conflicts)
         return tuple(conflict for conflict in view.conflicts if conflict not in before.conflicts)
+
+    def settle(self, now: float) -> None:
+        """Something has ended: let in what waits and fits."""
+        if self.holding:
+            self.holding.release(lambda waiter: waiter.room(now))
+
+    def sweep(self, now: float) -> None:
+        """Refuse what has waited for too long; time alone makes room as well."""
+        if self.holding:
+            for waiter in self.holding.late(now):
+                waiter.overdue()
+            self.settle(now)
 
     def exposition(self, now: float, connections: int) -> str:
         """Metrics as text, with the gauges read off at this moment."""
@@ -57,5 +82,6 @@ class State:
             in_flight[group_label, full[:8], slot] = load
         self.metrics.in_flight.replace(in_flight)
         self.metrics.table_age.replace({(): now - self.confirmed if self.loaded else 0})
+        self.metrics.waiting.replace({(): len(self.holding)})
         self.metrics.connections.replace({(): connections})
         return self.metrics.text()

@@ -16,11 +16,11 @@ later is let in anew."""
 UNHEARD_SECONDS = 60.0
 """A peer's request whose end was never heard counts no longer than this."""
 
-NEW_SHARE = 0.65
+NEW_SHARE = 0.8
 """Share of a cache that a new session must find room in: it will grow, and so will those that are there."""
-RETURNING_SHARE = 0.8
+RETURNING_SHARE = 0.9
 """The same for a session whose history must be computed again."""
-LIVE_SHARE = 0.9
+LIVE_SHARE = 1.0
 """The same for a session that lives there. Past it the sessions that come back are swapped out, one by one."""
 
 
@@ -67,13 +67,12 @@ class WorkingSet:
         known = self._add(session, prefix, tier1, tokens)
         known.in_flight += 1
 
-    def leave(self, session: int, tokens: float, now: float) -> None:
+    def leave(self, session: int, now: float) -> None:
         """The request is over; the session stays live for a while."""
         known = self._sessions.get(session)
-        if known is None:
-            return
+        if known is None or not known.in_flight:
+            return  # it has moved meanwhile
         known.in_flight -= 1
-        self._grow(known, tokens)
         self._keep(session, known, now + LIVE_SECONDS)
 
     def heard(self, session: int, prefix: int, tier1: float, tokens: float, now: float, *, ended: bool) -> None:
