@@ -56,7 +56,7 @@ def workload(name: str, recorded: Path | None = None) -> Workload:
         return _trace(recorded)
     return {
         "chat": Workload("task groups + chat", 67.1, workloads.chat),
-        "agents": Workload("agents, in bursts", 27.9, workloads.agents),
+        "agents": Workload("agents, in bursts", 25.97, workloads.agents),
     }[name]
 
 
@@ -68,7 +68,7 @@ def _trace(recorded: Path | None) -> Workload:
     rows = trace.read(recorded) if recorded else trace.synthetic(0)
     return Workload(
         f"trace {recorded.stem}" if recorded else "synthetic trace",
-        3.93 if recorded else 4.0,
+        3.98 if recorded else 3.42,
         lambda rate, until, seed: [each for each in trace.sessions(rows, rate, seed) if each.began < until],
         model=Model(block=trace.BLOCK),
         whole=len(rows),

@@ -12,6 +12,10 @@ MOST_TURNS = 40
 """Where a geometric number of turns is cut: contexts stay within what models take."""
 
 
+PAUSE = 22.0
+"""Seconds between two turns of a chat, the answer included."""
+
+
 @dataclass(frozen=True, slots=True)
 class Root:
     """A Tier-1 prefix: its node, tokens (0 for none), hash and group."""
@@ -77,15 +81,21 @@ def chatting(author: Author) -> Talk:
 
 def chat(rate: float, until: float, seed: int, *, groups: int = 6, shared: float = 0.8, exponent: float = 1.0,
          prompt: tuple[int, int] = (2000, 4000), mean_turns: float = 5.0) -> list[Session]:  # fmt: skip
-    """Task groups with chat: `rate` requests a second, `shared` of them in sessions of groups, the others unique."""
+    """Task groups with chat: `rate` requests a second, `shared` of them in sessions of groups, the others unique.
+
+    The rate is there from the beginning: as many sessions as usually run are under way. Their turns to come are as many
+    as those of new ones (a geometric number has no memory), so they are written as new ones. Starting with none, the
+    rate would take minutes to rise, and a run would end before it shows an overload.
+    """
     author = Author(seed)
     draw = author.draw
     pick = zipf(draw, groups, exponent)
     roots = [author.root(draw.randint(*prompt), group) for group in range(groups)]
     talk = chatting(author)
+    under_way = [draw.expovariate(1 / PAUSE) for _ in range(round(rate * shared * (1 - 1 / mean_turns) * PAUSE))]
     found = [
         author.session(began, roots[pick()], geometric(draw, mean_turns, MOST_TURNS), talk)
-        for began in poisson(draw, rate * shared / mean_turns, until)
+        for began in (*under_way, *poisson(draw, rate * shared / mean_turns, until))
     ]
     alone = Talk(lognormal(draw, 1000, 0.8, 32, 16_000), talk.answer, talk.think)
     found += [author.session(began, author.lone(), 1, alone) for began in poisson(draw, rate * (1 - shared), until)]

@@ -15,7 +15,7 @@ from promptgroup_local.sim.turns import Session, Turn
 from promptgroup_local.sim.workloads import chat
 from promptgroup_local.sim.world import World
 
-HOUR = 3600.0
+HOUR = 2000.0
 ALL = [
     RandomChoice, PowerOfTwo, SessionRing, BoundedRing, CacheAware, Scorer, lambda: Scorer(None), Dynamo,
     lambda: Dynamo(30), lambda: Dynamo(events=True), Oracle,

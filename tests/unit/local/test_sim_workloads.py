@@ -1,6 +1,8 @@
 import pytest
 
+from promptgroup_local.sim.policies.random_choice import RandomChoice
 from promptgroup_local.sim.workloads import agents, chat
+from promptgroup_local.sim.world import World
 
 
 def shape(sessions):
@@ -26,10 +28,16 @@ def test_a_turn_repeats_the_one_before_with_its_answer(workload):
             assert after.history == before.prompt + before.output
 
 
-@pytest.mark.parametrize("workload", [chat, agents])
-def test_requests_come_at_the_rate_that_was_asked_for(workload):
-    turns = sum(len(session.turns) for seed in range(4) for session in workload(20, 500, seed))
+def test_requests_of_agents_come_at_the_rate_that_was_asked_for():
+    turns = sum(len(session.turns) for seed in range(4) for session in agents(20, 500, seed))
     assert turns == pytest.approx(4 * 20 * 500, rel=0.1)
+
+
+def test_chat_comes_at_its_rate_from_the_beginning():
+    world = World(RandomChoice(), chat(40, 200, 1), 16)
+    world.run(200)
+    for begin in range(0, 200, 40):
+        assert sum(begin <= turn.arrived < begin + 40 for turn in world.turns) == pytest.approx(40 * 40, rel=0.15)
 
 
 def test_a_group_shares_its_prefix_and_the_others_share_nothing():

@@ -6,7 +6,7 @@ from promptgroup_local.sim.ours import Ours
 from promptgroup_local.sim.workloads import agents, chat
 from promptgroup_local.sim.world import World
 
-HOUR = 3600.0
+HOUR = 2000.0
 
 
 @pytest.mark.parametrize("routers", [1, 2])
