@@ -19,5 +19,8 @@ class Demand:
     """Length of what an earlier turn has sent or got: everything before the last user message. 0 on a first turn."""
     turn: int = 1
     """Messages of the request: grows from turn to turn, so that a record of an older turn can be told."""
+    origin: int = 0
+    """The session's key on its first turn where that was another: a short first message is told apart by what follows
+    only. 0 where it was the same."""
     streamed: bool = True
     """Whether the first byte of the answer is that of its first token."""

@@ -53,7 +53,14 @@ class Front:
         state = self._state
         try:
             ask = payload.read(kind, request.body)
-            found = route(state.view, state.sessions, ask, request.head.fields, self._clock())
+            found = route(
+                state.view,
+                ask,
+                request.head.fields,
+                places=state.balancer.places,
+                tokens=state.tokens,
+                now=self._clock(),
+            )
         except ApiError as error:
             state.metrics.requests.add(UNMATCHED, str(error.status))
             log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))

@@ -20,7 +20,8 @@ TOOLS_REMEMBERED = 256
 TOOLS_REMEMBERED_BYTES = 65536
 """A longer tool list is not kept: bounds what remembering may take to 32 MiB."""
 
-_SYSTEM_ROLES = ("system", "developer")
+SYSTEM_ROLES = ("system", "developer")
+"""Roles of messages that instruct the model: no part of the conversation."""
 
 
 class Kind(enum.Enum):
@@ -45,12 +46,20 @@ class Ask:
     """Canonical form, empty for none."""
     tools_in_order: bool
     """Whether the body has the tools in canonical form already."""
-    conversation: bytes
-    """What names the conversation within the body, empty when nothing does."""
-    opening: bytes
-    """The first user message (chat): the same in all turns of a conversation."""
+    text: int
+    """Bytes of all text that the prompt is made of: messages, tool calls, tools."""
+    history: int
+    """Bytes of the text that an earlier turn has sent or got: up to the last answer. 0 on a first turn."""
+    turn: int
+    """Messages; 1 for a text."""
+    ids: int
+    """Tokens of a prompt that is given as their ids, else 0."""
+    streamed: bool
+    """Whether the answer is asked for token by token."""
+    media: bool
+    """Whether the prompt has parts that are no text: its length cannot be told from `text`."""
     doc: dict[str, Any]
-    """The parsed body; only this module looks into it."""
+    """The parsed body; only this module and `sessionkey` look into it."""
 
 
 def read(kind: Kind, body: bytes) -> Ask:
@@ -78,16 +87,27 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> Ask:
     messages = doc.get("messages")
     if not isinstance(messages, list) or not messages:
         raise _wrong("messages", "messages", messages, "a list of at least one message")
-    opening: object = None
-    has_system = False
+    has_system = asked = media = False
+    text = answered = history = 0
     for i, message in enumerate(messages):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        if not isinstance(message, dict) or not isinstance(role := message.get("role"), str):
             raise _wrong(f"messages[{i}]", "messages", message, "an object with a role")
-        role = message["role"]
-        if role in _SYSTEM_ROLES:
+        content = message.get("content")
+        if isinstance(content, str):
+            size = size_of(content)
+        else:
+            size = size_of(text_of(content))
+            media = media or any(map(is_media, content if isinstance(content, list) else ()))
+        if calls := message.get("tool_calls"):
+            size += len(orjson.dumps(calls))
+        if role == "assistant":
+            # before any user message it is a greeting that all conversations begin with
+            answered = text + size if asked else 0
+        elif role in SYSTEM_ROLES:
             has_system = True
-        elif opening is None and role == "user":
-            opening = message.get("content")
+        else:
+            asked, history = True, answered
+        text += size
     tools = doc.get("tools")
     if tools is not None and not isinstance(tools, list):
         raise _wrong("tools", "tools", tools, "a list")
@@ -98,35 +118,47 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> Ask:
         kind=Kind.CHAT,
         raw=body,
         model=model,
-        system=_text_of(first.get("content")) if first["role"] in _SYSTEM_ROLES else "",
+        system=text_of(first.get("content")) if first["role"] in SYSTEM_ROLES else "",
         has_system=has_system,
         tools=canonical,
         tools_in_order=spelled == canonical.encode(),
-        conversation=_conversation(doc),
-        opening=orjson.dumps(first if opening is None else opening),
+        text=text + len(spelled),
+        history=history + len(spelled) if history else 0,
+        turn=len(messages),
+        ids=0,
+        streamed=doc.get("stream") is True,
+        media=media,
         doc=doc,
     )
 
 
 def _read_text(body: bytes, doc: dict[str, Any], model: str) -> Ask:
     prompt = doc.get("prompt")
-    first = prompt[0] if isinstance(prompt, list) and prompt else prompt
-    if isinstance(first, str):
-        text = first
-    elif prompt and isinstance(first, int | list) and not isinstance(first, bool):
-        text = ""  # tokens: nothing to compare a declared text with
-    else:
+    several = prompt if isinstance(prompt, list) else [prompt]
+    first = several[0] if several else None
+    text = ids = 0
+    if isinstance(first, str) and first:
+        text = sum(size_of(each) for each in several if isinstance(each, str))
+    elif isinstance(first, list):
+        ids = sum(len(each) for each in several if isinstance(each, list))
+    elif isinstance(first, int) and not isinstance(first, bool) and isinstance(prompt, list):
+        ids = len(prompt)
+    elif first != "":
         raise _wrong("prompt", "prompt", prompt, "a text, or a list of texts or tokens")
     return Ask(
         kind=Kind.TEXT,
         raw=body,
         model=model,
-        system=text,
+        system=first if isinstance(first, str) else "",
         has_system=False,
         tools="",
         tools_in_order=True,
-        conversation=_conversation(doc),
-        opening=b"" if isinstance(first, str) else orjson.dumps(first)[:1024],
+        text=text,
+        history=0,
+        turn=1,
+        ids=ids,
+        streamed=doc.get("stream") is True,
+        media=False,
         doc=doc,
     )
 
@@ -223,18 +255,7 @@ def _canonical(spelled: bytes, tools: list[object]) -> str:
     return form
 
 
-def _conversation(doc: dict[str, Any]) -> bytes:
-    # in the order of precedence; `conversation` is a string or an object with an id
-    conversation = doc.get("conversation")
-    if isinstance(conversation, dict):
-        conversation = conversation.get("id")
-    for value in (doc.get("prompt_cache_key"), doc.get("previous_response_id"), conversation):
-        if isinstance(value, str) and value:
-            return value.encode()
-    return b""
-
-
-def _text_of(content: object) -> str:
+def text_of(content: object) -> str:
     """Text of a message: a string, or its text parts, one a line, as chat templates join them."""
     if isinstance(content, str):
         return content
@@ -242,6 +263,16 @@ def _text_of(content: object) -> str:
         return ""
     parts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
     return "\n".join(text for text in parts if isinstance(text, str))
+
+
+def size_of(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def is_media(part: object) -> bool:
+    """Whether a part of a message is an image, a sound, a file."""
+    return isinstance(part, dict) and part.get("type") != "text"
 
 
 def _wrong(field: str, param: str | None, value: object, expected: str) -> ApiError:

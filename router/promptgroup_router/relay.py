@@ -238,8 +238,10 @@ class Relay:
         self._exchange.ended(now, usage)
         metrics.duration.observe(self._route.group, value=now - self._began)
         if usage is not None:
-            metrics.prompt_tokens.add(self._route.group, amount=usage.prompt_tokens)
-            metrics.cached_tokens.add(self._route.group, amount=usage.cached_tokens or 0)
+            found = self._route
+            metrics.prompt_tokens.add(found.group, amount=usage.prompt_tokens)
+            metrics.cached_tokens.add(found.group, amount=usage.cached_tokens or 0)
+            self._state.tokens.learn(found.model, found.estimated, usage.prompt_tokens - found.counted)
         self._trace("served")
         self._state.settle(now)
 

@@ -1,26 +1,30 @@
-"""From a request to where it may go: match, session, revision, keys and the body that the engine gets. Pure."""
+"""From a request to where it may go: match, session, revision, demand and the body that the engine gets. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import xxhash
 
 from promptgroup_router import payload
-from promptgroup_router.balance import Keys
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_SESSION
+from promptgroup_router.demand import Demand
 from promptgroup_router.errors import ApiError, shown
 from promptgroup_router.match import ByContent, ByName, How, NoMatch, match
-from promptgroup_router.payload import Ask, Kind, Preamble
-from promptgroup_router.sessions import Sessions
-from promptgroup_router.view import GroupView, Pool, RevisionView, View
+from promptgroup_router.payload import Ask, Kind, Preamble, size_of
+from promptgroup_router.places import Places
+from promptgroup_router.sessionkey import SessionKey, chat_start, first_ids, session_key
+from promptgroup_router.tokens import Tokens
+from promptgroup_router.view import GroupView, ModelView, Pool, RevisionView, View
 
 UNMATCHED = "-"
 """Stands for the group of requests that match none."""
 
-OPENING_BYTES = 1024
-"""Of a text prompt: what follows the declared prefix names the session."""
 LEADING_BYTES = 2048
-"""Of a system text without a group: what its requests are placed by, and listed by."""
+"""Of a system text or a text without a group: what it is listed by. Of a text also what takes the place of Tier 1."""
+LEADING_IDS = 512
+"""The same of a prompt of token ids: about as much text."""
+MOST_TURNS = 65535
+"""A note to other routers has 16 bits for it."""
 
 _ARM_SEED = 1
 """Keeps a session's arm and its place on the ring independent."""
@@ -44,13 +48,17 @@ class Route:
     """`namespace/group`, or UNMATCHED."""
     model: str
     pool: Pool
-    keys: Keys
+    demand: Demand
     body: bytes
+    estimated: int
+    """Bytes of text whose tokens are an estimate; 0 where the engine's count says nothing of text."""
+    counted: int
+    """Tokens of the prompt beside that text."""
     leading: Leading | None = None
     """Of a request without a group."""
 
 
-def route(view: View, sessions: Sessions, ask: Ask, headers: Mapping[bytes, bytes], now: float) -> Route:
+def route(view: View, ask: Ask, headers: Mapping[bytes, bytes], *, places: Places, tokens: Tokens, now: float) -> Route:
     """Decide where a request may go.
 
     Raises:
@@ -60,29 +68,74 @@ def route(view: View, sessions: Sessions, ask: Ask, headers: Mapping[bytes, byte
     found = match(view, ask, headers.get(HEADER_GROUP.encode(), b"").decode("latin-1"))
     match found:
         case ByContent(claim):
-            keys = Keys(_session(ask, headers, claim.group.session_header, claim.revision.system_bytes), claim.prefix)
-            return _to(How.CONTENT, claim, keys, payload.with_ordered_tools(ask))
+            key = session_key(ask, headers, claim.label, claim.group.session_header, claim.revision.system_bytes)
+            inside = claim.revision.system_bytes + size_of(ask.tools)
+            body = payload.with_ordered_tools(ask)
+            return _to(How.CONTENT, claim, key, ask, body=body, inside=inside, rate=tokens.per_byte(ask.model))
         case ByName(group):
-            return _by_name(group, sessions, ask, headers, now)
+            key = session_key(ask, headers, group.label, group.group.session_header)
+            revision, prompt = _arm(group, places, key, ask, now)
+            body = payload.with_preamble(ask, prompt, group.group.model)
+            rate = tokens.per_byte(group.group.model)
+            inside = size_of(ask.tools)
+            put = revision.revision.system_bytes + size_of(prompt.canonical_tools) - inside
+            return _to(How.NAME, revision, key, ask, body=body, inside=inside, put=put, rate=rate)
         case NoMatch(model):
-            _refuse_empty(model.pool, f"model {shown(ask.model)}")
-            leading = _leading(ask)
-            # by its prefix, not by its session: the prefix is all that such requests are known to share
-            keys = Keys(leading.hash, leading.hash)
-            return Route(How.NONE, UNMATCHED, ask.model, model.pool, keys, ask.raw, leading)
+            return _unmatched(model, ask, headers, tokens.per_byte(ask.model))
 
 
-def _by_name(group: GroupView, sessions: Sessions, ask: Ask, headers: Mapping[bytes, bytes], now: float) -> Route:
-    session = _session(ask, headers, group.group.session_header, 0)
-    revision, prompt = _arm(group, sessions, session, now)
-    return _to(
-        How.NAME, revision, Keys(session, revision.prefix), payload.with_preamble(ask, prompt, group.group.model)
-    )
-
-
-def _to(how: How, revision: RevisionView, keys: Keys, body: bytes) -> Route:
+def _to(
+    how: How,
+    revision: RevisionView,
+    key: SessionKey,
+    ask: Ask,
+    *,
+    body: bytes,
+    inside: int,
+    put: int = 0,
+    rate: float,
+) -> Route:
+    """A route to a revision whose Tier-1 prefix has `inside` bytes in the request, and `put` in front of it."""
     _refuse_empty(revision.pool, f"group {revision.label!r}")
-    return Route(how, revision.label, revision.group.model, revision.pool, keys, body)
+    model, counted = revision.group.model, revision.revision.tokens
+    tier1 = counted or round((inside + put) * rate)
+    rest = max(0, ask.text - inside)
+    demand = Demand(
+        session=key.key,
+        prefix=revision.prefix,
+        prompt=tier1 + round(rest * rate),
+        tier1=tier1,
+        history=tier1 + round(max(0, ask.history - inside) * rate) if ask.history else 0,
+        turn=min(ask.turn, MOST_TURNS),
+        origin=key.first if key.first != key.key else 0,
+        streamed=ask.streamed,
+    )
+    estimated = 0 if ask.media else rest if counted else ask.text + put
+    return Route(how, revision.label, model, revision.pool, demand, body, estimated, counted)
+
+
+def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate: float) -> Route:
+    _refuse_empty(found.pool, f"model {shown(ask.model)}")
+    key = session_key(ask, headers, f"{UNMATCHED}/{ask.model}", HEADER_SESSION, LEADING_BYTES)
+    leading, prefix = _leading(ask)
+    if ask.ids:
+        tier1 = min(ask.ids, LEADING_IDS)
+    elif ask.kind is Kind.TEXT:
+        tier1 = round(min(leading.length, LEADING_BYTES) * rate)
+    else:
+        tier1 = round((leading.length + size_of(ask.tools)) * rate)
+    demand = Demand(
+        session=key.key,
+        prefix=prefix,
+        prompt=ask.ids or round(ask.text * rate),
+        tier1=tier1,
+        history=round(ask.history * rate),
+        turn=min(ask.turn, MOST_TURNS),
+        origin=key.first if key.first != key.key else 0,
+        streamed=ask.streamed,
+    )
+    estimated = 0 if ask.media else ask.text
+    return Route(How.NONE, UNMATCHED, ask.model, found.pool, demand, ask.raw, estimated, 0, leading)
 
 
 def _refuse_empty(pool: Pool, what: str) -> None:
@@ -94,14 +147,15 @@ def _no_replica(what: str) -> ApiError:
     return ApiError(503, f"{what} has no replica that is ready: retry", param="model", code="no_replica")
 
 
-def _arm(group: GroupView, sessions: Sessions, session: int, now: float) -> tuple[RevisionView, Preamble]:
+def _arm(group: GroupView, places: Places, key: SessionKey, ask: Ask, now: float) -> tuple[RevisionView, Preamble]:
     """The revision of a session, and its prompt: the one that it began with, or its arm by weight."""
     ready = [each for each in group.revisions if each.pool.ready]
     serving = [(each, each.preamble) for each in ready if each.preamble is not None]
-    seat = sessions.recall(group.label, session, now)
-    if seat is not None:
+    # a chat that begins is nobody's next turn, though another began with the same words
+    if key.named or ask.history or ask.kind is Kind.TEXT:
+        place = places.recall(key.key, now) or places.recall(key.first, now)
         for each, prompt in serving:
-            if each.revision.fingerprint == seat.fingerprint:
+            if place is not None and each.prefix == place.prefix:
                 return each, prompt
     arms = sorted(
         ((each, prompt) for each, prompt in serving if each.revision.weight),
@@ -116,7 +170,8 @@ def _arm(group: GroupView, sessions: Sessions, session: int, now: float) -> tupl
         )
     if not arms:
         raise _no_replica(f"group {group.label!r}")
-    at = xxhash.xxh3_64_intdigest(session.to_bytes(8, "little"), seed=_ARM_SEED)
+    # by the first turn's key: a session stays on its arm when what follows tells it apart
+    at = xxhash.xxh3_64_intdigest(key.first.to_bytes(8, "little"), seed=_ARM_SEED)
     at %= sum(each.revision.weight for each, _ in arms)
     for each, prompt in arms:
         at -= each.revision.weight
@@ -125,21 +180,15 @@ def _arm(group: GroupView, sessions: Sessions, session: int, now: float) -> tupl
     raise AssertionError("the remainder is less than the sum of the weights")
 
 
-def _session(ask: Ask, headers: Mapping[bytes, bytes], header: str, prefix_bytes: int) -> int:
-    """Hash of what names the session, by precedence."""
-    return xxhash.xxh3_64_intdigest(next(_session_names(ask, headers, header, prefix_bytes)))
-
-
-def _session_names(ask: Ask, headers: Mapping[bytes, bytes], header: str, prefix_bytes: int) -> Iterator[bytes]:
-    if value := headers.get((header or HEADER_SESSION).encode()):
-        yield value
-    if ask.conversation:
-        yield ask.conversation
-    if ask.kind is Kind.TEXT and not ask.opening:
-        yield ask.system.encode()[prefix_bytes : prefix_bytes + OPENING_BYTES]
-    yield ask.opening
-
-
-def _leading(ask: Ask) -> Leading:
+def _leading(ask: Ask) -> tuple[Leading, int]:
+    """What a prompt without a group is listed by, and the hash of what takes the place of its Tier 1."""
+    if ask.ids:
+        listed = xxhash.xxh3_64_intdigest(first_ids(ask, LEADING_IDS))
+        return Leading(listed, 0), listed
     text = ask.system.encode()
-    return Leading(xxhash.xxh3_64_intdigest(text[:LEADING_BYTES] or ask.opening[:LEADING_BYTES]), len(text))
+    start = text[:LEADING_BYTES] or (b"\0".join(chat_start(ask)[0]) if ask.kind is Kind.CHAT else b"")
+    listed = xxhash.xxh3_64_intdigest(start)
+    if ask.kind is Kind.TEXT or not (text or ask.tools):
+        return Leading(listed, len(text)), listed
+    # all of it: to believe a long text cached that only begins like another costs more than to compute it once more
+    return Leading(listed, len(text)), xxhash.xxh3_64_intdigest(ask.tools.encode() + b"\0" + text)

@@ -8,6 +8,7 @@ from promptgroup_router.health import Health
 from promptgroup_router.holding import Holding
 from promptgroup_router.metrics import Metrics
 from promptgroup_router.moved import moved
+from promptgroup_router.tokens import Tokens
 from promptgroup_router.unmatched import Unmatched
 from promptgroup_router.view import Conflict, View, view_of
 
@@ -38,6 +39,7 @@ class State:
         self.balancer = Balancer(self.health)
         self.holding: Holding[Waiter] = Holding()
         """Requests that wait for room."""
+        self.tokens = Tokens()
         self.unmatched = Unmatched()
 
     def install(self, table: RoutingTable, source: str, now: float) -> tuple[Conflict, ...]:

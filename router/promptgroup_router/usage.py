@@ -11,12 +11,13 @@ TAIL_BYTES = 4096
 """Bytes of the end that are kept: usage and what may follow it (`metrics`, [DONE]) fit several times."""
 
 _PROMPT = re.compile(rb'"prompt_tokens":\s*(\d{1,12})')
+_COMPLETION = re.compile(rb'"completion_tokens":\s*(\d{1,12})')
 _CACHED = re.compile(rb'"cached_tokens":\s*(\d{1,12})')
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an engine says about a prompt."""
+    """What an engine says about a prompt and its answer."""
 
     prompt_tokens: int
     cached_tokens: int | None
@@ -47,4 +48,5 @@ class Tail:
         if at < 0 or (prompt := _PROMPT.search(end, at)) is None:
             return None
         cached = _CACHED.search(end, at)
-        return Usage(int(prompt[1]), int(cached[1]) if cached else None)
+        completion = _COMPLETION.search(end, at)
+        return Usage(int(prompt[1]), int(cached[1]) if cached else None, int(completion[1]) if completion else 0)
