@@ -5,6 +5,7 @@ asks the pool's policy for one, and counts the request there at the pick. What b
 and then exactly one of `end` and `release`.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import xxhash
@@ -20,6 +21,9 @@ from promptgroup_router.places import Place, Places
 from promptgroup_router.policies import BoundedLoad, LeastRequest, Policy, PrefixHash, RoundRobin
 from promptgroup_router.usage import Usage
 from promptgroup_router.view import Member, Pool, RevisionView, View
+
+OUTBOX = 10_000
+"""Notes kept for peers: those of a second at a load that no router survives."""
 
 
 class Pick:
@@ -40,7 +44,7 @@ class Pick:
         """Tokens of the prompt that should be found there."""
         self.guessed = False
         """Whether that is only what the ring says."""
-        self.step = replica.step()
+        self.step = replica.step
         """Seconds predicted for a step there."""
         self.alone = not replica.in_flight and not replica.peer_in_flight
         """Whether nothing else ran there, from sending it to its first token."""
@@ -62,7 +66,7 @@ class Balancer:
         self._clock = 0.0
         self._tier1: dict[int, float] = {}
         """Prefix → its tokens, for peers' notes, which do not say."""
-        self._outbox: list[Note] = []
+        self._outbox: deque[Note] = deque(maxlen=OUTBOX)
         self._round_robin = RoundRobin()
         self._expected = ExpectedTtft(self.places)
         self._policies: Mapping[table.Policy, Policy] = {
@@ -148,9 +152,8 @@ class Balancer:
         replica.live.expire(now)
         replica.live.enter(demand.session, demand.prefix, demand.tier1, demand.prompt - demand.tier1 + ANSWER)
         self._tier1[demand.prefix] = demand.tier1
-        self.places.put(
-            demand.session, member.id, demand.prefix, demand.turn, demand.prompt, replica.tokens_written, now
-        )
+        written = replica.tokens_written
+        self.places.put(demand.session, Place(member.id, demand.prefix, demand.turn, demand.prompt, written, now))
         self._outbox.append(Note(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt)))
         return pick
 
@@ -208,7 +211,8 @@ class Balancer:
 
     def tell(self, now: float) -> tuple[list[Note], list[Load]]:
         """What peers should know since the last time."""
-        notes, self._outbox = self._outbox, []
+        notes = list(self._outbox)
+        self._outbox.clear()
         loads = []
         for replica in self.replicas.values():
             if replica.in_flight or not replica.told:
@@ -240,7 +244,7 @@ class Balancer:
         replica.touch(note.prefix)
         replica.live.expire(now)
         replica.live.heard(note.session, note.prefix, tier1, max(0.0, note.tokens - tier1), now, ended=ended)
-        self.places.put(note.session, id_, note.prefix, note.turn, note.tokens, replica.tokens_written, now)
+        self.places.put(note.session, Place(id_, note.prefix, note.turn, note.tokens, replica.tokens_written, now))
 
     def forget(self, sender: int) -> None:
         """A peer is gone: its load counts no more."""

@@ -23,8 +23,10 @@ _LOWEST, _HIGHEST = 0.05, 20.0
 class Costs:
     """Constants of one kind of engine; shared by all replicas that are alike, corrected while serving."""
 
-    __slots__ = ("_first_rate", "_scale", "attention_length", "cache_tokens", "context", "kv_tokens", "overhead", "rate", "sequence",
-                 "step_tokens")  # fmt: skip
+    __slots__ = (
+        "_first_rate", "_scale", "attention_length", "cache_tokens", "context", "kv_tokens", "overhead", "rate",
+        "sequence", "step_tokens",
+    )  # fmt: skip
 
     def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:
         """Constants as far as they are known; 0 stands for unknown."""

@@ -20,7 +20,7 @@ from promptgroup_router.demand import Demand
 from promptgroup_router.ledger import Replica
 from promptgroup_router.places import Place, Places
 from promptgroup_router.view import Member, Pool, walk
-from promptgroup_router.workingset import LIVE_SHARE, NEW_SHARE, RETURNING_SHARE, WorkingSet
+from promptgroup_router.workingset import LIVE_SHARE, NEW_SHARE, RETURNING_SHARE
 
 PRICE = 2.0
 """1 to 4 do alike; 0 is unstable near saturation, where every request that is computed anew delays all others."""
@@ -39,6 +39,8 @@ SUCCESSORS = 2
 SAMPLE = 16
 
 _FIRST, _LEAST_TRUST_STEP = 0.5, 0.02
+_INFINITE = float("inf")
+_WEIGHT = 1 + PRICE
 
 
 class ExpectedTtft:
@@ -55,65 +57,76 @@ class ExpectedTtft:
         self, pool: Pool, demand: Demand, allowed: Sequence[Member], replicas: Mapping[str, Replica], now: float
     ) -> Member | None:
         """The cheapest member that has room for the session; None when it must wait."""
-        order = walk(pool, demand.session, allowed)
-        home = next(order)
-        place = self._places.recall(demand.session, now)
-        here = place.member if place is not None else home.id if demand.history else ""
-        before = place.before if place is not None else ""
-        if len(allowed) > SCANNED:
-            allowed = self._few(allowed, [home, *islice(order, SUCCESSORS)], here, before)
-        prompt, prefix = demand.prompt, demand.prefix
-        best, least = None, float("inf")
-        own = prompt - demand.tier1 + ANSWER
+        session, prompt, tier1, prefix = demand.session, demand.prompt, demand.tier1, demand.prefix
+        place = self._places.recall(session, now)
+        home = None
+        if place is None or place.member not in replicas or len(allowed) > SCANNED:
+            order = walk(pool, session, allowed)
+            home = next(order)
+            if len(allowed) > SCANNED:
+                allowed = self._few(pool, allowed, [home, *islice(order, SUCCESSORS)], place)
+        own = prompt - tier1 + ANSWER
         share = RETURNING_SHARE if demand.history else NEW_SHARE
+        best, least = None, _INFINITE
         costs = None
+        special = []
         for member in allowed:
-            id_ = member.id
-            replica = replicas[id_]
+            replica = replicas[member.id]
             if replica.costs is not costs:
                 costs = replica.costs
-                warm = costs.prefill(demand.tier1, prompt)
-                charged = warm + COLD_SHARE * (costs.prefill(0, prompt) - warm)
-                steps = costs.rate / costs.step_tokens
-                depth = TRUST * costs.kv_tokens
-                overhead, sequence, context = costs.overhead, costs.sequence, costs.context
-                room = costs.cache_tokens
-            live = replica.live
-            if live.tokens + own > share * room and not self._fits(live, demand, own, share, room, now):
+                warm = costs.prefill(tier1, prompt)
+                cold = warm + COLD_SHARE * (costs.prefill(0, prompt) - warm)
+                steps, depth = costs.rate / costs.step_tokens, TRUST * costs.kv_tokens
+                tight = share * costs.cache_tokens - own
+            if replica.live.tokens > tight and not self._fits(replica, demand, own, share, now):
                 continue
-            if id_ in (here, before):
-                prefill = costs.prefill(self.cached(demand, id_, replica, place, home=member is home), prompt)
-            else:
-                touched = replica.prefixes.get(prefix)
-                fresh = touched is not None and replica.written + replica.peer_written - touched < depth
-                prefill = warm if fresh else charged
-            pending = replica.queued - replica.done + replica.peer_pending
+            if member is home or (place is not None and member.id in (place.member, place.before)):
+                special.append(member)
+                continue
+            touched = replica.prefixes.get(prefix)
+            prefill = warm if touched is not None and replica.written + replica.peer_written - touched < depth else cold
+            pending = replica.pending
             wait = pending - now + replica.since if pending > 0 else 0.0
             if wait < 0:
                 wait = 0.0
-            if replica.answers:
+            answers = replica.answers
+            if answers and answers[0].due < now:
                 wait += replica.late(now)
-            step = (
-                overhead
-                + sequence * (replica.in_flight + replica.peer_in_flight)
-                + context * (replica.context + replica.peer_context)
-            )
-            cost = wait + step * (1 + (wait + prefill) * steps) + (1 + PRICE) * prefill
-            if member is home:
-                cost -= MARGIN
+            cost = wait + replica.step * (1 + (wait + prefill) * steps) + _WEIGHT * prefill
+            if cost < least:
+                best, least = member, cost
+        for member in special:
+            cost = self._cost(demand, member, replicas[member.id], place, now, home=member is home)
             if cost < least:
                 best, least = member, cost
         return best
 
+    def _cost(
+        self, demand: Demand, member: Member, replica: Replica, place: Place | None, now: float, *, home: bool
+    ) -> float:
+        """Of a member where something of the session should be."""
+        costs = replica.costs
+        cached = self.cached(demand, member.id, replica, place, home=home)
+        prefill = costs.prefill(cached, demand.prompt)
+        if cached < demand.tier1:
+            warm = costs.prefill(demand.tier1, demand.prompt)
+            prefill = warm + COLD_SHARE * (prefill - warm)
+        wait = replica.wait(now) + replica.late(now)
+        steps = 1 + (wait + prefill) * costs.rate / costs.step_tokens
+        stays = home if place is None else member.id == place.member
+        return wait + replica.step * steps + _WEIGHT * prefill - (MARGIN if stays else 0.0)
+
     @staticmethod
-    def _fits(live: WorkingSet, demand: Demand, own: float, share: float, room: float, now: float) -> bool:
-        """Whether a session may have so many tokens of its own on a replica with so much room."""
+    def _fits(replica: Replica, demand: Demand, own: float, share: float, now: float) -> bool:
+        """Whether a session may have so many tokens of its own on a replica."""
+        live = replica.live
         live.expire(now)
         if not live or live.in_flight(demand.session):
             return True
         if demand.session in live:
             share = LIVE_SHARE
-        return live.tokens + live.need(demand.session, demand.prefix, demand.tier1, own) <= share * room
+        need = live.need(demand.session, demand.prefix, demand.tier1, own)
+        return live.tokens + need <= share * replica.costs.cache_tokens
 
     def cached(self, demand: Demand, id_: str, replica: Replica, place: Place | None, *, home: bool) -> float:
         """Tokens of the prompt that a replica should have cached."""
@@ -140,11 +153,14 @@ class ExpectedTtft:
         self._learned += 1
         self.home_trust += max(_LEAST_TRUST_STEP, 1 / (10 + self._learned)) * (share - self.home_trust)
 
-    def _few(self, allowed: Sequence[Member], order: Sequence[Member], here: str, before: str) -> list[Member]:
+    def _few(self, pool: Pool, allowed: Sequence[Member], order: Sequence[Member], place: Place | None) -> list[Member]:
+        """Those worth a look: the ring's first, where the session was, and a sample that moves on."""
         few = {member.id: member for member in order}
-        if here or before:
-            few |= {member.id: member for member in allowed if member.id in (here, before)}
-        self._turn = (self._turn + SAMPLE) % len(allowed)
-        window = (*allowed[self._turn : self._turn + SAMPLE], *allowed[: max(0, self._turn + SAMPLE - len(allowed))])
-        few |= {member.id: member for member in window}
+        for id_ in (place.member, place.before) if place is not None else ():
+            known = pool.by_id.get(id_)
+            if known is not None and (len(allowed) == len(pool.members) or known in allowed):
+                few[id_] = known
+        self._turn = turn = (self._turn + SAMPLE) % len(allowed)
+        sample = (*allowed[turn : turn + SAMPLE], *allowed[: max(0, turn + SAMPLE - len(allowed))])
+        few |= {member.id: member for member in sample}
         return list(few.values())

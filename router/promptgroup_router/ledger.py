@@ -38,8 +38,9 @@ class Replica:
     """One engine process behind a slot, as this router and its peers know it."""
 
     __slots__ = (
-        "answers", "context", "costs", "done", "in_flight", "incarnation", "key", "live", "peer_context", "peer_in_flight", "peer_pending",
-        "peer_written", "peers", "prefixes", "queued", "since", "told", "written",
+        "answers", "context", "costs", "done", "in_flight", "incarnation", "key", "live", "peer_context",
+        "peer_in_flight", "peer_pending", "peer_written", "peers", "pending", "prefixes", "queued", "since", "step",
+        "told", "written",
     )  # fmt: skip
 
     def __init__(self, key: int, incarnation: str, costs: Costs, now: float) -> None:
@@ -65,29 +66,33 @@ class Replica:
         """Tier-1 prefix → what `tokens_written` was when it was last used there, the longest unused first."""
         self.live = WorkingSet()
         """Sessions that take turns there."""
-        self.peers: dict[int, tuple[Load, float, int]] = {}
-        """Peer → what it said last, when, and its `written` when it was first heard."""
+        self.peers: dict[int, tuple[Load, int]] = {}
+        """Peer → what it said last, and its `written` when it was first heard."""
         self.peer_in_flight = 0
-        self.peer_context = 0.0
+        self.peer_context = 0
         self.peer_pending = 0.0
         self.peer_written = 0.0
+        self.pending = 0.0
+        """Seconds of predicted prefill that are not known to be computed, of all routers."""
+        self.step = costs.overhead
+        """Seconds that one step takes with what runs there."""
         self.told = False
         """Whether the peers know that nothing is on it."""
-
-    @property
-    def tokens_written(self) -> float:
-        """Tokens newly written by all routers, as far as known: the clock of its cache."""
-        return self.written + self.peer_written
 
     @property
     def load(self) -> int:
         """Requests there, of all routers."""
         return self.in_flight + self.peer_in_flight
 
+    @property
+    def tokens_written(self) -> float:
+        """Tokens newly written by all routers, as far as known: the clock of its cache."""
+        return self.written + self.peer_written
+
     def wait(self, now: float) -> float:
         """Seconds until what was sent there is computed."""
-        pending = self.queued - self.done + self.peer_pending
-        return max(0.0, pending - (now - self.since)) if pending > 0 else 0.0
+        left = self.pending - now + self.since
+        return left if self.pending > 0 and left > 0 else 0.0
 
     def late(self, now: float) -> float:
         """Seconds that the oldest first token is overdue. What delays it delays all behind it, about as long again."""
@@ -95,15 +100,6 @@ class Replica:
         while answers and answers[0].settled:
             answers.popleft()
         return max(0.0, now - answers[0].due) if answers else 0.0
-
-    def step(self) -> float:
-        """Seconds that one step takes with what runs there."""
-        costs = self.costs
-        return (
-            costs.overhead
-            + costs.sequence * (self.in_flight + self.peer_in_flight)
-            + costs.context * (self.context + self.peer_context)
-        )
 
     def send(self, seconds: float, tokens: float, now: float, *, streamed: bool) -> Sent:
         """Count a request with so much prefill and so long a prompt."""
@@ -115,13 +111,14 @@ class Replica:
         costs = self.costs
         steps = 1 + (wait + seconds) * costs.rate / costs.step_tokens
         self.queued += seconds
-        sent = Sent(seconds, tokens, self.queued, now + wait + seconds + steps * self.step())
+        sent = Sent(seconds, tokens, self.queued, now + wait + seconds + steps * self.step)
         if streamed:
             self.answers.append(sent)
         else:
             sent.settled = True  # its first byte will say nothing about its first token
         self.in_flight += 1
         self.context += tokens
+        self._add_up()
         return sent
 
     def progress(self, sent: Sent, now: float) -> None:
@@ -131,6 +128,7 @@ class Replica:
         sent.settled = True
         self.done = max(self.done, min(sent.mark, self.queued))
         self.since = now
+        self.pending = self.queued - self.done + self.peer_pending
 
     def leave(self, sent: Sent) -> None:
         """The request is over, with a first token or without."""
@@ -140,6 +138,7 @@ class Replica:
                 self.queued = max(self.done, self.queued - sent.seconds)
         self.in_flight -= 1
         self.context = self.context - sent.tokens if self.in_flight else 0.0
+        self._add_up()
 
     def touch(self, prefix: int) -> None:
         """A request with this prefix is sent there."""
@@ -158,20 +157,32 @@ class Replica:
     def hear(self, peer: int, load: Load, now: float) -> None:
         """Take over what a peer has put there."""
         known = self.peers.get(peer)
-        self.peers[peer] = (load, now, known[2] if known else load.written)
+        self.peers[peer] = (load, known[1] if known else load.written)
         self.since = max(self.since, now - load.age)
-        self._add_up()
+        self._add_up_peers()
 
     def forget(self, peer: int) -> None:
         """The peer is gone, and its requests with it."""
         gone = self.peers.pop(peer, None)
         if gone is not None:
-            self.written += gone[0].written - gone[2]
-            self._add_up()
+            self.written += gone[0].written - gone[1]
+            self._add_up_peers()
+
+    def _add_up_peers(self) -> None:
+        self.peer_in_flight = self.peer_context = 0
+        self.peer_pending = self.peer_written = 0.0
+        for load, first in self.peers.values():
+            self.peer_in_flight += load.in_flight
+            self.peer_context += load.context
+            self.peer_pending += load.pending
+            self.peer_written += load.written - first
+        self._add_up()
 
     def _add_up(self) -> None:
-        loads = [load for load, _, _ in self.peers.values()]
-        self.peer_in_flight = sum(load.in_flight for load in loads)
-        self.peer_context = sum(load.context for load in loads)
-        self.peer_pending = sum(load.pending for load in loads)
-        self.peer_written = sum(load.written - first for load, _, first in self.peers.values())
+        costs = self.costs
+        self.pending = self.queued - self.done + self.peer_pending
+        self.step = (
+            costs.overhead
+            + costs.sequence * (self.in_flight + self.peer_in_flight)
+            + costs.context * (self.context + self.peer_context)
+        )

@@ -7,11 +7,13 @@ order of slots does not matter, losing one moves only its keys, a new one takes 
 8, 3 with 64. The same inputs give the same order in every process and version: `tests/golden/rings.json`.
 """
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import xxhash
 
+_LONG, _FEW = 64, 4
 _weigh = xxhash.xxh3_64_intdigest
 
 
@@ -22,6 +24,12 @@ def preference(names: Sequence[bytes], key: int) -> Iterator[int]:
     weights = [_weigh(name, key) for name in names]
     home = weights.index(max(weights))
     yield home
+    if len(weights) > _LONG:
+        # who asks for successors asks for a few: the whole order of a thousand slots would cost ten times as much
+        few = heapq.nlargest(_FEW, range(len(weights)), key=weights.__getitem__)
+        yield from few[1:]
+        yield from sorted(set(range(len(weights))) - set(few), key=weights.__getitem__, reverse=True)
+        return
     rest = sorted(range(len(names)), key=weights.__getitem__, reverse=True)
     yield from (index for index in rest if index != home)
 

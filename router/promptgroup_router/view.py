@@ -44,8 +44,11 @@ class Pool:
     """Those that are warm for the prompt; any of the model where there is no declared prompt."""
     members: tuple[Member, ...]
     """These, and those of other revisions that take overflow."""
+    by_id: Mapping[str, Member]
+    """All of them."""
     order: Callable[[int], Iterator[Member]]
     """Key (64 bits) → ready members, best first."""
+
 
 @dataclass(frozen=True, slots=True)
 class RevisionView:
@@ -167,7 +170,9 @@ def _ready(group: Group, revision: Revision) -> dict[int, Member]:
 
 
 def _group(
-    group: Group, members: Mapping[tuple[str, str, str], Mapping[int, Member]], lenders: Mapping[_Kind, Sequence[Member]]
+    group: Group,
+    members: Mapping[tuple[str, str, str], Mapping[int, Member]],
+    lenders: Mapping[_Kind, Sequence[Member]],
 ) -> GroupView:
     label = f"{group.namespace}/{group.name}"
     revisions = []
@@ -194,6 +199,7 @@ def _revision(
         for index in preference(ids, key):
             yield lent[index]
 
+    members = (*own.values(), *lent)
     return RevisionView(
         group=group,
         label=label,
@@ -204,7 +210,8 @@ def _revision(
             policy=group.policy,
             load_factor_percent=group.load_factor_percent,
             ready=tuple(own.values()),
-            members=(*own.values(), *lent),
+            members=members,
+            by_id={member.id: member for member in members},
             order=order,
         ),
         preamble=preamble(revision.prompt.system, revision.prompt.tools) if revision.prompt is not None else None,
@@ -233,6 +240,7 @@ def _model(model: str, groups: Iterable[GroupView], conflicts: list[Conflict]) -
         load_factor_percent=125,
         ready=members,
         members=members,
+        by_id={member.id: member for member in members},
         order=lambda key: (members[index] for index in preference(ids, key)),
     )
     return ModelView(tuple(longest_first), pool)
