@@ -8,20 +8,22 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from promptgroup_local.sim import article, capacity, scenarios
+from promptgroup_local.sim import article, capacity, plots, scenarios
 from promptgroup_local.sim.catalogue import JUDGING, POLICIES, TUNING, WORKLOADS, workload
 from promptgroup_local.sim.gates import Gate, gates
 from promptgroup_local.sim.report import Sheet, as_json, comparisons, verdicts
-from promptgroup_local.sim.runs import Job, cells, run, spread
+from promptgroup_local.sim.runs import Cell, Job, cells, run, spread
 from promptgroup_local.sim.trace import TraceError
 
 LOADS = (0.75, 0.85)
+PLOTTED = ("none", "join", "leave", "lost", "restart", "prompt-new")
 WIDTH = 130
 """Columns of tables that go to a file or a pipe."""
 
@@ -47,6 +49,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="one seed and a minute of it")
     parser.add_argument("--jobs", type=_jobs, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--plots", type=Path, help="write plots (SVG) into this folder")
     parser.add_argument("--markdown", type=Path, help="write the tables there")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a gate is missed")
     return parser
@@ -75,6 +78,48 @@ def _watched(console: Console, work: Callable[[T], R], jobs: Sequence[T], proces
         return spread(work, jobs, processes, lambda done: bar.update(task, completed=done))
 
 
+@dataclass(slots=True)
+class Findings:
+    """What is shown and written."""
+
+    sheets: list[Sheet] = field(default_factory=list)
+    judged: list[Gate] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+    drawings: dict[str, str] = field(default_factory=dict)
+
+
+def compared(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> Findings:
+    """Policies side by side, and the gates."""
+    jobs = [
+        Job(name, policy, load, seed, chosen.quick, chosen.trace)
+        for name in chosen.workload for load in chosen.load for policy in chosen.policy for seed in seeds
+    ]  # fmt: skip
+    found = Findings(cells=cells(jobs, _watched(console, run, jobs, chosen.jobs)))
+    found.judged = gates(found.cells)
+    found.sheets = [*comparisons(found.cells, titles), verdicts(found.judged)]
+    for name, load in dict.fromkeys((cell.workload, cell.load) for cell in found.cells):
+        here = [cell for cell in found.cells if (cell.workload, cell.load) == (name, load)]
+        for kind, drawing in plots.comparison(here, f"{titles[name]}, {load:.0%} load").items():
+            found.drawings[f"{name}-{load * 100:.0f}-{kind}"] = drawing
+    return found
+
+
+def played(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> Findings:
+    """Scenarios, and what they may cost."""
+    names = [name for name in scenarios.BIN if name in chosen.workload]
+    jobs = [
+        scenarios.Job(scenario, name, seed)
+        for name in names for scenario in chosen.scenario or scenarios.NAMES for seed in seeds
+    ]  # fmt: skip
+    outcomes = scenarios.outcomes(jobs, _watched(console, scenarios.run, jobs, chosen.jobs))
+    judged = scenarios.gates(outcomes)
+    found = Findings([*scenarios.sheets(outcomes, titles), verdicts(judged)], judged)
+    for name in names:
+        of_one = [each for each in outcomes if each.workload == name and each.scenario in PLOTTED]
+        found.drawings[f"{name}-events"] = plots.over_time(of_one, f"{titles[name]}: TTFT p99 over time")
+    return found
+
+
 def main() -> int:
     """Run what was asked for."""
     parser = options()
@@ -84,47 +129,38 @@ def main() -> int:
     seeds: tuple[int, ...] = TUNING if chosen.seeds == "tuning" else JUDGING
     seeds = seeds[:1] if chosen.quick else seeds
     try:
-        titles = {name: workload(name, chosen.trace).title for name in WORKLOADS}
+        kinds = {name: workload(name, chosen.trace) for name in WORKLOADS}
     except TraceError as problem:
         parser.error(f"argument --trace: {problem}")
+    titles = {name: kind.title for name, kind in kinds.items()}
     if chosen.capacity:
         for name in chosen.workload:
-            found = capacity.measured(
-                Job(name, "oracle", 1.0, 1, recorded=chosen.trace), workload(name, chosen.trace).capacity
-            )
-            console.print(f"{titles[name]}: {found:.2f} requests/s")
+            job = Job(name, "oracle", 1.0, 1, recorded=chosen.trace)
+            console.print(f"{titles[name]}: {capacity.measured(job, kinds[name].capacity):.2f} requests/s")
         return 0
-    sheets: list[Sheet]
-    judged: list[Gate]
-    document = ""
     if chosen.scenario is not None:
-        names = [name for name in WORKLOADS[:2] if name in chosen.workload]
-        asked = [
-            scenarios.Job(scenario, name, seed)
-            for name in names for scenario in chosen.scenario or scenarios.NAMES for seed in seeds
-        ]  # fmt: skip
-        outcomes = scenarios.outcomes(asked, _watched(console, scenarios.run, asked, chosen.jobs))
-        sheets, judged = scenarios.sheets(outcomes, titles), scenarios.gates(outcomes)
-        sheets.append(verdicts(judged))
+        found = played(chosen, seeds, titles, console)
     elif chosen.article:
         parts = article.jobs(seeds)
-        sheets, judged = article.sheets(parts, _watched(console, article.run, parts, chosen.jobs)), []
+        found = Findings(article.sheets(parts, _watched(console, article.run, parts, chosen.jobs)))
     else:
-        jobs = [
-            Job(name, policy, load, seed, chosen.quick, chosen.trace)
-            for name in chosen.workload for load in chosen.load for policy in chosen.policy for seed in seeds
-        ]  # fmt: skip
-        found_cells = cells(jobs, _watched(console, run, jobs, chosen.jobs))
-        judged = gates(found_cells)
-        sheets = [*comparisons(found_cells, titles), verdicts(judged)]
-        document = as_json(found_cells, judged)
-    for sheet in sheets:
+        found = compared(chosen, seeds, titles, console)
+    for sheet in found.sheets:
         console.print(sheet.rich())
+    write(chosen, found)
+    return int(chosen.strict and not all(gate.met for gate in found.judged))
+
+
+def write(chosen: argparse.Namespace, found: Findings) -> None:
+    """Files that were asked for."""
     if chosen.markdown:
-        chosen.markdown.write_text("\n".join(sheet.markdown() for sheet in sheets), encoding="utf-8")
+        chosen.markdown.write_text("\n".join(sheet.markdown() for sheet in found.sheets), encoding="utf-8")
     if chosen.json:
-        chosen.json.write_text(document, encoding="utf-8")
-    return int(chosen.strict and not all(gate.met for gate in judged))
+        chosen.json.write_text(as_json(found.cells, found.judged), encoding="utf-8")
+    if chosen.plots:
+        chosen.plots.mkdir(parents=True, exist_ok=True)
+        for name, drawing in found.drawings.items():
+            (chosen.plots / f"{name}.svg").write_text(drawing, encoding="utf-8")
 
 
 if __name__ == "__main__":

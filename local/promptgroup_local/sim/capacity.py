@@ -6,10 +6,14 @@ throughput to measure before they are beyond it.
 
 from collections.abc import Callable
 
-from promptgroup_local.sim.catalogue import TUNING
+from promptgroup_local.sim.catalogue import TUNING, workload
 from promptgroup_local.sim.runs import Job, at_rate
 
 RATIO = 2.0
+SETTLE = 480.0
+"""Seconds that a workload without an end is left to itself before: beyond its capacity it takes minutes to collapse."""
+SPAN = 1.3
+"""How far from the guess the search goes, either way."""
 PRECISION = 0.01
 """Relative width at which the search ends."""
 
@@ -27,9 +31,10 @@ def capacity(ratio: Callable[[float], float], low: float, high: float) -> float:
 
 def measured(job: Job, guess: float) -> float:
     """The capacity of a job's workload, near a guess, over the seeds for tuning."""
+    settle = 0.0 if workload(job.workload, job.recorded).whole else SETTLE
 
     def ratio(rate: float) -> float:
-        runs = [at_rate(Job(job.workload, "oracle", 1.0, seed, recorded=job.recorded), rate) for seed in TUNING]
+        runs = [at_rate(Job(job.workload, "oracle", 1.0, seed, recorded=job.recorded), rate, settle) for seed in TUNING]
         return sum(run.wait for run in runs) / sum(run.own for run in runs)
 
-    return capacity(ratio, guess / 2, guess * 2)
+    return capacity(ratio, guess / SPAN, guess * SPAN)

@@ -55,8 +55,8 @@ def workload(name: str, recorded: Path | None = None) -> Workload:
     if name == "trace":
         return _trace(recorded)
     return {
-        "chat": Workload("task groups + chat", 67.1, workloads.chat),
-        "agents": Workload("agents, in bursts", 25.97, workloads.agents),
+        "chat": Workload("task groups + chat", 77.0, workloads.chat),
+        "agents": Workload("agents, in bursts", 26.5, workloads.agents),
     }[name]
 
 

@@ -46,13 +46,13 @@ def run(job: Job) -> Figures:
     return at_rate(job, job.load * kind.capacity)
 
 
-def at_rate(job: Job, rate: float) -> Figures:
-    """The same at a rate of requests a second."""
+def at_rate(job: Job, rate: float, settle: float = 0.0) -> Figures:
+    """The same at a rate of requests a second, and with so many seconds more of warm-up."""
     kind = workload(job.workload, job.recorded)
-    length = kind.length(rate, quick=job.quick)
+    length = kind.length(rate, quick=job.quick) + settle
     world = World(POLICIES[job.policy](job.seed), kind.write(rate, length, job.seed), kind.replicas, kind.model)
     world.run(length + DRAIN)
-    measured = [turn for turn in world.turns if kind.warm_up <= turn.arrived < length]
+    measured = [turn for turn in world.turns if kind.warm_up + settle <= turn.arrived < length]
     return figures(measured, kind.replicas, kind.model, length + DRAIN)
 
 

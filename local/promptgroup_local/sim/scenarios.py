@@ -125,7 +125,12 @@ def cut_over(*, running: bool, warmed: bool) -> Callable[[World, Sequence[Sessio
     return play
 
 
+def nothing(_: World, __: Sequence[Session]) -> None:
+    """For comparison: the worst of twelve bins is worse than their mean without any event."""
+
+
 SCENARIOS = {
+    "none": Scenario("nothing happens", nothing),
     "join": Scenario("8 → 9 replicas, warmed", join(warmed=True), Limits(1.3, 0.01, 0.02)),
     "join-cold": Scenario("8 → 9 replicas, cold", join(warmed=False), Limits(1.3, 0.01, 0.02)),
     "leave": Scenario("9 → 8 replicas", leave, replicas=9),
