@@ -55,7 +55,7 @@ def workload(name: str, recorded: Path | None = None) -> Workload:
     if name == "trace":
         return _trace(recorded)
     return {
-        "chat": Workload("task groups + chat", 77.0, workloads.chat),
+        "chat": Workload("task groups + chat", 65.9, workloads.chat),
         "agents": Workload("agents, in bursts", 26.5, workloads.agents),
     }[name]
 

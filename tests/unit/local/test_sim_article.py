@@ -1,0 +1,33 @@
+import pytest
+
+from promptgroup_local.sim import article
+from promptgroup_local.sim.article import ROUTING, SHARED, AffinityGroups, Part, jobs, run, sheets
+from promptgroup_local.sim.turns import Session, Turn
+from promptgroup_local.sim.world import World
+
+
+def test_affinity_groups_keep_the_shared_prefix_on_their_own_replicas():
+    policy = AffinityGroups()
+    World(policy, [], 8)
+    shared = [policy.place(Turn(Session(key, 0, 0, 0.0, group=0), (1,), (10,), 1, 0), 0.0) for key in range(12)]
+    others = [policy.place(Turn(Session(key, 0, 0, 0.0), (1,), (10,), 1, 0), 0.0) for key in range(4)]
+    assert (set(shared), set(others)) == (set(range(6)), {6, 7})
+
+
+def test_every_table_has_its_runs(monkeypatch):
+    monkeypatch.setattr(article, "WARM_UP", 2.0)
+    monkeypatch.setattr(article, "LENGTH", 6.0)
+    parts = jobs((1,))
+    found = sheets(parts, [run(part) for part in parts])
+    assert [len(sheet.rows) for sheet in found] == [5, 5, 7, 3, 5]
+    assert {len(row) for sheet in found for row in sheet.rows} == {7, 9}
+
+
+def test_round_robin_finds_the_shared_prompt_but_little_of_a_history(monkeypatch):
+    monkeypatch.setattr(article, "LENGTH", 120.0)
+    robin = run(Part(SHARED[1], "round robin", 1))
+    ours = run(Part(SHARED[1], "promptgroup", 1))
+    assert set(ROUTING) >= {"round robin", "promptgroup"}
+    assert robin.figures.hit > 0.6
+    assert robin.history < 0.3
+    assert ours.history == pytest.approx(1.0, abs=0.05)
