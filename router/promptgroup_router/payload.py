@@ -77,10 +77,7 @@ def read(kind: Kind, body: bytes) -> Ask:
     model = doc.get("model")
     if not isinstance(model, str) or not model:
         raise _wrong("model", "model", model, "the name of a model or of a PromptGroup")
-    try:
-        return _read_chat(body, doc, model) if kind is Kind.CHAT else _read_text(body, doc, model)
-    except (orjson.JSONEncodeError, RecursionError):
-        raise ApiError(400, "the body is nested too deeply: at most 250 levels", code="invalid_json") from None
+    return _read_chat(body, doc, model) if kind is Kind.CHAT else _read_text(body, doc, model)
 
 
 def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> Ask:
@@ -99,7 +96,7 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> Ask:
             size = size_of(text_of(content))
             media = media or any(map(is_media, content if isinstance(content, list) else ()))
         if calls := message.get("tool_calls"):
-            size += len(orjson.dumps(calls))
+            size += len(_encoded(calls))
         if role == "assistant":
             # before any user message it is a greeting that all conversations begin with
             answered = text + size if asked else 0
@@ -111,7 +108,7 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> Ask:
     tools = doc.get("tools")
     if tools is not None and not isinstance(tools, list):
         raise _wrong("tools", "tools", tools, "a list")
-    spelled = orjson.dumps(tools) if tools else b""
+    spelled = _encoded(tools) if tools else b""
     canonical = _canonical(spelled, tools) if tools else ""
     first = messages[0]
     return Ask(
@@ -194,7 +191,7 @@ def with_preamble(ask: Ask, prompt: Preamble, model: str) -> bytes:
     """
     named = f"model {shown(ask.model)} brings its own prompt"
     if ask.kind is Kind.TEXT:
-        return orjson.dumps(ask.doc | {"model": model, "prompt": _prefixed(ask, prompt, named)})
+        return _encoded(ask.doc | {"model": model, "prompt": _prefixed(ask, prompt, named)})
     if ask.has_system:
         raise ApiError(
             400,
@@ -214,7 +211,7 @@ def with_preamble(ask: Ask, prompt: Preamble, model: str) -> bytes:
         )
     if prompt.tools is not None:
         doc["tools"] = prompt.tools
-    return orjson.dumps(doc)
+    return _encoded(doc)
 
 
 def _prefixed(ask: Ask, prompt: Preamble, named: str) -> str | list[str]:
@@ -234,7 +231,7 @@ def with_ordered_tools(ask: Ask) -> bytes:
     """The body with its tools in canonical form; as received when they are already."""
     if ask.tools_in_order:
         return ask.raw
-    return orjson.dumps(ask.doc | {"tools": orjson.Fragment(ask.tools)})
+    return _encoded(ask.doc | {"tools": orjson.Fragment(ask.tools)})
 
 
 # --- Parts --------------------------------------------------------------------------------------------------
@@ -253,6 +250,13 @@ def _canonical(spelled: bytes, tools: list[object]) -> str:
             del _canonical_forms[next(iter(_canonical_forms))]
         _canonical_forms[spelled] = form
     return form
+
+
+def _encoded(value: object) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        raise ApiError(400, "the body is nested too deeply: at most 250 levels", code="invalid_json") from None
 
 
 def text_of(content: object) -> str:

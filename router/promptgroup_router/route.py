@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 import xxhash
 
@@ -98,14 +99,14 @@ def _to(
     """A route to a revision whose Tier-1 prefix has `inside` bytes in the request, and `put` in front of it."""
     _refuse_empty(revision.pool, f"group {revision.label!r}")
     model, counted = revision.group.model, revision.revision.tokens
-    tier1 = counted or round((inside + put) * rate)
+    tier1 = counted or ceil((inside + put) * rate)
     rest = max(0, ask.text - inside)
     demand = Demand(
         session=key.key,
         prefix=revision.prefix,
-        prompt=tier1 + round(rest * rate),
+        prompt=tier1 + ceil(rest * rate),
         tier1=tier1,
-        history=tier1 + round(max(0, ask.history - inside) * rate) if ask.history else 0,
+        history=tier1 + ceil(max(0, ask.history - inside) * rate) if ask.history else 0,
         turn=min(ask.turn, MOST_TURNS),
         origin=key.first if key.first != key.key else 0,
         streamed=ask.streamed,
@@ -121,15 +122,15 @@ def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate:
     if ask.ids:
         tier1 = min(ask.ids, LEADING_IDS)
     elif ask.kind is Kind.TEXT:
-        tier1 = round(min(leading.length, LEADING_BYTES) * rate)
+        tier1 = ceil(min(leading.length, LEADING_BYTES) * rate)
     else:
-        tier1 = round((leading.length + size_of(ask.tools)) * rate)
+        tier1 = ceil((leading.length + size_of(ask.tools)) * rate)
     demand = Demand(
         session=key.key,
         prefix=prefix,
-        prompt=ask.ids or round(ask.text * rate),
+        prompt=ask.ids or ceil(ask.text * rate),
         tier1=tier1,
-        history=round(ask.history * rate),
+        history=ceil(ask.history * rate),
         turn=min(ask.turn, MOST_TURNS),
         origin=key.first if key.first != key.key else 0,
         streamed=ask.streamed,
@@ -139,7 +140,7 @@ def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate:
 
 
 def _refuse_empty(pool: Pool, what: str) -> None:
-    if not pool.ready:
+    if not pool.members:
         raise _no_replica(what)
 
 
@@ -149,11 +150,11 @@ def _no_replica(what: str) -> ApiError:
 
 def _arm(group: GroupView, places: Places, key: SessionKey, ask: Ask, now: float) -> tuple[RevisionView, Preamble]:
     """The revision of a session, and its prompt: the one that it began with, or its arm by weight."""
-    ready = [each for each in group.revisions if each.pool.ready]
+    ready = [each for each in group.revisions if each.pool.members]
     serving = [(each, each.preamble) for each in ready if each.preamble is not None]
     # a chat that begins is nobody's next turn, though another began with the same words
     if key.named or ask.history or ask.kind is Kind.TEXT:
-        place = places.recall(key.key, now) or places.recall(key.first, now)
+        place = places.find(key.key, key.first, now)
         for each, prompt in serving:
             if place is not None and each.prefix == place.prefix:
                 return each, prompt
@@ -186,7 +187,10 @@ def _leading(ask: Ask) -> tuple[Leading, int]:
         listed = xxhash.xxh3_64_intdigest(first_ids(ask, LEADING_IDS))
         return Leading(listed, 0), listed
     text = ask.system.encode()
-    start = text[:LEADING_BYTES] or (b"\0".join(chat_start(ask)[0]) if ask.kind is Kind.CHAT else b"")
+    start = text[:LEADING_BYTES]
+    if not start and ask.kind is Kind.CHAT:
+        said, first = chat_start(ask)
+        start = b"\0".join(said[:first])  # the same on every turn
     listed = xxhash.xxh3_64_intdigest(start)
     if ask.kind is Kind.TEXT or not (text or ask.tools):
         return Leading(listed, len(text)), listed

@@ -110,7 +110,8 @@ def chat_start(ask: Ask) -> tuple[list[bytes], int]:
 def first_ids(ask: Ask, most: int) -> bytes:
     """The first ids of a prompt that is given as tokens; of several prompts the first."""
     prompt = ask.doc["prompt"]
-    return orjson.dumps((prompt[0] if isinstance(prompt[0], list) else prompt)[:most])
+    ids = prompt[0] if isinstance(prompt[0], list) else prompt
+    return orjson.dumps([each for each in ids[:most] if isinstance(each, int)])
 
 
 def _said(ask: Ask) -> Iterator[tuple[str, bytes]]:

@@ -43,29 +43,51 @@ def test_a_system_message_that_is_not_the_first_is_no_prefix_but_is_one():
     assert (ask.system, ask.has_system) == ("", True)
 
 
-def test_the_opening_is_the_first_user_message_in_every_turn():
-    first = chat(("system", "S"), ("user", "Hi"))
-    later = chat(("system", "S"), ("user", "Hi"), ("assistant", "Hello"), ("user", "More"))
-    other = chat(("system", "S"), ("user", "Ho"))
-    assert first.opening == later.opening == b'"Hi"'
-    assert other.opening != first.opening
-    assert chat(("system", "S")).opening == b'{"role":"system","content":"S"}'
+def sizes(ask):
+    return ask.text, ask.history, ask.turn
 
 
-@pytest.mark.parametrize(
-    ("fields", "conversation"),
-    [
-        ({"prompt_cache_key": "k", "previous_response_id": "p", "conversation": "c"}, b"k"),
-        ({"prompt_cache_key": "", "previous_response_id": "p", "conversation": "c"}, b"p"),
-        ({"conversation": "c"}, b"c"),
-        ({"conversation": {"id": "c"}}, b"c"),
-        ({"conversation": {"id": 7}}, b""),
-        ({"prompt_cache_key": 7}, b""),
-        ({}, b""),
-    ],
-)
-def test_what_names_the_conversation(fields, conversation):
-    assert chat(("user", "Hi"), **fields).conversation == conversation
+def test_text_is_counted_in_bytes_and_history_up_to_the_last_answer():
+    system, question, answer = ("system", "S" * 100), ("user", "ü" * 5), ("assistant", "A" * 30)
+    assert sizes(chat(system, question)) == (110, 0, 2)
+    assert sizes(chat(system, question, answer, ("user", "More"))) == (144, 140, 4)
+    assert sizes(chat(system, question, answer, ("user", "a"), ("user", "b"))) == (142, 140, 5)
+    assert sizes(chat(system, question, answer, question, answer, question)) == (190, 180, 6)
+
+
+def test_tools_and_tool_calls_are_text():
+    tools = len(orjson.dumps(TOOLS))
+    calls = [{"id": "call_1", "type": "function", "function": {"name": "find", "arguments": "{}"}}]
+    assert chat(("user", "Hi"), tools=TOOLS).text == 2 + tools
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "call_1", "content": "found"},
+        {"role": "tool", "tool_call_id": "call_2", "content": "no"},
+    ]
+    ask = read(Kind.CHAT, orjson.dumps({"model": "llama", "messages": messages, "tools": TOOLS}))
+    asked = 2 + len(orjson.dumps(calls)) + tools
+    assert sizes(ask) == (asked + 7, asked, 4)
+
+
+def test_a_greeting_and_the_beginning_of_an_answer_are_no_earlier_turn():
+    greeting = ("assistant", "How can I help?")
+    assert chat(greeting, ("user", "Hi")).history == 0
+    assert chat(("user", "Hi"), ("assistant", "Sure,")).history == 0
+    assert chat(greeting, ("user", "Hi"), ("assistant", "Yes"), ("user", "x"), ("assistant", "Su")).history == 20
+
+
+def test_parts_that_are_no_text_make_the_length_unknown():
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 1000}}
+    ask = chat(("user", [{"type": "text", "text": "What is it?"}, image]))
+    assert (ask.text, ask.media) == (11, True)
+    assert not chat(("user", [{"type": "text", "text": "What is it?"}])).media
+
+
+@pytest.mark.parametrize(("stream", "streamed"), [(True, True), (False, False), ("true", False), (None, False)])
+def test_whether_the_answer_is_streamed(stream, streamed):
+    assert chat(("user", "Hi"), stream=stream).streamed is streamed
+    assert text("Hi", stream=stream).streamed is streamed
 
 
 def test_tools_are_compared_in_canonical_form():
@@ -87,8 +109,13 @@ def test_tool_lists_are_remembered_within_bounds():
 def test_a_text_prompt_is_what_a_declared_text_may_begin():
     assert text("Once").system == "Once"
     assert text(["Once", "Twice"]).system == "Once"
-    tokens = text([1, 2, 3])
-    assert (tokens.system, tokens.opening) == ("", b"1")
+    assert (text("Once").text, text(["Once", "Twice"]).text, text("").text) == (4, 9, 0)
+
+
+def test_a_prompt_of_tokens_has_their_number():
+    assert [text(prompt).ids for prompt in ([1, 2, 3], [[1, 2], [3]], [[]], "Once")] == [3, 3, 0, 0]
+    assert sizes(text([1, 2, 3])) == (0, 0, 1)
+    assert text([1, 2, 3]).system == ""
 
 
 @pytest.mark.parametrize(
@@ -109,7 +136,7 @@ def test_a_text_prompt_is_what_a_declared_text_may_begin():
         (b'{"model": "m", "messages": [{}]}', "messages[0] is empty"),
         (b'{"model": "m", "messages": [{"role": "user"}, {"role": 1}]}', "messages[1] is a dict"),
         (b'{"model": "m", "messages": [{"role": "user"}], "tools": {"a": 1}}', "tools is a dict"),
-        (b'{"model": "m", "messages": [{"role": "user", "content": ' + b"[" * 500 + b"]" * 500 + b"}]}", "deeply"),
+        (b'{"model": "m", "messages": [{"role": "user", "tool_calls": ' + b"[" * 500 + b"]" * 500 + b"}]}", "deeply"),
         (b'{"model": "m", "messages": [{"role": "user"}], "tools": ' + b"[" * 300 + b"]" * 300 + b"}", "deeply"),
         (b"[" * 100_000, "not JSON"),
         (b'{"model": "m", "messages": [{"role": "user", "content": "\xff"}]}', "not JSON"),
@@ -119,10 +146,26 @@ def test_a_body_that_cannot_be_used_is_refused_with_its_field(body, words):
     assert words in str(refused(body))
 
 
-@pytest.mark.parametrize("prompt", ["null", "[]", "{}", "true", "[null]", "1.5"])
+@pytest.mark.parametrize("prompt", ["null", "[]", "{}", "true", "[null]", "[true]", "1.5", "7"])
 def test_a_prompt_that_cannot_be_used(prompt):
     error = refused(b'{"model": "m", "prompt": ' + prompt.encode() + b"}", Kind.TEXT)
     assert error.param == "prompt"
+
+
+def test_a_body_that_cannot_be_spelled_anew_is_refused():
+    deep = b"[" * 500 + b"]" * 500
+    ask = read(Kind.CHAT, b'{"model": "m", "messages": [{"role": "user", "content": ' + deep + b"}]}")
+    tools = read(
+        Kind.CHAT, b'{"model": "m", "messages": [{"role": "user"}], "tools": [{"b": 1, "a": 2}], "x": ' + deep + b"}"
+    )
+    prompt = read(Kind.TEXT, b'{"model": "m", "prompt": "Hi", "x": ' + deep + b"}")
+    for refuse in (
+        lambda: with_preamble(ask, preamble("S", ""), "llama"),
+        lambda: with_preamble(prompt, preamble("S", ""), "llama"),
+        lambda: with_ordered_tools(tools),
+    ):
+        with pytest.raises(ApiError, match="deeply"):
+            refuse()
 
 
 def test_refusals_never_repeat_what_was_sent():

@@ -28,6 +28,13 @@ def test_an_engine_that_does_not_report_cached_tokens():
     assert usage(b'"usage":{"prompt_tokens":5,"prompt_tokens_details":null}') == Usage(5, None)
 
 
+def test_the_answers_length_is_read_wherever_it_stands():
+    details = b'"completion_tokens_details":{"reasoning_tokens":4}'
+    assert usage(b'"usage":{"completion_tokens":9,' + details + b',"prompt_tokens":5}') == Usage(5, None, 9)
+    assert usage(b'"usage":{"prompt_tokens":5,' + details + b',"completion_tokens": 9}') == Usage(5, None, 9)
+    assert usage(b'"usage":{"prompt_tokens":5,' + details + b"}") == Usage(5, None, 0)
+
+
 def test_the_last_usage_counts():
     assert usage(b'"usage":{"prompt_tokens":1}', b'"usage":{"prompt_tokens":2}') == Usage(2, None)
 
