@@ -56,6 +56,10 @@ test: check integration ## Everything that must pass before a change lands
 bench: setup ## CPU that the router takes for a request and for a streamed event
 	$(RUN) python tests/bench/router_overhead.py
 
+.PHONY: bench-policy
+bench-policy: setup ## The routing policy beside its peers in a simulation (ARGS="--quick", "--scenario", "--help")
+	$(RUN) python -m promptgroup_local.sim $(ARGS)
+
 .PHONY: generate
 generate: setup ## Write crds/ from the models
 	$(RUN) promptgroup-operator crd --output crds

@@ -106,7 +106,7 @@ def _session(row: Row, key: int, began: float) -> Session:
 
 
 def synthetic(seed: int, count: int = 8000) -> list[Row]:
-    """A stand-in for a recorded trace: long contexts, much of them shared in sessions, the rest not."""
+    """A stand-in for a recorded trace, of about `count` requests: long contexts, shared by the turns of sessions."""
     draw = random.Random(seed)  # noqa: S311 - a workload
     fresh, answer = lognormal(draw, 5000, 1.2, 600, 100_000), lognormal(draw, 300, 0.7, 4, 2000)
     found: list[Row] = []

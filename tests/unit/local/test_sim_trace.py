@@ -68,7 +68,7 @@ def test_requests_stay_in_their_batch_and_come_at_the_rate():
 
 def test_the_synthetic_trace_is_one_in_the_same_format(tmp_path):
     rows = synthetic(1, count=2000)
-    assert len(rows) == pytest.approx(2000, rel=0.15)
+    assert len(rows) == pytest.approx(2000, rel=0.3)
     path = tmp_path / "trace.jsonl"
     path.write_text(written(rows))
     assert read(path) == rows
