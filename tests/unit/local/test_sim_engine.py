@@ -19,7 +19,7 @@ def load(seed, count, gap):
     now, found = 0.0, []
     for _ in range(count):
         now += draw.expovariate(1 / gap)
-        found.append((now, draw.choice((20, 300, 3000, 20_000)), draw.randint(1, 60)))
+        found.append((now, draw.choice((20, 300, 3000, 20_000)), draw.randint(1, 600)))
     return found
 
 
@@ -81,7 +81,7 @@ def test_first_tokens_and_ends_come_when_the_scheduler_has_them(seed, gap):
     requests = load(seed, 40, gap)
     for ours, theirs in zip(simulated(requests), stepped(requests), strict=True):
         # half a position's attention of every chunk is not counted here: 15 microseconds for a full step
-        assert ours == pytest.approx(theirs, abs=0.005)
+        assert ours == pytest.approx(theirs, abs=0.002)
 
 
 def test_one_more_than_fit_waits_for_an_end():
