@@ -1,10 +1,12 @@
-"""What one request asks of the replica that gets it: all that placement may depend on. Pure."""
+"""What one request asks of the replica that gets it: all that placement may depend on. Pure.
 
-from dataclasses import dataclass
+A named tuple, as all that is made for each request: it is made in a quarter of a frozen dataclass's time.
+"""
+
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """A request as policies see it: hashes of 64 bits, lengths in tokens (estimates)."""
 
     session: int

@@ -5,7 +5,7 @@ A body is forwarded byte for byte unless a prompt is put in front, the model ren
 
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -31,8 +31,7 @@ class Kind(enum.Enum):
     TEXT = "text"
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """A request body, read."""
 
     kind: Kind

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 import xxhash
 
@@ -40,8 +41,7 @@ class Leading:
     """Bytes of the whole system text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """Where a request may go, and what is sent there."""
 
     how: How

@@ -17,8 +17,8 @@ The start of the conversation tells those apart. It repeats in every turn, or el
 is void with it. The group is part of every key, since records are kept by the key alone.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import orjson
 import xxhash
@@ -48,8 +48,7 @@ _SEED = 0x70726F6D707467
 """Keeps keys apart from other hashes of the same bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionKey:
+class SessionKey(NamedTuple):
     """A session's key."""
 
     key: int
@@ -96,11 +95,15 @@ def chat_start(ask: Ask) -> tuple[list[bytes], int]:
     start: list[bytes] = []
     size, first = 0, -1
     asked = False
-    for role, words in _said(ask):
+    for message in ask.doc["messages"]:
+        role = message["role"]
+        if role in SYSTEM_ROLES:
+            continue
         if role == "user":
             asked = True
         elif asked and first < 0:
             first = len(start)
+        words = _words(message)
         start += (role.encode(), words)
         if asked and (size := size + len(words)) >= START_BYTES:
             break
@@ -114,25 +117,25 @@ def first_ids(ask: Ask, most: int) -> bytes:
     return orjson.dumps([each for each in ids[:most] if isinstance(each, int)])
 
 
-def _said(ask: Ask) -> Iterator[tuple[str, bytes]]:
-    """Messages without instructions: role, and what was said, however it is spelled.
+def _words(message: dict[str, Any]) -> bytes:
+    """What was said, however it is spelled.
 
     A later turn repeats a message with the same text, but not always with the same JSON: clients turn a text into a
     list of parts, or move a mark for caching (`cache_control`) from one message to the next.
     """
-    for message in ask.doc["messages"]:
-        role, content = message["role"], message.get("content")
-        if role in SYSTEM_ROLES:
-            continue
+    content = message.get("content")
+    if isinstance(content, str):
+        words = content.encode()
+    else:
         words = text_of(content).encode()
         if isinstance(content, list):
             words += b"".join(_media_end(part) for part in content if is_media(part))
-        if calls := message.get("tool_calls"):
-            words += orjson.dumps(calls)
-        yield role, words
+    if calls := message.get("tool_calls"):
+        words += orjson.dumps(calls)
+    return words
 
 
-def _media_end(part: dict[str, object]) -> bytes:
+def _media_end(part: dict[str, Any]) -> bytes:
     # what a part holds stands under the name of its type: {"type": "image_url", "image_url": {"url": ...}}
     held = part.get(str(part.get("type")))
     values = held.values() if isinstance(held, dict) else (held,)
@@ -140,8 +143,11 @@ def _media_end(part: dict[str, object]) -> bytes:
 
 
 def _first_field(ask: Ask, paths: tuple[tuple[str, ...], ...]) -> bytes:
+    doc = ask.doc
     for path in paths:
-        value: object = ask.doc
+        if path[0] not in doc:
+            continue
+        value: object = doc
         for name in path:
             value = value.get(name) if isinstance(value, dict) else None
         if value and isinstance(value, str):
