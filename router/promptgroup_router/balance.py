@@ -15,7 +15,7 @@ from promptgroup_router.costs import Costs
 from promptgroup_router.demand import Demand
 from promptgroup_router.ettft import ANSWER, TRUST, ExpectedTtft
 from promptgroup_router.health import Health
-from promptgroup_router.ledger import Replica, Sent
+from promptgroup_router.ledger import PREFIXES, Replica, Sent
 from promptgroup_router.notes import Load, Note
 from promptgroup_router.places import Place, Places
 from promptgroup_router.policies import BoundedLoad, LeastRequest, Policy, PrefixHash, RoundRobin
@@ -106,8 +106,7 @@ class Balancer:
         """The first byte of the answer is here."""
         if pick.counted and pick.first is None:
             pick.first = now
-            # a mark that is still the last one: nothing was sent behind it
-            pick.alone = pick.alone and pick.demand.streamed and pick.replica.queued == pick.sent.mark
+            pick.alone = pick.alone and pick.demand.streamed and pick.replica.load == 1
             pick.replica.progress(pick.sent, now)
 
     def end(self, pick: Pick, usage: Usage | None, now: float) -> None:
@@ -139,7 +138,7 @@ class Balancer:
     def _count(self, pool: Pool, member: Member, demand: Demand, now: float) -> Pick:
         replica = self.replicas[member.id]
         pick = Pick(member, replica, demand, now)
-        place = self.places.recall(demand.session, now)
+        place = self.places.find(demand.session, demand.origin, now)
         if place is None:
             pick.guessed = demand.history > 0 and next(pool.order(demand.session)) is member
         elif place.member != member.id:
@@ -151,11 +150,16 @@ class Balancer:
         replica.touch(demand.prefix)
         replica.live.expire(now)
         replica.live.enter(demand.session, demand.prefix, demand.tier1, demand.prompt - demand.tier1 + ANSWER)
-        self._tier1[demand.prefix] = demand.tier1
+        self._know(demand.prefix, demand.tier1)
         written = replica.tokens_written
         self.places.put(demand.session, Place(member.id, demand.prefix, demand.turn, demand.prompt, written, now))
         self._outbox.append(Note(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt)))
         return pick
+
+    def _know(self, prefix: int, tier1: float) -> None:
+        if prefix not in self._tier1 and len(self._tier1) >= PREFIXES:
+            del self._tier1[next(iter(self._tier1))]
+        self._tier1[prefix] = tier1
 
     def _leave(self, place: Place, session: int) -> None:
         """The session goes elsewhere."""
@@ -174,7 +178,7 @@ class Balancer:
 
     def install(self, view: View, now: float) -> None:
         """Open books for the replicas of a new table, close those of replicas that are gone."""
-        revisions = {id(each): each for group in view.names.values() for each in group.revisions}.values()
+        revisions = [revision for group in view.groups for revision in group.revisions]
         known, self.replicas = self.replicas, {}
         costs, self._costs = self._costs, {}
         for revision in revisions:
@@ -186,6 +190,7 @@ class Balancer:
             elif figures.kv_tokens:
                 kind.kv_tokens = figures.kv_tokens
             self._costs[key] = kind
+            self._know(revision.prefix, revision.revision.tokens)
             for member in revision.pool.ready:
                 self.replicas[member.id] = self._replica(revision, member, known.get(member.id), kind, now)
         self._keys = {replica.key: id_ for id_, replica in self.replicas.items()}

@@ -58,13 +58,13 @@ class ExpectedTtft:
     ) -> Member | None:
         """The cheapest member that has room for the session; None when it must wait."""
         session, prompt, tier1, prefix = demand.session, demand.prompt, demand.tier1, demand.prefix
-        place = self._places.recall(session, now)
-        home = None
-        if place is None or place.member not in replicas or len(allowed) > SCANNED:
-            order = walk(pool, session, allowed)
-            home = next(order)
-            if len(allowed) > SCANNED:
-                allowed = self._few(pool, allowed, [home, *islice(order, SUCCESSORS)], place)
+        place = self._places.find(session, demand.origin, now)
+        anchor = pool.by_id.get(place.member) if place is not None else None
+        whole = len(allowed) == len(pool.members)
+        if anchor is None or not (whole or anchor in allowed):
+            anchor = next(walk(pool, session, allowed))
+        if len(allowed) > SCANNED:
+            allowed = self._few(pool, allowed, session, anchor, place)
         own = prompt - tier1 + ANSWER
         share = RETURNING_SHARE if demand.history else NEW_SHARE
         best, least = None, _INFINITE
@@ -80,7 +80,7 @@ class ExpectedTtft:
                 tight = share * costs.cache_tokens - own
             if replica.live.tokens > tight and not self._fits(replica, demand, own, share, now):
                 continue
-            if member is home or (place is not None and member.id in (place.member, place.before)):
+            if member is anchor or (place is not None and member.id in (place.member, place.before)):
                 special.append(member)
                 continue
             touched = replica.prefixes.get(prefix)
@@ -96,24 +96,23 @@ class ExpectedTtft:
             if cost < least:
                 best, least = member, cost
         for member in special:
-            cost = self._cost(demand, member, replicas[member.id], place, now, home=member is home)
+            cost = self._cost(demand, member, replicas[member.id], place, now, stays=member is anchor)
             if cost < least:
                 best, least = member, cost
         return best
 
     def _cost(
-        self, demand: Demand, member: Member, replica: Replica, place: Place | None, now: float, *, home: bool
+        self, demand: Demand, member: Member, replica: Replica, place: Place | None, now: float, *, stays: bool
     ) -> float:
         """Of a member where something of the session should be."""
         costs = replica.costs
-        cached = self.cached(demand, member.id, replica, place, home=home)
+        cached = self.cached(demand, member.id, replica, place, home=stays and place is None)
         prefill = costs.prefill(cached, demand.prompt)
         if cached < demand.tier1:
             warm = costs.prefill(demand.tier1, demand.prompt)
             prefill = warm + COLD_SHARE * (prefill - warm)
         wait = replica.wait(now) + replica.late(now)
         steps = 1 + (wait + prefill) * costs.rate / costs.step_tokens
-        stays = home if place is None else member.id == place.member
         return wait + replica.step * steps + _WEIGHT * prefill - (MARGIN if stays else 0.0)
 
     @staticmethod
@@ -153,13 +152,15 @@ class ExpectedTtft:
         self._learned += 1
         self.home_trust += max(_LEAST_TRUST_STEP, 1 / (10 + self._learned)) * (share - self.home_trust)
 
-    def _few(self, pool: Pool, allowed: Sequence[Member], order: Sequence[Member], place: Place | None) -> list[Member]:
-        """Those worth a look: the ring's first, where the session was, and a sample that moves on."""
-        few = {member.id: member for member in order}
-        for id_ in (place.member, place.before) if place is not None else ():
-            known = pool.by_id.get(id_)
-            if known is not None and (len(allowed) == len(pool.members) or known in allowed):
-                few[id_] = known
+    def _few(
+        self, pool: Pool, allowed: Sequence[Member], session: int, anchor: Member, place: Place | None
+    ) -> list[Member]:
+        """Those worth a look: where the session was, its home and what follows, and a sample that moves on."""
+        few = {member.id: member for member in islice(walk(pool, session, allowed), 1 + SUCCESSORS)}
+        few[anchor.id] = anchor
+        before = pool.by_id.get(place.before) if place is not None else None
+        if before is not None and before in allowed:
+            few[before.id] = before
         self._turn = turn = (self._turn + SAMPLE) % len(allowed)
         sample = (*allowed[turn : turn + SAMPLE], *allowed[: max(0, turn + SAMPLE - len(allowed))])
         few |= {member.id: member for member in sample}

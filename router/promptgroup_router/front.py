@@ -87,8 +87,7 @@ def models(view: View) -> bytes:
     served = [{"id": model, "object": "model", "created": 0, "owned_by": "engine"} for model in view.models]
     groups = [
         {"id": _shortest_name(view, group), "object": "model", "created": 0, "owned_by": group.group.namespace}
-        for name, group in view.names.items()
-        if name == group.label
+        for group in view.groups
     ]
     return orjson.dumps({"object": "list", "data": served + groups})
 

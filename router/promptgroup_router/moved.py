@@ -12,15 +12,11 @@ SAMPLES = 1024
 
 def moved(old: View, new: View) -> Iterator[tuple[str, float]]:
     """Group label → share of its keys whose first ready slot differs, over the revisions in both tables."""
-    before = {group.label: group for group in _groups(old)}
-    for group in _groups(new):
+    before = {group.label: group for group in old.groups}
+    for group in new.groups:
         known = before.get(group.label)
         if known is not None:
             yield group.label, _share(known, group)
-
-
-def _groups(view: View) -> list[GroupView]:
-    return [group for name, group in view.names.items() if name == group.label]
 
 
 def _share(old: GroupView, new: GroupView) -> float:

@@ -50,6 +50,10 @@ class Places:
             return None
         return place
 
+    def find(self, session: int, origin: int, now: float) -> Place | None:
+        """Where the session was served last, be it under the key of its first turn (0: there is none)."""
+        return self.recall(session, now) or (self.recall(origin, now) if origin else None)
+
     def peek(self, session: int) -> Place | None:
         """The record, however old."""
         return self._places.get(session)

@@ -1,8 +1,8 @@
 """What all connections of a router share: the table in use and what was learned while serving. Pure."""
 
-from promptgroup_router.balance import Balancer
 from typing import Protocol
 
+from promptgroup_router.balance import Balancer
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.health import Health
 from promptgroup_router.holding import Holding
@@ -48,7 +48,7 @@ class State:
         self.view = view
         self.loaded = True
         self.confirmed = now
-        pools = [revision.pool for group in set(view.names.values()) for revision in group.revisions]
+        pools = [revision.pool for group in view.groups for revision in group.revisions]
         self.health.keep({member.id for pool in pools for member in pool.ready})
         self.balancer.install(view, now)
         metrics = self.metrics
@@ -75,7 +75,7 @@ class State:
     def exposition(self, now: float, connections: int) -> str:
         """Metrics as text, with the gauges read off at this moment."""
         in_flight: dict[tuple[str, ...], float] = {}
-        for group in self.view.names.values():
+        for group in self.view.groups:
             for revision in group.revisions:
                 for member in revision.pool.ready:
                     in_flight[member.group, member.fingerprint[:8], str(member.slot)] = 0

@@ -99,6 +99,7 @@ class View:
     """The table, indexed."""
 
     table: RoutingTable
+    groups: tuple[GroupView, ...]
     names: Mapping[str, GroupView]
     """By `namespace/name`, and by `name` where only one group has it."""
     ambiguous: Mapping[str, tuple[str, ...]]
@@ -138,7 +139,7 @@ def view_of(table: RoutingTable) -> View:
     conflicts: list[Conflict] = []
     models = {model: _model(model, found, conflicts) for model, found in by_model.items()}
     ambiguous = {name: tuple(each.label for each in found) for name, found in by_name.items() if len(found) > 1}
-    return View(table, names, ambiguous, models, tuple(conflicts))
+    return View(table, tuple(groups), names, ambiguous, models, tuple(conflicts))
 
 
 _Kind = tuple[str, str, str]

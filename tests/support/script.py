@@ -36,7 +36,7 @@ def _event(exchange: Exchange, name: str, arguments: list[str], now: float) -> A
             return exchange.failed(Failure[arguments[0]], now)
         case "answered":
             return exchange.answered(int(arguments[0]), now)
-        case "begin" | "expired":
+        case "begin" | "expired" | "relaying" | "ended" | "abandoned":
             return getattr(exchange, name)(now)
         case _:
             return getattr(exchange, name)()

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.balance import Keys
+from promptgroup_router.demand import Demand
 from promptgroup_router.exchange import Exchange
 from promptgroup_router.state import State
 from support.script import play
@@ -14,7 +14,7 @@ class Case:
         self.state = State()
         self.state.install(table(group("a", revision(slots=slots))), "file", 0.0)
         self.pool = self.state.view.names["a"].revisions[0].pool
-        self.exchange = Exchange(self.state, self.pool, Keys(7, 7), deadline)
+        self.exchange = Exchange(self.state, self.pool, Demand(7, 7), deadline)
         self.order = [member.slot for member in self.pool.order(7)]
 
     def play(self, script: str) -> None:
@@ -198,4 +198,4 @@ def test_an_answer_clears_what_is_held_against_a_slot():
 
 def test_events_before_the_first_are_a_mistake_of_the_caller():
     with pytest.raises(RuntimeError, match="begin"):
-        Case(slots=1).exchange.ended()
+        Case(slots=1).exchange.ended(0.0)

@@ -1,4 +1,4 @@
-from promptgroup_router.balance import Keys
+from promptgroup_router.demand import Demand
 from promptgroup_router.state import State
 from support.tables import group, revision, table
 
@@ -17,7 +17,7 @@ def test_gauges_are_those_of_the_moment():
     state = State()
     state.install(table(group("a", revision(slots=2))), "file", 10.0)
     pool = state.view.names["a"].revisions[0].pool
-    pick = state.balancer.pick(pool, Keys(1, 1), 10.0)
+    pick = state.balancer.pick(pool, Demand(1, 1), 10.0)
     text = state.exposition(12.5, connections=3)
     short = pick.member.fingerprint[:8]
     assert f'inflight{{group="chat/a",revision="{short}",slot="{pick.member.slot}"}} 1' in text
