@@ -7,7 +7,7 @@ then what was to be reached and whether it was. `--help` has the rest.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from promptgroup_local.sim import article, capacity, plots, scenarios
-from promptgroup_local.sim.catalogue import JUDGING, POLICIES, TUNING, WORKLOADS, workload
+from promptgroup_local.sim.catalogue import JUDGING, POLICIES, TUNING, WORKLOADS, Workload, workload
 from promptgroup_local.sim.gates import Gate, gates
 from promptgroup_local.sim.report import Sheet, as_json, comparisons, verdicts
 from promptgroup_local.sim.runs import Cell, Job, cells, run, spread
@@ -88,12 +88,18 @@ class Findings:
     drawings: dict[str, str] = field(default_factory=dict)
 
 
-def compared(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> Findings:
+def compared(
+    chosen: argparse.Namespace, seeds: Sequence[int], kinds: Mapping[str, Workload], console: Console
+) -> Findings:
     """Policies side by side, and the gates."""
+    titles = {name: kind.title for name, kind in kinds.items()}
     jobs = [
         Job(name, policy, load, seed, chosen.quick, chosen.trace)
-        for name in chosen.workload for load in chosen.load for policy in chosen.policy for seed in seeds
-    ]  # fmt: skip
+        for name in chosen.workload
+        for load in chosen.load
+        for policy in chosen.policy
+        for seed in seeds[: kinds[name].seeds]
+    ]
     found = Findings(cells=cells(jobs, _watched(console, run, jobs, chosen.jobs)))
     found.judged = gates(found.cells)
     found.sheets = [*comparisons(found.cells, titles), verdicts(found.judged)]
@@ -144,7 +150,7 @@ def main() -> int:
         parts = article.jobs(seeds)
         found = Findings(article.sheets(parts, _watched(console, article.run, parts, chosen.jobs)))
     else:
-        found = compared(chosen, seeds, titles, console)
+        found = compared(chosen, seeds, kinds, console)
     for sheet in found.sheets:
         console.print(sheet.rich())
     write(chosen, found)

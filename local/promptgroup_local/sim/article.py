@@ -7,6 +7,7 @@ compared; hit rates, and who is better than whom, can.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from promptgroup_local.sim.borders import REST, Borders
 from promptgroup_local.sim.catalogue import POLICIES
 from promptgroup_local.sim.engine import Model
 from promptgroup_local.sim.measure import Figures, figures, mean
@@ -60,6 +61,10 @@ class Case:
                     prompt=(self.prefix, self.prefix), mean_turns=self.turns)  # fmt: skip
 
 
+def _owned(*counts: int, rest: int = 0) -> list[tuple[int, int]]:
+    return [*enumerate(counts), *([(REST, rest)] if rest else [])]
+
+
 ROUTING: dict[str, tuple[Callable[[int], Router], str]] = {
     "round robin": (POLICIES["round-robin"], "12.5 %, imbalance low, 52 / 115 ms"),
     "prefix hash": (POLICIES["prefix-hash"], "95 %, imbalance 8 x, 8 (median) / 280 ms"),
@@ -67,6 +72,13 @@ ROUTING: dict[str, tuple[Callable[[int], Router], str]] = {
     "affinity groups, 6 + 2": (lambda _: AffinityGroups(), "92 %, low, 10 / 48 ms"),
     "promptgroup": (POLICIES["promptgroup"], ""),
 }
+BORDERS: dict[str, Callable[[int], Router]] = {
+    "no borders": POLICIES["promptgroup"],
+    "soft: 3 + 1 + 1 + 1 + 1 + 1, shared": lambda seed: Borders(_owned(3, 1, 1, 1, 1, 1), hard=False, seed=seed),
+    "hard: 2 + 1 + 1 + 1 + 1 + 1, rest 1": lambda seed: Borders(_owned(2, 1, 1, 1, 1, 1, rest=1), hard=True, seed=seed),
+    "hard: 1 + 1 + 1 + 1 + 1 + 1, rest 2": lambda seed: Borders(_owned(1, 1, 1, 1, 1, 1, rest=2), hard=True, seed=seed),
+}
+MAKERS = {policy: make for policy, (make, _) in ROUTING.items()} | BORDERS
 SHARED = [
     Case("8 GPUs, 80 % of requests on one prefix of 2,000 tokens, single questions", 40, 2000, 0.8, 1, 1.0, ""),
     Case("The same with conversations of 5 turns", 45, 2000, 0.8, 1, 5.0, ""),
@@ -86,6 +98,12 @@ FITTING = [
     Case("64 prompts, 60k tokens of KV", 15, 3000, 0.8, 64, 5.0, "", 60_000),
 ]
 SHARES = [Case(f"{share:.0%} of requests share", 25, 2000, share, 10, 1.0, "") for share in (0.1, 0.2, 0.3, 0.5, 0.8)]
+
+
+BORDERED = [
+    Case(f"Borders between 6 groups with chat, {rate / 65.9:.0%} load", rate, 3000, 0.8, 6, 5.0, "")
+    for rate in (39.5, 49.4)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +130,14 @@ def jobs(seeds: Sequence[int]) -> list[Part]:
     both = ("round robin", "promptgroup")
     parts = [(case, policy) for case in SHARED for policy in ROUTING]
     parts += [(case, policy) for case in (*BY_WORKLOAD, *FITTING, *SHARES) for policy in both]
+    parts += [(case, policy) for case in BORDERED for policy in BORDERS]
     return [Part(case, policy, seed) for case, policy in parts for seed in seeds]
 
 
 def run(part: Part) -> Found:
     """Simulate."""
     model = replace(Model(), kv_tokens=part.case.kv_tokens)
-    world = World(ROUTING[part.policy][0](part.seed), part.case.write(part.seed), REPLICAS, model)
+    world = World(MAKERS[part.policy](part.seed), part.case.write(part.seed), REPLICAS, model)
     world.run(LENGTH + DRAIN)
     measured = [turn for turn in world.turns if WARM_UP <= turn.arrived < LENGTH]
     later = [turn for turn in measured if turn.history and turn.cached >= 0]
@@ -141,6 +160,7 @@ def sheets(parts: Sequence[Part], found: Sequence[Found]) -> list[Sheet]:
         *(_routing(case, cells) for case in SHARED),
         _beside("Hit rate by workload", BY_WORKLOAD, cells),
         _beside("Where 1/N holds: history, and prompts that do not fit", FITTING, cells),
+        *(_borders(case, cells) for case in BORDERED),
         _beside("When grouping pays: single questions, 10 prompts of 2,000 tokens", SHARES, cells),
     ]
 
@@ -161,6 +181,16 @@ def _routing(case: Case, cells: dict[tuple[str, str], Found]) -> Sheet:
         "p99",
         "article: hit, imbalance, mean / p99",
     )
+    return Sheet(case.title, columns, tuple(rows))
+
+
+def _borders(case: Case, cells: dict[tuple[str, str], Found]) -> Sheet:
+    rows = []
+    for policy in BORDERS:
+        it = cells[case.title, policy].figures
+        times = (milliseconds(it.mean), milliseconds(it.p50), milliseconds(it.p99))
+        rows.append((policy, f"{it.hit:.1%}", *times, f"{it.refused:.0f}", f"{it.unfinished:.0f}"))
+    columns = ("own replicas", "token hit", "TTFT mean, ms", "p50", "p99", "refused", "unfinished")
     return Sheet(case.title, columns, tuple(rows))
 
 

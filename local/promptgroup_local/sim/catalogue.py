@@ -40,6 +40,8 @@ class Workload:
     replicas: int = 8
     model: Model = field(default_factory=Model)
     warm_up: float = WARM_UP
+    seeds: int = len(JUDGING)
+    """Most seeds that are worth a run: those of a trace differ in its jitter and the sessions' keys alone."""
     whole: int = 0
     """Requests of a trace that is run from end to end; 0 for a workload of any length."""
 
@@ -71,6 +73,7 @@ def _trace(recorded: Path | None) -> Workload:
         3.98 if recorded else 3.42,
         lambda rate, until, seed: [each for each in trace.sessions(rows, rate, seed) if each.began < until],
         model=Model(block=trace.BLOCK),
+        seeds=3,
         whole=len(rows),
     )
 

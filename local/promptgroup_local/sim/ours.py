@@ -1,16 +1,17 @@
 """The project's router in the simulation: the very objects that serve real requests, on virtual time."""
 
 import random
+from collections.abc import Iterable
 
-from promptgroup_local.sim.turns import Turn
+from promptgroup_local.sim.turns import Session, Turn
 from promptgroup_local.sim.world import HELD, World
 from promptgroup_router.balance import Balancer, Pick
-from promptgroup_router.contract.table import Engine, Group, Policy, Revision, RoutingTable, Slot, SlotState
+from promptgroup_router.contract.table import Engine, Group, Policy, Revision, RoutingTable, Sharing, Slot, SlotState
 from promptgroup_router.demand import Demand
 from promptgroup_router.health import Health
 from promptgroup_router.holding import Holding
 from promptgroup_router.usage import Usage
-from promptgroup_router.view import Pool, view_of
+from promptgroup_router.view import Pool, View, view_of
 
 MODEL = "model"
 SWEEP_SECONDS = 0.25
@@ -34,8 +35,6 @@ class Ours:
         self._up: set[int] = set()
         self._lives: dict[int, int] = {}
         """Slot → processes that held it."""
-        self._pools: list[Pool] = []
-        self._indexes: dict[str, int] = {}
 
     def start(self, world: World) -> None:
         """Before the first event."""
@@ -53,6 +52,20 @@ class Ours:
         self._up = set(self._world.up)
         model = self._world.model
         engine = Engine("one", model.kv_tokens, int(model.prefill_rate * self._known_rate), model.step_tokens)
+        view = view_of(RoutingTable(self._groups(engine)))
+        self._read(view)
+        for balancer in self.balancers:
+            balancer.install(view, now)
+
+    def _groups(self, engine: Engine) -> tuple[Group, ...]:
+        """One group that has every replica: a pool without borders."""
+        return (self._group("group", range(len(self._world.engines)), engine, Sharing.POOL),)
+
+    def _read(self, view: View) -> None:
+        self._pool = view.names["group"].revisions[0].pool
+
+    def _group(self, name: str, indexes: Iterable[int], engine: Engine, sharing: Sharing) -> Group:
+        """A group whose slots are these engines."""
         slots = tuple(
             Slot(
                 index,
@@ -60,15 +73,10 @@ class Ours:
                 address="e:1" if index in self._world.up else "",
                 incarnation=str(self._lives.get(index, 0)),
             )
-            for index in range(len(self._world.engines))
+            for index in indexes
         )
-        revision = Revision("f" * 32, 0, tools=False, weight=1, slots=slots, engine=engine)
-        group = Group("sim", "group", MODEL, "", (revision,), policy=self._policy)
-        view = view_of(RoutingTable((group,)))
-        self._pool = view.names["group"].revisions[0].pool
-        self._indexes = {member.id: member.slot for member in self._pool.ready}
-        for balancer in self.balancers:
-            balancer.install(view, now)
+        revision = Revision(name, 0, tools=False, weight=1, slots=slots, engine=engine)
+        return Group("sim", name, MODEL, "", (revision,), policy=self._policy, sharing=sharing)
 
     def place(self, turn: Turn, now: float) -> int | None:
         """Ask the router that the request happens to come to."""
@@ -81,11 +89,15 @@ class Ours:
     def _pick(self, index: int, turn: Turn, now: float) -> int:
         session = turn.session
         demand = Demand(session.key, session.prefix, turn.prompt, session.tier1, turn.history, 1 + 2 * turn.number)
-        pick = self.balancers[index].pick(self._pool, demand, now)
+        pick = self.balancers[index].pick(self._pool_of(session), demand, now)
         if pick is None:
             return HELD
         turn.pick = (index, pick)
         return pick.member.slot
+
+    def _pool_of(self, session: Session) -> Pool:
+        """The replicas that may serve a session."""
+        return self._pool
 
     def _release(self, index: int, now: float) -> None:
         """There is room, or there may be."""

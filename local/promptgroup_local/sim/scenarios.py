@@ -129,8 +129,9 @@ def nothing(_: World, __: Sequence[Session]) -> None:
     """For comparison: the worst of twelve bins is worse than their mean without any event."""
 
 
+QUIET = "none"
 SCENARIOS = {
-    "none": Scenario("nothing happens", nothing),
+    QUIET: Scenario("nothing happens", nothing),
     "join": Scenario("8 → 9 replicas, warmed", join(warmed=True), Limits(1.3, 0.01, 0.02)),
     "join-cold": Scenario("8 → 9 replicas, cold", join(warmed=False), Limits(1.3, 0.01, 0.02)),
     "leave": Scenario("9 → 8 replicas", leave, replicas=9),
@@ -265,22 +266,31 @@ def gates(found: Sequence[Outcome]) -> list[Gate]:
 
 def sheets(found: Sequence[Outcome], titles: dict[str, str]) -> list[Sheet]:
     """One table a workload."""
-    columns = ("event", "p99 before, ms", "worst bin", "x", "hit dip", "moved", "recovery, s")
+    columns = ("event", "p99 before, ms", "worst bin", "x before", "x without event", "hit dip", "moved", "recovery, s")
+    quiet = {each.workload: each.worst for each in found if each.scenario == QUIET}
     return [
         Sheet(
             titles[workload],
             columns,
-            tuple(
-                (
-                    SCENARIOS[each.scenario].title, milliseconds(each.before), milliseconds(each.worst),
-                    f"{each.worst / each.before:.2f}", f"{each.dip:.1%}", f"{each.moved:.1%}", f"{each.recovery:.0f}",
-                )
-                for each in found
-                if each.workload == workload
-            ),
+            tuple(_row(each, quiet.get(workload)) for each in found if each.workload == workload),
         )
         for workload in dict.fromkeys(each.workload for each in found)
-    ]  # fmt: skip
+    ]
+
+
+def _row(each: Outcome, quiet: float | None) -> tuple[str, ...]:
+    return (
+        SCENARIOS[each.scenario].title, milliseconds(each.before), milliseconds(each.worst),
+        f"{each.worst / each.before:.2f}", _against(each, quiet), f"{each.dip:.1%}", f"{each.moved:.1%}",
+        f"{each.recovery:.0f}",
+    )  # fmt: skip
+
+
+def _against(outcome: Outcome, quiet: float | None) -> str:
+    # rolling restarts run at another load: no event there is another world
+    return (
+        f"{outcome.worst / quiet:.2f}" if quiet and SCENARIOS[outcome.scenario].load == SCENARIOS[QUIET].load else "-"
+    )
 
 
 def _p99(some: Iterable[Seen]) -> float:

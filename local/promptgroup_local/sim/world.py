@@ -68,12 +68,16 @@ class World:
         self.router.changed(self.now)
 
     def kill(self, index: int) -> None:
-        """An engine dies with all it holds. Its requests are tried again elsewhere, as before the first byte."""
+        """An engine dies with all it holds. Its requests are tried again elsewhere.
+
+        By the router where no first token was passed on, else by the client, as a request that arrives at this time.
+        """
         lost = self.engines[index].kill()
         self.set_up([each for each in self.up if each != index])
         for turn in lost:
             self.router.lost(turn, self.now)
-            turn.first = -1.0
+            if turn.first >= 0:
+                turn.arrived, turn.first = self.now, -1.0
             self._place(turn)
 
     def revive(self, index: int) -> None:

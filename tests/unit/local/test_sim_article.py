@@ -19,7 +19,7 @@ def test_every_table_has_its_runs(monkeypatch):
     monkeypatch.setattr(article, "LENGTH", 6.0)
     parts = jobs((1,))
     found = sheets(parts, [run(part) for part in parts])
-    assert [len(sheet.rows) for sheet in found] == [5, 5, 7, 3, 5]
+    assert [len(sheet.rows) for sheet in found] == [5, 5, 7, 3, 4, 4, 5]
     assert {len(row) for sheet in found for row in sheet.rows} == {7, 9}
 
 

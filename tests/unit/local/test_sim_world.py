@@ -42,3 +42,16 @@ def test_a_replica_that_is_not_up_gets_nothing():
     world.run(HOUR)
     assert [turn for turn in world.turns if turn.replica == 2 and turn.arrived > 3] == []
     assert all(turn.ended > 0 for turn in world.turns)
+
+
+def test_who_had_a_first_token_comes_again_as_a_new_request():
+    sessions = chat(20, 10, seed=1)
+    world = World(Ours(), sessions, 4)
+    world.run(5.0)
+    begun = [turn for turn in world.turns if turn.replica == 1 and turn.first >= 0 > turn.ended]
+    others = [turn for turn in world.turns if turn.replica == 1 and turn.first < 0]
+    before = [turn.arrived for turn in others]
+    world.kill(1)
+    assert begun
+    assert {turn.arrived for turn in begun} == {5.0}
+    assert [turn.arrived for turn in others] == before
