@@ -10,8 +10,9 @@ import pytest
 
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.payload import Kind, read
+from promptgroup_router.places import Places
 from promptgroup_router.route import route
-from promptgroup_router.sessions import Sessions
+from promptgroup_router.tokens import Tokens
 from support.fakeengine import Call, FakeEngine, engines, until, well
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
@@ -67,8 +68,9 @@ def metrics(router) -> str:
 
 def home_of(router, body) -> int:
     """The slot that a request would go to."""
-    found = route(router.state.view, Sessions(), read(Kind.CHAT, post(body).split(b"\r\n\r\n", 1)[1]), {}, 0.0)
-    return next(found.pool.order(found.keys.session)).slot
+    sent = read(Kind.CHAT, post(body).split(b"\r\n\r\n", 1)[1])
+    found = route(router.state.view, sent, {}, places=Places(), tokens=Tokens(), now=0.0)
+    return next(found.pool.order(found.demand.session)).slot
 
 
 def session_at(router, wanted: int) -> dict:
@@ -141,6 +143,8 @@ def test_a_stream_passes_through_and_its_usage_is_counted(tmp_path):
             text = metrics(router)
             assert 'cached_tokens_total{group="chat/support"} 32' in text
             assert 'prompt_tokens_total{group="chat/support"} 40' in text
+            # 40 tokens for fewer than 80 bytes: the estimate has gone up
+            assert router.state.tokens.per_byte("llama") > 0.25
             assert 'requests_total{group="chat/support",code="200"} 1' in text
             assert 'time_to_first_byte_seconds_count{group="chat/support"} 1' in text
 
