@@ -1,7 +1,8 @@
 import pytest
 
 from promptgroup_local.sim import article
-from promptgroup_local.sim.article import ROUTING, SHARED, AffinityGroups, Part, jobs, run, sheets
+from promptgroup_local.sim.article import ROUTING, SHARED, AffinityGroups, Found, Part, jobs, run, sheets
+from promptgroup_local.sim.measure import Figures
 from promptgroup_local.sim.turns import Session, Turn
 from promptgroup_local.sim.world import World
 
@@ -14,13 +15,12 @@ def test_affinity_groups_keep_the_shared_prefix_on_their_own_replicas():
     assert (set(shared), set(others)) == (set(range(6)), {6, 7})
 
 
-def test_every_table_has_its_runs(monkeypatch):
-    monkeypatch.setattr(article, "WARM_UP", 2.0)
-    monkeypatch.setattr(article, "LENGTH", 6.0)
-    parts = jobs((1,))
-    found = sheets(parts, [run(part) for part in parts])
+def test_every_table_has_its_runs_and_every_row_its_columns():
+    parts = jobs((1, 2))
+    some = Found(Figures(*[1.0] * 11), history=0.5)
+    found = sheets(parts, [some] * len(parts))
     assert [len(sheet.rows) for sheet in found] == [5, 5, 7, 3, 4, 4, 5]
-    assert {len(row) for sheet in found for row in sheet.rows} == {7, 9}
+    assert all(len(row) == len(sheet.columns) for sheet in found for row in sheet.rows)
 
 
 def test_round_robin_finds_the_shared_prompt_but_little_of_a_history(monkeypatch):
