@@ -104,6 +104,24 @@ class Metrics:
         self.table_info = Counter("table_info", "The routing table in use.", ("version", "source"), "gauge")
         self.table_age = Counter("table_age_seconds", "Since the source last confirmed the table.", (), "gauge")
         self.connections = Counter("connections", "Client connections.", (), "gauge")
+        self.peers = Counter("peers", "Other routers that were heard from within the last 5 seconds.", (), "gauge")
+        self.peer_key = Counter(
+            "peer_key", "Whether there is a key to talk to other routers; without it nothing is exchanged.", (), "gauge"
+        )
+        self.peer_datagrams = Counter("peer_datagrams_total", "Datagrams between routers.", ("direction",))
+        self.peer_bytes = Counter("peer_bytes_total", "Bytes of datagrams between routers.", ("direction",))
+        self.peer_notes = Counter(
+            "peer_notes_total", "Placements of sessions told to other routers, and by them.", ("direction",)
+        )
+        self.peer_dropped = Counter(
+            "peer_datagrams_dropped_total", "Datagrams from or to other routers that were dropped.", ("reason",)
+        )
+        self.peer_notes_dropped = Counter(
+            "peer_notes_dropped_total", "Placements that other routers were not told, for there were too many."
+        )
+        self.peer_lookup_failures = Counter(
+            "peer_lookup_failures_total", "Lookups of other routers' addresses that failed; the last ones serve."
+        )
 
     def text(self) -> str:
         """The exposition."""

@@ -19,7 +19,10 @@ class Note(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What one router has put on one replica. Ages instead of clocks, a counter instead of increments: loss is no harm."""
+    """What one router has put on one replica.
+
+    Ages instead of clocks, a counter instead of increments: loss does no harm.
+    """
 
     member: int
     """Hash of the member's id, 64 bits."""

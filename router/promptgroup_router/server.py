@@ -15,6 +15,7 @@ from promptgroup_router.feed_kubernetes import KubernetesFeed
 from promptgroup_router.front import Front
 from promptgroup_router.kubeapi import KubeApi
 from promptgroup_router.logs import fields
+from promptgroup_router.peering import Peering
 from promptgroup_router.publish import Publisher
 from promptgroup_router.settings import Settings
 from promptgroup_router.state import State
@@ -47,6 +48,7 @@ class Router:
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._feed: FileFeed | KubernetesFeed | None = None
+        self._peering: Peering | None = None
         self.port = 0
         self.admin_port = 0
 
@@ -73,12 +75,14 @@ class Router:
                 clients.connect, settings.host, port, backlog=BACKLOG, reuse_port=shared
             )
             self._servers.append(server)
+        if settings.peers and settings.peer_key_file is not None:
+            balancer, metrics = self.state.balancer, self.state.metrics
+            self._peering = Peering(settings, settings.peer_key_file, balancer, metrics, self._clock)
         self.admin_port, self.port = (server.sockets[0].getsockname()[1] for server in self._servers)
-        self._tasks = [
-            self._loop.create_task(self._feed.run()),
-            self._loop.create_task(self._tick()),
-            self._loop.create_task(self._sweep()),
-        ]
+        parts = [self._feed.run(), self._tick(), self._sweep()]
+        if self._peering is not None:
+            parts.append(self._peering.run())
+        self._tasks = [self._loop.create_task(part) for part in parts]
         log.info("listening", extra=fields(host=settings.host, port=self.port, admin_port=self.admin_port))
 
     def reload(self) -> None:
@@ -107,6 +111,8 @@ class Router:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._peering is not None:
+            self._peering.close()
         for clients in (self._clients, self._admin_clients):
             clients.abort()
             await clients.gone()

@@ -10,6 +10,10 @@ from promptgroup_router.contract import names
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes puts a pod's token, namespace and CA."""
+PORT_PEERS = 9094
+"""Datagrams between routers."""
+MAX_PEER_PORTS = 64
+"""More processes than that on one machine would spend their time on heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,16 @@ class ApiServer:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerName:
+    """Where other routers are found."""
+
+    host: str
+    """A name, all of whose addresses are meant, or an address."""
+    port: int | None = None
+    """None: all ports of the range."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """How the router runs. Every field but `source` is a flag, and `PROMPTGROUP_ROUTER_<FLAG>` in the environment."""
 
@@ -33,6 +47,11 @@ class Settings:
     admin_port: int
     reuse_port: bool
     cache_file: Path | None
+    peers: tuple[PeerName, ...]
+    peer_port: int
+    peer_ports: int
+    peer_key_file: Path | None
+    peer_tick: float
     max_body_bytes: int
     request_timeout: float
     connect_timeout: float
@@ -62,6 +81,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
             parser.error(f"--{flag.replace('_', '-')} is {value}, expected 0 or more")
     try:
         source = _source(given, environment)
+        peers = _peers(given)
     except ValueError as error:
         parser.error(str(error))
     drain_delay = given.drain_delay
@@ -74,6 +94,11 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
         admin_port=given.admin_port,
         reuse_port=given.reuse_port,
         cache_file=given.cache_file,
+        peers=peers,
+        peer_port=given.peer_port,
+        peer_ports=given.peer_ports,
+        peer_key_file=given.peer_key_file,
+        peer_tick=given.peer_tick,
         max_body_bytes=given.max_body_bytes,
         request_timeout=given.request_timeout,
         connect_timeout=given.connect_timeout,
@@ -108,6 +133,35 @@ def _source(given: argparse.Namespace, environment: Mapping[str, str]) -> Path |
     return ApiServer(host, int(port), folder, namespaces)
 
 
+def _peers(given: argparse.Namespace) -> tuple[PeerName, ...]:
+    if not 1 <= given.peer_ports <= MAX_PEER_PORTS:
+        raise ValueError(f"--peer-ports is {given.peer_ports}, expected 1 to {MAX_PEER_PORTS}")
+    last = 65536 - given.peer_ports
+    if not 1 <= given.peer_port <= last:
+        raise ValueError(f"--peer-port is {given.peer_port}, expected 1 to {last} with --peer-ports {given.peer_ports}")
+    if not 0.01 <= given.peer_tick <= 1:
+        raise ValueError(f"--peer-tick is {given.peer_tick}, expected 0.01 to 1")
+    peers = tuple(dict.fromkeys(_peer(part) for name in given.peers.split(",") if (part := name.strip())))
+    if peers and given.peer_key_file is None:
+        raise ValueError("--peers is given without --peer-key-file: give the file of the key that all routers share")
+    if given.peer_key_file is not None and not peers:
+        raise ValueError("--peer-key-file is given without --peers: give the names that other routers are found under")
+    return peers
+
+
+def _peer(name: str) -> PeerName:
+    """`host`, `host:port`, `[v6]` or `[v6]:port`; a bare IPv6 address is a host."""
+    host, _, port = name.rpartition(":") if name.count(":") == 1 or "]:" in name else (name, "", "")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or set(host) & set("[]/ "):
+        raise ValueError(f"--peers has {name!r}, expected HOST or HOST:PORT")
+    if not port and not name.endswith(":"):
+        return PeerName(host)
+    if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
+        raise ValueError(f"--peers has {name!r}, whose port is {port!r}, expected 1 to 65535")
+    return PeerName(host, int(port))
+
+
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     def default(flag: str, value: str | None) -> str | None:
         return environment.get(f"PROMPTGROUP_ROUTER_{flag.upper().replace('-', '_')}", value)
@@ -138,6 +192,15 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=default("reuse-port", "") in ("1", "true"),
         help="share the port with other router processes on this machine (SO_REUSEPORT)",
     )
+    peers = parser.add_argument_group("other routers, told over UDP where sessions are and what load there is")
+    add(peers, "peers", "", metavar="A,B", help="HOST (all its addresses) or HOST:PORT of other routers, itself too")
+    help_text = "the key that they share, read again when it changes; without a key nothing is exchanged"
+    add(peers, "peer-key-file", None, type=Path, metavar="FILE", help=help_text)
+    add(peers, "peer-port", str(PORT_PEERS), type=int, help="first port of the range (default: %(default)s)")
+    help_text = "ports in the range: a process takes the first that is free on its machine (default: %(default)s)"
+    add(peers, "peer-ports", "8", type=int, metavar="N", help=help_text)
+    help_text = "seconds between what is told, 0.01 to 1 (default: %(default)s)"
+    add(peers, "peer-tick", "0.05", type=float, metavar="S", help=help_text)
     limits = parser.add_argument_group("limits, times in seconds")
     size = str(32 * 2**20)
     add(limits, "max-body-bytes", size, type=int, metavar="N", help="largest request body (default: %(default)s)")

@@ -15,7 +15,7 @@ from promptgroup_router.framing import Chunked
 from promptgroup_router.http1 import CHUNKED
 from promptgroup_router.reader import ResponseReader
 from promptgroup_router.server import Router
-from promptgroup_router.settings import Settings
+from promptgroup_router.settings import PORT_PEERS, Settings
 from support.tables import SYSTEM, group, revision, slot, table
 
 LIMIT = 10.0
@@ -139,6 +139,11 @@ def settings_for(path: Path, **fields: object) -> Settings:
         admin_port=0,
         reuse_port=False,
         cache_file=None,
+        peers=(),
+        peer_port=PORT_PEERS,
+        peer_ports=8,
+        peer_key_file=None,
+        peer_tick=0.02,
         max_body_bytes=2**20,
         request_timeout=30.0,
         connect_timeout=1.0,
