@@ -10,7 +10,7 @@ from promptgroup_local.sim.catalogue import TUNING, workload
 from promptgroup_local.sim.runs import Job, at_rate
 
 RATIO = 2.0
-SETTLE = 480.0
+SETTLED = 600.0
 """Seconds that a workload without an end is left to itself before: beyond its capacity it takes minutes to collapse."""
 SPAN = 1.3
 """How far from the guess the search goes, either way."""
@@ -31,7 +31,8 @@ def capacity(ratio: Callable[[float], float], low: float, high: float) -> float:
 
 def measured(job: Job, guess: float) -> float:
     """The capacity of a job's workload, near a guess, over the seeds for tuning."""
-    settle = 0.0 if workload(job.workload, job.recorded).whole else SETTLE
+    kind = workload(job.workload, job.recorded)
+    settle = 0.0 if kind.whole else max(0.0, SETTLED - kind.warm_up)
 
     def ratio(rate: float) -> float:
         runs = [at_rate(Job(job.workload, "oracle", 1.0, seed, recorded=job.recorded), rate, settle) for seed in TUNING]

@@ -19,7 +19,10 @@ from promptgroup_local.sim.world import Router
 from promptgroup_router.contract.table import Policy
 
 WARM_UP = 120.0
-"""Seconds before requests are measured: the time in which chat writes the KV of every replica once."""
+"""Seconds before requests are measured."""
+SLOW_WARM_UP = 420.0
+"""The same where sessions take minutes: a policy that spreads them fills every cache with copies, and collapses only
+then."""
 LENGTH = 300.0
 """Seconds that are measured."""
 QUICK_LENGTH = 60.0
@@ -57,7 +60,7 @@ def workload(name: str, recorded: Path | None = None) -> Workload:
     if name == "trace":
         return _trace(recorded)
     return {
-        "chat": Workload("task groups + chat", 65.9, workloads.chat),
+        "chat": Workload("task groups + chat", 65.9, workloads.chat, warm_up=SLOW_WARM_UP),
         "agents": Workload("agents, in bursts", 26.5, workloads.agents),
     }[name]
 
