@@ -17,7 +17,7 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 
 from promptgroup_local.sim import article, capacity, plots, scenarios
 from promptgroup_local.sim.catalogue import JUDGING, POLICIES, TUNING, WORKLOADS, Workload, workload
-from promptgroup_local.sim.gates import Gate, gates
+from promptgroup_local.sim.gates import OURS, Gate, gates
 from promptgroup_local.sim.report import Sheet, as_json, comparisons, verdicts
 from promptgroup_local.sim.runs import Cell, Job, cells, run, spread
 from promptgroup_local.sim.trace import TraceError
@@ -114,14 +114,19 @@ def played(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, s
     """Scenarios, and what they may cost."""
     names = [name for name in scenarios.BIN if name in chosen.workload]
     jobs = [
-        scenarios.Job(scenario, name, seed)
-        for name in names for scenario in chosen.scenario or scenarios.NAMES for seed in seeds
-    ]  # fmt: skip
+        scenarios.Job(scenario, name, seed, policy)
+        for name in names
+        for scenario in chosen.scenario or scenarios.NAMES
+        for policy in (OURS, scenarios.ORACLE)
+        for seed in seeds
+    ]
     outcomes = scenarios.outcomes(jobs, _watched(console, scenarios.run, jobs, chosen.jobs))
     judged = scenarios.gates(outcomes)
     found = Findings([*scenarios.sheets(outcomes, titles), verdicts(judged)], judged)
     for name in names:
-        of_one = [each for each in outcomes if each.workload == name and each.scenario in PLOTTED]
+        of_one = [
+            each for each in outcomes if (each.workload, each.policy) == (name, OURS) and each.scenario in PLOTTED
+        ]
         found.drawings[f"{name}-events"] = plots.over_time(of_one, f"{titles[name]}: TTFT p99 over time")
     return found
 

@@ -47,6 +47,8 @@ def test_plots_are_well_formed_and_cut_what_is_off_the_scale():
 
 
 def test_a_line_over_time_is_well_formed():
-    line = Outcome("lost", "chat", 1.0, 2.0, 0.0, 0.0, 0.0, ((-10.0, 1.0, 0.8), (0.0, 2.0, 0.7), (10.0, 1.0, 0.8)))
+    line = Outcome(
+        "lost", "chat", "promptgroup", 1.0, 2.0, 0.0, 0.0, 0.0, ((-10.0, 1.0, 0.8), (0.0, 2.0, 0.7), (10.0, 1.0, 0.8))
+    )
     root = ET.fromstring(plots.over_time([line, line], "title"))
     assert sum(each.tag.endswith("polyline") for each in root.iter()) == 2

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from promptgroup_local.sim import scenarios
 from promptgroup_local.sim.ours import Ours
-from promptgroup_local.sim.scenarios import SCENARIOS, Outcome, Seen, gates, outcome
+from promptgroup_local.sim.scenarios import SCENARIOS, Outcome, Seen, gates, outcome, sheets
 from promptgroup_local.sim.workloads import chat
 from promptgroup_local.sim.world import World
 
@@ -84,7 +86,7 @@ def test_an_outcome_compares_the_worst_bin_with_before():
         seen(when / 10, 3.0 if 100 <= when < 200 else 1.0, 50 if when < 200 else 80, moved=when < 60)
         for when in range(1200)
     ]
-    found = outcome("lost", "chat", runs)
+    found = outcome("lost", "chat", "promptgroup", runs)
     assert (found.before, found.worst) == (1.0, 3.0)
     assert found.dip == pytest.approx(0.3)
     assert found.moved == pytest.approx(0.1)
@@ -92,7 +94,15 @@ def test_an_outcome_compares_the_worst_bin_with_before():
 
 
 def test_limits_are_held():
-    good = Outcome("join", "chat", 1.0, 1.2, 0.005, 0.0, 0.0, ())
-    bad = Outcome("join", "chat", 1.0, 1.4, 0.02, 0.03, 0.0, ())
-    free = Outcome("leave", "chat", 1.0, 9.9, 0.5, 0.5, 0.0, ())
-    assert [gate.met for gate in gates([good, bad, free])] == [True] * 3 + [False] * 3
+    good = Outcome("join", "chat", "promptgroup", 1.0, 1.2, 0.005, 0.0, 0.0, ())
+    bad = Outcome("join", "chat", "promptgroup", 1.0, 1.4, 0.02, 0.03, 0.0, ())
+    free = Outcome("leave", "chat", "promptgroup", 1.0, 9.9, 0.5, 0.5, 0.0, ())
+    theirs = replace(bad, policy="oracle")
+    assert [gate.met for gate in gates([good, bad, free, theirs])] == [True] * 3 + [False] * 3
+
+
+def test_the_oracle_stands_beside_ours():
+    ours = Outcome("join", "chat", "promptgroup", 1.0, 1.5, 0.02, 0.0, 10.0, ())
+    (sheet,) = sheets([ours, replace(ours, policy="oracle", worst=1.2, dip=0.01)], {"chat": "chat"})
+    ((*_, worst, dip),) = sheet.rows
+    assert (worst, dip) == ("1.20", "1.0%")
