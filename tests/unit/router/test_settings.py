@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from promptgroup_router.settings import ApiServer, parse
+from promptgroup_router.settings import ApiServer, PeerName, parse
 
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
 
@@ -36,6 +36,22 @@ def test_namespaces_can_be_named(tmp_path):
     assert found.drain_delay == 0.0
 
 
+def test_other_routers_are_named_by_host_or_by_host_and_port():
+    names = "router-peers, 10.0.0.1:7000,router-peers,::1,[::1],[::1]:7001,"
+    found = parse(["--table", "t", "--peers", names, "--peer-key-file", "k"], {})
+    assert found.peers == (
+        PeerName("router-peers"),
+        PeerName("10.0.0.1", 7000),
+        PeerName("::1"),
+        PeerName("::1", 7001),
+    )
+    assert (found.peer_key_file, found.peer_port, found.peer_ports, found.peer_tick) == (Path("k"), 9094, 8, 0.05)
+    assert parse(["--table", "t"], {}).peers == ()
+
+
+PEERS = ["--table", "t", "--peer-key-file", "k", "--peers"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "words"),
     [
@@ -50,6 +66,21 @@ def test_namespaces_can_be_named(tmp_path):
         (["--table", "t", "--connect-timeout", "nan"], {}, "--connect-timeout"),
         (["--table", "t", "--drain-timeout", "-1"], {}, "--drain-timeout"),
         (["--table", "t", "--log-level", "loud"], {}, "--log-level"),
+        (["--table", "t", "--peers", "a"], {}, "--peer-key-file: give the file"),
+        (["--table", "t", "--peer-key-file", "k"], {}, "--peers: give the names"),
+        ([*PEERS, "a:http"], {}, "'a:http', whose port is 'http'"),
+        ([*PEERS, "a:0"], {}, "'a:0', whose port is '0'"),
+        ([*PEERS, "a:65536"], {}, "expected 1 to 65535"),
+        ([*PEERS, "a:"], {}, "'a:', whose port is ''"),
+        ([*PEERS, ":9094"], {}, "':9094', expected HOST"),
+        ([*PEERS, "udp://a"], {}, "'udp://a', whose port is '//a'"),
+        ([*PEERS, "a b"], {}, "'a b', expected HOST"),
+        ([*PEERS, "a", "--peer-port", "0"], {}, "--peer-port is 0"),
+        ([*PEERS, "a", "--peer-port", "65530"], {}, "--peer-port is 65530, expected 1 to 65528 with --peer-ports 8"),
+        ([*PEERS, "a", "--peer-ports", "0"], {}, "--peer-ports is 0, expected 1 to 64"),
+        ([*PEERS, "a", "--peer-ports", "65"], {}, "--peer-ports is 65, expected 1 to 64"),
+        ([*PEERS, "a", "--peer-tick", "0.001"], {}, "--peer-tick is 0.001, expected 0.01 to 1"),
+        ([*PEERS, "a", "--peer-tick", "nan"], {}, "--peer-tick is nan"),
         (["--table", "t"], {"PROMPTGROUP_ROUTER_ADMIN_PORT": "x"}, "--admin-port"),
         (["--table", "t"], {"PROMPTGROUP_ROUTER_LOG_FORMAT": "xml"}, "log"),
     ],
