@@ -39,7 +39,7 @@ class Teller(Protocol):
         """A peer is gone: its load counts no more."""
 
     def records(self) -> Iterator[Note]:
-        """All that a router that starts should copy, newest first; what changes meanwhile does not disturb it."""
+        """All that a router that starts should copy, newest first; read before the next call."""
 
 
 class Peers:

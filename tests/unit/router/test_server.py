@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 
 import pytest
@@ -158,6 +159,60 @@ def test_a_port_that_is_taken_ends_the_process_with_a_reason(tmp_path):
             _, error = await process.communicate()
             assert process.returncode == 1
             assert re.search(rb"cannot listen .*in use", error)
+
+    run(check())
+
+
+def test_processes_that_share_a_port_tell_each_other_where_sessions_are(tmp_path):
+    (tmp_path / "key").write_bytes(os.urandom(32))
+
+    async def counted(router: Process, metric: str) -> float:
+        text = (await ask(router.admin_port, get("/metrics"))).body.decode()
+        found = re.search(rf"^promptgroup_router_{re.escape(metric)} (\d+)$", text, re.MULTILINE)
+        return float(found[1]) if found else 0
+
+    async def reach(routers: list[Process], metric: str, total: float) -> None:
+        while sum([await counted(router, metric) for router in routers]) < total:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    async def check():
+        async with engines(2) as served, contextlib.AsyncExitStack() as stack:
+            tablefile.write(tmp_path / "table.json", table_of(*(engine.address for engine in served)))
+            flags = ["--table", str(tmp_path / "table.json"), "--reuse-port", "--peers", "127.0.0.1"]
+            flags += ["--peer-key-file", str(tmp_path / "key"), "--peer-port", str(20_000 + os.getpid() % 500 * 16 + 8)]
+            first = await stack.enter_async_context(started(*flags))
+            flags += ["--port", str(first.port)]
+            routers = [first, *[await stack.enter_async_context(started(*flags)) for _ in range(2)]]
+            assert {router.port for router in routers} == {first.port}
+            await reach(routers, "peers", 6)
+            for number in range(20):
+                assert (await ask(first.port, post(chat(f"Question {number} of one who asks much")))).status == 200
+            # each is told to two others, when it is placed and when it has ended, whoever served it
+            await reach(routers, 'peer_notes_total{direction="received"}', 20 * 2 * 2)
+            first.process.kill()
+            await first.process.wait()
+            assert (await ask(first.port, get("/v1/models"))).status == 200
+
+    run(check())
+
+
+def test_a_range_of_ports_that_is_taken_ends_the_process_with_a_reason(tmp_path):
+    (tmp_path / "key").write_bytes(os.urandom(32))
+    tablefile.write(tmp_path / "table.json", table())
+
+    async def check():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = str(taken.getsockname()[1])
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "promptgroup_router", "--table", str(tmp_path / "table.json")),
+                *("--host", "127.0.0.1", "--port", "0", "--admin-port", "0", "--peers", "127.0.0.1"),
+                *("--peer-key-file", str(tmp_path / "key"), "--peer-port", port, "--peer-ports", "1"),
+                stderr=asyncio.subprocess.PIPE,
+            )
+            _, error = await process.communicate()
+            assert process.returncode == 1
+            assert re.search(rb"cannot listen .*no UDP port from .*--peer-ports.*in use", error)
 
     run(check())
 
