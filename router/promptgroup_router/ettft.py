@@ -22,14 +22,14 @@ from promptgroup_router.places import Place, Places
 from promptgroup_router.view import Member, Pool, walk
 from promptgroup_router.workingset import LIVE_SHARE, NEW_SHARE, RETURNING_SHARE
 
-PRICE = 2.0
+PRICE = 1.5
 """1 to 4 do alike; 0 is unstable near saturation, where every request that is computed anew delays all others."""
 COLD_SHARE = 0.1
 """Of a cold Tier-1 prefix, what the request that warms it is charged: those after it have it too."""
-TRUST = 0.7
+TRUST = 0.6
 """Share of a cache that may be written anew before a record of it is void. What is believed too long costs more than
 what is forgotten: requests wait at replicas that have evicted their cache."""
-MARGIN = 0.02
+MARGIN = 0.005
 """Seconds that leaving home must save: less is noise, and several routers must agree."""
 ANSWER = 150
 """Tokens that an answer is expected to have: what a request needs in the cache beside its prompt."""

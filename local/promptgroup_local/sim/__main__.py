@@ -15,7 +15,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from promptgroup_local.sim import article, capacity, plots, scenarios
+from promptgroup_local.sim import article, bursts, capacity, greetings, plots, scenarios
 from promptgroup_local.sim.catalogue import JUDGING, POLICIES, TUNING, WORKLOADS, Workload, workload
 from promptgroup_local.sim.gates import OURS, Gate, gates
 from promptgroup_local.sim.report import Sheet, as_json, comparisons, verdicts
@@ -39,6 +39,9 @@ def options() -> argparse.ArgumentParser:
     what.add_argument("--scenario", nargs="*", choices=scenarios.NAMES, metavar="NAME",
                       help=f"replicas or prompts change: all of these, or some of {names}")  # fmt: skip
     what.add_argument("--article", action="store_true", help="the tables of articles on prefix caching, measured")
+    what.add_argument("--bursts", nargs="?", type=_jobs, const=len(bursts.SEEDS), metavar="SEEDS",
+                      help=f"agents under a burst of 3 x capacity: so many seeds ({len(bursts.SEEDS)})")  # fmt: skip
+    what.add_argument("--greetings", action="store_true", help="sessions that begin with the same short message")
     what.add_argument("--capacity", action="store_true", help="recompute what 100 %% load is")
     parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--policy", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="NAME",
@@ -154,6 +157,14 @@ def main() -> int:
     elif chosen.article:
         parts = article.jobs(seeds)
         found = Findings(article.sheets(parts, _watched(console, article.run, parts, chosen.jobs)))
+    elif chosen.bursts:
+        runs = bursts.jobs(bursts.SEEDS[: chosen.bursts])
+        courses = _watched(console, bursts.run, runs, chosen.jobs)
+        judged = bursts.gates(runs, courses)
+        found = Findings([bursts.sheet(runs, courses), verdicts(judged)], judged)
+    elif chosen.greetings:
+        alike = greetings.jobs(seeds)
+        found = Findings([greetings.sheet(alike, _watched(console, greetings.run, alike, chosen.jobs))])
     else:
         found = compared(chosen, seeds, kinds, console)
     for sheet in found.sheets:

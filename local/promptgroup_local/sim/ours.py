@@ -1,5 +1,6 @@
 """The project's router in the simulation: the very objects that serve real requests, on virtual time."""
 
+import math
 import random
 from collections.abc import Iterable
 
@@ -18,11 +19,24 @@ SWEEP_SECONDS = 0.25
 
 
 class Ours:
-    """One or several routers with the project's Balancer; a session's turns are sprayed over them."""
+    """One or several routers with the project's Balancer; a session's turns are sprayed over them.
+
+    Args:
+        policy: the group's.
+        routers: how many.
+        tick: seconds between two exchanges.
+        seed: of what is drawn here.
+        known_rate: the prefill rate that routers are told, as a share of the true one.
+        loss: share of the exchange's datagrams that are lost.
+        admission: whether sessions wait for room; without it caches may thrash.
+        greetings: share of a group's sessions that begin with the same short message.
+        told_apart: whether these are told apart once more of them is known.
+    """
 
     def __init__(
         self, policy: Policy = Policy.EXPECTED_TTFT, *, routers: int = 1, tick: float = 0.05, seed: int = 0,
-        known_rate: float = 1.0, loss: float = 0.0,
+        known_rate: float = 1.0, loss: float = 0.0, admission: bool = True, greetings: float = 0.0,
+        told_apart: bool = True,
     ) -> None:  # fmt: skip
         self.name = f"promptgroup {policy.value}" + (f" x{routers}" if routers > 1 else "")
         self._policy = policy
@@ -31,6 +45,9 @@ class Ours:
         self._tick = tick
         self._known_rate = known_rate
         self._loss = loss
+        self._admission = admission
+        self._greetings = greetings
+        self._told_apart = told_apart
         self._draw = random.Random(seed)  # noqa: S311 - a simulation
         self._up: set[int] = set()
         self._lives: dict[int, int] = {}
@@ -56,6 +73,9 @@ class Ours:
         self._read(view)
         for balancer in self.balancers:
             balancer.install(view, now)
+            if not self._admission:
+                for replica in balancer.replicas.values():
+                    replica.costs.cache_tokens = math.inf
 
     def _groups(self, engine: Engine) -> tuple[Group, ...]:
         """One group that has every replica: a pool without borders."""
@@ -86,9 +106,21 @@ class Ours:
             self.held[index].put(turn, now, new=not turn.history)
         return replica
 
+    def _key(self, turn: Turn) -> tuple[int, int]:
+        """What names the session, and what did on its first turn if that was another (0: it was not)."""
+        session = turn.session
+        if not session.tier1 or session.key % 1000 >= 1000 * self._greetings:
+            return session.key, 0
+        greeting = session.prefix ^ 1
+        if turn.number == 0 or not self._told_apart:
+            return greeting, 0
+        return session.key, greeting
+
     def _pick(self, index: int, turn: Turn, now: float) -> int:
         session = turn.session
-        demand = Demand(session.key, session.prefix, turn.prompt, session.tier1, turn.history, 1 + 2 * turn.number)
+        key, origin = self._key(turn)
+        turns = 1 + 2 * turn.number
+        demand = Demand(key, session.prefix, turn.prompt, session.tier1, turn.history, turns, origin)
         pick = self.balancers[index].pick(self._pool_of(session), demand, now)
         if pick is None:
             return HELD

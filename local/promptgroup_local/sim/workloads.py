@@ -106,7 +106,7 @@ def agents(rate: float, until: float, seed: int, *, groups: int = 20, prompt: in
            burst: tuple[float, float, float] | None = None) -> list[Session]:  # fmt: skip
     """Agents: long prompts, many quick turns, arrivals that come in waves (half the mean for 30 s, 2.5 x for 10 s).
 
-    `burst` is (begin, end, factor): in this time arrivals come at `factor` times the mean besides.
+    `burst` is (begin, end, factor): in this time sessions come at `factor` times the mean instead.
     """
     author = Author(seed)
     draw = author.draw
@@ -115,11 +115,12 @@ def agents(rate: float, until: float, seed: int, *, groups: int = 20, prompt: in
     calm_and_busy = waves(draw, until)
 
     def scale(now: float) -> float:
-        at = next(factor for end, factor in calm_and_busy if now < end)
-        return at + (burst[2] if burst and burst[0] <= now < burst[1] else 0.0)
+        if burst and burst[0] <= now < burst[1]:
+            return burst[2]
+        return next(factor for end, factor in calm_and_busy if now < end)
 
     talk = Talk(lognormal(draw, 500, 0.8, 16, 8000), answers(author), lambda: 0.3 + draw.expovariate(1 / 1.5))
     return [
         author.session(began, roots[pick()], turns, talk)
-        for began in modulated(draw, rate / turns, until, scale, 2.5 + (burst[2] if burst else 0))
+        for began in modulated(draw, rate / turns, until, scale, max(2.5, burst[2] if burst else 0))
     ]
