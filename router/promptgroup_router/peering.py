@@ -55,6 +55,7 @@ class Peering:
         self._peers = Peers(teller, metrics, secrets.randbits(64))
         self._found: dict[PeerName, list[Address]] = {}
         self._secret: bytes | None = None
+        self._keyed = asyncio.Event()
         self._key_problem = ""
         self._problems: dict[str, float] = {}
         self._socket = _bound(settings.host, self._ports)
@@ -127,13 +128,17 @@ class Peering:
         if secret != self._secret:
             self._secret = secret
             self._peers.key = seal_key(secret) if secret is not None else None
-            if secret is not None:
+            if secret is None:
+                self._keyed.clear()
+            else:
+                self._keyed.set()
                 log.info("key read, other routers are told and heard", extra=fields(file=self._key_file))
         self._metrics.peer_key.replace({(): 0 if secret is None else 1})
 
     async def _follow_name(self, name: PeerName) -> None:
         family = self._socket.family
         while True:
+            await self._keyed.wait()
             try:
                 self._found[name] = await lookup.addresses(name, self._ports, family)
             except OSError as error:
