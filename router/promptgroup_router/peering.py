@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from promptgroup_router import lookup, peerkey
-from promptgroup_router.datagram import MAX_BYTES, seal_key
+from promptgroup_router.datagram import MAX_BYTES, Refusal, seal_key
 from promptgroup_router.logs import fields
 from promptgroup_router.membership import Address
 from promptgroup_router.metrics import Metrics
@@ -106,7 +106,7 @@ class Peering:
                 self._problem("unreadable", str(error))
                 return
             refusal = self._peers.receive(data, address, now, wall)
-            if refusal is not None:
+            if refusal not in (None, Refusal.NO_KEY):  # which was said once, when the key was looked for
                 self._problem(refusal.value, f"from {address[0]}")
 
     # --- What they need --------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import sys
@@ -179,7 +180,12 @@ def test_processes_that_share_a_port_tell_each_other_where_sessions_are(tmp_path
         async with engines(2) as served, contextlib.AsyncExitStack() as stack:
             tablefile.write(tmp_path / "table.json", table_of(*(engine.address for engine in served)))
             flags = ["--table", str(tmp_path / "table.json"), "--reuse-port", "--peers", "127.0.0.1"]
-            flags += ["--peer-key-file", str(tmp_path / "key"), "--peer-port", str(20_000 + os.getpid() % 500 * 16 + 8)]
+            flags += [
+                "--peer-key-file",
+                str(tmp_path / "key"),
+                "--peer-port",
+                str(secrets.choice(range(20_008, 32_000, 16))),
+            ]
             first = await stack.enter_async_context(started(*flags))
             flags += ["--port", str(first.port)]
             routers = [first, *[await stack.enter_async_context(started(*flags)) for _ in range(2)]]
