@@ -251,6 +251,14 @@ class Balancer:
         replica.live.heard(note.session, note.prefix, tier1, max(0.0, note.tokens - tier1), now, ended=ended)
         self.places.put(note.session, Place(id_, note.prefix, note.turn, note.tokens, replica.tokens_written, now))
 
+    def copied(self, notes: Sequence[Note], now: float) -> None:
+        """Take over what a peer remembers: where sessions are cached, not that they are running."""
+        for note in notes:
+            id_ = self._keys.get(note.member)
+            if id_ is not None:
+                written = self.replicas[id_].tokens_written
+                self.places.copy(note.session, Place(id_, note.prefix, note.turn, note.tokens, written, now))
+
     def forget(self, sender: int) -> None:
         """A peer is gone: its load counts no more."""
         for replica in self.replicas.values():

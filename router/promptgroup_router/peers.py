@@ -35,11 +35,14 @@ class Teller(Protocol):
     def hear(self, sender: int, notes: Sequence[Note], loads: Sequence[Load], now: float) -> None:
         """A peer's notes and loads; notes may come twice and out of order."""
 
+    def copied(self, notes: Sequence[Note], now: float) -> None:
+        """A part of a peer's records, the newest first."""
+
     def forget(self, sender: int) -> None:
         """A peer is gone: its load counts no more."""
 
     def records(self) -> Iterator[Note]:
-        """All that a router that starts should copy, newest first; read before the next call."""
+        """All that a router that starts should copy, newest first; read over several calls."""
 
 
 class Peers:
@@ -92,10 +95,12 @@ class Peers:
             return Refusal.CROWD
         if datagram.kind is Kind.ASK and arrival is Arrival.NEWEST:
             self._serving.start(sender, self._teller.records())
-        elif datagram.kind is Kind.COPY:
-            self._asking.heard(sender, datagram.notes, now)
-        if datagram.notes or datagram.loads:
+        if datagram.notes:
             self._metrics.peer_notes.add("received", amount=len(datagram.notes))
+        if datagram.kind is Kind.COPY:
+            self._asking.heard(sender, datagram.notes, now)
+            self._teller.copied(datagram.notes, now)
+        elif datagram.notes or datagram.loads:
             loads = datagram.loads if arrival is Arrival.NEWEST else ()
             self._teller.hear(sender, datagram.notes, loads, now)
         return None

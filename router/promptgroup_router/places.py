@@ -71,6 +71,15 @@ class Places:
         if len(self._places) > self._limit:
             self._places.popitem(last=False)
 
+    def copy(self, session: int, place: Place) -> None:
+        """Take over a record of another router: older than what is known here, the newest are told first."""
+        if session not in self._places and len(self._places) < self._limit:
+            self._places[session] = place
+            self._places.move_to_end(session, last=False)
+
     def newest(self) -> Iterator[tuple[int, Place]]:
-        """All sessions, the most recently used first."""
-        return reversed(self._places.items())
+        """All sessions of this moment, the most recently used first; may be read slowly."""
+        for session in reversed(list(self._places)):
+            place = self._places.get(session)
+            if place is not None:
+                yield session, place

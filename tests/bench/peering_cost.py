@@ -52,6 +52,9 @@ class Driver:
     def hear(self, sender: int, notes: Sequence[Note], loads: Sequence[Load], now: float) -> None:
         self.heard += len(notes) + len(loads)
 
+    def copied(self, notes: Sequence[Note], now: float) -> None:
+        self.heard += len(notes)
+
     def forget(self, sender: int) -> None:
         pass
 

@@ -55,6 +55,10 @@ class Listener:
             self.peers.setdefault(sender, {})[each.member] = each
             self.loads_in_order.append(each)
 
+    def copied(self, notes: Sequence[Note], now: float) -> None:
+        for each in notes:
+            self.places.setdefault(each.session, each)
+
     def forget(self, sender: int) -> None:
         self.peers.pop(sender, None)
         self.forgotten.append(sender)

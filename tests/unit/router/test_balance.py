@@ -242,7 +242,8 @@ def test_a_router_that_starts_takes_over_the_records_of_a_peer():
     for session in range(20):
         pick = one.pick(pool, Demand(session, 11, prompt=3000, tier1=2000), 0.0)
         one.end(pick, Usage(3000, 2000, 150), 0.1)
-    two.hear(1, list(one.records()), [], 5.0)
+    two.copied(list(one.records()), 5.0)
+    assert not any(replica.live for replica in two.replicas.values())
     for session in range(20):
         pick = two.pick(pool, Demand(session, 11, prompt=3400, tier1=2000, history=3150, turn=3), 5.0)
         assert (pick.cached, pick.moved) == (3150, False)

@@ -1,4 +1,4 @@
-from promptgroup_router.catchup import ATTEMPTS, COPY_DATAGRAMS, COPY_RECORDS, PATIENCE_SECONDS, Asking, Serving
+from promptgroup_router.catchup import ATTEMPTS, COPY_DATAGRAMS, PATIENCE_SECONDS, Asking, Serving
 from promptgroup_router.datagram import RECORDS
 from promptgroup_router.membership import Peer
 from support.peers import note
@@ -86,23 +86,3 @@ def test_asking_again_does_not_begin_again_and_a_peer_that_is_gone_is_sent_nothi
     serving.stop(7)
     serving.stop(8)
     assert list(serving.parts()) == []
-
-
-def test_what_is_recorded_meanwhile_does_not_disturb_a_copy():
-    places = {each: note(each) for each in range(2 * COPY_DATAGRAMS * RECORDS)}
-    serving = Serving()
-    serving.start(7, iter(places.values()))
-    copied = []
-    while parts := list(serving.parts()):
-        copied += [each.session for _, notes in parts for each in notes]
-        places[len(places)] = note(0)
-    assert copied == list(range(2 * COPY_DATAGRAMS * RECORDS))
-
-
-def test_a_copy_is_bounded():
-    serving = Serving()
-    serving.start(7, iter([note(1)] * (COPY_RECORDS + RECORDS)))
-    sent = 0
-    while parts := list(serving.parts()):
-        sent += sum(len(notes) for _, notes in parts)
-    assert sent == COPY_RECORDS

@@ -25,7 +25,7 @@ def test_a_full_cluster_costs_a_few_looks_only():
     holding, asked = Holding(), []
     for number in range(100):
         holding.put(number, float(number), new=False)
-    holding.release(lambda item: asked.append(item))
+    holding.release(asked.append)
     assert asked == list(range(PASSED_OVER))
     assert len(holding) == 100
 

@@ -30,3 +30,23 @@ def test_the_least_recently_used_go_first_and_the_newest_are_told_first():
         places.put(session, place())
     assert [session for session, _ in places.newest()] == [3, 1]
     assert len(places) == 2
+
+
+def test_a_copy_comes_behind_what_is_known_and_never_over_it():
+    places = Places(limit=4)
+    places.put(1, place("mine"))
+    for session in (9, 1, 8, 7, 6):  # the newest first
+        places.copy(session, place("theirs"))
+    assert [session for session, _ in places.newest()] == [1, 9, 8, 7]
+    assert places.peek(1).member == "mine"
+
+
+def test_the_records_may_change_while_they_are_read():
+    places = Places()
+    for session in range(5):
+        places.put(session, place())
+    read = places.newest()
+    assert next(read)[0] == 4
+    places.put(7, place())
+    places.put(4, place())
+    assert [session for session, _ in read] == [3, 2, 1, 0]

@@ -42,9 +42,9 @@ def test_a_request_waits_for_room_and_goes_on_when_there_is(tmp_path, monkeypatc
     async def check():
         gate = Gate()
         async with engines(1, gate) as found, routing(tmp_path, table_for(found)) as router:
-            first = asyncio.create_task(ask(router.port, post(body("one"))))
+            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
             await until(lambda: gate.asked == 1, "the first request to arrive")
-            second = asyncio.create_task(ask(router.port, post(body("two"))))
+            second = asyncio.ensure_future(ask(router.port, post(body("two"))))
             await until(lambda: len(router.state.holding) == 1, "the second to wait")
             assert "waiting 1" in router.state.exposition(0.0, 0)
             gate.open.set()
@@ -63,7 +63,7 @@ def test_a_request_that_waits_too_long_is_refused_and_told_to_come_back(tmp_path
     async def check():
         gate = Gate()
         async with engines(1, gate) as found, routing(tmp_path, table_for(found)) as router:
-            first = asyncio.create_task(ask(router.port, post(body("one"))))
+            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
             await until(lambda: gate.asked == 1, "the first request to arrive")
             refused = await ask(router.port, post(body("two")))
             assert refused.status == 503
@@ -81,7 +81,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path):
     async def check():
         gate = Gate()
         async with engines(1, gate) as found, routing(tmp_path, table_for(found)) as router:
-            first = asyncio.create_task(ask(router.port, post(body("one"))))
+            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
             await until(lambda: gate.asked == 1, "the first request to arrive")
             async with connected(router.port) as client:
                 client.send(post(body("two")))
@@ -101,7 +101,7 @@ def test_a_request_past_its_deadline_is_refused_where_it_waits(tmp_path):
     async def check():
         gate = Gate()
         async with engines(1, gate) as found, routing(tmp_path, table_for(found), request_timeout=0.2) as router:
-            first = asyncio.create_task(ask(router.port, post(body("one"))))
+            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
             await until(lambda: gate.asked == 1, "the first request to arrive")
             second = await ask(router.port, post(body("two")))
             assert second.status == 503
