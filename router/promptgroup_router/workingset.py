@@ -16,11 +16,11 @@ later is let in anew."""
 UNHEARD_SECONDS = 60.0
 """A peer's request whose end was never heard counts no longer than this."""
 
-NEW_SHARE = 0.8
+NEW_SHARE = 0.75
 """Share of a cache that a new session must find room in: it will grow, and so will those that are there."""
-RETURNING_SHARE = 0.9
+RETURNING_SHARE = 0.85
 """The same for a session whose history must be computed again."""
-LIVE_SHARE = 1.0
+LIVE_SHARE = 0.95
 """The same for a session that lives there. Past it the sessions that come back are swapped out, one by one."""
 
 

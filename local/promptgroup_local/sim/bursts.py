@@ -20,8 +20,8 @@ from promptgroup_local.sim.world import World
 
 SEEDS = range(101, 201)
 LOADS = (0.85, 0.95)
-BEFORE = 120.0
-"""Seconds that the burst is compared with."""
+BEFORE = 300.0
+"""Seconds that the burst is compared with: several waves of arrivals, or the level before is luck."""
 BEGIN = catalogue.WARM_UP + BEFORE
 LENGTH, FACTOR = 30.0, 3.0
 """Seconds, and times the capacity."""
