@@ -1,0 +1,152 @@
+"""What a router did, as numbers and as a table. Pure but for printing."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from promptgroup_local.load.summary import quantile
+
+P99_AGAINST_PEERS = 0.75
+"""What the p99 of this project's router may be of the best peer's at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One router, one seed."""
+
+    router: str
+    seed: int
+    requests: int
+    """That were measured."""
+    failed: dict[str, int]
+    """By what went wrong."""
+    hit: float
+    """Prompt tokens found in caches, by the engines' counters, 0 to 1."""
+    imbalance: float
+    """Most requests on an engine over the mean."""
+    ttfts: list[float]
+    """Seconds, of requests that did not fail, ascending."""
+    router_cpu: float
+    """Seconds of the router's CPU a request."""
+    engines_cpu: float
+    """Cores that the engines took together."""
+    client_cpu: float
+    machine: float
+    """Share of the machine's cores that was busy, with whatever else."""
+    late: float
+    """Seconds by which timers are late, 99th percentile: where it is not small against TTFTs, they say nothing."""
+    simulated_hit: float | None = None
+    simulated_p99: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One router, all seeds: TTFTs of all of them together, means of the other figures."""
+
+    router: str
+    requests: int
+    failed: int
+    hit: float
+    imbalance: float
+    mean: float
+    p50: float
+    p99: float
+    router_cpu: float
+    engines_cpu: float
+    client_cpu: float
+    machine: float
+    late: float
+    simulated_hit: float | None
+    simulated_p99: float | None
+
+
+def rows(runs: Iterable[Run]) -> list[Row]:
+    """In the order in which routers first come."""
+    by_router: dict[str, list[Run]] = {}
+    for run in runs:
+        by_router.setdefault(run.router, []).append(run)
+    return [_row(name, some) for name, some in by_router.items()]
+
+
+def _row(name: str, runs: Sequence[Run]) -> Row:
+    times = sorted(each for run in runs for each in run.ttfts)
+
+    def mean(values: Iterable[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return statistics.fmean(known) if known else None
+
+    return Row(
+        router=name,
+        requests=sum(run.requests for run in runs),
+        failed=sum(sum(run.failed.values()) for run in runs),
+        hit=statistics.fmean(run.hit for run in runs),
+        imbalance=statistics.fmean(run.imbalance for run in runs),
+        mean=statistics.fmean(times) if times else 0.0,
+        p50=quantile(times, 0.5) or 0.0,
+        p99=quantile(times, 0.99) or 0.0,
+        router_cpu=statistics.fmean(run.router_cpu for run in runs),
+        engines_cpu=statistics.fmean(run.engines_cpu for run in runs),
+        client_cpu=statistics.fmean(run.client_cpu for run in runs),
+        machine=statistics.fmean(run.machine for run in runs),
+        late=max(run.late for run in runs),
+        simulated_hit=mean(run.simulated_hit for run in runs),
+        simulated_p99=mean(run.simulated_p99 for run in runs),
+    )
+
+
+def table(of: Sequence[Row], title: str) -> Table:
+    """For the terminal."""
+    shown = Table(title=title)
+    headings = (
+        "router", "requests", "failed", "token hit", "simulated", "TTFT mean, ms", "p50", "p99", "simulated",
+        "max / mean", "router CPU, ms / request", "cores: engines", "client", "machine", "timers late, ms",
+    )  # fmt: skip
+    for heading in headings:
+        shown.add_column(heading, justify="left" if heading == "router" else "right")
+    for row in of:
+        shown.add_row(
+            row.router,
+            str(row.requests),
+            str(row.failed),
+            f"{row.hit:.1%}",
+            "-" if row.simulated_hit is None else f"{row.simulated_hit:.1%}",
+            *(f"{each * 1000:.0f}" for each in (row.mean, row.p50, row.p99)),
+            "-" if row.simulated_p99 is None else f"{row.simulated_p99 * 1000:.0f}",
+            f"{row.imbalance:.2f}",
+            f"{row.router_cpu * 1000:.2f}",
+            f"{row.engines_cpu:.2f}",
+            f"{row.client_cpu:.2f}",
+            f"{row.machine:.0%}",
+            f"{row.late * 1000:.0f}",
+        )
+    return shown
+
+
+def verdicts(of: Sequence[Row], ours: str, peers: Sequence[str]) -> list[str]:
+    """What must hold between this project's router and the best of its peers, met or missed."""
+    by_name = {row.router: row for row in of}
+    some = [by_name[name] for name in peers if name in by_name]
+    if ours not in by_name or not some:
+        return []
+    own = by_name[ours]
+    hits, quick = max(some, key=lambda row: row.hit), min(some, key=lambda row: row.p99)
+    ratio = own.p99 / quick.p99
+    quick_enough = ratio <= P99_AGAINST_PEERS
+    lines = [
+        f"token hit {own.hit:.1%}, best peer {hits.hit:.1%} ({hits.router}): {_word(own.hit >= hits.hit)}",
+        f"p99 TTFT {ratio:.2f} x the best peer's ({quick.router}), at most {P99_AGAINST_PEERS}: {_word(quick_enough)}",
+    ]
+    compared = [row for row in of if row.simulated_hit is not None]
+    if compared:
+        far = max(compared, key=lambda row: abs(row.hit - (row.simulated_hit or 0)))
+        off = abs(far.hit - (far.simulated_hit or 0))
+        lines.append(
+            f"hit rate within {off * 100:.1f} points of the simulation, at most 2 ({far.router}): {_word(off <= 0.02)}"
+        )
+    return lines
+
+
+def _word(met: bool) -> str:
+    return "met" if met else "MISSED"

@@ -1,0 +1,198 @@
+"""The routers that are compared, each as a command line over the same engines, and their stand-ins in the simulator."""
+
+import json
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.peers import prose
+from bench.peers.drive import NAME
+from bench.peers.mix import ENGINES, GROUPS, KV_TOKENS, MODEL
+from promptgroup_local.sim.ours import Ours
+from promptgroup_local.sim.policies.cache_aware import CacheAware
+from promptgroup_local.sim.policies.random_choice import PowerOfTwo
+from promptgroup_local.sim.policies.session_ring import SessionRing
+from promptgroup_local.sim.world import Router
+from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_router.contract.table import Policy
+
+ROOT = Path(__file__).parents[3]
+PINNED = {"sglang-router": "0.3.2", "vllm-router": "0.1.17"}
+"""From PyPI, each into a virtual environment of its own under .cache/peers."""
+
+OWN_SLOTS = (2, 2, 1, 1, 1, 1)
+"""Engines of each group, by its share of requests; all of them form one pool (`sharing: Pool`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a router is to run, and over what."""
+
+    engines: Sequence[str]
+    """Base URLs."""
+    port: int
+    other_port: int
+    """For its metrics."""
+    folder: Path
+    prompts: Sequence[tuple[str, int]]
+    """(system prompt, its tokens) of each group."""
+    prefill_rate: int
+    """As measured when the engines were warmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A router with its settings."""
+
+    name: str
+    command: Callable[[Place], list[str]]
+    header: str = ""
+    """Header with the session's id that clients send to it; they send none where this is empty."""
+    simulated: Callable[[], Router] | None = None
+    """The same policy in the simulator; None where there is none."""
+    warmed: bool = False
+    """Whether the engines are warmed before, as its operator does."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is this project's."""
+        return self.name.startswith("promptgroup")
+
+
+def own_engines(engines: Sequence[str]) -> list[list[str]]:
+    """Engines of each group."""
+    assert sum(OWN_SLOTS) == ENGINES
+    assert len(OWN_SLOTS) == GROUPS
+    left = iter(engines)
+    return [[next(left) for _ in range(count)] for count in OWN_SLOTS]
+
+
+def _promptgroup(table: Callable[[Place], list[dict[str, object]]]) -> Callable[[Place], list[str]]:
+    def command(place: Place) -> list[str]:
+        path = place.folder / "table.json"
+        path.write_text(json.dumps({"format": 1, "version": "bench", "groups": table(place)}))
+        flags = ["--host=127.0.0.1", f"--port={place.port}", f"--admin-port={place.other_port}"]
+        return [sys.executable, "-m", "promptgroup_router", f"--table={path}", *flags, "--log-level=WARNING"]
+
+    return command
+
+
+def _group(place: Place, engines: Sequence[str], policy: Policy, prompt: str, tokens: int) -> dict[str, object]:
+    slots = [
+        {"slot": index, "state": "Ready", "address": url.removeprefix("http://"), "incarnation": "1"}
+        for index, url in enumerate(engines)
+    ]
+    figures = {"kvTokens": KV_TOKENS, "prefillTokensPerSecond": place.prefill_rate, "stepTokens": MODEL.step_tokens}
+    hash_ = fingerprint(prompt)
+    revision = {
+        "fingerprint": hash_,
+        "systemBytes": len(prompt.encode()),
+        "weight": 100,
+        "tokens": tokens,
+        "prompt": {"system": prompt},
+        "engine": {"settings": "stand-in", **figures},
+        "slots": slots,
+    }
+    head = {"format": 1, "namespace": "bench", "name": hash_[:8], "model": NAME, "policy": policy.value}
+    return {**head, "revisions": [revision]}
+
+
+def _groups(place: Place) -> list[dict[str, object]]:
+    """A group a task, as the operator writes them: own engines, one pool."""
+    own = own_engines(place.engines)
+    return [
+        _group(place, own[index], Policy.EXPECTED_TTFT, prompt, tokens)
+        for index, (prompt, tokens) in enumerate(place.prompts)
+    ]
+
+
+def _one_pool(policy: Policy) -> Callable[[Place], list[dict[str, object]]]:
+    """All engines in one group, which every request matches by its opening: the policy chooses among all of them."""
+    return lambda place: [_group(place, place.engines, policy, prose.OPENING, prose.OPENING_TOKENS)]
+
+
+def _single(policy: Policy) -> Contestant:
+    name = f"promptgroup {policy.value}, one pool"
+    return Contestant(name, _promptgroup(_one_pool(policy)), simulated=lambda: Ours(policy))
+
+
+def _peer(name: str, *flags: str) -> Callable[[Place], list[str]]:
+    launch = ["launch"] if name == "sglang-router" else []
+
+    def command(place: Place) -> list[str]:
+        listen = ["--host", "127.0.0.1", "--port", str(place.port)]
+        metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(place.other_port)]
+        quiet = ["--log-level", "warn" if launch else "warning"]
+        binary = str(_venv(name) / "bin" / name)
+        return [binary, *launch, *listen, *metrics, *quiet, "--worker-urls", *place.engines, *flags]
+
+    return command
+
+
+def _aware(name: str, threshold: float | None = None) -> Contestant:
+    """`cache_aware` with its defaults, or with another threshold; the simulator follows SGLang's."""
+    label = f"{name} cache_aware" + ("" if threshold is None else ", tuned")
+    flags = () if threshold is None else ("--cache-threshold", str(threshold))
+    simulated = CacheAware if threshold is None else (lambda: CacheAware(threshold))
+    command = _peer(name, "--policy", "cache_aware", *flags)
+    return Contestant(label, command, simulated=simulated if name == "sglang-router" else None)
+
+
+TUNED = 0.8
+"""Best of 0.3 to 0.95, with balance thresholds of 4 to 64 and 1.5 to 3, on the tuning seeds in the simulator."""
+
+CONTESTANTS = (
+    Contestant("promptgroup ExpectedTTFT", _promptgroup(_groups), simulated=Ours, warmed=True),
+    Contestant(
+        "promptgroup ExpectedTTFT, session header",
+        _promptgroup(_groups),
+        header="x-session-id",
+        simulated=Ours,
+        warmed=True,
+    ),
+    _single(Policy.BOUNDED_LOAD),
+    _single(Policy.LEAST_REQUEST),
+    _single(Policy.ROUND_ROBIN),
+    _aware("sglang-router"),
+    _aware("sglang-router", TUNED),
+    Contestant("sglang-router power_of_two", _peer("sglang-router", "--policy", "power_of_two"), simulated=PowerOfTwo),
+    Contestant(
+        "sglang-router manual, routing key",
+        _peer("sglang-router", "--policy", "manual", "--assignment-mode", "min_load"),
+        header="x-smg-routing-key",
+    ),
+    _aware("vllm-router"),
+    _aware("vllm-router", TUNED),
+    Contestant(
+        "vllm-router consistent_hash, session header",
+        _peer("vllm-router", "--policy", "consistent_hash"),
+        header="x-session-id",
+        simulated=SessionRing,
+    ),
+    Contestant(
+        "vllm-router sticky_least_loaded, session header",
+        _peer("vllm-router", "--policy", "sticky_least_loaded"),
+        header="x-session-id",
+    ),
+)
+
+
+def _venv(name: str) -> Path:
+    return ROOT / ".cache" / "peers" / f"{name}-{PINNED[name]}"
+
+
+def install(names: Mapping[str, str] = PINNED) -> None:
+    """Have the peers' packages, each in its own environment.
+
+    Raises:
+        subprocess.CalledProcessError: pip could not get one; it has said why.
+    """
+    for name, version in names.items():
+        folder = _venv(name)
+        if (folder / "bin" / name).exists():
+            continue
+        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run([folder / "bin" / "pip", "install", "--quiet", f"{name}=={version}"], check=True)
