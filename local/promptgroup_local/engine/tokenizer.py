@@ -2,7 +2,8 @@
 
 Four bytes a token is what natural-language tokenizers average on English. Pieces are counted from the start of each
 text, so that the tokens of a text's whole pieces are a prefix of the tokens of every longer text. The encoding is
-exact: `detokenize(tokenize(text)) == text` for every text.
+exact: `detokenize(tokenize(text)) == text` for every text. Numbers have 32 bits, the width that clients of engines give
+to a token.
 """
 
 import enum
@@ -12,33 +13,30 @@ from collections.abc import Iterable
 PIECE_BYTES = 4
 """Bytes of text in a token."""
 
+_SHORT = 0xF8 << 24
+"""No byte of UTF-8 is 0xF8 or more, so the numbers of whole pieces end here. Those of shorter pieces follow: a leading
+1 byte keeps a piece's length and its leading zero bytes."""
+
 
 class Special(enum.IntEnum):
     """Tokens that no text yields: they mark the parts of a chat."""
 
-    BEGIN = 1
-    END = 2
-    TOOLS = 3
-    SYSTEM = 4
-    USER = 5
-    ASSISTANT = 6
-    TOOL = 7
-
-
-_MARK = 1 << (8 * PIECE_BYTES)
-"""A leading 1 byte keeps a piece's length and its leading zero bytes: the number of `b"\\x01" + piece`."""
-
-_SMALLEST = 1 << 8
-"""The number of a one-byte piece `b"\\x00"`; what is below it is special."""
+    BEGIN = 0xFF000001
+    END = 0xFF000002
+    TOOLS = 0xFF000003
+    SYSTEM = 0xFF000004
+    USER = 0xFF000005
+    ASSISTANT = 0xFF000006
+    TOOL = 0xFF000007
 
 
 def tokenize(text: str) -> list[int]:
     """Tokens of a text: whole pieces, then one shorter piece when bytes are left over."""
     data = text.encode("utf-8", "surrogatepass")
     whole = len(data) // PIECE_BYTES
-    tokens = [_MARK + piece for piece in struct.unpack_from(f">{whole}I", data)]
+    tokens = list(struct.unpack_from(f">{whole}I", data))
     if rest := data[whole * PIECE_BYTES :]:
-        tokens.append(int.from_bytes(b"\1" + rest))
+        tokens.append(_SHORT + int.from_bytes(b"\1" + rest))
     return tokens
 
 
@@ -52,10 +50,12 @@ def detokenize(tokens: Iterable[int]) -> str:
 
 
 def _piece(token: int) -> bytes:
-    if _SMALLEST <= token < 2 * _MARK:
-        data = token.to_bytes(PIECE_BYTES + 1).lstrip(b"\0")
+    if 0 <= token < _SHORT:
+        return token.to_bytes(PIECE_BYTES)
+    if min(Special) <= token <= max(Special):
+        return f"<|{Special(token).name.lower()}|>".encode()
+    if _SHORT + (1 << 8) <= token < _SHORT + (2 << 24):
+        data = (token - _SHORT).to_bytes(PIECE_BYTES).lstrip(b"\0")
         if data[0] == 1:
             return data[1:]
-    elif 1 <= token <= max(Special):
-        return f"<|{Special(token).name.lower()}|>".encode()
     raise ValueError(f"{token} is no token of this tokenizer")

@@ -137,8 +137,7 @@ def _aware(name: str, threshold: float | None = None) -> Contestant:
     label = f"{name} cache_aware" + ("" if threshold is None else ", tuned")
     flags = () if threshold is None else ("--cache-threshold", str(threshold))
     simulated = CacheAware if threshold is None else (lambda: CacheAware(threshold))
-    command = _peer(name, "--policy", "cache_aware", *flags)
-    return Contestant(label, command, simulated=simulated if name == "sglang-router" else None)
+    return Contestant(label, _peer(name, "--policy", "cache_aware", *flags), simulated=simulated)
 
 
 TUNED = 0.8
