@@ -66,6 +66,8 @@ class Balancer:
         self._clock = 0.0
         self._tier1: dict[int, float] = {}
         """Prefix → its tokens, for peers' notes, which do not say."""
+        self._told = False
+        """Whether there is somebody who takes the notes."""
         self._outbox: deque[Note] = deque(maxlen=OUTBOX)
         self._round_robin = RoundRobin()
         self._expected = ExpectedTtft(self.places)
@@ -126,7 +128,8 @@ class Balancer:
         if place is not None and place.member == pick.member.id and place.turn <= demand.turn:
             place.tokens = prompt + answer
             place.written = replica.tokens_written
-            self._outbox.append(Note(demand.session, replica.key, place.prefix, place.turn, int(place.tokens)))
+            if self._told:
+                self._outbox.append(Note(demand.session, replica.key, place.prefix, place.turn, int(place.tokens)))
 
     def release(self, pick: Pick, now: float) -> None:
         """The request failed or was given up: nothing is known of what the engine did with it."""
@@ -153,7 +156,8 @@ class Balancer:
         self._know(demand.prefix, demand.tier1)
         written = replica.tokens_written
         self.places.put(demand.session, Place(member.id, demand.prefix, demand.turn, demand.prompt, written, now))
-        self._outbox.append(Note(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt)))
+        if self._told:
+            self._outbox.append(Note(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt)))
         return pick
 
     def _know(self, prefix: int, tier1: float) -> None:
@@ -216,6 +220,7 @@ class Balancer:
 
     def tell(self, now: float) -> tuple[list[Note], list[Load]]:
         """What peers should know since the last time."""
+        self._told = True
         notes = list(self._outbox)
         self._outbox.clear()
         loads = []

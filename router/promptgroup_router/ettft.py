@@ -16,6 +16,7 @@ decoding and for a cold prefix, and how far a record is believed come from simul
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from promptgroup_router.costs import Costs
 from promptgroup_router.demand import Demand
 from promptgroup_router.ledger import Replica
 from promptgroup_router.places import Place, Places
@@ -41,6 +42,17 @@ SAMPLE = 16
 _FIRST, _LEAST_TRUST_STEP = 0.5, 0.02
 _INFINITE = float("inf")
 _WEIGHT = 1 + PRICE
+_NOBODYS = Costs()
+
+
+def _known(pool: Pool, allowed: Sequence[Member], place: Place | None) -> tuple[Member | None, Member | None]:
+    """Where a session was last, and before, of the members that may be sent to."""
+    if place is None:
+        return None, None
+    last, before = pool.by_id.get(place.member), pool.by_id.get(place.before)
+    if len(allowed) < len(pool.members):
+        return last if last in allowed else None, before if before in allowed else None
+    return last, before
 
 
 class ExpectedTtft:
@@ -57,31 +69,44 @@ class ExpectedTtft:
         self, pool: Pool, demand: Demand, allowed: Sequence[Member], replicas: Mapping[str, Replica], now: float
     ) -> Member | None:
         """The cheapest member that has room for the session; None when it must wait."""
-        session, prompt, tier1, prefix = demand.session, demand.prompt, demand.tier1, demand.prefix
-        place = self._places.find(session, demand.origin, now)
-        anchor = pool.by_id.get(place.member) if place is not None else None
-        whole = len(allowed) == len(pool.members)
-        if anchor is None or not (whole or anchor in allowed):
-            anchor = next(walk(pool, session, allowed))
-        if len(allowed) > SCANNED:
-            allowed = self._few(pool, allowed, session, anchor, place)
-        own = prompt - tier1 + ANSWER
+        place = self._places.find(demand.session, demand.origin, now)
+        anchor, before = _known(pool, allowed, place)
+        if anchor is None:
+            anchor = next(walk(pool, demand.session, allowed))
+        own = demand.prompt - demand.tier1 + ANSWER
         share = RETURNING_SHARE if demand.history else NEW_SHARE
         best, least = None, _INFINITE
-        costs = None
-        special = []
-        for member in allowed:
+        for member in (anchor, before):
+            if member is None:
+                continue
+            replica = replicas[member.id]
+            if self._fits(replica, demand, own, share, now):
+                cost = self._cost(demand, member, replica, place, now, stays=member is anchor)
+                if cost < least:
+                    best, least = member, cost
+        costs = replicas[anchor.id].costs
+        if least <= costs.overhead + _WEIGHT * costs.prefill(demand.tier1, demand.prompt):
+            return best  # an idle replica that has Tier 1 alone would cost as much: no need to look at others
+        if len(allowed) > SCANNED:
+            allowed = self._few(pool, demand.session, allowed)
+        rest = [member for member in allowed if member is not anchor and member is not before]
+        return self._cheapest(demand, rest, replicas, now, own=own, share=share, best=best, least=least)
+
+    def _cheapest(
+        self, demand: Demand, rest: Sequence[Member], replicas: Mapping[str, Replica], now: float, *,
+        own: float, share: float, best: Member | None, least: float,
+    ) -> Member | None:  # fmt: skip
+        """Of members where nothing of the session is, the cheapest with room; `best` when none costs less."""
+        prefix, costs = demand.prefix, _NOBODYS
+        for member in rest:
             replica = replicas[member.id]
             if replica.costs is not costs:
                 costs = replica.costs
-                warm = costs.prefill(tier1, prompt)
-                cold = warm + COLD_SHARE * (costs.prefill(0, prompt) - warm)
+                warm = costs.prefill(demand.tier1, demand.prompt)
+                cold = warm + COLD_SHARE * (costs.prefill(0, demand.prompt) - warm)
                 steps, depth = costs.rate / costs.step_tokens, TRUST * costs.kv_tokens
                 tight = share * costs.cache_tokens - own
             if replica.live.tokens > tight and not self._fits(replica, demand, own, share, now):
-                continue
-            if member is anchor or (place is not None and member.id in (place.member, place.before)):
-                special.append(member)
                 continue
             touched = replica.prefixes.get(prefix)
             prefill = warm if touched is not None and replica.written + replica.peer_written - touched < depth else cold
@@ -93,10 +118,6 @@ class ExpectedTtft:
             if answers and answers[0].due < now:
                 wait += replica.late(now)
             cost = wait + replica.step * (1 + (wait + prefill) * steps) + _WEIGHT * prefill
-            if cost < least:
-                best, least = member, cost
-        for member in special:
-            cost = self._cost(demand, member, replicas[member.id], place, now, stays=member is anchor)
             if cost < least:
                 best, least = member, cost
         return best
@@ -119,6 +140,8 @@ class ExpectedTtft:
     def _fits(replica: Replica, demand: Demand, own: float, share: float, now: float) -> bool:
         """Whether a session may have so many tokens of its own on a replica."""
         live = replica.live
+        if live.tokens <= share * replica.costs.cache_tokens - own - demand.tier1:
+            return True
         live.expire(now)
         if not live or live.in_flight(demand.session):
             return True
@@ -152,15 +175,9 @@ class ExpectedTtft:
         self._learned += 1
         self.home_trust += max(_LEAST_TRUST_STEP, 1 / (10 + self._learned)) * (share - self.home_trust)
 
-    def _few(
-        self, pool: Pool, allowed: Sequence[Member], session: int, anchor: Member, place: Place | None
-    ) -> list[Member]:
-        """Those worth a look: where the session was, its home and what follows, and a sample that moves on."""
+    def _few(self, pool: Pool, session: int, allowed: Sequence[Member]) -> list[Member]:
+        """Those worth a look beside where the session was: home and what follows, and a sample that moves on."""
         few = {member.id: member for member in islice(walk(pool, session, allowed), 1 + SUCCESSORS)}
-        few[anchor.id] = anchor
-        before = pool.by_id.get(place.before) if place is not None else None
-        if before is not None and before in allowed:
-            few[before.id] = before
         self._turn = turn = (self._turn + SAMPLE) % len(allowed)
         sample = (*allowed[turn : turn + SAMPLE], *allowed[: max(0, turn + SAMPLE - len(allowed))])
         few |= {member.id: member for member in sample}
