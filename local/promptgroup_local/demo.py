@@ -131,7 +131,7 @@ class Demo:
             name=f"scale {task} {REPLICAS} → {REPLICAS + 1}",
             followed=both,
             moved=changed,
-            allowed=f"1/{REPLICAS + 1} of them: {both / (REPLICAS + 1):.0f}",
+            allowed=f"at most 1/{REPLICAS + 1}: {both / (REPLICAS + 1):.0f}",
             failed=_failures([*before, *after]),
             cold=await self._cold_requests([task]) - cold,
         )

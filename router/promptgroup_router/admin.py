@@ -54,12 +54,26 @@ class Admin:
         return b"" if self._state.loaded else b"no routing table was read yet\n"
 
     def _table(self) -> bytes:
-        view, loads = self._state.view, self._state.balancer.loads
+        view, replicas = self._state.view, self._state.balancer.replicas
         groups = [
             {"namespace": group.namespace, "name": group.name, **encode_group(group)} for group in view.table.groups
         ]
+        now = self._clock()
+        shown = {
+            id_: {
+                "inFlight": replica.in_flight,
+                "inFlightOfPeers": replica.peer_in_flight,
+                "waitSeconds": round(replica.wait(now) + replica.late(now), 3),
+                "stepSeconds": round(replica.step, 4),
+                "liveSessions": len(replica.live),
+                "liveTokens": round(replica.live.tokens),
+                "kvTokens": replica.costs.kv_tokens,
+                "prefillTokensPerSecond": round(replica.costs.rate),
+            }
+            for id_, replica in replicas.items()
+        }
         return orjson.dumps(
-            {"version": view.table.version, "groups": groups, "inFlight": loads, "conflicts": view.conflicts},
+            {"version": view.table.version, "groups": groups, "conflicts": view.conflicts, "replicas": shown},
             option=orjson.OPT_INDENT_2,
         )
 

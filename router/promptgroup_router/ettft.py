@@ -21,7 +21,7 @@ from promptgroup_router.demand import Demand
 from promptgroup_router.ledger import Replica
 from promptgroup_router.places import Place, Places
 from promptgroup_router.view import Member, Pool, walk
-from promptgroup_router.workingset import LIVE_SHARE, NEW_SHARE, RETURNING_SHARE
+from promptgroup_router.workingset import LARGEST_SHARE, LIVE_SHARE, NEW_SHARE, RETURNING_SHARE
 
 PRICE = 1.5
 """1 to 4 do alike; 0 is unstable near saturation, where every request that is computed anew delays all others."""
@@ -147,8 +147,9 @@ class ExpectedTtft:
             return True
         if demand.session in live:
             share = LIVE_SHARE
-        need = live.need(demand.session, demand.prefix, demand.tier1, own)
-        return live.tokens + need <= share * replica.costs.cache_tokens
+        cache = replica.costs.cache_tokens
+        need = min(live.need(demand.session, demand.prefix, demand.tier1, own), LARGEST_SHARE * cache)
+        return live.tokens + need <= share * cache
 
     def cached(self, demand: Demand, id_: str, replica: Replica, place: Place | None, *, home: bool) -> float:
         """Tokens of the prompt that a replica should have cached."""

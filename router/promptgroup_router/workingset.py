@@ -23,6 +23,10 @@ RETURNING_SHARE = 0.85
 LIVE_SHARE = 0.95
 """The same for a session that lives there. Past it the sessions that come back are swapped out, one by one."""
 
+LARGEST_SHARE = 0.25
+"""No session is held to need more of a cache than this: a long prompt that waits for most of it to be idle would wait
+for ever where there is traffic, and evicts once."""
+
 
 class _Session:
     __slots__ = ("in_flight", "prefix", "tokens", "until")

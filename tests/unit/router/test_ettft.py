@@ -149,6 +149,14 @@ def test_a_session_that_runs_there_is_let_in_whatever_the_others_hold():
     assert case.choose(NEXT) is case.order[0]
 
 
+def test_a_prompt_that_fills_most_of_a_cache_is_not_kept_out_for_ever():
+    case = Case(slots=1, kv=10_000)
+    case.books(case.order[0]).live.enter(100, 12, 0, 4500)
+    assert case.choose(Demand(session=7, prefix=11, prompt=9000)) is case.order[0]
+    case.books(case.order[0]).live.enter(101, 12, 0, 1000)
+    assert case.choose(Demand(session=7, prefix=11, prompt=9000)) is None
+
+
 @pytest.mark.parametrize("count", [SCANNED, SCANNED + 1, 300])
 def test_among_many_home_is_found_records_are_found_and_load_is_left(count):
     case = Case(slots=count)
