@@ -17,6 +17,8 @@ def test_health_readiness_metrics_and_the_table(tmp_path):
             shown = await client.ask(get("/table"))
             assert [each["name"] for each in shown.json["groups"]] == ["support", "younger"]
             assert shown.json["conflicts"][0]["keeper"] == "chat/support"
+            believed = next(iter(shown.json["replicas"].values()))
+            assert (believed["inFlight"], believed["waitSeconds"], believed["liveSessions"]) == (0, 0, 0)
             assert SYSTEM.encode() not in shown.body
             assert (await client.ask(get("/unmatched"))).json == {"unmatched": []}
 
