@@ -5,6 +5,7 @@ Requests are streamed and ask for `usage`, as chat clients do. A turn that fails
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ REQUEST_SECONDS = 60.0
 """A request without an end after this has failed: at the rates used here a router that needs it has collapsed."""
 NAME = "mix"
 """The model."""
+
+_TEXT = re.compile(rb'"content":"[^"]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ async def _ask(
 
 def has_text(stream: bytes | bytearray) -> bool:
     """Whether an event with text is there; the first one may have a role and no text."""
-    return b'"content":"' in stream.replace(b'"content":""', b"")
+    return _TEXT.search(stream) is not None
 
 
 def read(stream: bytes) -> tuple[str, int]:

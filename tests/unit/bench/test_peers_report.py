@@ -1,0 +1,51 @@
+import os
+from dataclasses import replace
+
+from bench.peers.report import Run, rows, table, verdicts
+from bench.peers.usage import Machine, cpu_seconds, machine
+
+RUN = Run("ours", 1, 100, {}, 0.9, 1.2, [0.1] * 99 + [1.0], 0.001, 0.2, 0.1, 0.3, 0.002)
+PEER = replace(RUN, router="peer", hit=0.88, ttfts=[0.1] * 98 + [2.0, 2.0])
+
+
+def test_seeds_are_put_together() -> None:
+    (row,) = rows([RUN, replace(RUN, seed=2, hit=0.8, ttfts=[3.0] * 100, failed={"status 503": 2}, late=0.1)])
+    assert (row.requests, row.failed, row.p99, row.late) == (200, 2, 3.0, 0.1)
+    assert round(row.hit, 6) == 0.85
+    assert row.p50 == 1.0
+
+
+def test_the_table_has_a_line_a_router() -> None:
+    assert table(rows([RUN, PEER, replace(RUN, seed=2)]), "title").row_count == 2
+
+
+def test_what_holds_is_met_and_what_does_not_is_missed() -> None:
+    slow = replace(RUN, ttfts=[0.1] * 98 + [1.8, 1.8], hit=0.87)
+    assert [line.rpartition(": ")[2] for line in verdicts(rows([RUN, PEER]), "ours", ["peer"])] == ["met", "met"]
+    assert [line.rpartition(": ")[2] for line in verdicts(rows([slow, PEER]), "ours", ["peer"])] == ["MISSED", "MISSED"]
+
+
+def test_every_peer_counts_by_its_best_figure() -> None:
+    quick = replace(RUN, router="quick", hit=0.1, ttfts=[0.1] * 100)
+    hits, p99 = verdicts(rows([RUN, PEER, quick]), "ours", ["peer", "quick"])
+    assert "(peer)" in hits
+    assert "(quick)" in p99
+    assert p99.endswith("MISSED")
+
+
+def test_the_simulation_is_held_to_two_points() -> None:
+    near, far = replace(RUN, simulated_hit=0.885), replace(RUN, simulated_hit=0.87)
+    assert verdicts(rows([near, PEER]), "ours", ["peer"])[2].endswith("met")
+    assert verdicts(rows([far, PEER]), "ours", ["peer"])[2].endswith("MISSED")
+
+
+def test_without_a_peer_there_is_nothing_to_say() -> None:
+    assert verdicts(rows([RUN]), "ours", ["peer"]) == []
+
+
+def test_cpu_is_counted() -> None:
+    before = cpu_seconds([os.getpid()])
+    while cpu_seconds([os.getpid()]) == before:
+        sum(range(100_000))
+    assert Machine(150, 300).busy_since(Machine(100, 200)) == 0.5
+    assert 0 < machine().busy < machine().all
