@@ -40,6 +40,9 @@ def main() -> int:
     if given.capacity:
         console.print(f"{measured_capacity():.1f} requests a second", highlight=False)
         return 0
+    if given.show:
+        _show(console, [Run(**each) for path in given.show for each in json.loads(path.read_text())], "earlier runs")
+        return 0
     chosen = [each for each in CONTESTANTS if not given.only or any(part in each.name for part in given.only)]
     if not chosen:
         console.print(f"error: --only names none of: {'; '.join(each.name for each in CONTESTANTS)}")
@@ -89,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, nargs="+", metavar="N", help="of the load (default: 11 12)")
     add("--load", type=float, default=LOAD, help="share of capacity (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write every run with all its TTFTs here")
+    add("--show", type=Path, nargs="+", metavar="FILE", help="print the table of such files, and end")
     add("--capacity", action="store_true", help="find the capacity by simulation, and end")
     return parser
 

@@ -114,6 +114,7 @@ class Bench:
             machine=seen.busy,
             late=seen.late,
             simulated_hit=simulated.hit if simulated else None,
+            simulated_mean=simulated.mean if simulated else None,
             simulated_p99=simulated.p99 if simulated else None,
         )
 

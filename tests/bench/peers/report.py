@@ -10,6 +10,10 @@ from promptgroup_local.load.summary import quantile
 
 P99_AGAINST_PEERS = 0.75
 """What the p99 of this project's router may be of the best peer's at most."""
+POINTS = 0.02
+"""What a hit rate may be off the simulation's."""
+APART = 1.2
+"""Mean TTFTs of two routers are in an order where the simulation has them apart by this factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Run:
     late: float
     """Seconds by which timers are late, 99th percentile: where it is not small against TTFTs, they say nothing."""
     simulated_hit: float | None = None
+    simulated_mean: float | None = None
     simulated_p99: float | None = None
 
 
@@ -59,6 +64,7 @@ class Row:
     machine: float
     late: float
     simulated_hit: float | None
+    simulated_mean: float | None
     simulated_p99: float | None
 
 
@@ -92,6 +98,7 @@ def _row(name: str, runs: Sequence[Run]) -> Row:
         machine=statistics.fmean(run.machine for run in runs),
         late=max(run.late for run in runs),
         simulated_hit=mean(run.simulated_hit for run in runs),
+        simulated_mean=mean(run.simulated_mean for run in runs),
         simulated_p99=mean(run.simulated_p99 for run in runs),
     )
 
@@ -100,8 +107,8 @@ def table(of: Sequence[Row], title: str) -> Table:
     """For the terminal."""
     shown = Table(title=title)
     headings = (
-        "router", "requests", "failed", "token hit", "simulated", "TTFT mean, ms", "p50", "p99", "simulated",
-        "max / mean", "router CPU, ms / request", "cores: engines", "client", "machine", "timers late, ms",
+        "router", "requests", "failed", "token hit", "simulated", "TTFT mean, ms", "simulated", "p50", "p99",
+        "simulated", "max / mean", "router CPU, ms / request", "cores: engines", "client", "machine", "timers late, ms",
     )  # fmt: skip
     for heading in headings:
         shown.add_column(heading, justify="left" if heading == "router" else "right")
@@ -112,8 +119,7 @@ def table(of: Sequence[Row], title: str) -> Table:
             str(row.failed),
             f"{row.hit:.1%}",
             "-" if row.simulated_hit is None else f"{row.simulated_hit:.1%}",
-            *(f"{each * 1000:.0f}" for each in (row.mean, row.p50, row.p99)),
-            "-" if row.simulated_p99 is None else f"{row.simulated_p99 * 1000:.0f}",
+            *map(_milliseconds, (row.mean, row.simulated_mean, row.p50, row.p99, row.simulated_p99)),
             f"{row.imbalance:.2f}",
             f"{row.router_cpu * 1000:.2f}",
             f"{row.engines_cpu:.2f}",
@@ -138,14 +144,24 @@ def verdicts(of: Sequence[Row], ours: str, peers: Sequence[str]) -> list[str]:
         f"token hit {own.hit:.1%}, best peer {hits.hit:.1%} ({hits.router}): {_word(own.hit >= hits.hit)}",
         f"p99 TTFT {ratio:.2f} x the best peer's ({quick.router}), at most {P99_AGAINST_PEERS}: {_word(quick_enough)}",
     ]
-    compared = [row for row in of if row.simulated_hit is not None]
-    if compared:
-        far = max(compared, key=lambda row: abs(row.hit - (row.simulated_hit or 0)))
-        off = abs(far.hit - (far.simulated_hit or 0))
-        lines.append(
-            f"hit rate within {off * 100:.1f} points of the simulation, at most 2 ({far.router}): {_word(off <= 0.02)}"
-        )
-    return lines
+    return lines + _agreement([row for row in of if row.simulated_hit is not None])
+
+
+def _agreement(of: Sequence[Row]) -> list[str]:
+    """How far rows that have a simulation agree with it."""
+    if not of:
+        return []
+    off, far = max((abs(row.hit - (row.simulated_hit or 0)), row.router) for row in of)
+    pairs = [(low, high) for low in of for high in of if (low.simulated_mean or 0) * APART < (high.simulated_mean or 0)]
+    kept = sum(low.mean < high.mean for low, high in pairs)
+    return [
+        f"hit rate within {off * 100:.1f} points of the simulation's, at most 2 ({far}): {_word(off <= POINTS)}",
+        f"order of mean TTFTs as simulated in {kept} of {len(pairs)} pairs: {_word(kept == len(pairs))}",
+    ]
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:.0f}"
 
 
 def _word(met: bool) -> str:

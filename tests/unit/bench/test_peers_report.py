@@ -33,10 +33,21 @@ def test_every_peer_counts_by_its_best_figure() -> None:
     assert p99.endswith("MISSED")
 
 
+def simulated(run, hit, mean):
+    return replace(run, simulated_hit=hit, simulated_mean=mean, simulated_p99=1.0)
+
+
 def test_the_simulation_is_held_to_two_points() -> None:
-    near, far = replace(RUN, simulated_hit=0.885), replace(RUN, simulated_hit=0.87)
+    near, far = simulated(RUN, 0.885, 0.1), simulated(RUN, 0.87, 0.1)
     assert verdicts(rows([near, PEER]), "ours", ["peer"])[2].endswith("met")
     assert verdicts(rows([far, PEER]), "ours", ["peer"])[2].endswith("MISSED")
+
+
+def test_the_order_is_that_of_the_simulation_where_that_has_one() -> None:
+    ours = simulated(RUN, 0.9, 0.1)  # measured means: 0.109 and 0.138 s
+    expected = {0.2: "in 1 of 1 pairs: met", 0.11: "in 0 of 0 pairs: met", 0.05: "in 0 of 1 pairs: MISSED"}
+    for mean, words in expected.items():
+        assert verdicts(rows([ours, simulated(PEER, 0.88, mean)]), "ours", ["peer"])[3].endswith(words)
 
 
 def test_without_a_peer_there_is_nothing_to_say() -> None:
