@@ -92,6 +92,10 @@ class Balancer:
         Raises:
             LookupError: there is no member that was not tried.
         """
+        place = self.places.peek(demand.session)
+        left = self.replicas.get(place.member) if place is not None else None
+        if left is not None:
+            left.live.arrive(demand.session)
         candidates = pool.members if pool.policy is table.Policy.EXPECTED_TTFT else pool.ready or pool.members
         untried = [each for each in candidates if each.id not in tried] if tried else candidates
         if not untried:

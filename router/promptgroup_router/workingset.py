@@ -13,6 +13,9 @@ import heapq
 LIVE_SECONDS = 5.0
 """After its last answer a session counts as live for so long: agents come back within seconds. One that comes back
 later is let in anew."""
+LEARNED = 0.02
+"""How far one session that came back in time, or did not, moves the share that is expected to: a hundred are known
+within a minute. People read for half a minute: counted in full, those who have left would keep out those who come."""
 UNHEARD_SECONDS = 60.0
 """A peer's request whose end was never heard counts no longer than this."""
 
@@ -29,12 +32,16 @@ for ever where there is traffic, and evicts once."""
 
 
 class _Session:
-    __slots__ = ("in_flight", "prefix", "tokens", "until")
+    __slots__ = ("back", "discount", "in_flight", "prefix", "tokens", "until")
 
     def __init__(self, prefix: int, tokens: float) -> None:
         self.prefix = prefix
         self.tokens = tokens
         """Beyond the Tier-1 prefix."""
+        self.discount = 0.0
+        """Of these, what does not count between two turns, since the session may not come back in time."""
+        self.back = True
+        """Whether it has come back since its last answer."""
         self.in_flight = 0
         self.until = 0.0
 
@@ -42,11 +49,13 @@ class _Session:
 class WorkingSet:
     """Sessions that live on one replica. Times must not run backwards."""
 
-    __slots__ = ("_ends", "_prefixes", "_sessions", "tokens")
+    __slots__ = ("_ends", "_prefixes", "_sessions", "returning", "tokens")
 
     def __init__(self) -> None:
         self.tokens = 0.0
-        """Of all live sessions, a shared Tier-1 prefix once."""
+        """Of all live sessions, a shared Tier-1 prefix once; of one between two turns, the share that comes back."""
+        self.returning = 1.0
+        """Share of the sessions that come back in time."""
         self._sessions: dict[int, _Session] = {}
         self._prefixes: dict[int, list[float]] = {}
         """Tier-1 prefix → [its tokens, live sessions that have it]."""
@@ -63,12 +72,13 @@ class WorkingSet:
         """Tokens that a session with so many beyond its Tier-1 prefix would add."""
         known = self._sessions.get(session)
         if known is not None:
-            return tokens - known.tokens
+            return tokens - known.tokens + known.discount
         return tokens if prefix in self._prefixes else tokens + tier1
 
     def enter(self, session: int, prefix: int, tier1: float, tokens: float) -> None:
         """A request of the session is sent there."""
         known = self._add(session, prefix, tier1, tokens)
+        self._resume(known)
         known.in_flight += 1
 
     def leave(self, session: int, now: float) -> None:
@@ -77,11 +87,22 @@ class WorkingSet:
         if known is None or not known.in_flight:
             return  # it has moved meanwhile
         known.in_flight -= 1
+        if not known.in_flight:
+            self._rest(known)
         self._keep(session, known, now + LIVE_SECONDS)
+
+    def arrive(self, session: int) -> None:
+        """A request of the session has come, whether or not there is room for it."""
+        known = self._sessions.get(session)
+        if known is not None:
+            self._came_back(known)
 
     def heard(self, session: int, prefix: int, tier1: float, tokens: float, now: float, *, ended: bool) -> None:
         """A peer has sent a request of the session there, or it has ended."""
         known = self._add(session, prefix, tier1, tokens)
+        self._resume(known)
+        if ended and not known.in_flight:
+            self._rest(known)
         known.until = 0.0
         self._keep(session, known, now + (LIVE_SECONDS if ended else UNHEARD_SECONDS))
 
@@ -92,6 +113,8 @@ class WorkingSet:
             _, session = heapq.heappop(ends)
             known = self._sessions.get(session)
             if known is not None and not known.in_flight and known.until <= now:
+                if not known.back:
+                    self.returning -= LEARNED * self.returning
                 self.drop(session)
 
     def drop(self, session: int) -> None:
@@ -99,7 +122,7 @@ class WorkingSet:
         known = self._sessions.pop(session, None)
         if known is None:
             return
-        self.tokens -= known.tokens
+        self.tokens -= known.tokens - known.discount
         prefix = self._prefixes[known.prefix]
         prefix[1] -= 1
         if not prefix[1]:
@@ -136,6 +159,22 @@ class WorkingSet:
         if tokens > known.tokens:
             self.tokens += tokens - known.tokens
             known.tokens = tokens
+
+    def _rest(self, known: _Session) -> None:
+        """Between two turns it counts as much as sessions are used to come back."""
+        known.back = False
+        known.discount = (1 - self.returning) * known.tokens
+        self.tokens -= known.discount
+
+    def _resume(self, known: _Session) -> None:
+        self._came_back(known)
+        self.tokens += known.discount
+        known.discount = 0.0
+
+    def _came_back(self, known: _Session) -> None:
+        if not known.back:
+            known.back = True
+            self.returning += LEARNED * (1 - self.returning)
 
     def _keep(self, session: int, known: _Session, until: float) -> None:
         if until > known.until:

@@ -1,3 +1,5 @@
+import pytest
+
 from promptgroup_router.workingset import LIVE_SECONDS, UNHEARD_SECONDS, WorkingSet
 
 
@@ -90,3 +92,38 @@ def test_a_session_under_another_prefix_takes_that_one():
     assert live.tokens == 590
     live.leave(1, 0.0)
     assert live.in_flight(1)
+
+
+def test_between_two_turns_a_session_counts_as_much_as_sessions_come_back():
+    live = WorkingSet()
+    for session in range(200):  # people who read for longer than a session stays live
+        now = session * 10.0
+        live.expire(now)
+        live.enter(session, 7, 0, 100)
+        live.leave(session, now)
+    assert live.returning < 0.1
+    assert live.tokens < 10
+    assert live.need(199, 7, 0, 100) > 90
+    live.enter(199, 7, 0, 100)
+    assert live.tokens == pytest.approx(100)
+
+
+def test_sessions_that_come_back_within_seconds_count_in_full():
+    live = WorkingSet()
+    for session in range(20):
+        for turn in range(10):
+            live.enter(session, 7, 0, 100)
+            live.leave(session, session * 10.0 + turn)
+    assert live.returning == 1.0
+    live.expire(195.0)
+    assert live.tokens == pytest.approx(100 * len(live))
+
+
+def test_a_session_that_came_back_and_found_no_room_did_come_back():
+    live = WorkingSet()
+    for session in range(50):
+        live.enter(session, 7, 0, 100)
+        live.leave(session, 0.0)
+        live.arrive(session)
+    live.expire(LIVE_SECONDS)
+    assert (live.returning, live.tokens, len(live)) == (1.0, 0, 0)
