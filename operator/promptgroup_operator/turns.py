@@ -1,8 +1,9 @@
 """Whose warm-up is next. Pure: the clock is an argument, the work is done elsewhere.
 
-Groups take turns, so that a large one keeps no other waiting. Replicas that share prompt and pod template (kin) warm in
-waves: as many at a time as were proven warm, and one more. So 1 is followed by 2, 4, 8 and so on, and a prompt or an
-engine that is broken costs one replica's work at a time. One that failed waits before its next attempt.
+The group with the fewest that run is next, and those with as many take turns: a large one keeps no other waiting.
+Replicas that share prompt and pod template (kin) warm in waves: as many at a time as were proven warm, and one more. So
+1 is followed by 2, 4, 8 and so on, and a prompt or an engine that is broken costs one replica's work at a time. One
+that failed waits before its next attempt.
 """
 
 from collections import Counter, OrderedDict
@@ -40,7 +41,7 @@ class Turns:
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._groups: OrderedDict[Key, _Group] = OrderedDict()
-        """The next to be served first."""
+        """The one that waits longest first."""
 
     def want(self, key: Key, jobs: Sequence[Job]) -> None:
         """These are all the warm-ups that the group needs; what was wanted before and is not begun is forgotten."""
@@ -54,7 +55,8 @@ class Turns:
         """Begin the next warm-up; None when none is due or enough run. `finished` must follow."""
         if sum(len(group.running) for group in self._groups.values()) >= self._at_once:
             return None
-        for key, group in self._groups.items():
+        fewest_first = sorted(self._groups.items(), key=lambda item: len(item[1].running))
+        for key, group in fewest_first:
             job = next((job for job in group.wanted.values() if _is_due(group, job, now)), None)
             if job is not None:
                 group.running[job.container_id] = job
