@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
 import urllib3
@@ -9,7 +10,11 @@ import urllib3
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_operator.dialect import VLLM
+from promptgroup_operator.engine import Engines
+from promptgroup_operator.hitrate import PERIOD, HitRates
 from promptgroup_router.contract import names
+from promptgroup_router.contract.table import Prompt
 from support.groups import PROMPTS, group
 from support.operators import operator_process
 
@@ -55,11 +60,17 @@ def counted(pod: dict, name: str, source: str) -> float:
 
 def ask(pod: dict, system: str, user: str = "hello") -> int:
     """A client's request; returns the prompt tokens that were in cache."""
+    return used(pod, system, user)[1]
+
+
+def used(pod: dict, system: str, user: str) -> tuple[int, int]:
+    """A client's request; returns its prompt tokens, and those that were in cache."""
     messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     body = {"model": "tiny", "messages": messages, "max_tokens": 4}
     answer = pool.request("POST", f"{lab.engine_url(pod)}/v1/chat/completions", json=body)
     assert answer.status == 200
-    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    usage = answer.json()["usage"]
+    return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
 
 
 def events(kube: Kubectl, reason: str) -> list[dict]:
@@ -148,3 +159,26 @@ def test_a_prefix_that_is_evicted_again_and_again_is_told_as_a_cache_too_small(
         (event,) = wait_for(lambda: events(kube, "PrefixEvictedUnderPressure") or None, "the event")
         assert event["type"] == "Warning"
         kube.wait_warm("pressed", "1/1")
+
+
+def test_hit_rates_are_the_clients_to_the_token_whatever_the_operator_sends_meanwhile(
+    kube: Kubectl, operator: None
+) -> None:
+    kube.apply(group("exact", replicas=1))
+    kube.wait_warm("exact", "1/1")
+    (pod,) = lab.engine_pods(kube, "exact")
+    engines, rates, now = Engines(), HitRates(), datetime(2026, 11, 3, tzinfo=UTC)
+    address = lab.engine_url(pod).removeprefix("http://")
+    prefix = Prompt(PROMPTS["a"])
+    rates.add("c", engines.read(address, VLLM), now)
+    prompt_tokens = cached_tokens = 0
+    for number in range(5):
+        tokens, cached = used(pod, PROMPTS["ab"[number % 2]], f"what is rule {number}?")
+        prompt_tokens, cached_tokens = prompt_tokens + tokens, cached_tokens + cached
+        rates.spend("c", engines.touch(address, VLLM, "tiny", prefix, 10**9).spent)  # as if it were gone: two requests
+        rates.spend("c", engines.touch(address, VLLM, "tiny", prefix, 16).spent)
+        rates.spend("c", engines.prove(address, VLLM, "tiny", prefix).spent)
+        now += PERIOD
+        rates.add("c", engines.read(address, VLLM), now)
+        assert rates.rate(["c"]) == cached_tokens / prompt_tokens
+    engines.close()
