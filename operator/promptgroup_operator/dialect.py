@@ -19,6 +19,10 @@ class Dialect:
     """Counter: prompt tokens looked up in the prefix cache."""
     hits: str
     """Counter: prompt tokens found there."""
+    generated: str
+    """Counter: tokens of answers."""
+    usage: str
+    """Gauge: share of the KV cache that running requests hold, 0 to 1."""
     busy: tuple[str, ...]
     """Gauges whose sum is the number of requests that run or wait."""
     info: str
@@ -43,6 +47,8 @@ VLLM = Dialect(
     health="/health",
     queries="vllm:prefix_cache_queries_total",
     hits="vllm:prefix_cache_hits_total",
+    generated="vllm:generation_tokens_total",
+    usage="vllm:kv_cache_usage_perc",
     busy=("vllm:num_requests_running", "vllm:num_requests_waiting"),
     info="vllm:cache_config_info",
     step_labels=("cache_hit_alignment_tokens", "hash_block_size", "block_size"),

@@ -8,14 +8,15 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import urllib3
 
 from promptgroup_operator.dialect import Dialect
 from promptgroup_operator.errors import EngineError
+from promptgroup_operator.keepwarm import Found
 from promptgroup_operator.measured import prefill_rate
+from promptgroup_operator.observed import Reading, Spent
 from promptgroup_operator.warmth import Evidence
 from promptgroup_router.contract.names import HEADER_WARMUP
 from promptgroup_router.contract.table import Prompt
@@ -30,24 +31,6 @@ MAX_ANSWER = 32 * 1024 * 1024
 _SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 _WHOLE = re.compile(r"[0-9]{1,12}")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """An engine's counters at one moment."""
-
-    queries: float
-    """Prompt tokens looked up in the prefix cache since the start of the process."""
-    hits: float
-    """Prompt tokens found there."""
-    busy: int
-    """Requests that run or wait."""
-    step: int
-    """Granularity of a cache hit in tokens."""
-    caching: bool | None
-    """Whether prefix caching is on; None when the engine does not say."""
-    kv_tokens: int
-    """Tokens of KV cache; 0 when the engine does not say."""
 
 
 class Engines:
@@ -99,7 +82,22 @@ class Engines:
             prefill_rate=prefill_rate(
                 _prompt_tokens(first), found if found is not None else _grown(before, middle), seconds
             ),
+            spent=_spent(first, usage),
         )
+
+    def touch(self, address: str, dialect: Dialect, model: str, prompt: Prompt, needed: int) -> Found:
+        """Send the Tier-1 prefix; where fewer than `needed` tokens of it were in cache, probe whether they are now.
+
+        Raises:
+            EngineError: the engine refused a request or could not be reached.
+        """
+        probe, again = _bodies(model, prompt)
+        reading = self.read(address, dialect)
+        usages = [self._chat(address, probe)]
+        cached = _cached_tokens(usages[0])
+        if cached is not None and cached < needed:
+            usages.append(self._chat(address, again))
+        return Found(reading, cached, _cached_tokens(usages[-1]), _spent(*usages))
 
     def _reading(self, address: str, dialect: Dialect) -> Reading | None:
         try:
@@ -196,19 +194,28 @@ def _cached_tokens(usage: Mapping[str, Any]) -> int | None:
     return cached if isinstance(cached, int) else None
 
 
+def _spent(*usages: Mapping[str, Any]) -> Spent:
+    """What requests added to the engine's counters, by their usage."""
+    hits = [_cached_tokens(usage) for usage in usages]
+    known = [each for each in hits if each is not None]
+    return Spent(sum(map(_prompt_tokens, usages)), sum(known) if len(known) == len(hits) else None)
+
+
 def parse_metrics(text: str, dialect: Dialect) -> Reading:
     """A reading from Prometheus text; sums over labels, so that data-parallel engines count as one.
 
     Raises:
         EngineError: the text has none of the engine's counters, or one that is no number.
     """
-    sums = dict.fromkeys((dialect.queries, dialect.hits, *dialect.busy), 0.0)
+    sums = dict.fromkeys((dialect.queries, dialect.hits, dialect.generated, *dialect.busy), 0.0)
     seen = False
-    step, caching, kv_tokens = 1, None, 0
+    step, caching, kv_tokens, usage = 1, None, 0, 0.0
     for name, labels, value in _samples(text):
         if name in sums:
             sums[name] += _number(name, value)
             seen = True
+        elif name == dialect.usage:
+            usage = max(usage, _number(name, value))  # of data-parallel engines the fullest
         elif name == dialect.info:
             step = _step(labels, dialect)
             said = labels.get(dialect.caching_label, "").lower()
@@ -219,6 +226,8 @@ def parse_metrics(text: str, dialect: Dialect) -> Reading:
     return Reading(
         queries=sums[dialect.queries],
         hits=sums[dialect.hits],
+        generated=sums[dialect.generated],
+        usage=usage,
         busy=int(sum(sums[name] for name in dialect.busy)),
         step=step,
         caching=caching,

@@ -39,7 +39,7 @@ class Operator:
         self._api = connect(settings)
         self._engines = Engines()
         self.queue = WorkQueue()
-        self._reconciler = Reconciler(Cluster(self._api), self._engines, self.queue, settings.warmups)
+        self._reconciler = Reconciler(Cluster(self._api), self._engines, self.queue, settings)
         self._busy_since: dict[Key, datetime] = {}
         self._workers = [
             threading.Thread(target=self._work, name=f"pass-{i}", daemon=True) for i in range(settings.workers)

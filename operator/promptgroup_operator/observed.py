@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from promptgroup_operator.api import PromptGroupSpec
@@ -64,6 +64,50 @@ class PodCondition:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """An engine's counters at one moment; they begin at zero with each of its processes."""
+
+    queries: float
+    """Prompt tokens looked up in the prefix cache."""
+    hits: float
+    """Prompt tokens found there."""
+    generated: float
+    """Tokens of answers."""
+    busy: int
+    """Requests that run or wait."""
+    usage: float
+    """Share of the KV cache that running requests hold, 0 to 1."""
+    step: int
+    """Granularity of a cache hit in tokens."""
+    caching: bool | None
+    """Whether prefix caching is on; None when the engine does not say."""
+    kv_tokens: int
+    """Tokens of KV cache; 0 when the engine does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Tokens of the operator's own requests: part of an engine's counters, and no client's."""
+
+    queries: int
+    hits: int | None
+    """None when the engine does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """When a warm engine's prefix was last known to be in cache, and what the engine did since."""
+
+    at: datetime
+    """When a touch found it or made it; before the first touch, when this process first looked."""
+    then: Reading
+    last: Reading
+    """The latest reading."""
+    lost: datetime | None = None
+    """When a touch last found it gone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """One replica."""
 
@@ -91,6 +135,8 @@ class Pod:
     """Why the pod does not start, in Kubernetes' words, or empty."""
     in_flight: int | None = None
     """Requests that the engine has queued or running; looked up for draining pods only."""
+    sighting: Sighting | None = None
+    """Of the prefix in the engine that runs; None before its first reading."""
 
     @property
     def is_warm(self) -> bool:
@@ -161,3 +207,5 @@ class World:
     """Share of prompt tokens found in cache lately; None when nothing is known."""
     peers_key: bool = True
     """Whether the Secret stands by which the namespace's routers know each other."""
+    touch_every: timedelta = timedelta(minutes=5)
+    """Longest time between two touches of a warm replica."""

@@ -5,6 +5,7 @@ sizing      how many replicas
 rollout     which revision serves, which drains, which goes
 slots       which pod holds which place on the ring
 warmth      which pods to warm, which conditions to correct
+keepwarm    which warm pods to look at, whether they still are
 desired     the objects
 routes      what routers see
 status      what users see
@@ -20,6 +21,7 @@ from promptgroup_operator import (
     desired,
     drift,
     durations,
+    keepwarm,
     prompt,
     rollout,
     routes,
@@ -28,7 +30,6 @@ from promptgroup_operator import (
     status,
     warmth,
 )
-from promptgroup_operator.api import FailurePolicy
 from promptgroup_operator.observed import Manifest, Pod, Problem, PromptText, Revision, World
 from promptgroup_operator.rollout import Phase, Step
 from promptgroup_operator.status import Event
@@ -95,6 +96,7 @@ class Plan:
     status: Mapping[str, Any] | None = None
     events: tuple[Event, ...] = ()
     warmups: tuple[warmth.Job, ...] = ()
+    touches: tuple[keepwarm.Touch, ...] = ()
     peers_key: bool = False
     """Whether the namespace's routers lack the key by which they know each other."""
     look_again: timedelta = SETTLED
@@ -166,6 +168,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
         status=status.build(world, facts, steps, ready, target=target, wanted=size.value, now=now),
         events=tuple(status.events(group, facts)),
         warmups=tuple(_warmups(world, steps)),
+        touches=tuple(_touches(world, steps, now)),
         peers_key=not world.peers_key,
         look_again=_look_again(world, steps, held, problem, now),
     )
@@ -275,18 +278,22 @@ def _deletions(world: World, steps: Mapping[str, Step]) -> list[Deletion]:
 
 
 def _warmups(world: World, steps: Mapping[str, Step]) -> list[warmth.Job]:
-    spec = world.group.spec
-    timeout = durations.parse(spec.warmup.timeout)
-    proceed = spec.warmup.failure_policy is FailurePolicy.PROCEED
-    jobs = []
-    for revision in world.revisions:
-        if revision.prompt is None or steps[revision.fingerprint].phase is Phase.RETIRING:
-            continue
-        for pod in revision.pods:
-            job = warmth.job(pod, revision.prompt, spec.model, proceed=proceed, timeout=timeout)
-            if job is not None:
-                jobs.append(job)
-    return jobs
+    return [
+        job
+        for each in world.revisions
+        if each.prompt is not None and steps[each.fingerprint].phase is not Phase.RETIRING
+        for job in warmth.jobs(each.pods, each.prompt, world.group.spec)
+    ]
+
+
+def _touches(world: World, steps: Mapping[str, Step], now: datetime) -> list[keepwarm.Touch]:
+    found = (
+        keepwarm.touch(pod, each.prompt, world.group.spec, world.touch_every, now)
+        for each in world.revisions
+        if each.prompt is not None and steps[each.fingerprint].phase is not Phase.RETIRING
+        for pod in each.pods
+    )
+    return [touch for touch in found if touch is not None]
 
 
 def _look_again(
@@ -308,7 +315,10 @@ def _look_again(
     retire_after = durations.parse(world.group.spec.rollout.retire_after)
     retirements = [rollout.retires_in(each, retire_after, now) for each in world.revisions]
     regular = REFERENCED if prompt.references(world.group.spec.prompt) else SETTLED
-    return max(MOVING, min([regular, *(each for each in retirements if each is not None)]))
+    touches = [keepwarm.due_at(pod, world.touch_every) for each in world.revisions for pod in each.pods]
+    # one that is due runs, and has its time to end
+    waits = [max(WAITING, due - now) for due in touches if due is not None]
+    return max(MOVING, min([regular, *waits, *(each for each in retirements if each is not None)]))
 
 
 def _unsettled(revisions: Sequence[Revision], steps: Mapping[str, Step]) -> bool:

@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,11 +10,14 @@ from datetime import UTC, datetime, timedelta
 from promptgroup_operator import desired, plan, prompt
 from promptgroup_operator.cluster import Cluster, Seen
 from promptgroup_operator.dialect import DIALECTS, Dialect
-from promptgroup_operator.engine import Engines, Reading
+from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import ClusterError, EngineError
 from promptgroup_operator.hitrate import HitRates
-from promptgroup_operator.observed import Key, Manifest, Pod, Problem, PromptText, Revision, World
+from promptgroup_operator.keepwarm import Touch
+from promptgroup_operator.observed import Key, Manifest, Pod, Problem, PromptText, Reading, Revision, World
 from promptgroup_operator.plan import ConditionChange, Plan
+from promptgroup_operator.settings import Settings
+from promptgroup_operator.touches import Touches
 from promptgroup_operator.warmth import Job, Outcome, WarmReason
 from promptgroup_operator.warmup import Warmups
 from promptgroup_operator.workqueue import WorkQueue
@@ -31,17 +34,20 @@ READERS = 16
 class Reconciler:
     """Runs passes. Holds nothing that the next process would miss."""
 
-    def __init__(self, cluster: Cluster, engines: Engines, queue: WorkQueue, warmups: int) -> None:
+    def __init__(self, cluster: Cluster, engines: Engines, queue: WorkQueue, settings: Settings) -> None:
         self._cluster = cluster
         self._engines = engines
         self._queue = queue
         self._rates = HitRates()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
-        self._warmups = Warmups(engines, warmups, self._report)
+        self._warmups = Warmups(engines, settings.warmups, self._report, self._rates.spend)
+        self._touches = Touches(engines, self._report_touch, self._rates.spend)
+        self._touch_every = timedelta(seconds=settings.touch_seconds)
 
     def close(self) -> None:
-        """Stop warm-ups and readings."""
+        """Stop warm-ups, touches and readings."""
         self._warmups.close()
+        self._touches.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     def run(self, key: Key, now: datetime) -> timedelta | None:
@@ -52,6 +58,7 @@ class Reconciler:
         """
         world = self.observe(key, now)
         if world is None:
+            self._warmups.want(key, (), now)
             return None  # deleted; owner references clean up
         todo = plan.decide(world, now)
         try:
@@ -78,15 +85,17 @@ class Reconciler:
         speech = DIALECTS[seen.group.spec.engine.type]
         readings = self._read(seen.revisions, speech, now)
         self._rates.forget(now)
+        self._touches.forget(now)
         containers = [pod.container_id for each in seen.revisions for pod in each.pods if pod.container_id]
         return World(
             group=seen.group,
             prompt=text,
-            revisions=tuple(self._with_readings(each, readings) for each in seen.revisions),
+            revisions=tuple(self._with_readings(each, readings, now) for each in seen.revisions),
             rivals=seen.rivals,
             live={**seen.live, **self._strangers(seen, text)},
             hit_rate=self._rates.rate(containers),
             peers_key=self._cluster.look("Secret", key.namespace, names.SECRET_PEERS) is not None,
+            touch_every=self._touch_every,
         )
 
     def _strangers(self, seen: Seen, text: object) -> dict[tuple[str, str], Manifest]:
@@ -108,7 +117,9 @@ class Reconciler:
             pod
             for revision in revisions
             for pod in revision.pods
-            if pod.is_warm and (pod.draining_since is not None or self._rates.due(pod.container_id, now))
+            if pod.is_warm
+            and not self._touches.runs(pod.container_id)
+            and (pod.draining_since is not None or self._rates.due(pod.container_id, now))
         ]
         readings = {}
         for pod, reading in zip(due, self._readers.map(lambda pod: self._reading(pod, speech), due), strict=True):
@@ -124,13 +135,14 @@ class Reconciler:
             logger.debug("pod %s: %s", pod.name, error)
             return None
 
-    def _with_readings(self, revision: Revision, readings: dict[str, Reading]) -> Revision:
-        pods = tuple(
-            replace(pod, in_flight=readings[pod.container_id].busy) if pod.container_id in readings else pod
-            for pod in revision.pods
-        )
+    def _with_readings(self, revision: Revision, readings: Mapping[str, Reading], now: datetime) -> Revision:
+        pods = tuple(self._with_reading(pod, readings.get(pod.container_id), now) for pod in revision.pods)
         quiet = self._rates.quiet_since(pod.container_id for pod in pods)
         return replace(revision, pods=pods, quiet_since=quiet)
+
+    def _with_reading(self, pod: Pod, reading: Reading | None, now: datetime) -> Pod:
+        busy = reading.busy if reading is not None else None
+        return replace(pod, in_flight=busy, sighting=self._touches.read(pod, reading, now))
 
     # --- act -----------------------------------------------------------------------------------------------
 
@@ -147,8 +159,8 @@ class Reconciler:
             self._cluster.apply(todo.route)
         for deletion in todo.deletions:
             self._cluster.delete(key.namespace, deletion)
-        for job in todo.warmups:
-            self._warmups.start(key, job, DIALECTS[world.group.spec.engine.type], now)
+        self._warmups.want(key, todo.warmups, now)
+        self._touches.start(key, todo.touches)
         if todo.peers_key:
             self._create_peers_key(key.namespace)
         self._write_status(world, todo, now)
@@ -182,4 +194,14 @@ class Reconciler:
             self._cluster.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC))
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
+        self._queue.add(key)
+
+    def _report_touch(self, key: Key, touch: Touch, outcome: Outcome) -> None:
+        """Write what a touch found into the pod's condition, which stays True; then look at the group."""
+        logger.info("pod %s/%s: %s: %s", key.namespace, touch.pod, outcome.reason, outcome.message)
+        change = ConditionChange(touch.pod, touch.uid, outcome)
+        try:
+            self._cluster.set_condition(key.namespace, change, warm=True, now=touch.said.since or datetime.now(UTC))
+        except ClusterError as error:
+            logger.warning("pod %s/%s: %s", key.namespace, touch.pod, error)
         self._queue.add(key)

@@ -11,6 +11,9 @@ from promptgroup_router.contract import names
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes puts a pod's token, namespace and CA."""
 
+DAY = 86_400
+"""Seconds; a longer time between two looks is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -26,6 +29,8 @@ class Settings:
     """Passes that may run at the same time."""
     warmups: int = 16
     """Warm-ups that may run at the same time."""
+    touch_seconds: float = 300.0
+    """Longest time between two looks at a warm replica's prefix: one lost without pressure is missed no longer."""
     service_account_dir: Path = SERVICE_ACCOUNT_DIR
     """Credentials inside a cluster; used when there is no kubeconfig."""
     log_level: str = "INFO"
@@ -43,6 +48,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--health-port", type=int, default=_env("health_port", str(defaults.health_port)))
     group.add_argument("--workers", type=int, default=_env("workers", str(defaults.workers)), help="passes at a time")
     group.add_argument("--warmups", type=int, default=_env("warmups", str(defaults.warmups)), help="warm-ups at a time")
+    group.add_argument(
+        "--touch-seconds",
+        type=float,
+        default=_env("touch_seconds", str(defaults.touch_seconds)),
+        help="longest time between two looks at a warm replica's prefix (default: %(default)s)",
+    )
     group.add_argument(
         "--service-account-dir",
         type=Path,
@@ -65,12 +76,15 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
     for flag in ("workers", "warmups"):
         if getattr(arguments, flag) < 1:
             raise ValueError(f"--{flag} is {getattr(arguments, flag)}, expected 1 or more")
+    if not 1 <= arguments.touch_seconds <= DAY:
+        raise ValueError(f"--touch-seconds is {arguments.touch_seconds}, expected 1 to {DAY}")
     return Settings(
         namespaces=tuple(name for name in arguments.namespaces.split(",") if name),
         host=arguments.host,
         health_port=arguments.health_port,
         workers=arguments.workers,
         warmups=arguments.warmups,
+        touch_seconds=arguments.touch_seconds,
         service_account_dir=arguments.service_account_dir,
         log_level=arguments.log_level,
     )

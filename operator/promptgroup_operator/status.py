@@ -136,8 +136,9 @@ def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count
     if missing > 0:
         reason, message = (cause.reason, cause.message) if cause is not None else (WarmReason.STARTING, count)
         return Fact("PrefixWarm", False, reason, message)
-    if WarmReason.SHORT in said:
-        return Fact("PrefixWarm", True, WarmReason.SHORT, said[WarmReason.SHORT])
+    for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT):
+        if reason in said:
+            return Fact("PrefixWarm", True, reason, said[reason])
     return Fact("PrefixWarm", True, WarmReason.PROVEN, count)
 
 
@@ -253,6 +254,6 @@ def events(group: Group, facts: Sequence[Fact]) -> list[Event]:
             fact.status
             if fact.type == "Degraded"
             else not fact.status and fact.reason not in {*SELF_MENDING, "Warming", "ScaledToZero"}
-        )
+        ) or fact.reason == WarmReason.PRESSED
         told.append(Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={status}: {fact.message}"))
     return told

@@ -12,12 +12,18 @@ cannot be cached at all: there is nothing to prove, and the message says so.
 """
 
 import enum
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from promptgroup_operator import durations
+from promptgroup_operator.api import EngineType, FailurePolicy, PromptGroupSpec
 from promptgroup_operator.measured import UNKNOWN, Measured, completed
-from promptgroup_operator.observed import Pod
+from promptgroup_operator.observed import Pod, Spent
 from promptgroup_router.contract.table import Prompt
+
+NOTHING_SPENT = Spent(0, 0)
 
 PROBE_TAIL = 64
 """Tokens that a probe may have behind the prefix when the engine cannot tokenize for us: user text and template."""
@@ -28,6 +34,8 @@ class WarmReason(enum.StrEnum):
 
     PROVEN = "PrefixCached"
     SHORT = "PrefixShorterThanBlock"
+    EVICTED = "PrefixEvicted"
+    PRESSED = "PrefixEvictedUnderPressure"
     PROCEEDED = "ProceededWithoutProof"
     STARTING = "WaitingForContainers"
     WARMING = "Warming"
@@ -43,6 +51,9 @@ class WarmReason(enum.StrEnum):
 FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.REFUSED})
 """Causes that waiting does not mend: `Proceed` applies at once."""
 
+WARM = frozenset({WarmReason.PROVEN, WarmReason.SHORT, WarmReason.EVICTED, WarmReason.PRESSED})
+"""Reasons of a warm replica; a prefix that was lost was computed again by the touch that found it gone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -55,7 +66,7 @@ class Outcome:
     @property
     def warm(self) -> bool:
         """Whether the replica may serve as warm."""
-        return self.reason in (WarmReason.PROVEN, WarmReason.SHORT)
+        return self.reason in WARM
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +77,13 @@ class Job:
     uid: str
     container_id: str
     address: str
+    engine: EngineType
     model: str
     prompt: Prompt
+    kin: str
+    """What it shares with the replicas that come up beside it: prompt and pod template. They warm in waves."""
+    proven: int
+    """Replicas of its kin that were proven warm when it was planned."""
     proceed: bool
     """The failure policy is Proceed."""
     deadline: datetime
@@ -94,6 +110,7 @@ class Evidence:
     """Tokens of KV cache; 0 when the engine does not say."""
     prefill_rate: int = 0
     """Prompt tokens a second of the warm-up request; 0 when it was not cold, or too short to tell."""
+    spent: Spent = NOTHING_SPENT
 
 
 def judge(evidence: Evidence) -> Outcome:
@@ -140,27 +157,41 @@ def judge(evidence: Evidence) -> Outcome:
     )
 
 
-def job(pod: Pod, prompt: Prompt, model: str, *, proceed: bool, timeout: timedelta) -> Job | None:
-    """The warm-up that the pod needs, if any.
+def jobs(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[Job]:
+    """The warm-ups that the pods of one revision need.
 
     A pod that has a container on record and not the condition is warmed again: the process that recorded it died
     before it wrote the condition, and only the condition tells a proof from a replica that was let through.
     """
-    if pod.deleting or not pod.containers_ready or not pod.container_id or not pod.address:
-        return None
-    if pod.is_warm or pod.containers_ready_since is None:
-        return None
-    return Job(
-        pod=pod.name,
-        uid=pod.uid,
-        container_id=pod.container_id,
-        address=pod.address,
-        model=model,
-        prompt=prompt,
-        proceed=proceed,
-        deadline=pod.containers_ready_since + timeout,
-        known=pod.measured if pod.warmed == pod.container_id else UNKNOWN,
-    )
+    timeout = durations.parse(spec.warmup.timeout)
+    proven = Counter(kin(pod) for pod in pods if pod.is_warm and pod.warm is not None and pod.warm.reason in WARM)
+    return [
+        Job(
+            pod=pod.name,
+            uid=pod.uid,
+            container_id=pod.container_id,
+            address=pod.address,
+            engine=spec.engine.type,
+            model=spec.model,
+            prompt=prompt,
+            kin=kin(pod),
+            proven=proven[kin(pod)],
+            proceed=spec.warmup.failure_policy is FailurePolicy.PROCEED,
+            deadline=pod.containers_ready_since + timeout,
+            known=pod.measured if pod.warmed == pod.container_id else UNKNOWN,
+        )
+        for pod in pods
+        if _can_be_asked(pod) and not pod.is_warm and pod.containers_ready_since is not None
+    ]
+
+
+def kin(pod: Pod) -> str:
+    """What replicas share that fail for one cause: prompt and pod template."""
+    return f"{pod.fingerprint} {pod.settings}"
+
+
+def _can_be_asked(pod: Pod) -> bool:
+    return not pod.deleting and pod.containers_ready and pod.container_id != "" and pod.address != ""
 
 
 def settle(outcome: Outcome, job: Job, now: datetime) -> Outcome:

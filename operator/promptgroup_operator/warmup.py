@@ -1,84 +1,80 @@
-"""Runs warm-ups beside the passes: bounded in parallel, one at a time for a container, retried with back-off.
+"""Runs warm-ups beside the passes, in the order that `turns` gives.
 
 What a warm-up found is written on the pod, so nothing here matters after a restart.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from promptgroup_operator import warmth
-from promptgroup_operator.dialect import Dialect
+from promptgroup_operator.dialect import DIALECTS
 from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import EngineError
-from promptgroup_operator.observed import Key
+from promptgroup_operator.observed import Key, Spent
+from promptgroup_operator.turns import Turns
 
 logger = logging.getLogger(__name__)
 
-FIRST_RETRY = timedelta(seconds=1)
-LAST_RETRY = timedelta(seconds=30)
-"""Back-off between attempts on one container: an engine that refuses is asked seldom, one that lags soon again."""
-
-
-@dataclass(slots=True)
-class _Attempt:
-    running: bool
-    tries: int
-    not_before: datetime
-
 
 class Warmups:
-    """Starts warm-ups and reports each outcome to `report(key, job, outcome)`, from a worker thread."""
+    """Starts warm-ups and reports each outcome to `report(key, job, outcome)`, from a worker thread.
+
+    `spend(container, spent)` is told what they added to the engine's counters.
+    """
 
     def __init__(
-        self, engines: Engines, workers: int, report: Callable[[Key, warmth.Job, warmth.Outcome], None]
+        self,
+        engines: Engines,
+        workers: int,
+        report: Callable[[Key, warmth.Job, warmth.Outcome], None],
+        spend: Callable[[str, Spent], None],
     ) -> None:
         self._engines = engines
         self._report = report
+        self._spend = spend
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="warmup")
-        self._attempts: dict[str, _Attempt] = {}
+        self._turns = Turns(workers)
         self._lock = threading.Lock()
+        self._closed = False
 
     def close(self) -> None:
         """Start no more; what runs ends by its own time limits."""
+        with self._lock:
+            self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def start(self, key: Key, job: warmth.Job, dialect: Dialect, now: datetime) -> None:
-        """Run the job, unless it runs already or its next attempt is not yet due."""
+    def want(self, key: Key, jobs: Sequence[warmth.Job], now: datetime) -> None:
+        """These are the warm-ups that the group needs: begin those whose turn it is."""
         with self._lock:
-            attempt = self._attempts.setdefault(job.container_id, _Attempt(running=False, tries=0, not_before=now))
-            if attempt.running or now < attempt.not_before:
-                return
-            attempt.running = True
-        self._pool.submit(self._run, key, job, dialect)
+            self._turns.want(key, jobs)
+            self._begin(now)
 
-    def _run(self, key: Key, job: warmth.Job, dialect: Dialect) -> None:
+    def _begin(self, now: datetime) -> None:
+        while not self._closed and (turn := self._turns.take(now)) is not None:
+            self._pool.submit(self._run, *turn)
+
+    def _run(self, key: Key, job: warmth.Job) -> None:
         outcome = warmth.Outcome(warmth.WarmReason.UNREACHABLE, "the warm-up did not finish")
         try:
-            outcome = self._prove(job, dialect)
+            outcome = self._prove(job)
             self._report(key, job, warmth.settle(outcome, job, datetime.now(UTC)))
         except Exception:
             logger.exception("warm-up of pod %s/%s failed", key.namespace, job.pod)
         finally:
-            self._finish(job, outcome)
+            now = datetime.now(UTC)
+            with self._lock:
+                self._turns.finished(key, job, now, warm=outcome.warm)
+                self._begin(now)
 
-    def _prove(self, job: warmth.Job, dialect: Dialect) -> warmth.Outcome:
+    def _prove(self, job: warmth.Job) -> warmth.Outcome:
         try:
-            return warmth.judge(self._engines.prove(job.address, dialect, job.model, job.prompt))
+            evidence = self._engines.prove(job.address, DIALECTS[job.engine], job.model, job.prompt)
         except EngineError as error:
             refused = error.status is not None and 400 <= error.status < 500 and error.status not in (408, 429)
             reason = warmth.WarmReason.REFUSED if refused else warmth.WarmReason.UNREACHABLE
             return warmth.Outcome(reason, f"the warm-up request failed: {error}")
-
-    def _finish(self, job: warmth.Job, outcome: warmth.Outcome) -> None:
-        with self._lock:
-            attempt = self._attempts[job.container_id]
-            if outcome.warm:
-                del self._attempts[job.container_id]
-                return
-            attempt.running = False
-            attempt.not_before = datetime.now(UTC) + min(LAST_RETRY, FIRST_RETRY * 2**attempt.tries)
-            attempt.tries = min(attempt.tries + 1, 8)
+        self._spend(job.container_id, evidence.spent)
+        return warmth.judge(evidence)

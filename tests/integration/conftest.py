@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.controlplane import IMAGES, processes_of
+from support.operators import REPLICAS, set_operators
 
 numbers = itertools.count(1)
 
@@ -34,3 +36,21 @@ def namespace(cluster: LocalCluster) -> Iterator[str]:
 @pytest.fixture
 def kube(cluster: LocalCluster, namespace: str) -> Kubectl:
     return cluster.kubectl(namespace)
+
+
+@pytest.fixture(scope="session")
+def crds(cluster: LocalCluster) -> None:
+    lab.install_operator(cluster.kubectl())
+
+
+@pytest.fixture
+def operator(cluster: LocalCluster, crds: None) -> None:
+    """The operator runs in the cluster, as its manifests say."""
+    set_operators(cluster, REPLICAS)
+
+
+@pytest.fixture
+def no_operator(cluster: LocalCluster, crds: None) -> Iterator[None]:
+    set_operators(cluster, 0)
+    yield
+    set_operators(cluster, REPLICAS)

@@ -3,11 +3,7 @@
 import base64
 import itertools
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -15,57 +11,9 @@ from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
+from support.operators import operator_process
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="session")
-def crds(cluster: LocalCluster) -> None:
-    lab.install_operator(cluster.kubectl())
-
-
-@pytest.fixture
-def operator(cluster: LocalCluster, crds: None) -> None:
-    """The operator runs in the cluster, as its manifests say."""
-    set_operators(cluster, 1)
-
-
-@pytest.fixture
-def no_operator(cluster: LocalCluster, crds: None) -> Iterator[None]:
-    set_operators(cluster, 0)
-    yield
-    set_operators(cluster, 1)
-
-
-def set_operators(cluster: LocalCluster, count: int) -> None:
-    system = cluster.kubectl("promptgroup-system")
-    system.run("scale", "deployment/promptgroup-operator", f"--replicas={count}")
-    wait_for(
-        lambda: True if sum(map(is_ready, system.list("pods"))) == count == len(system.list("pods")) else None,
-        f"{count} operator pods",
-    )
-
-
-def is_ready(pod: dict) -> bool:
-    return any((each["type"], each["status"]) == ("Ready", "True") for each in pod["status"].get("conditions", []))
-
-
-@contextmanager
-def operator_process(cluster: LocalCluster, namespace: str) -> Iterator[subprocess.Popen]:
-    """An operator of the namespace as a process of the test, killed at the end."""
-    port = next(ports)
-    argv = [sys.executable, "-m", "promptgroup_operator", "run", f"--namespaces={namespace}", "--host=127.0.0.1"]
-    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    with (cluster.folder / "logs" / f"operator-{namespace}.log").open("ab") as log:
-        process = subprocess.Popen([*argv, f"--health-port={port}"], env=environment, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-ports = itertools.count(18081)
 
 
 def slots(kube: Kubectl, name: str) -> dict[str, str]:
@@ -438,7 +386,7 @@ def test_the_operator_killed_at_random_moments_ends_in_the_same_state(
     def stormy(change: dict) -> None:
         kube.apply(change)
         for _ in range(4):
-            with operator_process(cluster, kube.namespace) as process:
+            with operator_process(cluster, kube.namespace) as (process, _):
                 try:
                     process.wait(timeout=0.6 + next(delays))
                 except subprocess.TimeoutExpired:

@@ -16,6 +16,7 @@ from promptgroup_operator.observed import (
     PodCondition,
     Problem,
     PromptText,
+    Reading,
     Revision,
     Rival,
     World,
@@ -125,6 +126,12 @@ def revision(text: str = TEXT, pods: Iterable[Pod] = (), **fields: Any) -> Revis
 def text(system: str = TEXT, tools: str = "", *, secret: bool = False) -> PromptText:
     """A resolved prompt without tools of its own, unless their canonical form is given."""
     return PromptText(Prompt(system, tools), fingerprint(system), secret)
+
+
+def reading(queries: float = 0, hits: float = 0, **fields: Any) -> Reading:
+    """An idle engine's counters."""
+    base = Reading(queries=queries, hits=hits, generated=0, busy=0, usage=0, step=16, caching=True, kv_tokens=400_000)
+    return replace(base, **fields)
 
 
 def world(

@@ -6,15 +6,20 @@ from types import SimpleNamespace
 import pytest
 
 from promptgroup_operator.dialect import VLLM
-from promptgroup_operator.engine import Engines, Reading, _bodies, _cached_tokens, _grown, parse_metrics
+from promptgroup_operator.engine import Engines, _bodies, _cached_tokens, _grown, parse_metrics
 from promptgroup_operator.errors import EngineError
+from promptgroup_operator.keepwarm import Found
+from promptgroup_operator.observed import Reading, Spent
 from promptgroup_router.contract.table import Prompt
+from support.builders import reading
 
 METRICS = """\
 # HELP vllm:prefix_cache_queries_total Prefix cache queries
 # TYPE vllm:prefix_cache_queries_total counter
 vllm:prefix_cache_queries_total{engine="0",model_name="llama"} 1024.0
 vllm:prefix_cache_hits_total{engine="0",model_name="llama"} 1.0e+03
+vllm:generation_tokens_total{engine="0",model_name="llama"} 70.0
+vllm:kv_cache_usage_perc{engine="0",model_name="llama"} 0.25
 vllm:num_requests_running{engine="0",model_name="llama"} 2.0
 vllm:num_requests_waiting{engine="0",model_name="llama"} 3.0
 vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 3.0
@@ -23,13 +28,16 @@ vllm:cache_config_info{block_size="16",cache_hit_alignment_tokens="32",enable_pr
 
 
 def test_a_page_of_metrics():
-    assert parse_metrics(METRICS, VLLM) == Reading(queries=1024, hits=1000, busy=5, step=32, caching=True, kv_tokens=0)
+    assert parse_metrics(METRICS, VLLM) == Reading(
+        queries=1024, hits=1000, generated=70, busy=5, usage=0.25, step=32, caching=True, kv_tokens=0
+    )
 
 
 def test_counters_of_data_parallel_engines_are_summed():
     second = 'vllm:prefix_cache_queries_total{engine="1"} 6\nvllm:num_requests_running{engine="1"} 1\n'
-    found = parse_metrics(METRICS + second, VLLM)
+    found = parse_metrics(f'{METRICS}{second}vllm:kv_cache_usage_perc{{engine="1"}} 0.1\n', VLLM)
     assert (found.queries, found.busy) == (1030, 6)
+    assert found.usage == 0.25  # a prefix is evicted first where least is free
 
 
 def test_samples_may_have_a_time_and_no_labels():
@@ -126,10 +134,6 @@ USAGE = [
 ]
 
 
-def reading(queries, hits):
-    return Reading(queries=queries, hits=hits, busy=0, step=16, caching=True, kv_tokens=0)
-
-
 def test_where_usage_does_not_say_the_counters_growth_does():
     assert _grown(reading(100, 50), reading(200, 146)) == 96
 
@@ -208,3 +212,35 @@ def test_an_engine_that_counts_but_does_not_say_is_measured_by_its_counters(monk
 def test_usage_that_is_no_count_is_no_crash(monkeypatch, tokens):
     found = proof(monkeypatch, (0.2, {"prompt_tokens": tokens}), (0.1, {"prompt_tokens": tokens}))
     assert (found.prompt_tokens, found.prefill_rate) == (0, 0)
+
+
+def test_what_a_proof_added_to_the_engines_counters_is_known_exactly(monkeypatch):
+    assert proof(monkeypatch, (0.2, usage_of(1720, 0)), (0.1, usage_of(1720, 1696))).spent == Spent(3440, 1696)
+
+
+def test_hits_that_the_engine_does_not_tell_of_are_not_guessed(monkeypatch):
+    assert proof(monkeypatch, (0.2, usage_of(1720, 0)), (0.1, {"prompt_tokens": 1720})).spent == Spent(3440, None)
+
+
+TOUCHES = {
+    "a prefix in place takes one request": ([usage_of(1720, 1696)], (1696, 1696), Spent(1720, 1696)),
+    "one that is gone is computed again, and looked for": (
+        [usage_of(1720, 32), usage_of(1720, 1696)],
+        (32, 1696),
+        Spent(3440, 1728),
+    ),
+    "one that is gone again is told": ([usage_of(1720, 32), usage_of(1720, 0)], (32, 0), Spent(3440, 32)),
+    "an engine that does not tell is asked once": ([{"prompt_tokens": 1720}], (None, None), Spent(1720, None)),
+}
+
+
+@pytest.mark.parametrize("case", TOUCHES)
+def test_a_touch(case):
+    usages, (cached, then), spent = TOUCHES[case]
+    engines = Replying(*((0, usage) for usage in usages))
+    try:
+        found = engines.touch("a:1", VLLM, "llama", Prompt("the system text"), 1696)
+    finally:
+        engines.close()
+    assert found == Found(parse_metrics(METRICS, VLLM), cached, then, spent)
+    assert engines.chats == []

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator import plan
-from promptgroup_operator.observed import Problem
+from promptgroup_operator.observed import Problem, Sighting
 from promptgroup_operator.plan import MOVING, REFERENCED, SETTLED, WAITING, PodMark, decide, route_unwritten, unwritten
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import (
@@ -14,6 +14,7 @@ from support.builders import (
     cold,
     group,
     pod,
+    reading,
     restarted,
     revision,
     starting,
@@ -397,3 +398,32 @@ def test_when_to_look_again(case):
 
 def test_waits_are_in_order():
     assert MOVING < WAITING < REFERENCED < SETTLED == plan.Plan().look_again
+
+
+def overdue(name="p0", slot=0, **fields):
+    return pod(name, slot, sighting=Sighting(ago(minutes=5), reading(), reading()), **fields)
+
+
+def test_a_warm_replica_is_touched_when_it_is_time():
+    todo = decide(world([revision(pods=[overdue(), pod("p1", 1)])]), NOW)
+    assert [each.pod for each in todo.touches] == ["p0"]
+    assert todo.warmups == ()
+
+
+def test_a_replica_of_a_revision_that_retires_is_not_touched():
+    old = revision("the text before", [overdue("old")], weight=0, superseded_at=ago(days=1), quiet_since=ago(days=1))
+    todo = decide(world([revision(pods=[pod("p0"), pod("p1", 1)]), old]), NOW)
+    assert todo.touches == ()
+
+
+def test_the_next_touch_is_waited_for():
+    seen = Sighting(NOW, reading(), reading())
+    settled = world([revision(pods=[pod("p0", sighting=seen), pod("p1", 1, sighting=seen)])])
+    assert decide(settled, NOW).look_again == SETTLED
+    assert (
+        WAITING <= decide(replace(settled, touch_every=timedelta(seconds=30)), NOW).look_again < timedelta(seconds=30)
+    )
+
+
+def test_a_touch_that_runs_is_not_waited_for_in_haste():
+    assert decide(world([revision(pods=[overdue(), pod("p1", 1)])]), NOW).look_again == WAITING

@@ -18,6 +18,7 @@ FLAGS = {
     "health_port": ("9", 9),
     "workers": ("3", 3),
     "warmups": ("4", 4),
+    "touch_seconds": ("1.5", 1.5),
     "service_account_dir": ("/x", Path("/x")),
     "log_level": ("DEBUG", "DEBUG"),
 }
@@ -40,3 +41,9 @@ def test_a_setting_is_a_flag_and_an_environment_variable(name, monkeypatch):
 def test_a_number_out_of_range_is_refused_with_the_flag_and_the_value(flag, value):
     with pytest.raises(ValueError, match=rf"--{flag} is {value}, expected 1 or more"):
         parse([f"--{flag}={value}"])
+
+
+@pytest.mark.parametrize("value", ["0.5", "86401", "nan"])
+def test_a_time_between_looks_that_is_none_is_refused(value):
+    with pytest.raises(ValueError, match=rf"--touch-seconds is {value}.*, expected 1 to 86400"):
+        parse([f"--touch-seconds={value}"])

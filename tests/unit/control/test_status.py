@@ -354,3 +354,30 @@ def test_events(case):
     found = events(group(status={"conditions": standing}), [fact])
     status = "True" if fact.status else "False"
     assert found == ([Event(expected, fact.reason, f"{fact.type}={status}: m")] if expected else [])
+
+
+LOSSES = {
+    "one that was lost": (["PrefixCached", "PrefixEvicted"], "PrefixEvicted", "Normal"),
+    "a cache that is too small": (
+        ["PrefixEvictedUnderPressure", "PrefixEvicted"],
+        "PrefixEvictedUnderPressure",
+        "Warning",
+    ),
+    "one that was let through": (["PrefixEvicted", "ProceededWithoutProof"], "ProceededWithoutProof", "Warning"),
+}
+
+
+@pytest.mark.parametrize("case", LOSSES)
+def test_prefixes_that_were_lost_are_told_of_and_take_nothing_out_of_service(case):
+    reasons, reason, kind = LOSSES[case]
+    pods = [
+        pod(f"p{slot}", slot, warm=PodCondition("True", each, f"said by {each}", None))
+        for slot, each in enumerate(reasons)
+    ]
+    facts = said(pods, wanted=2)
+    fact = facts["PrefixWarm"]
+    assert (fact.status, fact.reason, fact.message) == (reason != "ProceededWithoutProof", reason, f"said by {reason}")
+    assert (facts["Ready"].status, facts["Ready"].reason) == (True, "Warm")
+    before = {"type": "PrefixWarm", "status": "True", "reason": "PrefixCached"}
+    (event,) = events(group(status={"conditions": [before]}), [fact])
+    assert (event.type, event.reason) == (kind, reason)

@@ -2,7 +2,9 @@ from datetime import timedelta
 
 import pytest
 
+from promptgroup_operator.api import EngineType
 from promptgroup_operator.measured import UNKNOWN, Measured
+from promptgroup_operator.observed import PodCondition
 from promptgroup_operator.warmth import (
     FINAL,
     PROBE_TAIL,
@@ -10,13 +12,13 @@ from promptgroup_operator.warmth import (
     Job,
     Outcome,
     WarmReason,
-    job,
+    jobs,
     judge,
     settle,
     stale_condition,
 )
 from promptgroup_router.contract.table import Prompt
-from support.builders import NOW, TEXT, ago, cold, pod, restarted, starting
+from support.builders import FINGERPRINT, NOW, SETTINGS, TEXT, ago, cold, pod, restarted, spec, starting
 
 
 def evidence(**fields):
@@ -103,7 +105,7 @@ def test_what_was_measured_of_another_container_is_not_kept():
 
 
 def asked(of):
-    return job(of, Prompt(TEXT), "llama", proceed=False, timeout=timedelta(minutes=5))
+    return next(iter(jobs([of], Prompt(TEXT), spec())), None)
 
 
 NEEDS = {
@@ -132,15 +134,32 @@ def test_a_job_names_the_container_it_is_for_and_when_its_policy_applies():
         uid="uid-p1",
         container_id=given.container_id,
         address=given.address,
+        engine=EngineType.VLLM,
         model="llama",
         prompt=Prompt(TEXT),
+        kin=f"{FINGERPRINT} {SETTINGS}",
+        proven=0,
         proceed=False,
         deadline=ago(minutes=45),
     )
 
 
 def a_job(*, proceed, deadline):
-    return Job("p", "u", "c", "a:1", "llama", Prompt(TEXT), proceed, deadline)
+    return Job("p", "u", "c", "a:1", EngineType.VLLM, "llama", Prompt(TEXT), "kin", 0, proceed, deadline)
+
+
+def test_a_job_knows_how_many_of_its_kind_were_proven_warm():
+    let_through = PodCondition("True", WarmReason.PROCEEDED, "", None)
+    others = [pod("p1"), pod("p2", settings="other"), pod("p3", warm=let_through), cold("p4")]
+    assert [(each.pod, each.proven) for each in jobs([*others, cold("p5")], Prompt(TEXT), spec())] == [
+        ("p4", 1),
+        ("p5", 1),
+    ]
+
+
+def test_a_job_has_the_policy_and_the_time_of_its_group():
+    (found,) = jobs([cold()], Prompt(TEXT), spec(warmup={"failurePolicy": "Proceed", "timeout": "1m"}))
+    assert (found.proceed, found.deadline) == (True, ago(minutes=49))
 
 
 EARLY, LATE = NOW + timedelta(seconds=1), NOW

@@ -1,0 +1,47 @@
+"""The operator in a local cluster, or as a process of a test."""
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import wait_for
+
+SYSTEM = "promptgroup-system"
+NAME = "promptgroup-operator"
+REPLICAS = 1
+"""As the manifests say."""
+
+ports = itertools.count(18081)
+
+
+def set_operators(cluster: LocalCluster, count: int) -> None:
+    """Scale the operator, and wait until so many of it are ready and no other is left."""
+    system = cluster.kubectl(SYSTEM)
+    system.run("scale", f"deployment/{NAME}", f"--replicas={count}")
+    wait_for(
+        lambda: True if sum(map(is_ready, system.list("pods"))) == count == len(system.list("pods")) else None,
+        f"{count} operator pods",
+    )
+
+
+def is_ready(pod: dict) -> bool:
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in pod["status"].get("conditions", []))
+
+
+@contextmanager
+def operator_process(cluster: LocalCluster, namespace: str, *flags: str) -> Iterator[tuple[subprocess.Popen, str]]:
+    """An operator of the namespace, killed at the end; also the URL of its health."""
+    port = next(ports)
+    argv = [sys.executable, "-m", "promptgroup_operator", "run", f"--namespaces={namespace}", "--host=127.0.0.1"]
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    with (cluster.folder / "logs" / f"operator-{namespace}.log").open("ab") as log:
+        process = subprocess.Popen([*argv, f"--health-port={port}", *flags], env=environment, stdout=log, stderr=log)
+    try:
+        yield process, f"http://127.0.0.1:{port}/healthz"
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,127 @@
+from datetime import timedelta
+
+from promptgroup_operator.api import EngineType
+from promptgroup_operator.observed import Key
+from promptgroup_operator.turns import FIRST_RETRY, LAST_RETRY, Turns
+from promptgroup_operator.warmth import Job
+from promptgroup_router.contract.table import Prompt
+from support.builders import NOW, TEXT
+
+LARGE, SMALL = Key("chat", "large"), Key("chat", "small")
+
+
+def a_job(name, *, kin="kin", proven=0):
+    return Job(name, f"uid-{name}", name, "a:1", EngineType.VLLM, "llama", Prompt(TEXT), kin, proven, False, NOW)
+
+
+def jobs(count, **fields):
+    return [a_job(f"p{number}", **fields) for number in range(count)]
+
+
+def take_all(turns, now=NOW):
+    taken = []
+    while (turn := turns.take(now)) is not None:
+        taken.append(turn)
+    return taken
+
+
+def names(taken):
+    return [job.pod for _, job in taken]
+
+
+def test_replicas_of_a_kind_warm_in_waves_that_double():
+    turns, waves = Turns(100), []
+    turns.want(LARGE, jobs(20))
+    while taken := take_all(turns):
+        waves.append(len(taken))
+        for key, job in taken:
+            turns.finished(key, job, NOW, warm=True)
+    assert waves == [1, 2, 4, 8, 5]
+
+
+def test_a_wave_begins_from_what_is_proven_already():
+    turns = Turns(100)
+    turns.want(LARGE, jobs(20, proven=7))
+    assert len(take_all(turns)) == 8
+
+
+def test_a_broken_prompt_costs_one_replica_at_a_time():
+    turns = Turns(100)
+    turns.want(LARGE, jobs(3))
+    tried = []
+    for _ in range(3):
+        ((key, job),) = take_all(turns)
+        tried.append(job.pod)
+        turns.finished(key, job, NOW, warm=False)
+    assert sorted(tried) == ["p0", "p1", "p2"]  # one broken replica keeps no other from being tried
+    assert take_all(turns) == []
+
+
+def test_kinds_that_warm_beside_each_other_have_waves_of_their_own():
+    turns = Turns(100)
+    turns.want(LARGE, [*jobs(3), a_job("other", kin="another engine")])
+    assert names(take_all(turns)) == ["p0", "other"]
+
+
+def test_a_large_group_keeps_no_other_waiting():
+    turns = Turns(2)
+    turns.want(LARGE, jobs(50, proven=50))
+    running = take_all(turns)
+    assert len(running) == 2
+    turns.want(SMALL, [a_job("small-0")])
+    turns.finished(*running[0], NOW, warm=True)
+    assert take_all(turns) == [(SMALL, a_job("small-0"))]
+
+
+def test_groups_take_turns():
+    turns = Turns(1)
+    turns.want(LARGE, jobs(3, proven=9))
+    turns.want(SMALL, [a_job("s0", proven=9), a_job("s1", proven=9)])
+    order = []
+    while taken := take_all(turns):
+        order += names(taken)
+        turns.finished(*taken[0], NOW, warm=True)
+    assert order == ["p0", "s0", "p1", "s1", "p2"]
+
+
+def test_what_runs_is_not_begun_again_by_the_next_pass():
+    turns = Turns(100)
+    turns.want(LARGE, jobs(1, proven=5))
+    (turn,) = take_all(turns)
+    turns.want(LARGE, jobs(1, proven=5))
+    assert take_all(turns) == []
+    turns.finished(*turn, NOW, warm=True)
+    assert take_all(turns) == []
+
+
+def test_an_attempt_that_failed_is_followed_by_one_that_waits_longer_each_time():
+    turns, waits, now = Turns(1), [], NOW
+    turns.want(LARGE, jobs(1))
+    for _ in range(8):
+        ((key, job),) = take_all(turns, now)
+        turns.finished(key, job, now, warm=False)
+        began = now
+        while turns.take(now) is None:
+            now += timedelta(seconds=1)
+        waits.append(now - began)
+        turns.finished(key, job, now, warm=False)
+        turns.want(LARGE, jobs(1))
+        now += LAST_RETRY
+    assert waits[0] == FIRST_RETRY
+    assert waits[-1] == LAST_RETRY
+    assert waits == sorted(waits)
+
+
+def test_nothing_is_kept_of_a_container_or_a_group_that_is_gone():
+    turns = Turns(100)
+    turns.want(LARGE, jobs(2, proven=5))
+    first, second = take_all(turns)
+    turns.finished(*first, NOW, warm=False)
+    turns.want(LARGE, ())
+    turns.finished(*second, NOW, warm=False)
+    assert turns._groups == {}
+    turns.want(LARGE, jobs(2, proven=5))
+    first, second = take_all(turns)
+    turns.finished(*first, NOW, warm=False)
+    turns.want(LARGE, [a_job("p1"), a_job("new")])
+    assert set(turns._groups[LARGE].failed) <= {"p1"}
