@@ -181,11 +181,64 @@ class RoutingSpec(_Model):
     """Request header that names the session; without it the body's fields, then the first user message do."""
 
 
+class StepSpec(_Model):
+    """A step of a release."""
+
+    weight: Annotated[int, Field(ge=1, le=99)]
+    """Share of the new sessions that name the group, in percent, which the new revision gets."""
+    pause: Duration = "10m"
+    """How long the step lasts at least; it also takes the judge's consent."""
+
+
+class JudgeSpec(_Model):
+    """When a new revision counts as worse than the old one: significantly so, and by more than it may be."""
+
+    min_requests: Annotated[int, Field(ge=10, le=1_000_000)] = 50
+    """Fewest requests of each revision in a step that can be judged; with fewer the step goes on."""
+    confidence_percent: Annotated[int, Field(ge=50, le=99)] = 95
+    """How sure a verdict against the new revision must be, over all looks of a step and all that is compared."""
+    max_error_rise_percent: Annotated[int, Field(ge=0, le=100)] = 1
+    """Most percentage points by which the share of failed requests (5xx, answers cut short) may rise."""
+    max_ttft_rise_percent: Annotated[int, Field(ge=0, le=10_000)] = 25
+    """Most by which the median or the 95th percentile of the time to first token may rise, of the old revision's."""
+    max_hit_rate_drop_percent: Annotated[int, Field(ge=0, le=100)] = 10
+    """Most percentage points by which the share of prompt tokens found in cache may drop."""
+
+
 class RolloutSpec(_Model):
     """How a new prompt replaces the old one."""
 
+    model_config = _rules(
+        _rule(
+            "self.steps.map(s, s.weight).isSorted() && "
+            "self.steps.all(s, self.steps.exists_one(t, t.weight == s.weight))",
+            "rollout.steps must have increasing weights: each step needs a greater weight than the one before",
+            ".steps",
+        ),
+        _rule(
+            "type(self.maxSurge) == int ? self.maxSurge >= 1 : self.maxSurge.matches('^[1-9][0-9]{0,2}%$')",
+            "rollout.maxSurge must be a number from 1, or a percentage from 1% such as 25%",
+            ".maxSurge",
+        ),
+    )
+
+    steps: Annotated[list[StepSpec], Field(max_length=20)] = []
+    """Weights that the new revision goes through, judged against the old one at each; without any it takes over as
+    fast as its replicas get warm, unjudged."""
+    paused: bool = False
+    """Holds a release where it is. A revision that proves worse is rolled back all the same."""
+    auto_promote: bool = True
+    """Whether the new revision takes over by itself after the last step; if not, when this is set to true."""
+    max_surge: Quantity = 1
+    """Replicas of all revisions together above those wanted, as a number or a percentage of them, rounded up."""
     retire_after: Duration = "30m"
-    """How long the old revision stays routable after the new one took over."""
+    """How long the old revision stays routable after the new one took over, and after its last request."""
+    drain_timeout: Duration = "5m"
+    """Longest wait for the requests of a replica that leaves; an answer that takes longer is cut."""
+    revision_history_limit: Annotated[int, Field(ge=0, le=100)] = 3
+    """Retired revisions to keep, without replicas: applying their prompt again finds them."""
+    judge: JudgeSpec = JudgeSpec()
+    """When a new revision counts as worse than the old one."""
 
 
 class FailurePolicy(enum.StrEnum):
@@ -261,6 +314,8 @@ class RevisionStatus(_Model):
     """Replicas that take requests."""
     weight: int
     """Its share of the new sessions that name the group."""
+    phase: str = ""
+    """Coming, Canary, Serving, Superseded, RolledBack, Retiring or Retired."""
 
 
 class PromptGroupStatus(_Model):
@@ -273,7 +328,7 @@ class PromptGroupStatus(_Model):
     revision: str | None = None
     """First digits of the fingerprint: they name the Deployment."""
     replicas: int | None = None
-    """Replicas that exist of that revision: what the scale subresource reports."""
+    """Replicas that exist, of all revisions: what the scale subresource reports."""
     warm: str | None = None
     """Warm replicas of those wanted, as in 3/4."""
     hit_rate: str | None = None

@@ -17,12 +17,13 @@ import urllib3
 from kubernetes import client, config
 from kubernetes.config import incluster_config
 
-from promptgroup_operator import measured, prompt
-from promptgroup_operator.desired import ANNOTATION_PROMPT, ANNOTATION_SUPERSEDED
+from promptgroup_operator import measured, prompt, records, routes
+from promptgroup_operator.desired import ANNOTATION_PROMPT
+from promptgroup_operator.draining import PodMark
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.measured import Measured
 from promptgroup_operator.observed import Group, Key, Manifest, Pod, Revision, Rival
-from promptgroup_operator.plan import ConditionChange, Deletion, PodMark
+from promptgroup_operator.plan import ConditionChange, Deletion
 from promptgroup_operator.settings import Settings
 from promptgroup_operator.snapshot import (
     ANNOTATION_DRAINING,
@@ -31,7 +32,7 @@ from promptgroup_operator.snapshot import (
     group_of,
     is_owned,
     pod_of,
-    time_of,
+    router_of,
 )
 from promptgroup_operator.status import Event
 from promptgroup_operator.warmth import Job
@@ -45,6 +46,8 @@ FIELD_MANAGER = "promptgroup-operator"
 REQUEST_SECONDS = 15.0
 """Longest wait for the API server: its own limit for a request that is no watch is 60 s, a pass should not take it."""
 
+LABEL_NAME = "app.kubernetes.io/name"
+"""Kubernetes' own: by it the routers' pods are found."""
 ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' own: of the pods of a ReplicaSet the one with the lowest cost goes first."""
 
@@ -116,16 +119,13 @@ class Cluster:
         deployments = self._list("Deployment", key.namespace, selector)
         pods = [pod_of(each, group) for each in self._list("Pod", key.namespace, selector)]
         self._keep(live, "PromptRoute", key.namespace, key.name)
-        weights = {
-            each.get("fingerprint"): each.get("weight", 0)
-            for each in live.get(("PromptRoute", key.name), {}).get("spec", {}).get("revisions", [])
-        }
+        standing = routes.standing(live.get(("PromptRoute", key.name)))
         revisions = []
         for deployment in deployments:
             live["Deployment", deployment["metadata"]["name"]] = deployment
             goes = "deletionTimestamp" in deployment["metadata"]
             if not goes and is_owned(deployment, group) and fingerprint_of(deployment):
-                revisions.append(self._revision(group, deployment, pods, weights, live))
+                revisions.append(self._revision(group, deployment, pods, standing, live))
         values = {
             (kind, object_name): self._values(kind, key.namespace, object_name)
             for kind, object_name in prompt.references(group.spec.prompt)
@@ -147,12 +147,13 @@ class Cluster:
         group: Group,
         deployment: Manifest,
         pods: list[Pod],
-        weights: Mapping[str, int],
+        standing: Mapping[str, tuple[int, frozenset[int]]],
         live: dict[tuple[str, str], Manifest],
     ) -> Revision:
         metadata = deployment["metadata"]
         annotations = metadata.get("annotations", {})
         fingerprint = fingerprint_of(deployment)
+        weight, routed = standing.get(fingerprint, (0, frozenset()))
         source = PromptRef(annotations.get(ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
         holder = self._keep(live, source.kind, group.key.namespace, source.name)
         data = _decoded(holder) if holder is not None else {}
@@ -161,11 +162,15 @@ class Cluster:
             deployment=metadata["name"],
             created=metadata["creationTimestamp"],
             replicas=deployment["spec"].get("replicas", 1),
-            superseded_at=time_of(annotations.get(ANNOTATION_SUPERSEDED)),
+            superseded_at=records.superseded_at(annotations),
             prompt_from=source,
             prompt=Prompt(data[SYSTEM_KEY], data.get(TOOLS_KEY, "")) if SYSTEM_KEY in data else None,
             pods=tuple(pod for pod in pods if pod.fingerprint == fingerprint),
-            weight=weights.get(fingerprint, 0),
+            weight=weight,
+            routed=routed,
+            progress=records.progress(annotations),
+            rolled_back=records.rolled_back(annotations),
+            size=records.size(annotations),
             failure=failure_of(deployment),
         )
 
@@ -187,11 +192,28 @@ class Cluster:
             and "deletionTimestamp" not in each["metadata"]
         )
 
+    def routers(self, namespace: str) -> dict[str, str]:
+        """Container → address of the admin port, of every router that runs in a namespace."""
+        pods = self._list("Pod", namespace, f"{LABEL_NAME}={names.ROUTER}")
+        return dict(found for found in map(router_of, pods) if found is not None)
+
     # --- act -----------------------------------------------------------------------------------------------
 
-    def apply(self, manifest: Manifest) -> None:
-        """Server-side apply (KEP-555): the operator owns the fields that it names, and no others."""
+    def apply(self, manifest: Manifest, seen: Manifest | None) -> None:
+        """Server-side apply (KEP-555): the operator owns the fields that it names, and no others.
+
+        Args:
+            manifest: the wanted object.
+            seen: the object that the decision was made from; None when there was none.
+
+        Raises:
+            ClusterError: also when another one stands by now (409): the pass is to begin from that.
+        """
         metadata = manifest["metadata"]
+        if seen is not None:
+            manifest = {**manifest, "metadata": {**metadata, "resourceVersion": seen["metadata"]["resourceVersion"]}}
+        elif self._get(manifest["kind"], metadata["namespace"], metadata["name"]) is not None:
+            raise ClusterError(f"{manifest['kind']} {metadata['name']} was created meanwhile", status=409)
         path = f"{_path(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
         self._request("PATCH", path, manifest, _APPLY, {"fieldManager": FIELD_MANAGER, "force": "true"})
 

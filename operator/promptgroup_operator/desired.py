@@ -3,19 +3,18 @@
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from promptgroup_operator import dialect
 from promptgroup_operator.drift import stamped
 from promptgroup_operator.merge import merge
-from promptgroup_operator.observed import Group, Problem
+from promptgroup_operator.observed import Group, Manifest, Problem
 from promptgroup_router.contract import names, table
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.fingerprint import short
 from promptgroup_router.contract.table import Prompt, PromptRef
 
-ANNOTATION_SUPERSEDED = "promptgroup.dev/superseded-at"
-"""On a Deployment: when another revision took its place."""
 ANNOTATION_PROMPT = "promptgroup.dev/prompt-from"
 """On a Deployment: kind of the object that holds the revision's prompt; its name is the Deployment's."""
 
@@ -76,12 +75,26 @@ def prompt_object(group: Group, fingerprint: str, prompt: Prompt, kind: str) -> 
 
 
 def deployment(
-    group: Group, fingerprint: str, replicas: int, prompt_from: PromptRef, superseded_at: str | None
+    group: Group,
+    fingerprint: str,
+    replicas: int,
+    prompt_from: PromptRef,
+    *,
+    records: Mapping[str, str],
+    template: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The Deployment of one revision: surge one, none unavailable, gated by warmth."""
-    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, ANNOTATION_PROMPT: prompt_from.kind}
-    if superseded_at is not None:
-        annotations[ANNOTATION_SUPERSEDED] = superseded_at
+    """The Deployment of one revision: surge one, none unavailable, gated by warmth.
+
+    Args:
+        group: the PromptGroup.
+        fingerprint: the revision.
+        replicas: replicas to ask for.
+        prompt_from: the object that holds its prompt.
+        records: annotations by which it is remembered what becomes of it.
+        template: the pod template to keep, of a revision that does not follow the group's engine; its pods would be
+            replaced beside those of the release that changes the engine.
+    """
+    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, ANNOTATION_PROMPT: prompt_from.kind, **records}
     selector = labels(group, fingerprint)
     return stamped(
         {
@@ -94,7 +107,7 @@ def deployment(
                 "progressDeadlineSeconds": (STARTUP_MINUTES + 5) * 60,
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
                 "selector": {"matchLabels": selector},
-                "template": _pod_template(group, fingerprint, selector),
+                "template": dict(template) if template is not None else _pod_template(group, fingerprint, selector),
             },
         }
     )
@@ -120,12 +133,31 @@ def engine_settings(group: Group) -> str:
         return ""
 
 
-def step_tokens(group: Group) -> int:
-    """Most tokens that one step of the group's engines computes; 0 when their arguments do not say."""
-    try:
-        template = _engine_template(group)
-    except ValueError:
-        return 0
+def kept_template(live: Manifest) -> dict[str, Any]:
+    """The pod template of a Deployment as it stands, to be applied as it is.
+
+    Server-side apply makes the operator own with it what the API server added. When the revision follows the group's
+    engine again those fields are dropped, and added again with the same values, so that no pod is replaced for that.
+    """
+    template: dict[str, Any] = live["spec"]["template"]
+    metadata = {key: value for key, value in template.get("metadata", {}).items() if value is not None}
+    return {**template, "metadata": metadata}
+
+
+def settings_of(live: Manifest | None) -> str:
+    """Digest of the engine settings of a Deployment's pods; empty when nobody knows."""
+    metadata = live["spec"]["template"].get("metadata", {}) if live is not None else {}
+    return str(metadata.get("annotations", {}).get(names.ANNOTATION_SETTINGS, ""))
+
+
+def step_tokens(group: Group, live: Manifest | None) -> int:
+    """Most tokens that one step of a revision's engines computes; 0 when their arguments do not say.
+
+    Args:
+        group: the PromptGroup.
+        live: the revision's Deployment as it stands.
+    """
+    template = live["spec"]["template"] if live is not None else {}
     return dialect.step_tokens(dialect.DIALECTS[group.spec.engine.type], _arguments(template))
 
 

@@ -49,8 +49,15 @@ class Engines:
         Raises:
             EngineError: no answer, or one that is not metrics.
         """
-        text = self._request("GET", address, "/metrics", None, ASK_SECONDS).decode(errors="replace")
-        return parse_metrics(text, dialect)
+        return parse_metrics(self.text(address), dialect)
+
+    def text(self, address: str) -> str:
+        """The metrics of any process that serves them, as they are.
+
+        Raises:
+            EngineError: no answer.
+        """
+        return self._request("GET", address, "/metrics", None, ASK_SECONDS).decode(errors="replace")
 
     def prove(self, address: str, dialect: Dialect, model: str, prompt: Prompt) -> Evidence:
         """Send the Tier-1 prefix, then probe for it: what the engine says about the two requests.

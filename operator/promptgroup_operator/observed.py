@@ -7,6 +7,7 @@ from typing import Any
 
 from promptgroup_operator.api import PromptGroupSpec
 from promptgroup_operator.measured import UNKNOWN, Measured
+from promptgroup_operator.samples import Traffic
 from promptgroup_router.contract.table import Prompt, PromptRef
 
 Manifest = Mapping[str, Any]
@@ -152,6 +153,26 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a revision is that is being released."""
+
+    step: int
+    """Index of the step; one past the last step is the take-over."""
+    since: datetime | None
+    """When the step's weight stood in the route; None while it does not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """Why a revision was taken back."""
+
+    at: datetime
+    settings: str
+    """Digest of the engine settings that it was judged with: with others it may be tried again."""
+    why: Problem
+
+
+@dataclass(frozen=True, slots=True)
 class Revision:
     """One fingerprint of the group that has a Deployment."""
 
@@ -170,8 +191,25 @@ class Revision:
     """Its weight in the PromptRoute as it stands."""
     quiet_since: datetime | None = None
     """Since when its engines computed no client's prompt; None when that is not known."""
+    routed: frozenset[int] = frozenset()
+    """Slots that the PromptRoute, as it stands, has Ready."""
+    progress: Progress | None = None
+    """Set from its creation beside a revision that serves until it takes over."""
+    rolled_back: RolledBack | None = None
+    size: int | None = None
+    """Replicas that the group wanted when the Deployment was last written; known where the operator decides it."""
     failure: str = ""
     """Why its Deployment cannot create pods, or empty."""
+
+    @property
+    def alive(self) -> int:
+        """Replicas that it has or has asked for; pods that terminate aside."""
+        return max(self.replicas, sum(not pod.deleting for pod in self.pods))
+
+    @property
+    def serving(self) -> frozenset[int]:
+        """Slots that routers send to and a warm replica holds."""
+        return self.routed & {pod.slot for pod in self.pods if pod.is_warm and pod.slot is not None}
 
     @property
     def ready(self) -> int:
@@ -203,6 +241,8 @@ class World:
     rivals: tuple[Rival, ...]
     live: Mapping[tuple[str, str], Manifest]
     """(kind, name) → object as it stands, for what the operator would apply."""
+    traffic: Traffic | None = None
+    """What the routers counted; None when none could be asked, or none had to be."""
     hit_rate: float | None = None
     """Share of prompt tokens found in cache lately; None when nothing is known."""
     peers_key: bool = True

@@ -2,8 +2,10 @@
 
 acceptance  may the spec be acted on, and what does its text hash to
 sizing      how many replicas
-rollout     which revision serves, which drains, which goes
+rollout     which revision serves, which comes, which goes; judge: is it worse than the old one
+shares      how many of the replicas each of them has
 slots       which pod holds which place on the ring
+draining    how replicas leave
 warmth      which pods to warm, which conditions to correct
 keepwarm    which warm pods to look at, whether they still are
 desired     the objects
@@ -19,19 +21,25 @@ from typing import Any
 from promptgroup_operator import (
     acceptance,
     desired,
+    draining,
     drift,
     durations,
     keepwarm,
     prompt,
+    records,
+    release,
+    retirement,
     rollout,
     routes,
+    shares,
     sizing,
     slots,
     status,
     warmth,
 )
+from promptgroup_operator.draining import PodMark
 from promptgroup_operator.observed import Manifest, Pod, Problem, PromptText, Revision, World
-from promptgroup_operator.rollout import Phase, Step
+from promptgroup_operator.release import Phase, Step
 from promptgroup_operator.status import Event
 from promptgroup_router.contract import table
 from promptgroup_router.contract.table import PromptRef
@@ -41,29 +49,10 @@ SETTLED = timedelta(minutes=1)
 MOVING = timedelta(seconds=1)
 """Next look while replicas drain."""
 WAITING = timedelta(seconds=5)
-"""Next look while something is missing: referenced objects are not watched, since that needs the right to list them."""
+"""Next look while something is missing: referenced objects are not watched, since that needs the right to list them.
+Also while revisions share the traffic, which only the routers' counters show."""
 REFERENCED = timedelta(seconds=15)
 """Next look at a group whose prompt stands in another object: an edit of it is noticed within this time."""
-
-DRAINING_COST = -1000
-"""Deletion cost of a draining pod in slot 0; slots count to 999, so one beside the ring goes before all of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodMark:
-    """Labels and annotations that a pod shall have from the operator."""
-
-    pod: str
-    uid: str
-    slot: int | None
-    draining_since: datetime | None
-
-    @property
-    def deletion_cost(self) -> int:
-        """What the ReplicaSet orders by: a draining pod before any other, the highest slot first, as rings shrink."""
-        if self.draining_since is None:
-            return 0
-        return DRAINING_COST - (self.slot if self.slot is not None else -DRAINING_COST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +112,16 @@ def _with_text(world: World, text: PromptText) -> World:
 
 
 def _serving(world: World) -> Revision | None:
-    """The revision to keep alive while the spec cannot be acted on: the one with the traffic, if any has."""
+    """The revision to keep as it is while the spec cannot be acted on: one under way, else the one with the traffic."""
     return max(
         world.revisions,
-        key=lambda each: (each.weight, each.superseded_at is None, each.ready, each.created),
+        key=lambda each: (
+            each.rolled_back is not None or (each.progress is not None and each.superseded_at is None),
+            each.weight,
+            each.superseded_at is None,
+            each.ready,
+            each.created,
+        ),
         default=None,
     )
 
@@ -135,7 +130,7 @@ def _refused(world: World, problem: Problem, now: datetime) -> Plan:
     """Nothing is created for a spec that cannot be acted on; a route that stands must not lead to what is gone."""
     facts = status.rejected(world, problem)
     return Plan(
-        route=_route(world, routes.route(world.group, (), {}, {}, None)) if _standing(world) is not None else None,
+        route=_route(world, routes.route(world.group, (), {}, {}, {})) if _standing(world) is not None else None,
         status=status.build(world, facts, {}, {}, target=None, wanted=0, now=now),
         events=tuple(status.events(world.group, facts)),
         look_again=WAITING,
@@ -144,33 +139,41 @@ def _refused(world: World, problem: Problem, now: datetime) -> Plan:
 
 def _plan(world: World, target: str, text: PromptText | None, problem: Problem | None, now: datetime) -> Plan:
     group = world.group
-    current = next((each.replicas for each in world.revisions if each.fingerprint == target), None)
-    size = sizing.replicas(group.spec, current)
-    retire_after = durations.parse(group.spec.rollout.retire_after)
-    steps = rollout.steps(world.revisions, target, size.value, retire_after, now)
+    size = sizing.replicas(group.spec, sizing.current(world.revisions, target))
+    policy = release.policy(group.spec.rollout, size.value)
+    if problem is not None:
+        policy = replace(policy, paused=True)
+    settings = desired.engine_settings(group)
+    goal = release.Goal(target, size.value, policy, settings, world.traffic, now)
+    stage = rollout.decide(world.revisions, goal)
+    steps = shares.allot(world.revisions, stage, goal)
     held = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].replicas) for each in world.revisions}
-    standing = _standing(world)
-    routed = routes.sends_to(standing)
+    routed = routes.sends_to(_standing(world))
     marks = [
         mark
         for each in world.revisions
-        for mark in _marks(each, steps[each.fingerprint], held[each.fingerprint], routed, now)
+        for mark in draining.marks(each, steps[each.fingerprint].replicas, held[each.fingerprint], routed, now)
     ]
-    route = routes.route(group, world.revisions, steps, held, standing)
+    route = routes.route(group, world.revisions, steps, held, world.live)
     ready = routes.ready(route)
-    facts = status.conditions(world, steps, target, size, ready) if problem is None else status.rejected(world, problem)
+    facts = (
+        status.conditions(world, steps, target, size, ready=ready, waits=stage.waits)
+        if problem is None
+        else status.rejected(world, problem)
+    )
+    mergeable = desired.template_problem(group) is None
     return Plan(
         conditions=tuple(_conditions(world.revisions)),
-        objects=tuple(_objects(world, steps, text, held, now)) if desired.template_problem(group) is None else (),
+        objects=tuple(_objects(world, steps, held, goal, text)) if mergeable else (),
         marks=tuple(marks),
         route=_route(world, route),
-        deletions=tuple(_deletions(world, steps)),
+        deletions=tuple(_deletions(world, steps, target, policy.history)),
         status=status.build(world, facts, steps, ready, target=target, wanted=size.value, now=now),
         events=tuple(status.events(group, facts)),
         warmups=tuple(_warmups(world, steps)),
         touches=tuple(_touches(world, steps, now)),
         peers_key=not world.peers_key,
-        look_again=_look_again(world, steps, held, problem, now),
+        look_again=_look_again(world, steps, held, stage.waits or problem, now),
     )
 
 
@@ -199,13 +202,17 @@ def _conditions(revisions: Sequence[Revision]) -> list[ConditionChange]:
 def _objects(
     world: World,
     steps: Mapping[str, Step],
-    text: PromptText | None,
     held: Mapping[str, Mapping[str, int]],
-    now: datetime,
+    goal: release.Goal,
+    text: PromptText | None,
 ) -> list[Manifest]:
-    """Deployments, and the target's prompt object after its Deployment: no prompt object is ever without one."""
+    """Deployments, and the target's prompt object after its Deployment: no prompt object is ever without one.
+
+    Only the target follows the group's engine: pods of another revision would be replaced for nothing.
+    """
     objects: list[Manifest] = []
     existing = {each.fingerprint: each for each in world.revisions}
+    timeout = durations.parse(world.group.spec.rollout.drain_timeout)
     for fingerprint, step in steps.items():
         revision = existing.get(fingerprint)
         if revision is None:
@@ -214,62 +221,21 @@ def _objects(
             replicas = step.replicas
         else:
             source = revision.prompt_from
-            replicas = _deployed(revision, step, held[fingerprint], now)
-        since = f"{step.superseded_at:%Y-%m-%dT%H:%M:%SZ}" if step.superseded_at is not None else None
-        objects.append(desired.deployment(world.group, fingerprint, replicas, source, since))
+            replicas = draining.deployed(revision, step.replicas, held[fingerprint], timeout, goal.now)
+        live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
+        kept = desired.kept_template(live) if live is not None and fingerprint != goal.target else None
+        size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None
+        noted = records.encode(step.superseded_at, step.progress, step.rolled_back, size)
+        objects.append(desired.deployment(world.group, fingerprint, replicas, source, records=noted, template=kept))
         if text is not None and fingerprint == text.fingerprint:
             objects.append(desired.prompt_object(world.group, fingerprint, text.prompt, source.kind))
     return objects
 
 
-def _deployed(revision: Revision, step: Step, held: Mapping[str, int], now: datetime) -> int:
-    """Replicas to ask of the Deployment: fewer only when every replica that leaves has drained.
-
-    Which pods go is the ReplicaSet's to choose: those that are not ready first, then by deletion cost. So the marks
-    that carry the cost must stand before the number does.
-    """
-    alive = [pod for pod in revision.pods if not pod.deleting]
-    if step.replicas == revision.replicas:
-        return step.replicas
-    if step.replicas > revision.replicas:
-        # raised again before the pods of a lower number went: the surplus drains as any other
-        return max(step.replicas, len(alive))
-    going = slots.leaving(revision.pods, held, step.replicas, revision.replicas)
-    marked = all((pod.draining_since is not None) == (pod.name in going) for pod in alive)
-    gone = all(rollout.drained(pod, now) for pod in alive if pod.name in going)
-    return step.replicas if marked and gone else revision.replicas
-
-
-def _marks(
-    revision: Revision, step: Step, held: Mapping[str, int], routed: frozenset[str], now: datetime
-) -> list[PodMark]:
-    """Pods whose labels or annotations differ from what they shall be. Draining begins once no route leads to the pod.
-
-    Args:
-        revision: the revision.
-        step: what becomes of it.
-        held: pod name → slot.
-        routed: pods that the PromptRoute as it stands lets routers send to.
-        now: the time of the pass.
-    """
-    going = slots.leaving(revision.pods, held, step.replicas, revision.replicas)
-    marks = []
-    for pod in revision.pods:
-        if pod.deleting:
-            continue
-        since = pod.draining_since or (now if pod.name not in routed else None)
-        mark = PodMark(pod.name, pod.uid, held.get(pod.name), since if pod.name in going else None)
-        if (mark.slot, mark.draining_since) != (pod.slot, pod.draining_since):
-            marks.append(mark)
-    return marks
-
-
-def _deletions(world: World, steps: Mapping[str, Step]) -> list[Deletion]:
-    """Retired revisions without replicas; the Deployment last, since it is the record of the revision."""
+def _deletions(world: World, steps: Mapping[str, Step], target: str, history: int) -> list[Deletion]:
+    """Retired revisions beyond the history; the Deployment last, since it is the record of the revision."""
     deletions = []
-    for revision in world.revisions:
-        if steps[revision.fingerprint].phase is not Phase.RETIRING or revision.replicas > 0 or revision.pods:
-            continue
+    for revision in retirement.forgotten(world.revisions, steps, target, history):
         for kind in (revision.prompt_from.kind, "Deployment"):
             live = world.live.get((kind, revision.deployment))
             if live is not None:
@@ -281,7 +247,7 @@ def _warmups(world: World, steps: Mapping[str, Step]) -> list[warmth.Job]:
     return [
         job
         for each in world.revisions
-        if each.prompt is not None and steps[each.fingerprint].phase is not Phase.RETIRING
+        if each.prompt is not None and steps[each.fingerprint].replicas > 0
         for job in warmth.jobs(each.pods, each.prompt, world.group.spec)
     ]
 
@@ -290,7 +256,7 @@ def _touches(world: World, steps: Mapping[str, Step], now: datetime) -> list[kee
     found = (
         keepwarm.touch(pod, each.prompt, world.group.spec, world.touch_every, now)
         for each in world.revisions
-        if each.prompt is not None and steps[each.fingerprint].phase is not Phase.RETIRING
+        if each.prompt is not None and steps[each.fingerprint].replicas > 0
         for pod in each.pods
     )
     return [touch for touch in found if touch is not None]
@@ -300,7 +266,7 @@ def _look_again(
     world: World,
     steps: Mapping[str, Step],
     held: Mapping[str, Mapping[str, int]],
-    problem: Problem | None,
+    waits: Problem | None,
     now: datetime,
 ) -> timedelta:
     """When the next pass is due if nothing happens: no later than the next thing that only time brings."""
@@ -310,15 +276,13 @@ def _look_again(
     )
     if draining or any(step.phase is Phase.RETIRING for step in steps.values()):
         return MOVING
-    if problem is not None or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):
+    shared = sum(step.replicas > 0 for step in steps.values()) > 1
+    if waits is not None or shared or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):
         return WAITING
-    retire_after = durations.parse(world.group.spec.rollout.retire_after)
-    retirements = [rollout.retires_in(each, retire_after, now) for each in world.revisions]
     regular = REFERENCED if prompt.references(world.group.spec.prompt) else SETTLED
     touches = [keepwarm.due_at(pod, world.touch_every) for each in world.revisions for pod in each.pods]
     # one that is due runs, and has its time to end
-    waits = [max(WAITING, due - now) for due in touches if due is not None]
-    return max(MOVING, min([regular, *waits, *(each for each in retirements if each is not None)]))
+    return min([regular, *(max(WAITING, due - now) for due in touches if due is not None)])
 
 
 def _unsettled(revisions: Sequence[Revision], steps: Mapping[str, Step]) -> bool:
@@ -334,13 +298,14 @@ def _is_settled(pod: Pod) -> bool:
 
 def unwritten(world: World, plan: Plan) -> list[Manifest]:
     """The plan's objects that differ from what stands; the route, written after the marks, is not among them."""
-    return [each for each in plan.objects if drift.must_write(_live(world, each), each)]
+    return [each for each in plan.objects if drift.must_write(live(world, each), each)]
 
 
 def route_unwritten(world: World, plan: Plan) -> bool:
     """Whether the PromptRoute must be written."""
-    return plan.route is not None and drift.must_write(_live(world, plan.route), plan.route)
+    return plan.route is not None and drift.must_write(live(world, plan.route), plan.route)
 
 
-def _live(world: World, manifest: Manifest) -> Manifest | None:
+def live(world: World, manifest: Manifest) -> Manifest | None:
+    """The object that a manifest is about, as it was seen."""
     return world.live.get((manifest["kind"], manifest["metadata"]["name"]))

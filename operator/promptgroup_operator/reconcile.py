@@ -16,8 +16,10 @@ from promptgroup_operator.hitrate import HitRates
 from promptgroup_operator.keepwarm import Touch
 from promptgroup_operator.observed import Key, Manifest, Pod, Problem, PromptText, Reading, Revision, World
 from promptgroup_operator.plan import ConditionChange, Plan
+from promptgroup_operator.samples import Traffic
 from promptgroup_operator.settings import Settings
 from promptgroup_operator.touches import Touches
+from promptgroup_operator.traffic import Counts, Readings, parse
 from promptgroup_operator.warmth import Job, Outcome, WarmReason
 from promptgroup_operator.warmup import Warmups
 from promptgroup_operator.workqueue import WorkQueue
@@ -39,6 +41,8 @@ class Reconciler:
         self._engines = engines
         self._queue = queue
         self._rates = HitRates()
+        self._traffic = Readings()
+        self._router_namespaces = settings.router_namespaces
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
         self._warmups = Warmups(engines, settings.warmups, self._report, self._rates.spend)
         self._touches = Touches(engines, self._report_touch, self._rates.spend)
@@ -93,10 +97,44 @@ class Reconciler:
             revisions=tuple(self._with_readings(each, readings, now) for each in seen.revisions),
             rivals=seen.rivals,
             live={**seen.live, **self._strangers(seen, text)},
+            traffic=self._told(seen, now),
             hit_rate=self._rates.rate(containers),
             peers_key=self._cluster.look("Secret", key.namespace, names.SECRET_PEERS) is not None,
             touch_every=self._touch_every,
         )
+
+    def _told(self, seen: Seen, now: datetime) -> Traffic | None:
+        """What the routers counted, while more than one revision has replicas; else nobody is asked."""
+        key = seen.group.key
+        if sum(each.alive > 0 for each in seen.revisions) < 2:
+            return None
+        self._traffic.forget(now)
+        if self._traffic.due(key, now):
+            step = sorted(
+                (each.fingerprint, each.progress.step, each.progress.since is not None)
+                for each in seen.revisions
+                if each.progress is not None
+            )
+            self._traffic.add(key, step, self._counts(key), now)
+        return self._traffic.traffic(key, now)
+
+    def _counts(self, key: Key) -> dict[str, Counts]:
+        """Container of a router → its counters of the group."""
+        routers: dict[str, str] = {}
+        for namespace in {key.namespace, *self._router_namespaces}:
+            try:
+                routers |= self._cluster.routers(namespace)
+            except ClusterError as error:  # a release waits for figures; what serves does not
+                logger.warning("%s/%s: routers cannot be found: %s", key.namespace, key.name, error)
+        texts = zip(routers, self._readers.map(self._metrics, routers.values()), strict=True)
+        return {router: parse(text, key) for router, text in texts if text is not None}
+
+    def _metrics(self, address: str) -> str | None:
+        try:
+            return self._engines.text(address)
+        except EngineError as error:
+            logger.debug("router at %s: %s", address, error)
+            return None
 
     def _strangers(self, seen: Seen, text: object) -> dict[tuple[str, str], Manifest]:
         """Objects under the names that the target wants, which do not carry the group's label."""
@@ -152,11 +190,11 @@ class Reconciler:
         for change in todo.conditions:
             self._cluster.set_condition(key.namespace, change, warm=change.outcome.warm, now=now)
         for manifest in plan.unwritten(world, todo):
-            self._cluster.apply(manifest)
+            self._cluster.apply(manifest, plan.live(world, manifest))
         for mark in todo.marks:
             self._cluster.mark(key.namespace, mark)
         if todo.route is not None and plan.route_unwritten(world, todo):
-            self._cluster.apply(todo.route)
+            self._cluster.apply(todo.route, plan.live(world, todo.route))
         for deletion in todo.deletions:
             self._cluster.delete(key.namespace, deletion)
         self._warmups.want(key, todo.warmups, now)

@@ -5,7 +5,7 @@ from typing import Any
 
 from promptgroup_operator import desired, measured
 from promptgroup_operator.observed import Group, Manifest, Pod, Revision
-from promptgroup_operator.rollout import Step
+from promptgroup_operator.release import Phase, Step
 from promptgroup_router.contract import table
 
 
@@ -14,7 +14,7 @@ def route(
     revisions: Sequence[Revision],
     plan: Mapping[str, Step],
     held: Mapping[str, Mapping[str, int]],
-    standing: Manifest | None,
+    live: Mapping[tuple[str, str], Manifest],
 ) -> table.Group:
     """The group as routers shall see it.
 
@@ -23,20 +23,23 @@ def route(
         revisions: the revisions that have a Deployment.
         plan: fingerprint → step.
         held: fingerprint → pod name → slot.
-        standing: the PromptRoute as it stands: what it says of a prompt holds when the prompt's own object is gone,
-            and its length in tokens while no replica is warm.
+        live: objects as they stand, the PromptRoute among them: what it says of a prompt holds when the prompt's own
+            object is gone, and its length in tokens while no replica is warm.
     """
     routing = group.spec.routing
-    settings, step_tokens = desired.engine_settings(group), desired.step_tokens(group)
-    known = {each.get("fingerprint"): each for each in _revisions(standing)}
+    known = {each.get("fingerprint"): each for each in _revisions(live.get(("PromptRoute", group.key.name)))}
     routed = []
     for revision in revisions:
+        if plan[revision.fingerprint].phase is Phase.RETIRED:
+            continue
         before = known.get(revision.fingerprint)
         size = _size(revision, before)
         if size is None:
             continue
         warm = [pod for pod in revision.pods if pod.is_warm]
         numbers = measured.together(pod.measured for pod in warm)
+        deployment = live.get(("Deployment", revision.deployment))
+        kinds = {pod.settings for pod in warm} or {desired.settings_of(deployment)}
         routed.append(
             table.Revision(
                 fingerprint=revision.fingerprint,
@@ -47,10 +50,10 @@ def route(
                 tokens=numbers.prefix_tokens or (before or {}).get("tokens", 0),
                 engine=table.Engine(
                     # in the midst of a change of engine nothing is lent: some replicas are still of the other kind
-                    settings=settings if all(pod.settings == settings for pod in warm) else "",
+                    settings=kinds.pop() if len(kinds) == 1 else "",
                     kv_tokens=numbers.kv_tokens,
                     prefill_rate=numbers.prefill_rate,
-                    step_tokens=step_tokens,
+                    step_tokens=desired.step_tokens(group, deployment),
                 ),
                 prompt_from=revision.prompt_from,
             )
@@ -89,6 +92,17 @@ def ring(pods: Sequence[Pod], held: Mapping[str, int], step: Step) -> tuple[tabl
         _slot(index, holders.get(index), drains=index >= step.replicas)
         for index in sorted({*range(step.replicas), *holders})
     )
+
+
+def standing(route: Manifest | None) -> dict[str, tuple[int, frozenset[int]]]:
+    """Fingerprint → (weight, slots that are Ready), of a PromptRoute as it stands."""
+    return {
+        each.get("fingerprint", ""): (
+            each.get("weight", 0),
+            frozenset(slot["slot"] for slot in each.get("slots", []) if slot.get("state") == table.SlotState.READY),
+        )
+        for each in _revisions(route)
+    }
 
 
 def ready(route: table.Group) -> dict[str, int]:

@@ -21,6 +21,8 @@ class Settings:
 
     namespaces: tuple[str, ...] = ()
     """Namespaces to serve; empty: all of them."""
+    router_namespaces: tuple[str, ...] = ()
+    """Namespaces whose routers serve groups of others; a group's own is always looked at."""
     host: str = ""
     """Address of the health and metrics port; empty: every address."""
     health_port: int = names.PORT_OPERATOR_HEALTH
@@ -42,6 +44,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     defaults = Settings()
     group = parser.add_argument_group("operator", "each flag also as PROMPTGROUP_OPERATOR_<FLAG> in the environment")
     group.add_argument("--namespaces", default=_env("namespaces", ""), metavar="A,B", help="serve these (default: all)")
+    group.add_argument(
+        "--router-namespaces",
+        default=_env("router_namespaces", ""),
+        metavar="A,B",
+        help="read routers here too, beside those of a group's own namespace, to judge its releases",
+    )
     group.add_argument(
         "--host", default=_env("host", defaults.host), help="address of the health port (default: every)"
     )
@@ -80,6 +88,7 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
         raise ValueError(f"--touch-seconds is {arguments.touch_seconds}, expected 1 to {DAY}")
     return Settings(
         namespaces=tuple(name for name in arguments.namespaces.split(",") if name),
+        router_namespaces=tuple(name for name in arguments.router_namespaces.split(",") if name),
         host=arguments.host,
         health_port=arguments.health_port,
         workers=arguments.workers,

@@ -1,8 +1,10 @@
 """How many replicas a group wants, and why."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from promptgroup_operator.api import PromptGroupSpec
+from promptgroup_operator.observed import Revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +19,11 @@ class Verdict:
 
 
 def replicas(spec: PromptGroupSpec, current: int | None) -> Verdict:
-    """Replicas of the revision that serves.
+    """Replicas of all revisions together, but for those that a release adds.
 
     Args:
         spec: the group's spec.
-        current: replicas that the serving revision's Deployment asks for; None when there is none.
+        current: replicas that the group had; None when it has none yet.
     """
     if spec.replicas is not None:
         return Verdict(spec.replicas, "FixedReplicas", f"spec.replicas asks for {spec.replicas}", active=False)
@@ -32,3 +34,17 @@ def replicas(spec: PromptGroupSpec, current: int | None) -> Verdict:
     return Verdict(
         value, "WithinBounds", f"held at {value}, within {low} to {high}: no load signal is evaluated", active=False
     )
+
+
+def current(revisions: Sequence[Revision], target: str) -> int | None:
+    """Replicas that the group wanted before; while a release is under way no Deployment alone has so many.
+
+    Args:
+        revisions: the revisions that have a Deployment.
+        target: fingerprint that the group wants to serve.
+    """
+    alive = [each.replicas for each in revisions if each.replicas]
+    if len(alive) == 1:
+        return alive[0]
+    noted = {each.fingerprint: each.size for each in revisions if each.size is not None}
+    return noted.get(target, max(noted.values(), default=None))

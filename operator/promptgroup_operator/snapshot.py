@@ -1,26 +1,16 @@
 """Objects as the API server returns them → the frozen values that decisions look at. Pure."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from promptgroup_operator import api, measured
 from promptgroup_operator.desired import CONTAINER
 from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition
+from promptgroup_operator.records import time_of
 from promptgroup_router.contract import names
 
 ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
 """On a pod: when its slot was taken off the ring."""
-
-
-def time_of(text: str | None) -> datetime | None:
-    """A time as Kubernetes writes it; None where there is none, or none that can be read."""
-    if not text:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
-        return None  # written by somebody else: as good as not there
 
 
 def group_of(key: Key, raw: Manifest) -> Group:
@@ -81,7 +71,7 @@ def pod_of(raw: Manifest, group: Group) -> Pod:
         fingerprint=annotations.get(names.ANNOTATION_FINGERPRINT, ""),
         created=metadata["creationTimestamp"],
         deleting="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
-        address=f"{f'[{ip}]' if ':' in ip else ip}:{group.spec.engine.port}" if ip else "",
+        address=f"{f'[{ip}]' if ':' in ip else ip}:{_port(raw, group)}" if ip else "",
         containers_ready=ready.get("status") == "True",
         containers_ready_since=time_of(ready.get("lastTransitionTime")),
         container_id=engine.get("containerID", "") if running else "",
@@ -97,6 +87,27 @@ def pod_of(raw: Manifest, group: Group) -> Pod:
         settings=annotations.get(names.ANNOTATION_SETTINGS, ""),
         trouble=_trouble(status, conditions),
     )
+
+
+def router_of(raw: Manifest) -> tuple[str, str] | None:
+    """(container, address of its admin port) of a router's pod; None while it does not run."""
+    status = raw.get("status", {})
+    ports = (port for each in raw["spec"]["containers"] for port in each.get("ports", []))
+    admin = next((port["containerPort"] for port in ports if port.get("name") == "admin"), names.PORT_ROUTER_ADMIN)
+    running = next(
+        (each["containerID"] for each in status.get("containerStatuses", []) if "running" in each.get("state", {})), ""
+    )
+    ip = status.get("podIP", "")
+    if not ip or not running:
+        return None
+    return running, f"{f'[{ip}]' if ':' in ip else ip}:{admin}"
+
+
+def _port(raw: Manifest, group: Group) -> int:
+    """Port of the pod's engine: its own template's, which may be an earlier one than the group's."""
+    containers = raw.get("spec", {}).get("containers", [])
+    ports = (port for each in containers if each.get("name") == CONTAINER for port in each.get("ports", []))
+    return next((int(port["containerPort"]) for port in ports if port.get("name") == "http"), group.spec.engine.port)
 
 
 _TROUBLE = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "InvalidImageName")

@@ -1,8 +1,10 @@
 """Plan and world → conditions and status fields, and the events that tell of a change.
 
 condition         True when                                                     abnormal
-Ready             every wanted replica, at least one, is warm and routed        False
-Progressing       a revision comes up, replicas are missing or draining         -
+Ready             the wanted revision serves, or the one before in its place
+                  while it is rolled back, and every wanted replica, at least
+                  one, is warm and routed                                       False
+Progressing       a release is under way, replicas are missing or draining      -
 Degraded          something keeps the group from its wanted state               True
 Accepted          the spec can be acted on (no conflict, fingerprint holds)     False
 ResolvedRefs      what the spec refers to exists                                False
@@ -17,18 +19,16 @@ from datetime import datetime
 from typing import Any
 
 from promptgroup_operator import warmth
-from promptgroup_operator.desired import labels, name
+from promptgroup_operator.desired import name
 from promptgroup_operator.observed import Group, Pod, Problem, Revision, World
-from promptgroup_operator.rollout import Phase, Step
+from promptgroup_operator.release import Phase, Step
 from promptgroup_operator.sizing import Verdict
-from promptgroup_operator.warmth import WarmReason
+from promptgroup_operator.warmth import SELF_MENDING, WarmReason
+from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import short
 
 REFERENCE_PROBLEMS = frozenset({"PromptNotFound", "ToolsNotFound", "InvalidTools", "EmptyPrompt"})
 """Problems of what the spec refers to, not of the spec itself."""
-
-SELF_MENDING = frozenset({WarmReason.STARTING, WarmReason.WARMING, WarmReason.RESTARTED})
-"""Reasons of a cold replica that time alone changes: not a fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,13 @@ def rejected(world: World, problem: Problem) -> list[Fact]:
 
 
 def conditions(
-    world: World, plan: Mapping[str, Step], target: str, size: Verdict, ready: Mapping[str, int]
+    world: World,
+    plan: Mapping[str, Step],
+    target: str,
+    size: Verdict,
+    *,
+    ready: Mapping[str, int],
+    waits: Problem | None,
 ) -> list[Fact]:
     """The conditions of a group that is acted on.
 
@@ -85,47 +91,65 @@ def conditions(
         target: fingerprint that the group wants to serve.
         size: replicas wanted of it.
         ready: fingerprint → slots that the route has Ready.
+        waits: what the release of the target waits for, or why it was rolled back; None when none is under way.
     """
     step = plan[target]
     revision = next((each for each in world.revisions if each.fingerprint == target), None)
     pods = revision.pods if revision is not None else ()
     warm = ready.get(target, 0)
     routed = any(ready.get(each.fingerprint, 0) for each in plan.values() if each.weight > 0)
-    missing = size.value - warm
-    draining = revision is not None and revision.replicas > size.value
+    missing = max(0, size.value - sum(ready.values()))
+    back = step.rolled_back.why if step.rolled_back is not None else None
     count = f"{warm}/{size.value} replicas of {short(target)} are warm"
+    if len(ready) > 1:
+        count += f", {sum(ready.values())} of all revisions"
+    released = waits if back is None else None
     cause = _worst(pods)
     if revision is not None and revision.failure:
         cause = Problem("ReplicaFailure", revision.failure)
     fault = cause if cause is not None and cause.reason not in SELF_MENDING else None
-    others = [each for each in plan.values() if each.fingerprint != target]
-    moving = [each for each in others if each.phase in (Phase.SERVING, Phase.RETIRING)]
-    busy = missing > 0 or draining or bool(moving) or step.phase is not Phase.SERVING
-    facts = [
+    if back is not None:
+        fault = Problem("RolledBack", f"{short(target)}: {back.reason}: {back.message}")
+    return [
         Fact("Accepted", True, "Accepted", "the spec is sound"),
         Fact("ResolvedRefs", True, "ResolvedRefs", "all references exist"),
+        _ready(size, Problem("Warm", count), fault, released, served=routed and missing == 0),
+        _progressing(fault, released or _moving(revision, plan, target, missing), count),
+        Fact("Degraded", True, fault.reason, fault.message)
+        if fault is not None
+        else Fact("Degraded", False, "AsExpected", "nothing keeps the group from its wanted state"),
+        _prefix_warm(pods, cause, max(0, step.replicas - warm), count),
+        Fact("RouterProgrammed", True, "Programmed", "routers have a replica for the group")
+        if routed
+        else Fact("RouterProgrammed", False, "NoReplica", "no replica is warm: routers have nowhere to send"),
+        Fact("ScalingActive", size.active, size.reason, size.message),
     ]
+
+
+def _ready(size: Verdict, warm: Problem, fault: Problem | None, released: Problem | None, *, served: bool) -> Fact:
     if size.value == 0:
-        facts.append(Fact("Ready", False, "ScaledToZero", "no replica is wanted"))
-    elif missing == 0 and step.phase is Phase.SERVING and routed:
-        facts.append(Fact("Ready", True, "Warm", count))
-    else:
-        facts.append(Fact("Ready", False, fault.reason if fault else "Warming", fault.message if fault else count))
-    if busy and fault is None:
-        facts.append(Fact("Progressing", True, _progress(step, moving, missing), count))
-    else:
-        facts.append(Fact("Progressing", False, fault.reason if fault else "Settled", count))
+        return Fact("Ready", False, "ScaledToZero", "no replica is wanted")
+    if served and released is None:
+        return Fact("Ready", True, warm.reason, warm.message)
+    why = fault or released or Problem("Warming", warm.message)
+    return Fact("Ready", False, why.reason, why.message)
+
+
+def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Fact:
     if fault is not None:
-        facts.append(Fact("Degraded", True, fault.reason, fault.message))
-    else:
-        facts.append(Fact("Degraded", False, "AsExpected", "nothing keeps the group from its wanted state"))
-    facts.append(_prefix_warm(pods, cause, missing, count))
-    if routed:
-        facts.append(Fact("RouterProgrammed", True, "Programmed", "routers have a replica for the group"))
-    else:
-        facts.append(Fact("RouterProgrammed", False, "NoReplica", "no replica is warm: routers have nowhere to send"))
-    facts.append(Fact("ScalingActive", size.active, size.reason, size.message))
-    return facts
+        return Fact("Progressing", False, fault.reason, "waits for the fault to be mended")
+    if isinstance(moves, Problem):
+        return Fact("Progressing", True, moves.reason, moves.message)
+    return Fact("Progressing", moves != "", moves or "Settled", count)
+
+
+def _moving(revision: Revision | None, plan: Mapping[str, Step], target: str, missing: int) -> str:
+    """What still moves when no release is under way, as a reason; empty at rest."""
+    if missing or (revision is not None and revision.replicas < plan[target].replicas):
+        return "ReplicasWarming"
+    if any(each.phase is Phase.RETIRING for each in plan.values()):
+        return "RevisionRetiring"
+    return "ReplicasDraining" if revision is not None and revision.replicas > plan[target].replicas else ""
 
 
 def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Fact:
@@ -142,14 +166,10 @@ def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count
     return Fact("PrefixWarm", True, WarmReason.PROVEN, count)
 
 
-def _progress(step: Step, moving: Sequence[Step], missing: int) -> str:
-    if step.phase is Phase.COMING:
-        return "RevisionComing"
-    if missing > 0:
+def _progress(*, missing: bool, retiring: bool) -> str:
+    if missing:
         return "ReplicasWarming"
-    if moving:
-        return "RevisionRetiring"
-    return "ReplicasDraining"
+    return "RevisionRetiring" if retiring else "ReplicasDraining"
 
 
 def _worst(pods: Sequence[Pod]) -> Problem | None:
@@ -183,11 +203,10 @@ def build(
 ) -> dict[str, Any]:
     """The whole status object. Times of conditions that did not turn are kept."""
     group = world.group
-    serving = next((each for each in world.revisions if each.fingerprint == target), None)
     status: dict[str, Any] = {
         "observedGeneration": group.generation,
         "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],
-        "replicas": sum(not pod.deleting for pod in serving.pods) if serving else 0,
+        "replicas": sum(not pod.deleting for each in world.revisions for pod in each.pods),
         "warm": f"{ready.get(target or '', 0)}/{wanted}",
         "revisions": [
             _revision(group, each, plan, ready)
@@ -195,15 +214,13 @@ def build(
         ],
     }
     if target is not None:
-        status |= {"fingerprint": target, "revision": short(target), "selector": _selector(group, target)}
+        # what autoscalers count: replicas of all revisions, since a release would else look like a small group
+        selector = f"{names.LABEL_GROUP}={group.key.name}"
+        status |= {"fingerprint": target, "revision": short(target), "selector": selector}
     rate = f"{world.hit_rate:.0%}" if world.hit_rate is not None else group.status.get("hitRate")
     if rate is not None:
         status["hitRate"] = rate  # unknown is not zero: the last known rate stands
     return status
-
-
-def _selector(group: Group, target: str) -> str:
-    return ",".join(f"{key}={value}" for key, value in labels(group, target).items())
 
 
 def _revision(group: Group, revision: Revision, plan: Mapping[str, Step], ready: Mapping[str, int]) -> dict[str, Any]:
@@ -215,6 +232,7 @@ def _revision(group: Group, revision: Revision, plan: Mapping[str, Step], ready:
         "warm": sum(pod.is_warm for pod in revision.pods),
         "ready": ready.get(revision.fingerprint, 0),
         "weight": step.weight if step is not None else revision.weight,
+        "phase": step.phase.value if step is not None else "",
     }
 
 
@@ -236,6 +254,12 @@ def _old(group: Group, kind: str) -> Mapping[str, Any]:
     return next((each for each in group.status.get("conditions", []) if each["type"] == kind), {})
 
 
+RELEASING = frozenset(
+    {"RevisionComing", "RevisionGrowing", "StepPause", "TooFewRequests", "Undecided", "NoMetrics", "Paused"}
+    | {"AwaitsPromotion"}
+)
+"""Reasons of a group that is not Ready because a release is under way: no fault."""
+
 TOLD = ("Ready", "Degraded", "PrefixWarm")
 """Conditions whose change is worth an event."""
 
@@ -253,7 +277,7 @@ def events(group: Group, facts: Sequence[Fact]) -> list[Event]:
         bad = (
             fact.status
             if fact.type == "Degraded"
-            else not fact.status and fact.reason not in {*SELF_MENDING, "Warming", "ScaledToZero"}
+            else not fact.status and fact.reason not in {*SELF_MENDING, *RELEASING, "Warming", "ScaledToZero"}
         ) or fact.reason == WarmReason.PRESSED
         told.append(Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={status}: {fact.message}"))
     return told

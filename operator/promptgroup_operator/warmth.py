@@ -48,6 +48,10 @@ class WarmReason(enum.StrEnum):
     NO_PROMPT = "PromptTextMissing"
 
 
+SELF_MENDING = frozenset({WarmReason.STARTING, WarmReason.WARMING, WarmReason.RESTARTED})
+"""Reasons of a cold replica that time alone changes: not a fault."""
+
+
 FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.REFUSED})
 """Causes that waiting does not mend: `Proceed` applies at once."""
 

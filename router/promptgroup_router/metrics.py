@@ -10,6 +10,11 @@ from itertools import accumulate
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Seconds: from a cached first token on a small model to a long reasoning answer."""
 
+FIRST_TOKEN_BUCKETS = tuple(round(0.005 * 2 ** (step / 2), 6) for step in range(34))
+"""Seconds, 5 ms to 460 s in half octaves: a release is judged by quantiles, which are no finer than the buckets."""
+CACHED_BUCKETS = tuple(tenth / 10 for tenth in range(11))
+"""Share of a prompt; the first one is for nothing at all."""
+
 PREFIX = "promptgroup_router_"
 
 
@@ -42,26 +47,29 @@ class Counter:
 class Histogram:
     """Observations in buckets, by labels."""
 
-    def __init__(self, name: str, help_text: str, labels: tuple[str, ...]) -> None:
+    def __init__(
+        self, name: str, help_text: str, labels: tuple[str, ...], buckets: tuple[float, ...] = LATENCY_BUCKETS
+    ) -> None:
         self.name = PREFIX + name
         self._help = help_text
         self._labels = labels
+        self._buckets = buckets
         self._counts: dict[tuple[str, ...], list[int]] = {}
         self._sums: dict[tuple[str, ...], float] = {}
 
     def observe(self, *labels: str, value: float) -> None:
-        """Add an observation in seconds."""
+        """Add an observation."""
         counts = self._counts.get(labels)
         if counts is None:
-            counts = self._counts[labels] = [0] * (len(LATENCY_BUCKETS) + 1)
-        counts[bisect_left(LATENCY_BUCKETS, value)] += 1
+            counts = self._counts[labels] = [0] * (len(self._buckets) + 1)
+        counts[bisect_left(self._buckets, value)] += 1
         self._sums[labels] = self._sums.get(labels, 0.0) + value
 
     def lines(self) -> Iterable[str]:
         """Exposition lines."""
         yield f"# HELP {self.name} {self._help}"
         yield f"# TYPE {self.name} histogram"
-        bounds = [*(_number(bound) for bound in LATENCY_BUCKETS), "+Inf"]
+        bounds = [*(_number(bound) for bound in self._buckets), "+Inf"]
         for labels, counts in self._counts.items():
             for bound, total in zip(bounds, accumulate(counts), strict=True):
                 yield f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}"
@@ -83,6 +91,23 @@ class Metrics:
             "time_to_first_byte_seconds", "From the whole request to the answer's first byte.", ("group",)
         )
         self.duration = Histogram("request_duration_seconds", "From the whole request to the answer's end.", ("group",))
+        self.revision_requests = Counter(
+            "revision_requests_total",
+            "Requests ended whose client stayed, by how they were matched and what came of them.",
+            ("group", "revision", "turn", "how", "outcome"),
+        )
+        self.revision_first_token = Histogram(
+            "revision_first_token_seconds",
+            "From the whole request to the answer's first byte, by revision.",
+            ("group", "revision", "turn"),
+            FIRST_TOKEN_BUCKETS,
+        )
+        self.revision_cached = Histogram(
+            "revision_cached_ratio",
+            "Share of a prompt's tokens that the engine found in its prefix cache.",
+            ("group", "revision", "turn"),
+            CACHED_BUCKETS,
+        )
         self.in_flight = Counter(
             "inflight", "Requests that a slot is working on.", ("group", "revision", "slot"), "gauge"
         )

@@ -30,6 +30,8 @@ _NOT_FORWARDED = frozenset(
 )
 """Set anew for each engine, settled here, or not for clients to say (what is a warm-up, the operator says)."""
 _NOT_RELAYED = frozenset((names.HEADER_SERVED_BY.encode(),))
+ERRORS, UPSTREAM_ERRORS = 400, 500
+"""Statuses from which an answer's time says nothing of the engine's work, and from which it is the engine's fault."""
 REQUEST_ID = b"x-request-id"
 _SERVED_BY = names.HEADER_SERVED_BY.encode()
 
@@ -39,7 +41,7 @@ class Relay:
 
     __slots__ = (
         "_answer", "_began", "_client", "_clock", "_connections", "_deadline", "_decoder", "_engine", "_exchange",
-        "_keep", "_paused", "_pending", "_request", "_request_id", "_route", "_state", "_tail", "_ticket",
+        "_keep", "_paused", "_pending", "_request", "_request_id", "_route", "_state", "_status", "_tail", "_ticket",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +71,8 @@ class Relay:
         self._keep = False
         self._paused = False
         self._decoder: Chunked | None = None
+        self._status = 0
+        """Of the answer that is passed on."""
         self._tail = Tail()
         self._ticket: int | None = None
         """Of its place among those that wait for room."""
@@ -184,6 +188,7 @@ class Relay:
                 self._refuse(error)
             case Then.CUT:
                 self._state.metrics.cut.add(self._route.group, "engine")
+                self._count(failed=True)
                 self._trace("cut")
                 # where the connection's end is the answer's end, only a reset shows that it is not whole
                 self._client.cut(visibly=self._decoder is not None or not self._keep)
@@ -195,6 +200,8 @@ class Relay:
 
     def _refuse(self, error: ApiError) -> None:
         self._state.metrics.requests.add(self._route.group, str(error.status))
+        if self._exchange.tries:  # replicas had it; where none had room the revision is not at fault
+            self._count(failed=True)
         self._trace("refused", status=error.status, code=error.code)
         headers = [*error.headers(), (REQUEST_ID, self._request_id)]
         self._client.answer(error.status, headers, error.body())
@@ -214,6 +221,9 @@ class Relay:
         self._exchange.relaying(now)
         metrics.requests.add(found.group, str(answer.status))
         metrics.first_byte.observe(found.group, value=now - self._began)
+        self._status = answer.status
+        if found.revision and answer.status < ERRORS:
+            metrics.revision_first_token.observe(found.group, found.revision, self._turn, value=now - self._began)
         if found.group != UNMATCHED and self._exchange.moved:
             metrics.sessions_moved.add(found.group)
         headers = http1.passed_on(answer.headers, _NOT_RELAYED)
@@ -237,13 +247,29 @@ class Relay:
         usage = self._tail.usage()
         self._exchange.ended(now, usage)
         metrics.duration.observe(self._route.group, value=now - self._began)
+        self._count(failed=self._status >= UPSTREAM_ERRORS)
         if usage is not None:
             found = self._route
+            if found.revision and usage.cached_tokens is not None and usage.prompt_tokens:
+                share = usage.cached_tokens / usage.prompt_tokens
+                metrics.revision_cached.observe(found.group, found.revision, self._turn, value=share)
             metrics.prompt_tokens.add(found.group, amount=usage.prompt_tokens)
             metrics.cached_tokens.add(found.group, amount=usage.cached_tokens or 0)
             self._state.tokens.learn(found.model, found.estimated, usage.prompt_tokens - found.counted)
         self._trace("served")
         self._state.settle(now)
+
+    @property
+    def _turn(self) -> str:
+        """A canary has young sessions only, so that requests are compared by whether they begin one."""
+        return "first" if self._exchange.new else "later"
+
+    def _count(self, *, failed: bool) -> None:
+        """For the judgement of a release: how the request of a revision ended."""
+        found = self._route
+        if found.revision:
+            outcome = names.OUTCOME_FAILED if failed else names.OUTCOME_OK
+            self._state.metrics.revision_requests.add(found.group, found.revision, self._turn, found.how.value, outcome)
 
     def _drop_engine(self) -> None:
         engine, self._engine = self._engine, None

@@ -55,6 +55,8 @@ class Route(NamedTuple):
     """Bytes of text whose tokens are an estimate; 0 where the engine's count says nothing of text."""
     counted: int
     """Tokens of the prompt beside that text."""
+    revision: str = ""
+    """Short fingerprint of the group's revision; empty without a group."""
     leading: Leading | None = None
     """Of a request without a group."""
 
@@ -112,7 +114,7 @@ def _to(
         streamed=ask.streamed,
     )
     estimated = 0 if ask.media else rest if counted else ask.text + put
-    return Route(how, revision.label, model, revision.pool, demand, body, estimated, counted)
+    return Route(how, revision.label, model, revision.pool, demand, body, estimated, counted, revision.short)
 
 
 def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate: float) -> Route:
@@ -136,7 +138,7 @@ def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate:
         streamed=ask.streamed,
     )
     estimated = 0 if ask.media else ask.text
-    return Route(How.NONE, UNMATCHED, ask.model, found.pool, demand, ask.raw, estimated, 0, leading)
+    return Route(How.NONE, UNMATCHED, ask.model, found.pool, demand, ask.raw, estimated, 0, leading=leading)
 
 
 def _refuse_empty(pool: Pool, what: str) -> None:

@@ -63,6 +63,8 @@ class RevisionView:
     pool: Pool
     preamble: Preamble | None
     """None while the text is not known."""
+    short: str
+    """The fingerprint as people and metrics name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,7 @@ def _revision(
         group=group,
         label=label,
         revision=revision,
+        short=fingerprint.short(revision.fingerprint),
         prefix=xxhash.xxh3_64_intdigest(revision.fingerprint.encode()),
         pool=Pool(
             id=f"{label}/{revision.fingerprint}",

@@ -5,7 +5,9 @@
     before      fields of the spec that were otherwise at the last pass, a second ago; `before: none` is a first pass.
                 Objects, route and status stand as that pass wanted them
     values      kind/name → data of the objects that the prompt refers to
-    revisions   those that have a Deployment: prompt, replicas, weight, superseded, pods
+    revisions   those that have a Deployment: prompt, replicas, weight, superseded, pods;
+                step: [index, seconds since its weight stood or null] of one that is being released
+    traffic     prompt → [requests, of those failed] of the window and of the step; all of them name the group
     pods        name, slot, and state: warm (default), cold, starting, restarted, terminating, uncached, crashing;
                 made from the template that the spec asks for, unless `settings` says otherwise;
                 measured: [KV tokens, prefill rate, prefix tokens], 0 for unknown
@@ -30,7 +32,9 @@ import yaml
 from promptgroup_operator import desired, plan, prompt
 from promptgroup_operator.api import parse_spec
 from promptgroup_operator.measured import Measured
-from promptgroup_operator.observed import PodCondition, Rival, World
+from promptgroup_operator.observed import PodCondition, Progress, Rival, World
+from promptgroup_operator.samples import Flow, Stratum, Traffic
+from promptgroup_router.contract.fingerprint import fingerprint, short
 from promptgroup_router.contract.names import ANNOTATION_APPLIED
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support import builders
@@ -115,7 +119,9 @@ def read(given, now):
         group = replace(builders.group(status=status, generation=given.get("generation", 1)), spec=parsed)
         revisions = read_revisions(since, now, desired.engine_settings(group))
         peers_key = given.get("peers") != "none"
-        return World(group, prompt.resolve(parsed.prompt, values), revisions, rivals, live, peers_key=peers_key)
+        text = prompt.resolve(parsed.prompt, values)
+        told = read_traffic(given["traffic"]) if "traffic" in given else None
+        return World(group, text, revisions, rivals, live, traffic=told, peers_key=peers_key)
 
     before = given.get("before", {})
     status, live = {}, {}
@@ -131,6 +137,15 @@ def read(given, now):
     for name in given.get("taken", []):
         live[tuple(name.split("/"))] = {"metadata": {"ownerReferences": [{"uid": "somebody-else"}]}}
     return snapshot(given["spec"], status, live, given.get("revisions", []))
+
+
+def read_traffic(given):
+    counts = {short(fingerprint(system)): each for system, each in given.items()}
+    return Traffic(
+        True,
+        {name: Flow(requests, requests) for name, (requests, _) in counts.items()},
+        {name: {"first": Stratum(requests, failed)} for name, (requests, failed) in counts.items()},
+    )
 
 
 def past(entries):
@@ -151,6 +166,9 @@ def read_revision(given, now, settings):
     fields = {key: given[key] for key in ("replicas", "weight") if key in given}
     if given.get("superseded") is not None:
         fields["superseded_at"] = fields["quiet_since"] = now - ago(given["superseded"])
+    if "step" in given:
+        index, since = given["step"]
+        fields["progress"] = Progress(index, now - ago(since) if since is not None else None)
     made = builders.revision(system, [read_pod(each, now, settings) for each in given.get("pods", [])], **fields)
     if given.get("kept") == "nowhere":
         return replace(made, prompt=None)

@@ -1,17 +1,21 @@
 """From any history the operator comes to the one state that the spec asks for, and harms nobody on the way."""
 
+import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptgroup_operator import desired
+from promptgroup_operator import desired, records
 from promptgroup_router.contract.encoding import decode_group
 from promptgroup_router.contract.table import Engine, SlotState
 from support.clustermodel import KV_TOKENS, PREFILL_RATE, PREFIX_TOKENS, Model, target_of
 
 RETIRE_AFTER = timedelta(minutes=2)
+
+HISTORIES = int(os.environ.get("HISTORIES", "150"))
+"""Random histories to try, of 30 to 80 steps each: HISTORIES=2000 makes more than 10^5 steps, in some minutes."""
 
 SPEC = {
     "model": "llama",
@@ -40,6 +44,9 @@ WEIGHTED = {
     3: st.tuples(st.sampled_from(["kill", "restart"]), WHICH, st.booleans()),
     2: st.tuples(st.sampled_from(["crash", "routers", "reference"])),
     1: st.tuples(st.sampled_from(["answer", "delete", "image"]), WHICH),
+    7: st.tuples(st.just("traffic"), st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]), st.sampled_from([0.0, 0.4, 1.0])),
+    8: st.tuples(st.just("rollout"), st.integers(0, 5)),
+    15: st.tuples(st.sampled_from(["quality", "leader"]), WHICH),
 }
 ACTIONS = st.sampled_from([each for weight, action in WEIGHTED.items() for each in [action] * weight]).flatmap(
     lambda action: action
@@ -62,7 +69,30 @@ def refer(model: Model) -> None:
     model.values["ConfigMap", "texts"] = None if model.values["ConfigMap", "texts"] else {"system": "text d"}
 
 
+TWO = [{"weight": 20, "pause": "10s"}, {"weight": 60, "pause": "10s"}]
+ROLLOUTS: list[dict] = [
+    {},
+    {"steps": TWO},
+    {"steps": TWO, "paused": True},
+    {"steps": TWO[:1], "autoPromote": False, "maxSurge": 2},
+    {"autoPromote": False, "revisionHistoryLimit": 1},
+    {"steps": TWO, "maxSurge": 2, "revisionHistoryLimit": 0},
+]
+
+
+def told(model: Model, share: float, named: float) -> None:
+    """The routers can be read, and tell of this mix."""
+    model.mix = (share, named)
+
+
+def judged(model: Model, number: int) -> None:
+    """How the wanted revision does from here on, and whether the readings span enough time."""
+    model.quality = ["good", "good", "bad", "few"][number % 4]
+    model.settled = number % 3 > 0
+
+
 USERS = {
+    "rollout": lambda number: {"rollout": {"retireAfter": "2m", **ROLLOUTS[number]}},
     "prompt": lambda letter: {"prompt": {"system": f"text {letter}"} if letter != "d" else REFERENCE},
     "replicas": lambda count: {"replicas": count},
     "image": lambda number: {"engine": {"image": f"engine:{number % 2}"}},
@@ -77,6 +107,9 @@ ACTORS = {
     "warmup": warm_up,
     "delete": delete,
     "reference": refer,
+    "traffic": told,
+    "quality": judged,
+    "leader": lambda model, _: model.change_leader(),
 }
 PODS = {
     "kubelet": Model.kubelet,
@@ -103,9 +136,13 @@ def check_at_rest(model: Model) -> None:
     name = desired.name(model.world().group, target)
     wanted = {("Deployment", name), ("ConfigMap", name), ("PromptRoute", "support")}
     assert wanted <= set(model.live)
-    assert all(model.by_hand and kind == "ConfigMap" for kind, _ in set(model.live) - wanted)
+    kept = [each for (kind, other), each in model.live.items() if kind == "Deployment" and other != name]
+    assert len(kept) <= model.spec["rollout"].get("revisionHistoryLimit", 3)
+    assert all(each["spec"]["replicas"] == 0 for each in kept)
+    history = {(kind, each["metadata"]["name"]) for each in kept for kind in ("Deployment", "ConfigMap")}
+    assert all(model.by_hand and kind == "ConfigMap" for kind, _ in set(model.live) - wanted - history)
     assert model.live["Deployment", name]["spec"]["replicas"] == replicas
-    assert desired.ANNOTATION_SUPERSEDED not in model.live["Deployment", name]["metadata"]["annotations"]
+    assert records.SUPERSEDED not in model.live["Deployment", name]["metadata"]["annotations"]
     assert sorted(pod.slot for pod in model.pods) == list(range(replicas))
     assert all(pod.serves and pod.ready and pod.draining_since is None and pod.cost == 0 for pod in model.pods)
     route = decode_group("chat", "support", model.live["PromptRoute", "support"]["spec"])
@@ -123,7 +160,7 @@ def check_at_rest(model: Model) -> None:
     assert model.status["warm"] == f"{replicas}/{replicas}"
 
 
-@settings(max_examples=200)
+@settings(max_examples=HISTORIES)
 @given(st.booleans(), st.lists(ACTIONS, min_size=30, max_size=80))
 def test_any_history_ends_in_the_state_that_the_spec_asks_for(warm, history):
     model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC), {("ConfigMap", "texts"): None})
@@ -131,9 +168,40 @@ def test_any_history_ends_in_the_state_that_the_spec_asks_for(warm, history):
         model.settle(timedelta(seconds=10))
     for action in history:
         perform(model, action)
+    finish(model)
+
+
+def finish(model: Model) -> None:
+    """Let the world come to rest: nothing holds the release up any more, and the routers tell nothing bad."""
+    model.rival = None
+    model.quality, model.settled = "good", True
+    model.edit(rollout=model.spec["rollout"] | {"paused": False, "autoPromote": True})
     model.values["ConfigMap", "texts"] = {"system": "text d"}
+    model.mix = (None, 1.0)
     model.settle(RETIRE_AFTER * 2)
+    if rolled_back(model):
+        check_rolled_back(model)
+        model.edit(engine={"image": "engine:9"})
+        model.settle(RETIRE_AFTER * 2)
     check_at_rest(model)
+
+
+def rolled_back(model: Model) -> bool:
+    name = desired.name(model.world().group, target_of(model))
+    return records.ROLLED_BACK in model.live["Deployment", name]["metadata"]["annotations"]
+
+
+def check_rolled_back(model: Model) -> None:
+    """The old revision serves with all replicas, and it is said why."""
+    conditions = {each["type"]: each for each in model.status["conditions"]}
+    assert conditions["Degraded"]["reason"] == conditions["Progressing"]["reason"] == "RolledBack"
+    route = decode_group("chat", "support", model.live["PromptRoute", "support"]["spec"])
+    (serving,) = (each for each in route.revisions if each.weight)
+    assert serving.weight == 100
+    assert serving.fingerprint != target_of(model)
+    if model.spec["replicas"]:
+        assert [slot.state for slot in serving.slots] == [SlotState.READY] * model.spec["replicas"]
+        assert conditions["Ready"]["status"] == "True"
 
 
 LIFE = [

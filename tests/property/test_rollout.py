@@ -1,16 +1,20 @@
-"""Rollouts: whatever stands, somebody serves and nobody who does is taken away."""
+"""Releases: whatever stands, somebody serves, nobody who does is taken away, and the bounds hold."""
 
 from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_operator.rollout import Phase, steps
-from promptgroup_router.contract.fingerprint import fingerprint
-from support.builders import NOW, ago, cold, pod, revision
+from promptgroup_operator import rollout
+from promptgroup_operator.observed import Problem, Progress, RolledBack
+from promptgroup_operator.release import GOING, Phase
+from promptgroup_operator.samples import Flow, Stratum, Traffic
+from promptgroup_operator.shares import allot
+from promptgroup_router.contract.fingerprint import fingerprint, short
+from support.builders import SETTINGS, ago, cold, goal, pod, revision
 
-HOUR = timedelta(hours=1)
 TIMES = st.sampled_from([None, None, ago(minutes=1), ago(minutes=59), ago(hours=1), ago(hours=2)])
+MARK = RolledBack(ago(minutes=5), SETTINGS, Problem("ErrorRate", "worse"))
 
 
 @st.composite
@@ -25,67 +29,97 @@ def revisions(draw):
             revision(
                 text,
                 pods,
-                weight=draw(st.sampled_from([0, 0, 100])),
+                weight=draw(st.sampled_from([0, 0, 20, 80, 100])),
                 superseded_at=draw(TIMES),
                 quiet_since=draw(TIMES),
                 replicas=draw(st.integers(0, 5)),
+                progress=draw(st.none() | st.builds(Progress, st.integers(0, 4), TIMES)),
+                rolled_back=draw(st.sampled_from([None, None, MARK])),
                 created=f"2026-11-03T11:00:0{draw(st.integers(0, 3))}Z",
             )
         )
     return made
 
 
-TARGET = st.sampled_from("abcd").map(fingerprint)
-REPLICAS = st.integers(0, 5)
+@st.composite
+def traffics(draw):
+    share = st.integers(0, 1000)
+    names = [short(fingerprint(text)) for text in "abcd"]
+    requests = {name: draw(share) for name in names}
+    return Traffic(
+        draw(st.booleans()),
+        {name: Flow(count, count * draw(st.sampled_from([0, 0.5, 1]))) for name, count in requests.items()},
+        {name: {"first": Stratum(count, count * draw(st.sampled_from([0, 0.1])))} for name, count in requests.items()},
+    )
 
 
-@given(revisions(), TARGET, REPLICAS)
-def test_every_revision_has_a_step_and_one_of_them_the_traffic(given_revisions, target, replicas):
-    plan = steps(given_revisions, target, replicas, HOUR, NOW)
-    assert set(plan) == {target} | {each.fingerprint for each in given_revisions}
-    assert sorted(step.weight for step in plan.values()) == [0] * (len(plan) - 1) + [100]
-    assert {step.fingerprint for step in plan.values() if step.weight} == {
-        step.fingerprint for step in plan.values() if step.phase is Phase.SERVING
-    }
+STEPS = [{"weight": 20, "pause": "30m"}, {"weight": 60, "pause": "30m"}]
+GOALS = st.builds(
+    goal,
+    st.sampled_from("abcd"),
+    st.integers(0, 5),
+    traffic=st.none() | traffics(),
+    steps=st.sampled_from([[], STEPS[:1], STEPS]),
+    paused=st.booleans(),
+    autoPromote=st.booleans(),
+    maxSurge=st.sampled_from([1, 2, "50%"]),
+)
 
 
-@given(revisions(), TARGET, REPLICAS)
-def test_the_target_is_on_its_way_or_there(given_revisions, target, replicas):
-    step = steps(given_revisions, target, replicas, HOUR, NOW)[target]
-    assert step.phase in (Phase.COMING, Phase.SERVING)
-    assert (step.replicas, step.superseded_at) == (replicas, None)
+@given(revisions(), GOALS)
+def test_every_revision_has_a_step_and_the_weights_are_all_new_sessions(found, aim):
+    plan = rollout.decide(found, aim).steps
+    assert set(plan) == {aim.target} | {each.fingerprint for each in found}
+    assert sum(step.weight for step in plan.values()) == 100
+    assert all(0 <= step.weight <= 100 for step in plan.values())
+    assert all(step.weight == 0 for step in plan.values() if step.phase in {Phase.SUPERSEDED, *GOING})
 
 
-@given(revisions(), TARGET, REPLICAS)
-def test_the_traffic_goes_to_a_revision_that_is_warm_if_any_was_meant_to_serve(given_revisions, target, replicas):
-    plan = steps(given_revisions, target, replicas, HOUR, NOW)
-    by_name = {each.fingerprint: each for each in given_revisions}
-    serving = next(step.fingerprint for step in plan.values() if step.phase is Phase.SERVING)
-    held = [each for each in given_revisions if each.weight > 0 and each.ready > 0 and each.fingerprint != target]
-    if held and serving == target:
-        wanted = by_name[target]
-        assert wanted.ready_below(replicas) >= max(replicas, 1) or (wanted.weight > 0 and wanted.superseded_at is None)
+@given(revisions(), GOALS)
+def test_a_release_says_what_it_waits_for_and_only_a_release_does(found, aim):
+    release = rollout.decide(found, aim)
+    assert (release.waits is None) == (release.steps[aim.target].phase is Phase.SERVING)
+    if aim.policy.paused:
+        before = next((each.weight for each in found if each.fingerprint == aim.target), 0)
+        assert release.steps[aim.target].weight <= before or release.waits is None
 
 
-@given(revisions(), TARGET, REPLICAS)
-def test_only_what_nobody_misses_retires(given_revisions, target, replicas):
-    plan = steps(given_revisions, target, replicas, HOUR, NOW)
-    for each in given_revisions:
-        step = plan[each.fingerprint]
-        if step.phase is Phase.RETIRING:
-            assert each.fingerprint != target
-            waited = each.superseded_at is not None and NOW - each.superseded_at >= HOUR
-            quiet = each.quiet_since is None or NOW - each.quiet_since >= HOUR
+@given(revisions(), GOALS)
+def test_only_what_nobody_misses_retires(found, aim):
+    release = rollout.decide(found, aim)
+    for each in found:
+        step = release.steps[each.fingerprint]
+        if step.phase in GOING:
+            enough = timedelta(hours=1) if release.waits is None else timedelta(minutes=1)
+            since = each.superseded_at or (each.rolled_back.at if each.rolled_back is not None else None)
+            waited = since is not None and aim.now - since >= enough
+            quiet = each.quiet_since is None or aim.now - each.quiet_since >= enough
             assert each.ready == 0 or (waited and quiet)
         if step.phase is Phase.SUPERSEDED:
-            assert step.replicas == each.replicas, "its size is left alone"
             assert step.superseded_at is not None
 
 
-@given(revisions(), TARGET, REPLICAS, st.randoms(use_true_random=False))
-def test_the_order_of_the_revisions_matters_only_between_equals(given_revisions, target, replicas, seed):
-    other = list(given_revisions)
+@given(revisions(), GOALS)
+def test_sizes_stay_within_wanted_and_surge_and_take_no_replica_that_is_needed(found, aim):
+    before = {each.fingerprint: each.alive for each in found}
+    sizes = {name: step.replicas for name, step in allot(found, rollout.decide(found, aim), aim).items()}
+    grown = sum(max(0, size - before.get(name, 0)) for name, size in sizes.items())
+    if grown:
+        assert sum(each.alive for each in found) + grown <= aim.replicas + aim.policy.surge
+    if any(each.alive for each in found if each.fingerprint != aim.target):
+        serving = sum(len(each.serving) for each in found)
+        left = sum(sum(slot < sizes[each.fingerprint] for slot in each.serving) for each in found)
+        given_up = sum(
+            not each_pod.is_warm and each_pod.warm.reason != "Warming" for each in found for each_pod in each.pods
+        )
+        above = sum(sum(slot >= max(each.replicas, sizes[each.fingerprint]) for slot in each.serving) for each in found)
+        assert left >= min(serving, aim.replicas - given_up) - above
+
+
+@given(revisions(), GOALS, st.randoms(use_true_random=False))
+def test_the_order_of_the_revisions_matters_only_between_equals(found, aim, seed):
+    other = list(found)
     seed.shuffle(other)
-    keys = [(each.weight, each.superseded_at is None, each.created) for each in given_revisions]
+    keys = [(each.progress is None, each.weight, each.superseded_at is None, each.created) for each in found]
     if len(set(keys)) == len(keys):
-        assert steps(other, target, replicas, HOUR, NOW) == steps(given_revisions, target, replicas, HOUR, NOW)
+        assert rollout.decide(other, aim) == rollout.decide(found, aim)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from promptgroup_operator import desired
-from promptgroup_operator.api import PromptGroupSpec, parse_spec
+from promptgroup_operator.api import PromptGroupSpec, RolloutSpec, parse_spec
 from promptgroup_operator.measured import Measured
 from promptgroup_operator.observed import (
     Group,
@@ -21,6 +21,8 @@ from promptgroup_operator.observed import (
     Rival,
     World,
 )
+from promptgroup_operator.release import Goal, policy
+from promptgroup_operator.samples import Traffic
 from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef
 
@@ -119,6 +121,7 @@ def revision(text: str = TEXT, pods: Iterable[Pod] = (), **fields: Any) -> Revis
         prompt=Prompt(text),
         pods=tuple(replace(each, fingerprint=full) for each in listed),
         weight=100,
+        routed=frozenset(each.slot for each in listed if each.is_warm and each.slot is not None),
     )
     return replace(base, **fields)
 
@@ -134,6 +137,20 @@ def reading(queries: float = 0, hits: float = 0, **fields: Any) -> Reading:
     return replace(base, **fields)
 
 
+def goal(
+    target: str,
+    replicas: int = 2,
+    *,
+    settings: str = SETTINGS,
+    traffic: Traffic | None = None,
+    now: datetime = NOW,
+    **rollout: Any,
+) -> Goal:
+    """What a group wants; further arguments are fields of `spec.rollout`."""
+    spec_of = RolloutSpec.model_validate({"retireAfter": "1h", **rollout})
+    return Goal(fingerprint(target), replicas, policy(spec_of, replicas), settings, traffic, now)
+
+
 def world(
     revisions: Iterable[Revision] = (),
     *,
@@ -143,6 +160,9 @@ def world(
     live: Mapping[tuple[str, str], Manifest] | None = None,
     hit_rate: float | None = None,
     peers_key: bool = True,
+    traffic: Traffic | None = None,
 ) -> World:
     """A snapshot; the prompt is TEXT unless given."""
-    return World(of or group(), prompt or text(), tuple(revisions), tuple(rivals), live or {}, hit_rate, peers_key)
+    return World(
+        of or group(), prompt or text(), tuple(revisions), tuple(rivals), live or {}, traffic, hit_rate, peers_key
+    )

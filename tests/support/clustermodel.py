@@ -5,7 +5,7 @@
     controllers  Deployment and ReplicaSet: surge, order of deletion; garbage collection
     kubelet      starts containers, gates readiness, ends terminating pods
     engines      are warmed or not, hold requests
-    routers      read the PromptRoute, at most `rollout.PROPAGATION` late, and send to its Ready slots
+    routers      read the PromptRoute, at most `draining.PROPAGATION` late, and send to its Ready slots
 
 Every actor moves only when told, so a test decides the order. What must never happen raises ViolationError.
 Sources, in Kubernetes: pkg/controller/deployment/rolling.go, pkg/controller/controller_utils.go (ActivePodsWithRanks).
@@ -14,21 +14,28 @@ Sources, in Kubernetes: pkg/controller/deployment/rolling.go, pkg/controller/con
 import itertools
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from promptgroup_operator import measured, prompt, rollout
+from promptgroup_operator import draining, measured, prompt, records, rollout, routes
 from promptgroup_operator import plan as planning
 from promptgroup_operator.api import parse_spec
-from promptgroup_operator.desired import ANNOTATION_PROMPT, ANNOTATION_SUPERSEDED
+from promptgroup_operator.desired import ANNOTATION_PROMPT
 from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition, Problem, Revision, World
+from promptgroup_operator.samples import Flow, Stratum, Traffic
 from promptgroup_operator.warmth import Job, Outcome, WarmReason, settle
 from promptgroup_router.contract import names
 from promptgroup_router.contract.encoding import decode_group
-from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_router.contract.fingerprint import fingerprint, short
 from promptgroup_router.contract.table import Prompt, PromptRef
+
+LEASE = timedelta(seconds=15)
+"""A process that lost the lead writes nothing after so long."""
+
+DRAIN_TIMEOUT = timedelta(minutes=5)
+"""Default of `spec.rollout.drainTimeout`."""
 
 SURGE = 1
 """Pods that a Deployment may have above its replicas while it replaces them; none may be unavailable."""
@@ -116,12 +123,23 @@ class Model:
     """Replicas that the spec asked for when the pass began."""
     alive: dict[str, int] = field(default_factory=dict)
     """Deployment → pods that it had when the pass began."""
+    began: datetime | None = None
+    """When the pass began."""
+    rival: tuple[list[Effect], int, dict[str, int], datetime | None] | None = None
+    """The pass of another operator process that leads no more, or thinks that it still does."""
     jobs: dict[str, Job] = field(default_factory=dict)
     """Warm-ups that run, by container."""
     routed: dict[str, tuple[str, str]] = field(default_factory=dict)
     """What the routers know: pod → (fingerprint, incarnation) of the Ready slots."""
     published: list[tuple[datetime, dict[str, tuple[str, str]]]] = field(default_factory=list)
     """What was published since, and when: some router may not know it yet."""
+    mix: tuple[float | None, float] | None = None
+    """What routers tell, if any can be asked: share of requests that the wanted revision gets (None: as its weight
+    says, sessions being short), and share of those that name the group."""
+    quality: str = "good"
+    """How the wanted revision does in what the routers tell: good, bad, or too few requests to say."""
+    settled: bool = True
+    """Whether the routers' counters were read for long enough."""
     busy: dict[str, datetime] = field(default_factory=dict)
     """Fingerprint → when its engines last worked for a client."""
     by_hand: bool = False
@@ -147,10 +165,18 @@ class Model:
     def pass_time(self, by: timedelta) -> None:
         """Let time pass; routers learn of a route within its propagation."""
         self.now += by
-        while self.published and self.now - self.published[0][0] >= rollout.PROPAGATION:
+        while self.published and self.now - self.published[0][0] >= draining.PROPAGATION:
             self.routed = self.published.pop(0)[1]
 
     # --- operator ------------------------------------------------------------------------------------------
+
+    def change_leader(self) -> None:
+        """Another operator process goes on with the pass that it began, if that is not too long ago."""
+        mine = (self.pending, self.asked, self.alive, self.began)
+        self.pending, self.asked, self.alive, self.began = self.rival or ([], self.asked, {}, self.now)
+        self.rival = mine
+        if self.began is None or self.now - self.began > LEASE:
+            self.pending = []
 
     def operate(self, effects: int = 1000) -> int:
         """Begin a pass unless one runs, and perform so many of its effects. Returns how many it did."""
@@ -170,7 +196,7 @@ class Model:
 
     def begin(self, world: World, todo: planning.Plan) -> None:
         """Queue the effects of a plan in the order in which the operator performs them."""
-        now = self.now
+        now = self.began = self.now
         self.asked = world.group.spec.replicas or 0
         self.alive = {each.deployment: sum(not pod.deleting for pod in each.pods) for each in world.revisions}
         self.look_again = todo.look_again
@@ -182,7 +208,7 @@ class Model:
         for change in todo.conditions:
             add(f"condition {change.pod}", lambda c=change: self._condition(c.uid, c.outcome, c.outcome.warm, now))
         for manifest in planning.unwritten(world, todo):
-            add(f"apply {manifest['kind']} {manifest['metadata']['name']}", lambda m=manifest: self._apply(m))
+            add(f"apply {manifest['kind']} {manifest['metadata']['name']}", lambda m=manifest: self._apply(m, world))
         for mark in todo.marks:
             add(f"mark {mark.pod}", lambda m=mark: self._mark(m))
         if todo.route is not None:
@@ -206,36 +232,68 @@ class Model:
         if self._parsed is None or self._parsed[0] != text:
             self._parsed = (text, parse_spec(self.spec))
         spec = self._parsed[1]
-        route = self.live.get(("PromptRoute", KEY.name), {})
-        weights = {each["fingerprint"]: each["weight"] for each in route.get("spec", {}).get("revisions", [])}
+        standing = routes.standing(self.live.get(("PromptRoute", KEY.name)))
         group = Group(KEY, "uid-support", self.generation, "2026-01-01T00:00:00Z", spec, dict(self.status))
         return World(
             group=group,
             prompt=prompt.resolve(spec.prompt, self.values),
             revisions=tuple(
-                self._revision(each, weights) for (kind, _), each in sorted(self.live.items()) if kind == "Deployment"
+                self._revision(each, standing) for (kind, _), each in sorted(self.live.items()) if kind == "Deployment"
             ),
             rivals=(),
             live=dict(self.live),
+            traffic=self.traffic(),
         )
 
-    def _revision(self, deployment: Manifest, weights: dict[str, int]) -> Revision:
+    @property
+    def surge(self) -> int:
+        """Replicas that all revisions together may have above those wanted."""
+        return int(self.spec.get("rollout", {}).get("maxSurge", 1))
+
+    def traffic(self) -> Traffic | None:
+        """What the routers tell."""
+        if self.mix is None:
+            return None
+        share, named = self.mix
+        standing = routes.standing(self.live.get(("PromptRoute", KEY.name)))
+        deployments = [each for (kind, _), each in sorted(self.live.items()) if kind == "Deployment"]
+        found = [each["metadata"]["annotations"][names.ANNOTATION_FINGERPRINT] for each in deployments]
+        wanted = prompt.resolve(parse_spec(self.spec).prompt, self.values)
+        target = wanted.fingerprint if not isinstance(wanted, Problem) else ""
+        others = [each for each in found if each != target]
+        if share is None:
+            share = standing.get(target, (0, frozenset()))[0] / 100
+        flows = {}
+        samples = {}
+        for each in found:
+            part = share if each == target else (1 - share) / len(others)
+            requests = 1000 * part if self.quality != "few" else 0
+            flows[short(each)] = Flow(requests, requests * named)
+            failed = 90 if each == target and self.quality == "bad" else 0
+            samples[short(each)] = {"first": Stratum(200 if self.quality != "few" else 3, failed)}
+        return Traffic(self.settled, flows, samples)
+
+    def _revision(self, deployment: Manifest, standing: Mapping[str, tuple[int, frozenset[int]]]) -> Revision:
         metadata = deployment["metadata"]
         annotations = metadata["annotations"]
         full = annotations[names.ANNOTATION_FINGERPRINT]
         source = PromptRef(annotations[ANNOTATION_PROMPT], metadata["name"])
         data = self.live.get((source.kind, source.name), {}).get("data")
-        superseded = annotations.get(ANNOTATION_SUPERSEDED)
+        weight, routed = standing.get(full, (0, frozenset()))
         return Revision(
             fingerprint=full,
             deployment=metadata["name"],
             created=metadata["creationTimestamp"],
             replicas=deployment["spec"]["replicas"],
-            superseded_at=datetime.fromisoformat(superseded) if superseded else None,
+            superseded_at=records.superseded_at(annotations),
             prompt_from=source,
             prompt=Prompt(data["system"], data.get("tools", "")) if data else None,
             pods=tuple(self._seen(pod) for pod in self.pods if pod.fingerprint == full),
-            weight=weights.get(full, 0),
+            weight=weight,
+            routed=routed,
+            progress=records.progress(annotations),
+            rolled_back=records.rolled_back(annotations),
+            size=records.size(annotations),
             quiet_since=self.busy.get(full),
         )
 
@@ -269,22 +327,25 @@ class Model:
         if pod is not None:
             pod.gate = PodCondition("True" if warm else "False", outcome.reason, outcome.message, now)
 
-    def _mark(self, mark: planning.PodMark) -> None:
+    def _mark(self, mark: draining.PodMark) -> None:
         pod = self._find(mark.uid)
         if pod is not None:
             since = mark.draining_since.replace(microsecond=0) if mark.draining_since is not None else None
             pod.slot, pod.draining_since, pod.cost = mark.slot, since, mark.deletion_cost
 
-    def _apply(self, manifest: Manifest) -> None:
+    def _apply(self, manifest: Manifest, seen: World) -> None:
+        """Refused when the object is not the one that was seen (optimistic locking): the pass ends."""
         key = manifest["kind"], manifest["metadata"]["name"]
         old = self.live.get(key)
+        if (old or {}).get("metadata", {}) != seen.live.get(key, {}).get("metadata", {}):
+            self.pending.clear()
+            return
         made = {"uid": f"uid-{next(self._count)}", "creationTimestamp": f"{self.now:%Y-%m-%dT%H:%M:%SZ}"}
         if old is not None:
             made = {name: old["metadata"][name] for name in made}
+        made["resourceVersion"] = str(next(self._count))
         if manifest["kind"] == "Deployment":
-            wanted, stood = manifest["spec"]["replicas"], old["spec"]["replicas"] if old is not None else 0
-            if wanted > max(self.asked, stood, self.alive.get(key[1], 0)):
-                raise ViolationError(f"{key[1]} asks for {wanted} replicas: {self.asked} are wanted, {stood} were")
+            self._check_surge(manifest, old)
         self.live[key] = {**manifest, "metadata": {**manifest["metadata"], **made}}
 
     def _delete(self, deletion: planning.Deletion) -> None:
@@ -301,7 +362,9 @@ class Model:
 
     def _publish(self, world: World, route: Manifest) -> None:
         self._check_release(world, route)
-        self._apply(route)
+        self._apply(route, world)
+        if self.live.get(("PromptRoute", KEY.name), {}).get("spec") != route["spec"]:
+            return  # a conflict
         group = decode_group("chat", "support", route["spec"])
         ready = ((each, slot) for each in group.revisions for slot in each.slots if slot.state == "Ready")
         self.published.append((self.now, {slot.pod: (each.fingerprint, slot.incarnation) for each, slot in ready}))
@@ -334,21 +397,61 @@ class Model:
                 if pod.fingerprint != revision.fingerprint:
                     raise ViolationError(f"slot {slot.index} leads to a pod of another revision")
 
+    def _check_surge(self, manifest: Manifest, old: Manifest | None) -> None:
+        """All revisions together stay within wanted and surge, whatever stood before aside."""
+        name, wanted = manifest["metadata"]["name"], manifest["spec"]["replicas"]
+        if wanted <= max(old["spec"]["replicas"] if old is not None else 0, self.alive.get(name, 0)):
+            return
+        others = 0
+        for (kind, each), live in self.live.items():
+            if kind == "Deployment" and each != name:
+                uid = live["metadata"]["uid"]
+                pods = sum(pod.deployment == uid and not pod.deleting for pod in self.pods)
+                others += max(live["spec"]["replicas"], pods if sum(self.sets.get(uid, {}).values()) else 0)
+        if wanted + others > self.asked + self.surge and wanted > (self.asked if not others else 0):
+            raise ViolationError(f"{name} asks for {wanted}, others have {others}: {self.asked} are wanted")
+
     def _check_release(self, world: World, manifest: Manifest) -> None:
-        """The weight moves only to a revision with as many replicas as those it leaves, or as are wanted."""
+        """Weights rise only as far as warm replicas carry them, and nobody stops serving for a release."""
         old = self.live.get(("PromptRoute", KEY.name))
         if old is None:
             return
         before, after = (decode_group("chat", "support", each["spec"]) for each in (old, manifest))
-        losing = {each.fingerprint for each in before.revisions if each.weight > 0}
-        gaining = {each.fingerprint for each in after.revisions if each.weight > 0}
-        if not losing or losing == gaining:
-            return
-        warm = sum(each.ready for each in world.revisions if each.fingerprint in losing)
+        weights = {each.fingerprint: each.weight for each in before.revisions}
+        ready = {each.fingerprint: sum(slot.state == "Ready" for slot in each.slots) for each in after.revisions}
         wanted = world.group.spec.replicas or 0
-        ready = sum(slot.state == "Ready" for each in after.revisions if each.weight > 0 for slot in each.slots)
-        if ready < min(warm, wanted):
-            raise ViolationError(f"a release leaves {warm} warm replicas for {ready} of {wanted} wanted")
+        target = target_of(self, world)
+        if target in ready and sum(each.weight for each in after.revisions) != 100:
+            raise ViolationError("the weights do not add up")
+        named = rollout.named(world.traffic)
+        for each in after.revisions:
+            heirs = any(ready[other] and weights.get(other) for other in ready if other != each.fingerprint)
+            carries = 100 * ready[each.fingerprint] / max(1, wanted * named) + 1
+            if (
+                each.fingerprint == target
+                and heirs
+                and each.weight > max(weights.get(each.fingerprint, 0), carries)
+                and wanted
+            ):
+                raise ViolationError(f"weight {each.weight} for {ready[each.fingerprint]} of {wanted} replicas")
+        serving = sum(len(each.serving) for each in world.revisions)
+        alone = sum(each.alive > 0 for each in world.revisions) <= 1
+        left = sum(
+            slot.state == "Ready" and slot.index in each.serving
+            for each in world.revisions
+            for revision in after.revisions
+            if revision.fingerprint == each.fingerprint
+            for slot in revision.slots
+        )
+        given_up = sum(
+            each.prompt is None or (pod.warm is not None and pod.warm.reason == WarmReason.NOT_CACHED)
+            for each in world.revisions
+            if each.fingerprint != target
+            for pod in each.pods
+            if not pod.is_warm and not pod.deleting
+        )
+        if left < min(serving, wanted - given_up) and not alone:
+            raise ViolationError(f"{left} replicas serve of {wanted} wanted: {serving} did")
 
     def _check_leaving(self, pod: ModelPod, why: str) -> None:
         """No replica that serves goes before the routers have left it and its requests have ended.
@@ -359,7 +462,7 @@ class Model:
             return
         if self.routed.get(pod.name, ("", ""))[1] == pod.container:
             raise ViolationError(f"pod {pod.name} goes ({why}) while routers send to it")
-        timely = pod.draining_since is None or self.now - pod.draining_since < rollout.DRAIN_TIMEOUT
+        timely = pod.draining_since is None or self.now - pod.draining_since < DRAIN_TIMEOUT
         if pod.requests and timely:
             raise ViolationError(f"pod {pod.name} goes ({why}) with {pod.requests} requests")
 
@@ -541,7 +644,7 @@ class Model:
                 return happened
             happened = True
 
-    def settle(self, quiet: timedelta, passes: int = 200) -> list[str]:
+    def settle(self, quiet: timedelta, passes: int = 1000) -> list[str]:
         """Run until nothing was written for so long. Returns the names of the last effects, for messages.
 
         Raises:
@@ -570,8 +673,10 @@ class Model:
         raise ViolationError(f"no rest after {passes} passes; the last wrote {last}")
 
 
-def target_of(model: Model) -> str:
+def target_of(model: Model, world: World | None = None) -> str:
     """Fingerprint of the prompt that the spec asks for."""
+    if world is not None:
+        return world.prompt.fingerprint if not isinstance(world.prompt, Problem) else ""
     found = prompt.resolve(parse_spec(model.spec).prompt, model.values)
     assert not isinstance(found, Problem)
     return fingerprint(found.prompt.system)

@@ -31,6 +31,9 @@ ANNOTATION_SETTINGS: Final = "promptgroup.dev/engine-settings"
 CONDITION_PREFIX_WARM: Final = "promptgroup.dev/prefix-warm"
 """Readiness gate: the engine of this pod holds the Tier-1 prefix."""
 
+ROUTER: Final = "promptgroup-router"
+"""Value of `app.kubernetes.io/name` on routers' pods; their admin port is named `admin`."""
+
 # --- What the routers of a namespace share ------------------------------------------------------------------
 SECRET_PEERS: Final = "promptgroup-router-peers"  # noqa: S105 - an object's name
 """Secret of a namespace: by its key the namespace's routers know each other's messages."""
@@ -48,6 +51,21 @@ HEADER_WARMUP: Final = "x-promptgroup-warmup"
 # --- Response headers --------------------------------------------------------------------------------------
 HEADER_SERVED_BY: Final = "x-promptgroup-served-by"
 """`namespace/group/revision/slot` of the replica that answered; group `-` when nothing matched."""
+
+# --- Metrics of the router by which a release is judged ------------------------------------------------------
+METRIC_REVISION: Final = "promptgroup_router_revision_"
+"""What their names begin with. Labels: group (`namespace/name`), revision (short fingerprint), turn (first, later)."""
+METRIC_REVISION_REQUESTS: Final = METRIC_REVISION + "requests_total"
+"""Requests ended, by how they were matched (`how`) and what came of them (`outcome`)."""
+METRIC_REVISION_FIRST_TOKEN: Final = METRIC_REVISION + "first_token_seconds"
+"""Histogram: from the whole request to the answer's first byte."""
+METRIC_REVISION_CACHED: Final = METRIC_REVISION + "cached_ratio"
+"""Histogram: share of a prompt's tokens that the engine found in cache."""
+HOW_NAME: Final = "name"
+"""Value of `how`: the client named the group, so its weights decided."""
+OUTCOME_OK: Final = "ok"
+OUTCOME_FAILED: Final = "failed"
+"""Values of `outcome`; failed: no replica answered, one answered 5xx, or one cut its answer short."""
 
 # --- Ports -------------------------------------------------------------------------------------------------
 PORT_ROUTER: Final = 8080

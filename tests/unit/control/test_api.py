@@ -69,11 +69,11 @@ def test_a_status_of_before_is_read():
 
 
 def test_the_route_that_the_contract_encodes_is_what_the_schema_describes():
-    from promptgroup_operator import rollout, routes  # noqa: PLC0415 - only this case needs them
+    from promptgroup_operator import release, routes  # noqa: PLC0415 - only this case needs them
 
     rev = revision(pods=[pod("a", 0)])
-    step = rollout.Step(rev.fingerprint, rollout.Phase.SERVING, 100, 2, None)
-    route = routes.route(group(), [rev], {rev.fingerprint: step}, {rev.fingerprint: {"a": 0}}, None)
+    step = release.Step(rev.fingerprint, release.Phase.SERVING, 100, 2)
+    route = routes.route(group(), [rev], {rev.fingerprint: step}, {rev.fingerprint: {"a": 0}}, {})
     encoded = encode_group(route)
     parsed = PromptRouteSpec.model_validate(encoded)
     assert parsed.model_dump(by_alias=True, exclude_none=True, mode="json") == encoded

@@ -14,8 +14,10 @@ SHORT = FINGERPRINT[:8]
 SELECTOR = {names.LABEL_GROUP: "support", names.LABEL_REVISION: SHORT}
 
 
-def deployment(*, replicas=2, kind="ConfigMap", since=None, **fields):
-    return desired.deployment(group(**fields), FINGERPRINT, replicas, PromptRef(kind, "x"), since)
+def deployment(*, replicas=2, kind="ConfigMap", noted=None, template=None, **fields):
+    return desired.deployment(
+        group(**fields), FINGERPRINT, replicas, PromptRef(kind, "x"), records=noted or {}, template=template
+    )
 
 
 def pod_of(**engine):
@@ -41,16 +43,27 @@ def test_an_update_takes_no_replica_away():
     assert rolling == {"maxSurge": 1, "maxUnavailable": 0}
 
 
-def test_it_records_its_revision_where_its_prompt_is_and_since_when_it_is_superseded():
-    annotations = deployment(kind="Secret", since="2026-11-03T12:00:00Z")["metadata"]["annotations"]
+def test_it_records_its_revision_where_its_prompt_is_and_what_becomes_of_it():
+    annotations = deployment(kind="Secret", noted={"promptgroup.dev/size": "3"})["metadata"]["annotations"]
     assert annotations[names.ANNOTATION_FINGERPRINT] == FINGERPRINT
     assert annotations[desired.ANNOTATION_PROMPT] == "Secret"
-    assert annotations[desired.ANNOTATION_SUPERSEDED] == "2026-11-03T12:00:00Z"
-    assert desired.ANNOTATION_SUPERSEDED not in deployment()["metadata"]["annotations"]
+    assert annotations["promptgroup.dev/size"] == "3"
 
 
 def test_being_superseded_or_resized_is_no_new_pod_template():
-    assert deployment()["spec"]["template"] == deployment(since="x", replicas=9)["spec"]["template"]
+    assert deployment()["spec"]["template"] == deployment(noted={"x": "y"}, replicas=9)["spec"]["template"]
+
+
+def test_a_template_that_is_kept_is_the_one_that_stands_whatever_the_spec_says():
+    before = deployment()
+    before["spec"]["template"]["metadata"]["creationTimestamp"] = None  # as the API server writes it
+    before["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
+    kept = desired.kept_template(before)
+    made = deployment(template=kept, engine={"image": "another"})
+    assert made["spec"]["template"]["spec"] == before["spec"]["template"]["spec"]
+    assert "creationTimestamp" not in made["spec"]["template"]["metadata"]
+    assert desired.settings_of(made) == desired.engine_settings(group()) != ""
+    assert desired.settings_of(None) == ""
 
 
 def test_pods_are_gated_by_warmth_and_run_without_rights():
@@ -175,7 +188,15 @@ STEPS = {
 @pytest.mark.parametrize("case", STEPS)
 def test_the_tokens_of_a_step(case):
     engine, expected = STEPS[case]
-    assert desired.step_tokens(group(engine=engine)) == expected
+    assert desired.step_tokens(group(), standing(engine)) == expected
+
+
+def standing(engine):
+    """The Deployment; None while there is none."""
+    of = group(engine=engine)
+    if desired.template_problem(of) is not None:
+        return None
+    return desired.deployment(of, FINGERPRINT, 1, PromptRef("ConfigMap", "x"), records={})
 
 
 def test_a_template_that_cannot_be_merged_has_no_settings():

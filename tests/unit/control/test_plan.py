@@ -4,8 +4,9 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator import plan
+from promptgroup_operator.draining import PodMark
 from promptgroup_operator.observed import Problem, Sighting
-from promptgroup_operator.plan import MOVING, REFERENCED, SETTLED, WAITING, PodMark, decide, route_unwritten, unwritten
+from promptgroup_operator.plan import MOVING, REFERENCED, SETTLED, WAITING, decide, route_unwritten, unwritten
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import (
     FINGERPRINT,
@@ -207,12 +208,6 @@ def test_an_update_of_the_pods_is_no_reason_to_drain():
     assert deployments(todo) == {NAME: 1}
 
 
-def test_the_deletion_cost_of_the_highest_slot_is_the_lowest():
-    costs = [PodMark("p", "u", slot, NOW).deletion_cost for slot in (None, 999, 1, 0)]
-    assert costs == sorted(set(costs))
-    assert costs[-1] < 0 == PodMark("p", "u", 5, None).deletion_cost
-
-
 # --- revisions ---------------------------------------------------------------------------------------------
 
 NEXT = text("the next prompt")
@@ -226,8 +221,32 @@ def test_a_new_prompt_comes_up_beside_the_old_one():
     assert todo.route["spec"]["revisions"][0]["weight"] == 100
 
 
-def test_taking_over_is_put_on_record_with_the_old_one():
+def test_a_release_is_put_on_record_with_the_new_one():
     revisions = [revision(pods=[pod("a", 0)]), revision("the next prompt", [pod("b", 0)], weight=0)]
+    of = group(replicas=1, rollout={"steps": [{"weight": 20, "pause": "1m"}]})
+    todo = decide(world(revisions, of=of, prompt=NEXT), NOW)
+    made = [each for each in todo.objects if each["kind"] == "Deployment"]
+    records = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in made}
+    assert records[NEXT_NAME]["promptgroup.dev/release-step"] == "0"
+    assert "promptgroup.dev/release-step" not in records[NAME]
+    assert {each["fingerprint"]: each["weight"] for each in todo.route["spec"]["revisions"]} == {
+        FINGERPRINT: 80,
+        NEXT.fingerprint: 20,
+    }
+    assert {each["type"]: each["reason"] for each in todo.status["conditions"]}["Progressing"] == "RevisionGrowing"
+
+
+def test_a_revision_that_is_not_wanted_keeps_its_pod_template():
+    live = standing(scaled([pod("a", 0)], 1)).live
+    of = group(replicas=1, engine={"image": "another"})
+    todo = decide(world([revision(pods=[pod("a", 0)])], of=of, prompt=NEXT, live=live), NOW)
+    templates = {each["metadata"]["name"]: each["spec"]["template"] for each in todo.objects if "spec" in each}
+    assert templates[NAME] == live["Deployment", NAME]["spec"]["template"]
+    assert templates[NEXT_NAME]["spec"]["containers"][0]["image"] == "another"
+
+
+def test_taking_over_is_put_on_record_with_the_old_one():
+    revisions = [revision(pods=[pod("a", 0)], weight=0), revision("the next prompt", [pod("b", 0)])]
     todo = decide(world(revisions, of=group(replicas=1), prompt=NEXT), NOW)
     records = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in todo.objects}
     assert records[NAME]["promptgroup.dev/superseded-at"] == "2026-11-03T12:00:00Z"
@@ -238,12 +257,16 @@ def test_taking_over_is_put_on_record_with_the_old_one():
     }
 
 
-def retiring(pods, *, deployed):
+def retiring(pods, *, deployed, history=0):
     old = revision(pods=pods, replicas=deployed, weight=0, superseded_at=ago(hours=1), quiet_since=ago(hours=1))
     new = revision("the next prompt", [pod("n", 0)])
-    live = {(kind, NAME): {"metadata": {"uid": f"uid-{kind}", "ownerReferences": [{"uid": "uid-support"}]}}
-            for kind in ("Deployment", "ConfigMap")}  # fmt: skip
-    return world([old, new], of=group(replicas=1), prompt=NEXT, live=live)
+    owned = {"ownerReferences": [{"uid": "uid-support"}]}
+    live = {
+        (kind, NAME): {"metadata": owned | {"uid": f"uid-{kind}"}, "spec": {"template": {"spec": {}}}}
+        for kind in ("Deployment", "ConfigMap")
+    }
+    of = group(replicas=1, rollout={"revisionHistoryLimit": history})
+    return world([old, new], of=of, prompt=NEXT, live=live)
 
 
 def test_a_retiring_revision_drains():
@@ -263,6 +286,14 @@ def test_a_retiring_revision_that_has_drained_is_scaled_to_nothing():
 
 def test_nothing_is_deleted_while_a_pod_is_left():
     assert decide(retiring([pod("a", 0, deleting=True)], deployed=0), NOW).deletions == ()
+
+
+def test_a_retired_revision_is_kept_as_history_and_not_routed():
+    todo = decide(retiring([], deployed=0, history=1), NOW)
+    assert todo.deletions == ()
+    assert deployments(todo) == {NEXT_NAME: 1, NAME: 0}
+    assert [each["fingerprint"] for each in todo.route["spec"]["revisions"]] == [NEXT.fingerprint]
+    assert todo.look_again == SETTLED
 
 
 def test_what_is_left_of_a_retired_revision_is_deleted_the_record_last():
@@ -383,9 +414,9 @@ LOOKS = {
     "while a replica is cold": (scaled([pod("a", 0), cold("b")], 1, deployed=1), WAITING),
     "while replicas drain": (scaled([pod("a", 0), pod("b", 1)], 1), MOVING),
     "while a problem stands": (world([revision(pods=[pod("a", 0)])], of=group(replicas=1), prompt=MISSING), WAITING),
-    "when a revision retires next": (
+    "while revisions share the traffic": (
         world([revision(pods=[pod("a", 0)]), SUPERSEDED], of=group(replicas=1)),
-        timedelta(seconds=20),
+        WAITING,
     ),
 }
 

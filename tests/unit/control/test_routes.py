@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_operator import desired
 from promptgroup_operator.measured import UNKNOWN, Measured
-from promptgroup_operator.rollout import Phase, Step
+from promptgroup_operator.release import Phase, Step
 from promptgroup_operator.routes import ready, ring, route, sends_to
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.table import Engine, Policy, PromptRef, Sharing, Slot, SlotState
@@ -60,7 +60,14 @@ def test_a_slot_says_where_its_engine_is_and_which_process():
 def made(revisions, standing=None, of=None):
     plan = {each.fingerprint: step(1) for each in revisions}
     held = {each.fingerprint: {pod.name: pod.slot for pod in each.pods} for each in revisions}
-    return route(of or group(), revisions, plan, held, standing)
+    live = {("Deployment", each.deployment): deployment(of or group(), each) for each in revisions}
+    if standing is not None:
+        live["PromptRoute", "support"] = standing
+    return route(of or group(), revisions, plan, held, live)
+
+
+def deployment(of, of_revision):
+    return desired.deployment(of, of_revision.fingerprint, 1, of_revision.prompt_from, records={})
 
 
 def test_a_route_carries_what_the_spec_says_of_routing():
@@ -109,8 +116,14 @@ def test_without_a_warm_replica_the_length_of_the_prefix_is_what_the_route_says(
     assert engine_of(restarted("a", 0)) == (0, Engine(SETTINGS))
 
 
-def test_a_template_that_cannot_be_merged_lends_nothing_and_breaks_nothing():
-    assert engine_of(pod("a", 0), engine={"template": {"spec": {"containers": [{}]}}})[1].settings == ""
+def test_replicas_of_the_engine_before_are_lent_as_what_they_are():
+    assert engine_of(pod("a", 0, settings="before"))[1].settings == "before"
+
+
+def test_a_revision_that_retired_is_not_routed():
+    rev = revision()
+    plan = {rev.fingerprint: step(0, Phase.RETIRED, 0)}
+    assert route(group(), [rev], plan, {rev.fingerprint: {}}, {}).revisions == ()
 
 
 def test_a_revision_is_measured_in_bytes_and_refers_to_its_text():
@@ -140,11 +153,11 @@ def test_a_route_sends_to_the_pods_of_its_ready_slots():
     rev = revision(pods=[pod("a", 0), restarted("b", 1), pod("c", 7)])
     plan = {rev.fingerprint: step(2)}
     held = {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}
-    assert sends_to({"spec": encode_group(route(group(), [rev], plan, held, None))}) == {"a"}
+    assert sends_to({"spec": encode_group(route(group(), [rev], plan, held, {}))}) == {"a"}
 
 
 def test_ready_counts_what_routers_may_send_to():
     rev = revision(pods=[pod("a", 0), restarted("b", 1), pod("c", 7)])
     assert ready(
-        route(group(), [rev], {rev.fingerprint: step(2)}, {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}, None)
+        route(group(), [rev], {rev.fingerprint: step(2)}, {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}, {})
     ) == {rev.fingerprint: 1}

@@ -14,6 +14,7 @@ def test_without_flags_everything_has_its_default(monkeypatch):
 
 FLAGS = {
     "namespaces": ("a,b", ("a", "b")),
+    "router_namespaces": ("c,d", ("c", "d")),
     "host": ("127.0.0.1", "127.0.0.1"),
     "health_port": ("9", 9),
     "workers": ("3", 3),

@@ -1,7 +1,8 @@
 import pytest
 
-from promptgroup_operator.sizing import replicas
-from support.builders import spec
+from promptgroup_operator.sizing import current, replicas
+from promptgroup_router.contract.fingerprint import fingerprint
+from support.builders import revision, spec
 
 BOUNDS = {"minReplicas": 2, "maxReplicas": 4}
 
@@ -22,3 +23,18 @@ def test_replicas(case):
     fields, current, value, reason = SIZES[case]
     verdict = replicas(spec(**fields), current)
     assert (verdict.value, verdict.reason, verdict.active) == (value, reason, False)
+
+
+A, B = fingerprint("a"), fingerprint("b")
+
+
+def test_what_a_group_had_is_what_its_one_revision_has():
+    assert current([], A) is None
+    assert current([revision("a", replicas=3, size=5)], A) == 3
+    assert current([revision("a", replicas=3), revision("b", replicas=0)], B) == 3
+
+
+def test_during_a_release_it_is_what_was_noted():
+    assert current([revision("a", replicas=3), revision("b", replicas=1, size=3)], B) == 3
+    assert current([revision("a", replicas=2, size=4), revision("b", replicas=2)], B) == 4
+    assert current([revision("a", replicas=3), revision("b", replicas=1)], B) is None

@@ -1,12 +1,10 @@
 """Objects as the API server returns them, read into what decisions look at."""
 
-from datetime import UTC, datetime
-
 import pytest
 
 from promptgroup_operator.measured import UNKNOWN, Measured
 from promptgroup_operator.observed import Group, Key
-from promptgroup_operator.snapshot import failure_of, fingerprint_of, group_of, is_owned, pod_of, time_of
+from promptgroup_operator.snapshot import failure_of, fingerprint_of, group_of, is_owned, pod_of, router_of
 
 SPEC = {"model": "m", "prompt": {"system": "x"}, "engine": {"image": "i", "port": 8001}}
 METADATA = {"uid": "u", "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -27,18 +25,33 @@ def test_a_group_without_status_has_an_empty_one():
     assert (group.uid, group.generation, group.spec.model, group.status) == ("u", 3, "m", {})
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (None, None),
-        ("", None),
-        ("yesterday", None),
-        ("2026-01-02T03:04:05Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
-        ("2026-01-02T04:04:05+01:00", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
-    ],
-)
-def test_a_time_that_cannot_be_read_is_none(text, expected):
-    assert time_of(text) == expected
+def router(**status):
+    ports = [{"name": "http", "containerPort": 8080}, {"name": "admin", "containerPort": 9191}]
+    running = [{"name": "router", "containerID": "containerd://r", "state": {"running": {}}}]
+    return {
+        "spec": {"containers": [{"ports": ports}]},
+        "status": {"podIP": "10.0.0.9", "containerStatuses": running} | status,
+    }
+
+
+def test_a_router_is_read_at_its_admin_port():
+    assert router_of(router()) == ("containerd://r", "10.0.0.9:9191")
+    assert router_of(router(podIP="fd00::9")) == ("containerd://r", "[fd00::9]:9191")
+    assert router_of(router() | {"spec": {"containers": [{}]}}) == ("containerd://r", "10.0.0.9:9090")
+
+
+@pytest.mark.parametrize("status", [{"podIP": ""}, {"containerStatuses": []}, {"containerStatuses": [{"state": {}}]}])
+def test_a_router_that_does_not_run_is_not_read(status):
+    assert router_of(router(**status)) is None
+
+
+def test_a_pod_of_an_earlier_template_is_reached_at_its_own_port():
+    raw = {
+        "metadata": {"name": "p", "uid": "p1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"containers": [{"name": "engine", "ports": [{"name": "http", "containerPort": 7000}]}]},
+        "status": {"podIP": "10.0.0.1"},
+    }
+    assert pod_of(raw, a_group()).address == "10.0.0.1:7000"
 
 
 def test_a_pod_that_runs_is_read_whole():

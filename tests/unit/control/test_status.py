@@ -1,7 +1,7 @@
 import pytest
 
-from promptgroup_operator.observed import PodCondition, Problem
-from promptgroup_operator.rollout import Phase, Step
+from promptgroup_operator.observed import PodCondition, Problem, RolledBack
+from promptgroup_operator.release import Phase, Step
 from promptgroup_operator.sizing import Verdict
 from promptgroup_operator.status import Event, Fact, build, conditions, events, rejected
 from support.builders import FINGERPRINT, NOW, cold, group, pod, restarted, revision, starting, world
@@ -14,12 +14,13 @@ def step(replicas=1, phase=Phase.SERVING, fingerprint=FINGERPRINT):
     return Step(fingerprint, phase, 100 if phase is Phase.SERVING else 0, replicas, None)
 
 
-def said(pods=(), *, wanted=1, phase=Phase.SERVING, others=(), others_ready=0, deployed=None):
+def said(pods=(), *, wanted=1, phase=Phase.SERVING, others=(), others_ready=0, deployed=None, waits=None):
     """Condition → fact of a group whose target has these pods; a warm one in the ring is routed."""
     target = revision(pods=pods, replicas=wanted if deployed is None else deployed)
     plan = {FINGERPRINT: step(wanted, phase)} | {each.fingerprint: each for each in others}
     ready = {FINGERPRINT: target.ready_below(wanted)} | {each.fingerprint: others_ready for each in others}
-    return {each.type: each for each in conditions(world([target]), plan, FINGERPRINT, SIZE[wanted], ready)}
+    found = conditions(world([target]), plan, FINGERPRINT, SIZE[wanted], ready=ready, waits=waits)
+    return {each.type: each for each in found}
 
 
 def brief(facts):
@@ -142,9 +143,15 @@ STATES = {
         {"Ready": (True, "Warm"), "Progressing": (True, "ReplicasDraining")},
     ),
     "a new revision comes up": (
-        said([], phase=Phase.COMING, others=[step(1, Phase.SERVING, B)], others_ready=1),
+        said(
+            [],
+            phase=Phase.COMING,
+            others=[step(1, Phase.SERVING, B)],
+            others_ready=1,
+            waits=Problem("RevisionComing", "b comes up"),
+        ),
         {
-            "Ready": (False, "Warming"),
+            "Ready": (False, "RevisionComing"),
             "Progressing": (True, "RevisionComing"),
             "RouterProgrammed": (True, "Programmed"),
         },
@@ -156,6 +163,20 @@ STATES = {
     "the old revision goes": (
         said([pod("a", 0)], others=[step(0, Phase.RETIRING, B)]),
         {"Ready": (True, "Warm"), "Progressing": (True, "RevisionRetiring")},
+    ),
+    "a canary cannot be warmed": (
+        said(
+            [failing("PrefixNotCached")],
+            phase=Phase.COMING,
+            others=[step(1, Phase.SERVING, B)],
+            others_ready=1,
+            waits=Problem("RevisionComing", "b comes up"),
+        ),
+        {"Ready": (False, "PrefixNotCached"), "Degraded": (True, "PrefixNotCached")},
+    ),
+    "others serve in place of a replica that comes": (
+        said([pod("a", 0)], wanted=2, others=[step(1, Phase.SUPERSEDED, B)], others_ready=1),
+        {"Ready": (True, "Warm"), "PrefixWarm": (False, "WaitingForContainers")},
     ),
     "no replica is wanted": (
         said([], wanted=0),
@@ -289,13 +310,27 @@ def test_numbers_of_replicas():
             "warm": 2,
             "ready": 1,
             "weight": 100,
+            "phase": "Serving",
         }
     ]
 
 
-def test_the_selector_is_that_of_the_target():
-    expected = f"promptgroup.dev/group=support,promptgroup.dev/revision={FINGERPRINT[:8]}"
-    assert built({})["selector"] == expected
+def test_the_selector_is_that_of_all_revisions_for_a_release_is_no_small_group():
+    assert built({})["selector"] == "promptgroup.dev/group=support"
+
+
+MARK = RolledBack(NOW, "", Problem("ErrorRate", "25% of requests failed, 0% with the old revision"))
+
+
+def test_a_rolled_back_revision_is_told_while_the_old_one_serves():
+    old, new = revision("b", [pod("a", 0)]), revision(pods=[], weight=0)
+    taken = Step(FINGERPRINT, Phase.RETIRED, 0, rolled_back=MARK)
+    plan = {FINGERPRINT: taken, B: step(1, Phase.SERVING, B)}
+    found = conditions(world([old, new]), plan, FINGERPRINT, SIZE[1], ready={B: 1}, waits=MARK.why)
+    facts = {each.type: each for each in found}
+    assert (facts["Ready"].status, facts["Progressing"].status) == (True, False)
+    assert facts["Degraded"].reason == facts["Progressing"].reason == "RolledBack"
+    assert "25% of requests failed" in facts["Degraded"].message
 
 
 def test_revisions_stand_newest_first():

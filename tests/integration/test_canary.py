@@ -1,0 +1,160 @@
+"""Releases in steps on a real control plane: judged by what the routers saw, promoted, taken back, kept."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import uvloop
+
+from promptgroup_local import lab
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_local.load.client import Outcome, Target, drive
+from promptgroup_local.load.workload import conversations, sessions, tasks
+from support.groups import PROMPTS, group
+
+pytestmark = pytest.mark.integration
+
+NAME = "canary"
+STEPS: dict[str, Any] = {
+    "steps": [{"weight": 30, "pause": "2s"}, {"weight": 60, "pause": "2s"}],
+    "retireAfter": "10s",
+    "judge": {"minRequests": 20, "maxTtftRisePercent": 100},
+}
+
+
+@pytest.fixture(scope="module")
+def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
+    """A namespace with a router and one group of three replicas."""
+    lab.install_operator(cluster.kubectl())
+    kubectl = cluster.kubectl("canary")
+    kubectl.run("create", "namespace", "canary")
+    lab.install_router(kubectl)
+    kubectl.apply(canary("a"))
+    kubectl.wait_warm(NAME, "3/3")
+    yield kubectl
+    kubectl.run("delete", "namespace", "canary", "--wait=false")
+
+
+def canary(letter: str, **env: str) -> dict[str, Any]:
+    return group(NAME, PROMPTS[letter], replicas=3, env=env, rollout=STEPS)
+
+
+@contextmanager
+def load(kube: Kubectl) -> Iterator[list[Outcome]]:
+    """Short sessions that name the group, until the block ends; the list fills when it has."""
+    target = Target([lab.router_url(kube)], "unused", groups={"code": NAME})
+    stop = threading.Event()
+    outcomes: list[Outcome] = []
+
+    async def run() -> None:
+        seed = 0
+        while not stop.is_set():
+            drawn = conversations(sessions(tasks(["code"]), 12, seed, turns=2))
+            outcomes.extend(await drive(drawn, target, concurrency=4))
+            seed += 1
+
+    with ThreadPoolExecutor(1) as executor:
+        running = executor.submit(uvloop.run, run())
+        try:
+            yield outcomes
+        finally:
+            stop.set()
+            running.result(timeout=120)
+
+
+def weights(kube: Kubectl) -> dict[str, int]:
+    route = kube.get("promptroute", NAME) or {"spec": {"revisions": []}}
+    return {each["fingerprint"]: each["weight"] for each in route["spec"]["revisions"]}
+
+
+def replicas(kube: Kubectl) -> int:
+    """Pods that do not terminate."""
+    return len(lab.engine_pods(kube, NAME))
+
+
+def fingerprint(kube: Kubectl) -> str:
+    return str((kube.get("promptgroup", NAME) or {})["status"]["fingerprint"])
+
+
+def uids(kube: Kubectl, revision: str) -> set[str]:
+    pods = lab.engine_pods(kube, NAME)
+    return {each["metadata"]["uid"] for each in pods if each["metadata"]["name"].startswith(f"{NAME}-{revision[:8]}-")}
+
+
+def version(kube: Kubectl, revision: str) -> str:
+    return str((kube.get("deployment", f"{NAME}-{revision[:8]}") or {})["metadata"]["resourceVersion"])
+
+
+def test_a_canary_goes_through_its_steps_and_takes_over(kube: Kubectl) -> None:
+    old = fingerprint(kube)
+    seen: set[int] = set()
+    most = 0
+
+    def promoted() -> bool | None:
+        nonlocal most
+        most = max(most, replicas(kube))
+        found = weights(kube)
+        seen.update(weight for each, weight in found.items() if each != old)
+        return True if found.get(old) == 0 else None
+
+    with load(kube) as outcomes:
+        kube.apply(canary("b"))
+        wait_for(promoted, "the canary to take over", lambda: kube.get("promptgroup", NAME), seconds=120)
+        kube.wait_warm(NAME, "3/3", seconds=120)
+    assert {30, 60, 100} <= seen
+    assert most <= 4
+    assert [each.error for each in outcomes if each.failed] == []
+    new = fingerprint(kube)
+    assert {each.served_by.split("/")[2] for each in outcomes} >= {old[:8], new[:8]}
+
+
+def test_a_canary_on_a_slower_engine_is_rolled_back_and_no_pod_of_the_old_one_is_replaced(kube: Kubectl) -> None:
+    old = fingerprint(kube)
+    before = uids(kube, old)
+    kube.apply(canary("c", STANDIN_STEP_MS="300"))
+    with load(kube) as outcomes:
+        found = kube.wait_condition(NAME, "Degraded", "True", "RolledBack")
+        wait_for(lambda: True if weights(kube).get(old) == 100 else None, "the old revision to have it all")
+    assert "TimeToFirstToken" in found["message"]
+    assert "ms with the old revision" in found["message"]
+    assert uids(kube, old) <= before
+    assert [each.error for each in outcomes if each.failed] == []
+    assert kube.condition(NAME, "Progressing")["status"] == "False"
+    new = fingerprint(kube)
+    wait_for(lambda: True if not uids(kube, new) else None, "the canary to go", lambda: lab.engine_pods(kube, NAME))
+    kube.wait_condition(NAME, "Ready", "True")
+    record = kube.get("deployment", f"{NAME}-{new[:8]}")
+    assert record is not None
+    assert "promptgroup.dev/rolled-back" in record["metadata"]["annotations"]
+    # the old revision keeps its pod template, and that is no difference to write again and again
+    before_look = version(kube, old)
+    kube.patch("promptgroup", NAME, {"spec": {"warmup": {"timeout": "6m"}}})
+    kube.wait_condition(NAME, "Degraded", "True", "RolledBack")
+    assert version(kube, old) == before_look
+    # the old prompt and the old engine again: nothing is released, nothing is replaced
+    kube.apply(canary("b"))
+    kube.wait_warm(NAME, "3/3")
+    assert fingerprint(kube) == old
+    assert len(uids(kube, old) & before) >= 2
+
+
+def test_the_prompt_before_is_found_in_the_history(kube: Kubectl) -> None:
+    kube.apply(canary("b"))
+    kube.wait_warm(NAME, "3/3")
+    name = next(
+        each["metadata"]["name"]
+        for each in kube.list("deployments", "promptgroup.dev/group=canary")
+        if each["spec"]["replicas"] == 0 and "promptgroup.dev/rolled-back" not in each["metadata"]["annotations"]
+    )
+    uid = kube.get("deployment", name)["metadata"]["uid"]  # type: ignore[index]
+    calm = canary("a")
+    calm["spec"]["rollout"] = {"retireAfter": "2s"}
+    kube.apply(calm)
+    kube.wait_warm(NAME, "3/3", seconds=120)
+    found = kube.get("deployment", name)
+    assert found is not None
+    assert (found["metadata"]["uid"], found["spec"]["replicas"]) == (uid, 3)
