@@ -2,9 +2,11 @@ from datetime import timedelta
 
 import pytest
 
+from promptgroup_operator.judge import quantile
 from promptgroup_operator.observed import Key
 from promptgroup_operator.samples import Flow, Histogram, Stratum
 from promptgroup_operator.traffic import PERIOD, SETTLED, WINDOW, Counts, Readings, parse
+from promptgroup_router.metrics import CACHED_BUCKETS, FIRST_TOKEN_BUCKETS, Metrics
 from support.builders import NOW
 
 KEY = Key("chat", "support")
@@ -34,6 +36,22 @@ def test_a_group_is_read_out_of_a_routers_metrics():
         "aa": {"first": Stratum(9, 0, first, Histogram((0.0,), (1.0, 0.0))), "later": Stratum(1, 1)}
     }
     assert parse("", KEY) == parse("\0" * 99, KEY) == Counts()
+
+
+def test_what_a_router_counts_is_what_is_read():
+    metrics = Metrics()
+    for labels in (("first", "name", "ok"), ("later", "content", "failed")):
+        metrics.revision_requests.add("chat/support", "aa", *labels)
+    metrics.revision_first_token.observe("chat/support", "aa", "first", value=0.2)
+    metrics.revision_cached.observe("chat/support", "aa", "first", value=0.95)
+    found = parse(metrics.text(), KEY)
+    assert found.flows == {"aa": Flow(2, 1)}
+    assert found.samples["aa"]["later"] == Stratum(1, 1)
+    first = found.samples["aa"]["first"]
+    assert (first.first_token.bounds, first.cached.bounds) == (FIRST_TOKEN_BUCKETS, CACHED_BUCKETS)
+    assert first.first_token.total == first.cached.total == 1
+    assert 0.19 < quantile(first.first_token, 0.5) < 0.23
+    assert quantile(first.cached, 0.5) == 0.95
 
 
 def counts(requests, errors=0):

@@ -8,6 +8,8 @@ import random
 
 import pytest
 
+from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import fingerprint, short
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.payload import Kind, read
 from promptgroup_router.places import Places
@@ -238,6 +240,70 @@ def test_when_all_are_gone_the_client_is_told(tmp_path):
                 answer = await client.ask(post(chat()))
                 assert (answer.status, answer.json["error"]["code"]) == (502, "no_answer")
                 assert b"x-request-id" in answer.headers
+
+    run(check())
+
+
+def counted(router, outcome, *, turn="first", how="content"):
+    """Whether the router counted one such request of the group's revision, and no other."""
+    name = f"{names.METRIC_REVISION_REQUESTS}{{"
+    revision = short(fingerprint(SYSTEM))
+    labels = f'group="chat/support",revision="{revision}",turn="{turn}",how="{how}",outcome="{outcome}"'
+    return [line for line in metrics(router).splitlines() if line.startswith(name)] == [f"{name}{labels}}} 1"]
+
+
+async def internal_error(call: Call) -> None:
+    call.answer(b'{"error":{}}', 500)
+
+
+async def not_found(call: Call) -> None:
+    call.answer(b'{"error":{}}', 404)
+
+
+OUTCOMES = {
+    "an answer": (stream, "ok"),
+    "the client's own fault": (not_found, "ok"),
+    "an engine's error": (internal_error, "failed"),
+    "none that works": (refuse_by_status, "failed"),
+    "none that answers": (reset, "failed"),
+    "an answer that is cut": (mid_stream_death, "failed"),
+}
+
+
+@pytest.mark.parametrize("case", OUTCOMES)
+def test_what_becomes_of_a_revisions_requests_is_counted(tmp_path, case):
+    behaviour, outcome = OUTCOMES[case]
+
+    async def check():
+        async with engines(1, behaviour) as (engine,), routing(tmp_path, table_for([engine])) as router:
+            async with connected(router.port) as client:
+                with contextlib.suppress(EOFError):
+                    await client.ask(post(chat()))
+            assert counted(router, outcome)
+            timed = "revision_first_token_seconds_count" in metrics(router)
+            assert timed == (behaviour in (stream, mid_stream_death)), "how long an error takes says nothing"
+
+    run(check())
+
+
+def test_a_request_that_names_the_group_and_a_later_turn_are_told_apart(tmp_path):
+    async def check():
+        async with engines(1, stream) as (engine,), routing(tmp_path, table_for([engine])) as router:
+            body = chat(system="", model="support")
+            body["messages"] += [{"role": "assistant", "content": "well"}, {"role": "user", "content": "and then?"}]
+            await ask(router.port, post(body))
+            assert counted(router, names.OUTCOME_OK, turn="later", how=names.HOW_NAME)
+            found = [line for line in metrics(router).splitlines() if "revision_cached_ratio_bucket" in line]
+            assert [line.rsplit(" ", 1)[1] for line in found if 'le="0.7"' in line or 'le="0.8"' in line] == ["0", "1"]
+
+    run(check())
+
+
+def test_when_nobody_is_left_to_ask_no_revision_is_at_fault(tmp_path):
+    async def check():
+        async with routing(tmp_path, table_of()) as router:
+            assert (await ask(router.port, post(chat()))).status in (404, 503)
+            assert "revision_requests_total{" not in metrics(router)
 
     run(check())
 
