@@ -346,6 +346,10 @@ class Model:
         made["resourceVersion"] = str(next(self._count))
         if manifest["kind"] == "Deployment":
             self._check_surge(manifest, old)
+            wanted = seen.prompt.fingerprint if not isinstance(seen.prompt, Problem) else None
+            kept = wanted not in (None, manifest["metadata"]["annotations"][names.ANNOTATION_FINGERPRINT])
+            if kept and old is not None and manifest["spec"]["template"] != old["spec"]["template"]:
+                raise ViolationError(f"pods of {key[1]}, which is not wanted, would be replaced")
         self.live[key] = {**manifest, "metadata": {**manifest["metadata"], **made}}
 
     def _delete(self, deletion: planning.Deletion) -> None:
