@@ -119,13 +119,13 @@ class Model:
     pending: list[Effect] = field(default_factory=list)
     """What the pass that runs has yet to do."""
     look_again: timedelta = timedelta()
-    asked: int = 0
-    """Replicas that the spec asked for when the pass began."""
+    written: dict[str, int] = field(default_factory=dict)
+    """Deployment → replicas that the pass asked of it."""
     alive: dict[str, int] = field(default_factory=dict)
     """Deployment → pods that it had when the pass began."""
     began: datetime | None = None
     """When the pass began."""
-    rival: tuple[list[Effect], int, dict[str, int], datetime | None] | None = None
+    rival: tuple[list[Effect], dict[str, int], dict[str, int], datetime | None] | None = None
     """The pass of another operator process that leads no more, or thinks that it still does."""
     jobs: dict[str, Job] = field(default_factory=dict)
     """Warm-ups that run, by container."""
@@ -172,8 +172,8 @@ class Model:
 
     def change_leader(self) -> None:
         """Another operator process goes on with the pass that it began, if that is not too long ago."""
-        mine = (self.pending, self.asked, self.alive, self.began)
-        self.pending, self.asked, self.alive, self.began = self.rival or ([], self.asked, {}, self.now)
+        mine = (self.pending, self.written, self.alive, self.began)
+        self.pending, self.written, self.alive, self.began = self.rival or ([], {}, {}, self.now)
         self.rival = mine
         if self.began is None or self.now - self.began > LEASE:
             self.pending = []
@@ -197,7 +197,7 @@ class Model:
     def begin(self, world: World, todo: planning.Plan) -> None:
         """Queue the effects of a plan in the order in which the operator performs them."""
         now = self.began = self.now
-        self.asked = world.group.spec.replicas or 0
+        self.written = {}
         self.alive = {each.deployment: sum(not pod.deleting for pod in each.pods) for each in world.revisions}
         self.look_again = todo.look_again
         queue: list[Effect] = []
@@ -245,10 +245,10 @@ class Model:
             traffic=self.traffic(),
         )
 
-    @property
-    def surge(self) -> int:
+    @staticmethod
+    def surge_of(world: World) -> int:
         """Replicas that all revisions together may have above those wanted."""
-        return int(self.spec.get("rollout", {}).get("maxSurge", 1))
+        return int(world.group.spec.rollout.max_surge)
 
     def traffic(self) -> Traffic | None:
         """What the routers tell."""
@@ -345,7 +345,7 @@ class Model:
             made = {name: old["metadata"][name] for name in made}
         made["resourceVersion"] = str(next(self._count))
         if manifest["kind"] == "Deployment":
-            self._check_surge(manifest, old)
+            self._check_surge(manifest, old, seen)
             wanted = seen.prompt.fingerprint if not isinstance(seen.prompt, Problem) else None
             kept = wanted not in (None, manifest["metadata"]["annotations"][names.ANNOTATION_FINGERPRINT])
             if kept and old is not None and manifest["spec"]["template"] != old["spec"]["template"]:
@@ -401,19 +401,20 @@ class Model:
                 if pod.fingerprint != revision.fingerprint:
                     raise ViolationError(f"slot {slot.index} leads to a pod of another revision")
 
-    def _check_surge(self, manifest: Manifest, old: Manifest | None) -> None:
-        """All revisions together stay within wanted and surge, whatever stood before aside."""
+    def _check_surge(self, manifest: Manifest, old: Manifest | None, seen: World) -> None:
+        """All revisions together stay within wanted and surge, whatever stood before aside, by what the pass saw.
+
+        Of two processes that both believe to lead neither sees what the other writes to another Deployment.
+        """
         name, wanted = manifest["metadata"]["name"], manifest["spec"]["replicas"]
         if wanted <= max(old["spec"]["replicas"] if old is not None else 0, self.alive.get(name, 0)):
             return
-        others = 0
-        for (kind, each), live in self.live.items():
-            if kind == "Deployment" and each != name:
-                uid = live["metadata"]["uid"]
-                pods = sum(pod.deployment == uid and not pod.deleting for pod in self.pods)
-                others += max(live["spec"]["replicas"], pods if sum(self.sets.get(uid, {}).values()) else 0)
-        if wanted + others > self.asked + self.surge and wanted > (self.asked if not others else 0):
-            raise ViolationError(f"{name} asks for {wanted}, others have {others}: {self.asked} are wanted")
+        self.written[name] = wanted
+        others = {each.deployment: each.alive for each in seen.revisions} | self.written
+        total = sum(others.values())
+        asked = seen.group.spec.replicas or 0
+        if total > asked + self.surge_of(seen) and wanted > (asked if total == wanted else 0):
+            raise ViolationError(f"{name} asks for {wanted}, together {others}: {asked} are wanted")
 
     def _check_release(self, world: World, manifest: Manifest) -> None:
         """Weights rise only as far as warm replicas carry them, and nobody stops serving for a release."""
