@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -34,13 +34,15 @@ class Seen:
     cut: list[str] = field(default_factory=list)
     """Errors of requests for a stream."""
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(slot before, slot after) → sessions that another slot served than the turn before, by the router's word."""
+    """(slot before, slot after) → turns that another slot served than the session's turn before."""
+    served: Counter[str] = field(default_factory=Counter)
+    """Slot → answers, by the router's word."""
     cold: int = 0
     """Requests that met a cold Tier 1, by the engines' word."""
 
-    def moved(self, besides: str = "") -> int:
-        """Sessions that moved, those left out that left or came back to one slot."""
-        return sum(count for slots, count in self.moves.items() if besides not in slots)
+    def moved(self, besides: Collection[str] = ()) -> int:
+        """Moves between slots, without those from or to some."""
+        return sum(count for ends, count in self.moves.items() if not set(ends) & set(besides))
 
 
 class Load:
@@ -92,8 +94,13 @@ class Load:
         seen.requests = len(during)
         seen.failed = [outcome.error for outcome in during if outcome.failed and not outcome.streamed]
         seen.cut = [outcome.error for outcome in during if outcome.failed and outcome.streamed]
+        seen.served = Counter(outcome.served_by for outcome in during if not outcome.failed)
         seen.moves = moves(outcomes, since=before)
         seen.cold = self._cold() - cold
+
+    def served(self, part: str) -> bool:
+        """Whether a slot whose name has this part gave the last answers, at least one of them."""
+        return any(part in outcome.served_by for outcome in self._outcomes[-SESSIONS:])
 
     def _more(self, count: int) -> None:
         """Wait for so many more answers."""
@@ -122,8 +129,3 @@ def moves(outcomes: Sequence[Outcome], since: int = 0) -> Counter[tuple[str, str
             found[before, outcome.served_by] += 1
         last[outcome.session] = outcome.served_by
     return found
-
-
-def errors(outcomes: Iterable[Outcome]) -> list[str]:
-    """What went wrong."""
-    return [outcome.error for outcome in outcomes if outcome.failed]

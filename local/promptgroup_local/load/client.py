@@ -73,8 +73,7 @@ async def drive(
 ) -> list[Outcome]:
     """Send the conversations' remaining turns, at most `turns` of each; returns outcomes in the order of their ends.
 
-    The conversations are drawn one by one, when there is room for another. Between an answer and the next turn pass
-    `pause` seconds. A failed turn ends its conversation's part in this run. `record` is called with each outcome at
+    The conversations are drawn one by one, when there is room for another. After each turn pass `pause` seconds. A failed turn ends its conversation's part in this run. `record` is called with each outcome at
     once. Cancel to stop early: what was recorded stays.
     """
     waiting = iter(conversations)
@@ -88,10 +87,10 @@ async def drive(
                 outcomes.append(outcome)
                 if record is not None:
                     record(outcome)
+                await asyncio.sleep(pause)
                 if outcome.failed:
                     break
                 _continue(conversation, turn, outcome.exchange.answer)
-                await asyncio.sleep(pause)
 
     timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
     connector = aiohttp.TCPConnector(limit=0)  # `concurrency` is the limit
