@@ -33,9 +33,9 @@ what is forgotten: requests wait at replicas that have evicted their cache."""
 MARGIN = 0.005
 """Seconds that leaving home must save: less is noise, and several routers must agree."""
 INHERITED_MARGIN = 1.0
-"""The same for a session whose slot was given to another engine process. What it had cached is gone everywhere, so every
-idle replica looks as good; but in an update of all of them the next one is replaced as well, and who went there computes
-its history once more. More than a second is worth that."""
+"""The same for a session whose slot another process took over. What it had cached is gone everywhere, so every idle
+replica looks as good; but in an update of all of them the next one is replaced as well, and who went there computes its
+history once more. More than a second is worth that."""
 ANSWER = 150
 """Tokens that an answer is expected to have: what a request needs in the cache beside its prompt."""
 SCANNED = 64

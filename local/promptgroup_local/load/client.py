@@ -73,8 +73,9 @@ async def drive(
 ) -> list[Outcome]:
     """Send the conversations' remaining turns, at most `turns` of each; returns outcomes in the order of their ends.
 
-    The conversations are drawn one by one, when there is room for another. After each turn pass `pause` seconds. A failed turn ends its conversation's part in this run. `record` is called with each outcome at
-    once. Cancel to stop early: what was recorded stays.
+    The conversations are drawn one by one, when there is room for another. After each turn pass `pause` seconds. A
+    failed turn ends its conversation's part in this run. `record` is called with each outcome at once. Cancel to stop
+    early: what was recorded stays.
     """
     waiting = iter(conversations)
     urls = itertools.cycle(target.urls)
