@@ -37,7 +37,7 @@ def life(running: Life) -> Life:
 def test_an_update_of_all_replicas_fails_nothing_and_moves_no_session(life: Life) -> None:
     before = life.pods()
     with life.load.watched() as seen:
-        life.kube.apply(lives(args=["--max-num-batched-tokens=4096"]))
+        life.kube.apply(lives(args=("--max-num-batched-tokens=4096",)))
         life.rolled()
     after = life.pods()
     assert before.keys() == after.keys()
@@ -95,7 +95,7 @@ def other_node(life: Life) -> Iterator[str]:
         kubectl.run("wait", "--for=create", f"node/{name}", "--timeout=30s")
         kubectl.run("wait", "--for=condition=Ready", f"node/{name}", "--timeout=30s")
         kubectl.run("cordon", "local-0")
-        life.kube.apply(lives(args=["--max-num-seqs=200"]))
+        life.kube.apply(lives(args=("--max-num-seqs=200",)))
         life.rolled()
         kubectl.run("uncordon", "local-0")
         assert life.nodes() == {name}

@@ -30,7 +30,7 @@ def life(running: Life) -> Life:
 def test_an_operator_that_dies_in_the_midst_of_an_update_harms_nobody(life: Life) -> None:
     before = life.pods()
     with life.load.watched() as seen:
-        life.kube.apply(lives(args=["--max-num-batched-tokens=2048"]))
+        life.kube.apply(lives(args=("--max-num-batched-tokens=2048",)))
         life.kill_operators()
         wait_for(lambda: True if set(life.pods().values()) - set(before.values()) else None, "progress", life.pods)
         life.kill_operators()

@@ -33,26 +33,28 @@ class Life:
         """Name of the revision that the group wants to serve."""
         return str((self.kube.get("promptgroup", GROUP) or {})["status"]["revision"])
 
-    def pods(self) -> dict[str, str]:
-        """Slot as the router names it → pod."""
-        prefix = f"{self.kube.namespace}/{GROUP}/{self.revision()}"
+    def pods(self, revision: str = "") -> dict[str, str]:
+        """Slot as the router names it → pod; of the revision that the group wants to serve, or of another."""
+        revision = revision or self.revision()
         return {
-            f"{prefix}/{each['metadata']['labels'][names.LABEL_SLOT]}": each["metadata"]["name"]
-            for each in self._engines()
+            f"{self.kube.namespace}/{GROUP}/{revision}/{each['metadata']['labels'][names.LABEL_SLOT]}": each[
+                "metadata"
+            ]["name"]
+            for each in self._engines(revision)
             if names.LABEL_SLOT in each["metadata"]["labels"]
         }
 
     def nodes(self) -> set[str]:
         """Nodes on which replicas are."""
-        return {each["spec"].get("nodeName", "") for each in self._engines()}
+        return {each["spec"].get("nodeName", "") for each in self._engines(self.revision())}
 
     def proof(self, name: str) -> str:
         """Container of a pod that was proven warm."""
         found = self.kube.get("pod", name) or {}
         return str(found["metadata"]["annotations"][names.ANNOTATION_WARMED])
 
-    def _engines(self) -> list[dict]:
-        selector = f"{names.LABEL_GROUP}={GROUP},{names.LABEL_REVISION}={self.revision()}"
+    def _engines(self, revision: str) -> list[dict[str, Any]]:
+        selector = f"{names.LABEL_GROUP}={GROUP},{names.LABEL_REVISION}={revision}"
         return [each for each in self.kube.list("pods", selector) if "deletionTimestamp" not in each["metadata"]]
 
     def replaced(self, slot: str, name: str) -> None:
@@ -65,6 +67,11 @@ class Life:
         self.kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
         self.kube.run("rollout", "status", f"deployment/{GROUP}-{self.revision()}", "--timeout=90s")
         self.kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
+
+    def weights(self) -> dict[str, int]:
+        """Revision → share of the new sessions, as routers are told."""
+        route = self.kube.get("promptroute", GROUP) or {"spec": {"revisions": []}}
+        return {each["fingerprint"][:8]: each["weight"] for each in route["spec"]["revisions"]}
 
     def gone(self, pods: Collection[str]) -> None:
         """Wait until pods are no more, however long they take to end."""
@@ -93,11 +100,12 @@ def cold(folder: Path, namespace: str) -> int:
     return sum(file.read_text(errors="replace").count(COLD) for file in files)
 
 
-def lives(prompt: str = PROMPTS["g"], rollout: dict[str, Any] | None = None, **engine: object) -> dict[str, Any]:
-    """The group as it begins, but for what is given."""
-    made = group(GROUP, prompt, replicas=REPLICAS, **({"rollout": rollout} if rollout else {}))
-    made["spec"]["engine"] |= engine
-    return made
+def lives(
+    prompt: str = PROMPTS["g"], *, args: tuple[str, ...] = (), env: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    """The group as it begins, but for what is given. It lends nothing: who may serve a revision is warm for it."""
+    routing = {"sharing": "Dedicated"}
+    return group(GROUP, prompt, replicas=REPLICAS, args=args, env=env, routing=routing, **spec)
 
 
 def budget() -> dict:

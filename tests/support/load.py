@@ -40,9 +40,17 @@ class Seen:
     cold: int = 0
     """Requests that met a cold Tier 1, by the engines' word."""
 
+    def changed_revision(self) -> int:
+        """Moves to a slot of another revision."""
+        return sum(count for (before, after), count in self.moves.items() if _revision(before) != _revision(after))
+
     def moved(self, besides: Collection[str] = ()) -> int:
         """Moves between slots, without those from or to some."""
         return sum(count for ends, count in self.moves.items() if not set(ends) & set(besides))
+
+
+def _revision(slot: str) -> str:
+    return slot.rpartition("/")[0]
 
 
 class Load:
