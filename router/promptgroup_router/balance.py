@@ -213,6 +213,7 @@ class Balancer:
         replica = Replica(xxhash.xxh3_64_intdigest(member.id.encode()), member.incarnation, costs, now)
         # a new process has an empty cache: its clock begins where nothing that was ever recorded is believed
         if known is not None:
+            replica.inherited = now
             self._clock = max(self._clock, known.tokens_written)
         self._clock += costs.kv_tokens
         replica.written = self._clock

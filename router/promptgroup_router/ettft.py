@@ -32,6 +32,10 @@ TRUST = 0.6
 what is forgotten: requests wait at replicas that have evicted their cache."""
 MARGIN = 0.005
 """Seconds that leaving home must save: less is noise, and several routers must agree."""
+INHERITED_MARGIN = 1.0
+"""The same for a session whose slot another process took over. What it had cached is gone everywhere, so every idle
+replica looks as good; but in an update of all of them the next one is replaced as well, and who went there computes its
+history once more. More than a second is worth that."""
 ANSWER = 150
 """Tokens that an answer is expected to have: what a request needs in the cache beside its prompt."""
 SCANNED = 64
@@ -134,7 +138,8 @@ class ExpectedTtft:
             prefill = warm + COLD_SHARE * (prefill - warm)
         wait = replica.wait(now) + replica.late(now)
         steps = 1 + (wait + prefill) * costs.rate / costs.step_tokens
-        return wait + replica.step * steps + _WEIGHT * prefill - (MARGIN if stays else 0.0)
+        margin = MARGIN if place is None or place.seen > replica.inherited else INHERITED_MARGIN
+        return wait + replica.step * steps + _WEIGHT * prefill - (margin if stays else 0.0)
 
     @staticmethod
     def _fits(replica: Replica, demand: Demand, own: float, share: float, now: float) -> bool:

@@ -6,6 +6,7 @@ remembers how far the count was with itself in it, and its first token moves `do
 never comes (an answer that is not streamed, a client that left) is caught up by the next.
 """
 
+import math
 from collections import OrderedDict, deque
 
 from promptgroup_router.costs import Costs
@@ -38,15 +39,17 @@ class Replica:
     """One engine process behind a slot, as this router and its peers know it."""
 
     __slots__ = (
-        "answers", "context", "costs", "done", "in_flight", "incarnation", "key", "live", "peer_context",
-        "peer_in_flight", "peer_pending", "peer_written", "peers", "pending", "prefixes", "queued", "since", "step",
-        "told", "written",
+        "answers", "context", "costs", "done", "in_flight", "incarnation", "inherited", "key", "live",
+        "peer_context", "peer_in_flight", "peer_pending", "peer_written", "peers", "pending", "prefixes", "queued",
+        "since", "step", "told", "written",
     )  # fmt: skip
 
     def __init__(self, key: int, incarnation: str, costs: Costs, now: float) -> None:
         self.key = key
         """Hash of the member's id."""
         self.incarnation = incarnation
+        self.inherited = -math.inf
+        """When it took the slot over from another process that served until then; never, if the slot was empty."""
         self.costs = costs
         self.in_flight = 0
         """Requests of this router."""

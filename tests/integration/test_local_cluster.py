@@ -388,6 +388,13 @@ def test_a_drained_node_is_left_by_its_pods(cluster: LocalCluster, kube: Kubectl
     wait_for(moved, "the pods to move", lambda: kube.list("pods"), seconds=30)
 
 
+def test_a_node_that_was_given_up_says_that_it_is_ready(cluster: LocalCluster) -> None:
+    kubectl = cluster.kubectl()
+    lost = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
+    kubectl.run("patch", "node", "local-0", "--subresource=status", "--type=strategic", "-p", json.dumps(lost))
+    assert kubectl.run("wait", "--for=condition=Ready", "node/local-0", "--timeout=30s").returncode == 0
+
+
 def test_an_agent_that_was_killed_starts_its_pods_anew(cluster: LocalCluster, kube: Kubectl, second_node: str) -> None:
     on_second = {"nodeName": second_node}
     orphans = "sleep 61 & sleep 62 & echo up; wait"

@@ -3,9 +3,7 @@
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import urllib3
@@ -16,8 +14,6 @@ from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.demo import REPLICAS, WATCHED, WATCHED_SCALING, Demo
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_local.load.client import Outcome, Target, drive
-from promptgroup_local.load.workload import conversations, sessions, tasks
 from support.groups import PROMPTS, group
 
 pytestmark = pytest.mark.integration
@@ -118,31 +114,6 @@ def test_a_bad_request_gets_an_error_in_openais_form(kube: Kubectl, case: str) -
     assert status == expected
     assert word in answer["error"]["message"]
     assert set(answer["error"]) == {"message", "type", "param", "code"}
-
-
-def test_an_api_server_outage_under_load_fails_no_request(kube: Kubectl, cluster: LocalCluster) -> None:
-    target = Target([lab.router_url(kube)], "polite-unused", groups={"code": "polite"})
-    stop = threading.Event()
-
-    async def traffic() -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        seed = 100
-        while not stop.is_set():
-            outcomes += await drive(conversations(sessions(tasks(["code"]), 12, seed)), target, concurrency=6)
-            seed += 1
-        return outcomes
-
-    with ThreadPoolExecutor(1) as executor:
-        running = executor.submit(uvloop.run, traffic())
-        try:
-            cluster.plane.stop_apiserver()
-            stop.wait(5)
-        finally:
-            cluster.plane.start_apiserver()
-            stop.set()
-        outcomes = running.result(timeout=120)
-    assert len(outcomes) > 20
-    assert [outcome.error for outcome in outcomes if outcome.failed] == []
 
 
 def test_a_router_that_restarts_without_an_api_server_serves_from_its_copy(

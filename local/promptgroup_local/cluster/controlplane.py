@@ -85,6 +85,9 @@ class ControlPlane:
             "--log-level=warn",
         )
         self.start_apiserver()
+        self._start_controllers()
+
+    def _start_controllers(self) -> None:
         self._start(
             "kube-controller-manager",
             f"--kubeconfig={self._manager}",
@@ -139,14 +142,22 @@ class ControlPlane:
             running.kill()  # asked politely it drains its watches for a minute; etcd has all that counts
             process.stop(running)
 
+    def restart_controllers(self) -> None:
+        """Start controllers and scheduler anew: their watches come back late after a long outage, a minute was seen."""
+        self._stop("kube-scheduler", "kube-controller-manager")
+        self._start_controllers()
+
     def stop(self) -> None:
         """Stop everything, the store last."""
         self.stop_apiserver()
-        for name in ("kube-scheduler", "kube-controller-manager", "etcd"):
+        self._stop("kube-scheduler", "kube-controller-manager", "etcd")
+        self._pool.clear()
+
+    def _stop(self, *names: str) -> None:
+        for name in names:
             running = self._running.pop(name, None)
             if running is not None:
                 process.stop(running)
-        self._pool.clear()
 
     def _start(self, name: str, *flags: str) -> None:
         self._running[name] = process.start([str(self._programs / name), *flags], self._log(name))

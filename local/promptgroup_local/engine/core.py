@@ -1,6 +1,7 @@
 """The engine's clock: runs the scheduler's steps in real time and hands tokens to those who wait for them."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
@@ -11,6 +12,11 @@ from promptgroup_local.engine.kvcache import KVCache, Sequence
 from promptgroup_local.engine.metrics import Gauges, Metrics, Source
 from promptgroup_local.engine.protocol import Completion
 from promptgroup_local.engine.scheduler import Request, Scheduler, Step
+
+logger = logging.getLogger(__name__)
+
+COLD = "a client's request met a cold Tier 1"
+"""Begins a line of the log for each: counters end with their process, and it may be killed."""
 
 MAX_LAG = 0.05
 """Seconds that the clock may catch up: timers fire late by a fraction of a step, and a stalled machine must not be
@@ -115,6 +121,8 @@ class Engine:
             metrics.requests[ticket.source].inc()
             if request.cached < self._cache.whole_blocks(ticket.tier1):
                 metrics.cold[ticket.source].inc()
+                if ticket.source is Source.CLIENT:
+                    logger.warning("%s: %d of %d tokens in cache", COLD, request.cached, ticket.tier1)
 
     def _hand_out(self, step: Step) -> None:
         now = time.monotonic()

@@ -1,6 +1,6 @@
 """Drives sessions in a closed loop: so many at a time, each turn when the answer before it has ended.
 
-Requests are streamed, and carry no session header unless one is named: affinity must come from the content.
+Requests carry no session header unless one is named: affinity must come from the content.
 """
 
 import asyncio
@@ -38,6 +38,8 @@ class Outcome:
     """Seconds from sending to the end."""
     served_by: str
     """The router's word on who answered; empty without a router."""
+    streamed: bool
+    """Whether the answer was asked for as a stream; one that broke off after its first byte nobody can mend."""
     exchange: Exchange
 
     @property
@@ -66,14 +68,16 @@ async def drive(
     *,
     concurrency: int,
     turns: int | None = None,
+    pause: float = 0.0,
     record: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
     """Send the conversations' remaining turns, at most `turns` of each; returns outcomes in the order of their ends.
 
-    A failed turn ends its conversation's part in this run. `record` is called with each outcome at once. Cancel to
-    stop early: what was recorded stays.
+    The conversations are drawn one by one, when there is room for another. After each turn pass `pause` seconds. A
+    failed turn ends its conversation's part in this run. `record` is called with each outcome at once. Cancel to stop
+    early: what was recorded stays.
     """
-    waiting = iter(list(conversations))
+    waiting = iter(conversations)
     urls = itertools.cycle(target.urls)
     outcomes: list[Outcome] = []
 
@@ -84,6 +88,7 @@ async def drive(
                 outcomes.append(outcome)
                 if record is not None:
                     record(outcome)
+                await asyncio.sleep(pause)
                 if outcome.failed:
                     break
                 _continue(conversation, turn, outcome.exchange.answer)
@@ -112,7 +117,7 @@ async def _send(
         "model": group or target.model,
         "messages": messages if group else whole,
         "max_tokens": turn.max_tokens,
-        "stream": True,
+        "stream": session.streamed,
     }
     headers = {"Content-Type": "application/json"}
     if target.session_header:
@@ -123,11 +128,13 @@ async def _send(
         async with http.post(f"{url}/v1/chat/completions", data=orjson.dumps(body), headers=headers) as response:
             answer.status = response.status
             answer.served_by = response.headers.get(HEADER_SERVED_BY, "")
-            if response.status == 200:
-                await _read(response, answer)
-            else:
+            if response.status != 200:
                 await response.read()
                 answer.error = f"status {response.status}"
+            elif session.streamed:
+                await _read_stream(response, answer)
+            else:
+                _read_whole(await response.read(), answer)
     except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
         answer.error = type(error).__name__
     ended = time.monotonic()
@@ -141,6 +148,7 @@ async def _send(
         ttft=(answer.first or ended) - began,
         e2e=ended - began,
         served_by=answer.served_by,
+        streamed=session.streamed,
         exchange=Exchange(whole, "".join(answer.pieces)),
     )
 
@@ -156,7 +164,17 @@ class _Answer:
     pieces: list[str] = field(default_factory=list)
 
 
-async def _read(response: aiohttp.ClientResponse, answer: _Answer) -> None:
+def _read_whole(body: bytes, answer: _Answer) -> None:
+    """Read an answer that came in one piece."""
+    match orjson.loads(body):
+        case {"choices": [{"message": {"content": str(text)}}]}:
+            answer.pieces.append(text)
+            answer.error = ""
+        case _:
+            answer.error = "no whole answer"
+
+
+async def _read_stream(response: aiohttp.ClientResponse, answer: _Answer) -> None:
     """Read an event stream to its end; only `[DONE]` clears the error."""
     async for line in response.content:
         if not line.startswith(b"data: "):

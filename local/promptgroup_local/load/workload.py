@@ -77,6 +77,8 @@ class Session:
     id: str
     task: Task
     turns: tuple[Turn, ...]
+    streamed: bool = True
+    """Whether it asks for its answers as streams."""
 
 
 @dataclass(slots=True)

@@ -2,12 +2,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import uvloop
 
-from promptgroup_local.engine.chat import plain
-from promptgroup_local.engine.core import Engine
+from promptgroup_local.engine.chat import plain, render
+from promptgroup_local.engine.core import COLD, Engine
 from promptgroup_local.engine.flags import Knobs, parse
 from promptgroup_local.engine.metrics import Source
 from promptgroup_local.engine.protocol import Completion
@@ -93,3 +94,20 @@ def test_requests_that_push_each_other_out_are_counted_and_all_answered() -> Non
             )
 
     uvloop.run(main())
+
+
+def test_a_clients_request_on_a_cold_tier_1_is_in_the_log_and_a_warm_up_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with running(Knobs(time_scale=0)) as engine:
+            for source, letter in ((Source.WARMUP, "a"), (Source.CLIENT, "a"), (Source.CLIENT, "b")):
+                messages = [{"role": "system", "content": letter * 400}, {"role": "user", "content": "hi"}]
+                completion = replace(asks("", 1), prompt=render(messages))
+                async with contextlib.aclosing(engine.generate(completion, source)) as tokens:
+                    assert len([token async for token in tokens]) == 1
+
+    uvloop.run(main())
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"{COLD}: 0 of ")
+    assert "bbb" not in line

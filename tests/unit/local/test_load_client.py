@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 import uvloop
@@ -84,6 +85,38 @@ def test_a_conversation_is_continued_in_a_later_run() -> None:
             assert await drive(three, Target([url], "m"), concurrency=2) == []
 
     uvloop.run(main())
+
+
+def test_an_answer_in_one_piece_is_read_and_a_broken_one_is_a_failure() -> None:
+    bodies = iter(['{"choices":[{"message":{"content":"hi"}}]}', "{}", "{"])
+
+    async def handler(request: web.Request) -> web.Response:
+        assert (await request.json())["stream"] is False
+        return web.Response(text=next(bodies), content_type="application/json")
+
+    async def main() -> list[Outcome]:
+        plain = [replace(session, streamed=False) for session in sessions(tasks(), 3, 1, turns=1)]
+        async with asyncio.timeout(DEADLINE), server(handler) as url:
+            return await drive(conversations(plain), Target([url], "m"), concurrency=1)
+
+    good, empty, broken = uvloop.run(main())
+    assert (good.failed, good.exchange.answer, good.streamed) == (False, "hi", False)
+    assert (empty.error, broken.error) == ("no whole answer", "JSONDecodeError")
+
+
+def test_conversations_are_drawn_when_there_is_room_for_another() -> None:
+    seen: list[Outcome] = []
+
+    def endless() -> Iterator[Conversation]:
+        while len(seen) < 5:
+            yield from drawn(1, turns=2)
+
+    async def main() -> None:
+        async with asyncio.timeout(DEADLINE), engine() as url:
+            await drive(endless(), Target([url], "m"), concurrency=1, record=seen.append)
+
+    uvloop.run(main())
+    assert len(seen) == 6
 
 
 def test_by_name_brings_no_system_prompt_and_content_no_session_header() -> None:

@@ -8,7 +8,7 @@ MEASURED = Measured(hit_rate=0.4, imbalance=1.2, cold=0, requests={"a": 1})
 
 def outcome(session: str = "s", *, served_by: str = "", url: str = "u", error: str = "", ttft: float = 1) -> Outcome:
     exchange = Exchange([{"role": "user", "content": "hi" * 100}], "there")
-    return Outcome(session, 0, "code", url, 200, error, ttft, ttft + 1, served_by, exchange)
+    return Outcome(session, 0, "code", url, 200, error, ttft, ttft + 1, served_by, True, exchange)
 
 
 def test_quantiles_are_nearest_rank() -> None:

@@ -107,6 +107,16 @@ def test_another_process_behind_a_slot_has_cached_nothing_but_its_own_prompt():
     assert balancer.pick(pool, warm, 1.0, others(pool, again.member)).cached == 2000
 
 
+def test_only_a_process_that_took_over_from_another_without_a_gap_inherits_its_sessions():
+    pool, balancer = served()
+    taken, away = pool.ready[:2]
+    balancer.install(view_with(incarnations={taken.slot: "b"}), 1.0)
+    assert balancer.replicas[taken.id].inherited == 1.0
+    balancer.install(view_of(table(group("b"))), 2.0)
+    balancer.install(view_with(incarnations={away.slot: "b"}), 3.0)
+    assert balancer.replicas[away.id].inherited < 0
+
+
 def test_a_slot_that_was_away_comes_back_with_an_empty_record():
     pool, balancer = served()
     first = balancer.pick(pool, DEMAND, 0.0)

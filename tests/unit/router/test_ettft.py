@@ -4,7 +4,7 @@ import xxhash
 from promptgroup_router.contract.table import Engine, Sharing
 from promptgroup_router.costs import Costs
 from promptgroup_router.demand import Demand
-from promptgroup_router.ettft import MARGIN, SAMPLE, SCANNED, TRUST, ExpectedTtft
+from promptgroup_router.ettft import INHERITED_MARGIN, MARGIN, SAMPLE, SCANNED, TRUST, ExpectedTtft
 from promptgroup_router.ledger import Replica
 from promptgroup_router.places import Place, Places
 from promptgroup_router.view import view_of
@@ -63,6 +63,28 @@ def test_a_backlog_that_has_run_off_is_none():
     case.books(case.order[0]).progress(sent, 0.9)
     case.books(case.order[0]).leave(sent)
     assert case.choose(now=1.0) is case.order[0]
+
+
+def test_a_session_whose_slot_another_process_took_over_leaves_it_only_to_save_much():
+    case = Case()
+    there, moment = case.order[2], 10.0
+    case.record(there)
+    case.books(there).written = 1_000_000  # a new process: what was recorded is void
+    case.books(there).inherited = moment
+    case.books(there).send(INHERITED_MARGIN / 2, 1, moment, streamed=True)
+    assert case.choose(NEXT, now=moment) is there
+    case.books(there).send(INHERITED_MARGIN, 1, moment, streamed=True)
+    assert case.choose(NEXT, now=moment) is not there
+
+
+def test_a_session_that_was_served_by_the_new_process_leaves_it_as_any_other():
+    case = Case()
+    there = case.order[2]
+    case.record(there)
+    case.books(there).written = 1_000_000
+    case.books(there).inherited = -1.0
+    case.books(there).send(INHERITED_MARGIN / 2, 1, 0.0, streamed=True)
+    assert case.choose(NEXT) is not there
 
 
 def test_what_is_cached_is_worth_a_wait_up_to_its_price():

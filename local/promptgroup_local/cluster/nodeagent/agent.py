@@ -56,8 +56,7 @@ class Agent:
                     certificate=self._serving.certificate,
                     key=self._serving.key,
                 )
-                await self._register()
-                tasks.create_task(self._heartbeat())
+                tasks.create_task(self._heartbeat(await self._register()))
                 await self._follow(machine, tasks)
         finally:
             await self._log_server.close()
@@ -74,7 +73,8 @@ class Agent:
 
     # --- the node --------------------------------------------------------------------------------------------
 
-    async def _register(self) -> None:
+    async def _register(self) -> dict[str, Any]:
+        """Create the node, ready; returns it as written."""
         wanted = node.node(
             self._name,
             self._block.address,
@@ -86,16 +86,24 @@ class Agent:
             try:
                 with contextlib.suppress(ApiError):  # it exists
                     await self._api.request("POST", "/api/v1/nodes", wanted)
-                body = {"status": wanted["status"]}
-                await self._api.request("PATCH", f"/api/v1/nodes/{self._name}/status", body, kind=STRATEGIC)
+                await self._say_ready(wanted)
             except (ApiError, aiohttp.ClientError, TimeoutError) as error:
                 print(f"node {self._name}: {error}", file=sys.stderr, flush=True)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                return
+                return wanted
 
-    async def _heartbeat(self) -> None:
-        """Renew the node's Lease; a Lease lost with an API server's store is made again."""
+    async def _say_ready(self, wanted: dict[str, Any]) -> None:
+        """Write the node's status; one that stands already is not written again, by the API server's doing."""
+        body = {"status": wanted["status"]}
+        await self._api.request("PATCH", f"/api/v1/nodes/{self._name}/status", body, kind=STRATEGIC)
+
+    async def _heartbeat(self, wanted: dict[str, Any]) -> None:
+        """Renew the node's Lease; one lost with an API server's store is made again.
+
+        The node is said to be ready each time: who did not hear from it for long has written that nobody knows, and
+        taints it until it says otherwise.
+        """
         leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
         while True:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
@@ -105,6 +113,8 @@ class Agent:
                 except ApiError:
                     with contextlib.suppress(ApiError):
                         await self._api.request("POST", leases, node.lease(self._name, _now()))
+                with contextlib.suppress(ApiError):
+                    await self._say_ready(wanted)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     # --- its pods --------------------------------------------------------------------------------------------

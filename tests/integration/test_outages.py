@@ -1,0 +1,71 @@
+"""What clients meet while nobody looks after a group: nothing. The operator dies or is away, the API server is."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import wait_for
+from support.life import GROUP, Life, lives, living, unharmed
+from support.load import SESSIONS
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def running(cluster: LocalCluster) -> Iterator[Life]:
+    with living(cluster, "outages") as life:
+        yield life
+
+
+@pytest.fixture
+def life(running: Life) -> Life:
+    """The group at rest, whatever the test before made of it."""
+    running.kube.apply(lives())
+    running.rolled()
+    return running
+
+
+def test_an_operator_that_dies_in_the_midst_of_an_update_harms_nobody(life: Life) -> None:
+    before = life.pods()
+    with life.load.watched() as seen:
+        life.kube.apply(lives(args=("--max-num-batched-tokens=2048",)))
+        life.kill_operators()
+        wait_for(lambda: True if set(life.pods().values()) - set(before.values()) else None, "progress", life.pods)
+        life.kill_operators()
+        life.rolled()
+    assert not set(before.values()) & set(life.pods().values())
+    assert unharmed(seen)
+
+
+def test_an_eviction_without_an_operator_harms_nobody(life: Life) -> None:
+    slot, evicted = min(life.pods().items())
+    operators = life.cluster.kubectl("promptgroup-system")
+    count = operators.get("deployment", "promptgroup-operator")["spec"]["replicas"]
+    with life.load.watched() as seen:
+        operators.run("scale", "deployment/promptgroup-operator", "--replicas=0")
+        wait_for(lambda: True if operators.list("pods") == [] else None, "the operators to go")
+        life.evict(evicted)
+        life.gone([evicted])
+        with life.load.watched():
+            pass  # the router finds by itself that nobody is there
+        operators.run("scale", "deployment/promptgroup-operator", f"--replicas={count}")
+        life.replaced(slot, evicted)
+    assert unharmed(seen)
+
+
+def test_an_outage_of_the_api_server_for_a_minute_harms_nobody(life: Life) -> None:
+    before = life.pods()
+    with life.load.watched() as seen:
+        life.cluster.plane.stop_apiserver()
+        try:
+            time.sleep(60)
+        finally:
+            life.cluster.plane.start_apiserver()
+            life.cluster.plane.restart_controllers()
+        life.kube.run("scale", "promptgroup", GROUP, "--replicas=4")
+        life.kube.wait_warm(GROUP, "4/4")
+    assert unharmed(seen)
+    assert before.items() <= life.pods().items()
+    assert seen.moved() <= 1.1 * SESSIONS / 4

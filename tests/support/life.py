@@ -1,0 +1,141 @@
+"""A group of three under a steady load of sessions, for tests that change it, hurt it or leave it alone."""
+
+import json
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from promptgroup_local import lab
+from promptgroup_local.cluster.local import LocalCluster, log_files
+from promptgroup_local.engine.core import COLD
+from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_local.load.client import Target
+from promptgroup_local.load.workload import Task
+from promptgroup_router.contract import names
+from support.groups import PROMPTS, group
+from support.load import Load, Seen
+
+GROUP = "lives"
+REPLICAS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The group, its cluster and the load on it."""
+
+    cluster: LocalCluster
+    kube: Kubectl
+    load: Load
+
+    def revision(self) -> str:
+        """Name of the revision that the group wants to serve."""
+        return str((self.kube.get("promptgroup", GROUP) or {})["status"]["revision"])
+
+    def pods(self, revision: str = "") -> dict[str, str]:
+        """Slot as the router names it → pod; of the revision that the group wants to serve, or of another."""
+        revision = revision or self.revision()
+        return {
+            f"{self.kube.namespace}/{GROUP}/{revision}/{each['metadata']['labels'][names.LABEL_SLOT]}": each[
+                "metadata"
+            ]["name"]
+            for each in self._engines(revision)
+            if names.LABEL_SLOT in each["metadata"]["labels"]
+        }
+
+    def nodes(self) -> set[str]:
+        """Nodes on which replicas are."""
+        return {each["spec"].get("nodeName", "") for each in self._engines(self.revision())}
+
+    def proof(self, name: str) -> str:
+        """Container of a pod that was proven warm."""
+        found = self.kube.get("pod", name) or {}
+        return str(found["metadata"]["annotations"][names.ANNOTATION_WARMED])
+
+    def _engines(self, revision: str) -> list[dict[str, Any]]:
+        selector = f"{names.LABEL_GROUP}={GROUP},{names.LABEL_REVISION}={revision}"
+        return [each for each in self.kube.list("pods", selector) if "deletionTimestamp" not in each["metadata"]]
+
+    def replaced(self, slot: str, name: str) -> None:
+        """Wait until another pod holds the slot and all are warm."""
+        wait_for(lambda: True if self.pods().get(slot, name) != name else None, f"another pod in {slot}", self.pods)
+        self.kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
+
+    def rolled(self) -> None:
+        """Wait until a change has reached all replicas."""
+        self.kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
+        self.kube.run("rollout", "status", f"deployment/{GROUP}-{self.revision()}", "--timeout=90s")
+        self.kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
+
+    def weights(self) -> dict[str, int]:
+        """Revision → share of the new sessions, as routers are told."""
+        route = self.kube.get("promptroute", GROUP) or {"spec": {"revisions": []}}
+        return {each["fingerprint"][:8]: each["weight"] for each in route["spec"]["revisions"]}
+
+    def gone(self, pods: Collection[str]) -> None:
+        """Wait until pods are no more, however long they take to end."""
+        left = lambda: {each["metadata"]["name"] for each in self.kube.list("pods")} & set(pods)  # noqa: E731
+        wait_for(lambda: True if not left() else None, "pods to go", left)
+
+    def evict(self, name: str) -> None:
+        """Ask for a pod's eviction, as a drain does."""
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": self.kube.namespace},
+        }
+        path = f"/api/v1/namespaces/{self.kube.namespace}/pods/{name}/eviction"
+        self.kube.run("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+
+    def kill_operators(self) -> None:
+        """Kill the operators' processes; kubelets start them again, sooner or later."""
+        for each in self.cluster.kubectl("promptgroup-system").list("pods"):
+            self.cluster.kill_pod("promptgroup-system", each["metadata"]["name"], "operator")
+
+
+def cold(folder: Path, namespace: str) -> int:
+    """Requests that met a cold Tier 1 on engines of the namespace, those that are gone included."""
+    files = log_files(folder, namespace, f"{GROUP}-*")
+    return sum(file.read_text(errors="replace").count(COLD) for file in files)
+
+
+def lives(
+    prompt: str = PROMPTS["g"], *, args: tuple[str, ...] = (), env: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    """The group as it begins, but for what is given. It lends nothing: who may serve a revision is warm for it."""
+    routing = {"sharing": "Dedicated"}
+    return group(GROUP, prompt, replicas=REPLICAS, args=args, env=env, routing=routing, **spec)
+
+
+def budget() -> dict:
+    """One replica at a time: evictions wait for each other's replacement to be warm."""
+    selector = {"matchLabels": {names.LABEL_GROUP: GROUP}}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": GROUP},
+        "spec": {"maxUnavailable": 1, "selector": selector},
+    }
+
+
+@contextmanager
+def living(cluster: LocalCluster, namespace: str) -> Iterator[Life]:
+    """The group in a namespace of its own, warm, routed and under load."""
+    lab.install_operator(cluster.kubectl())
+    kube = cluster.kubectl(namespace)
+    kube.run("create", "namespace", namespace)
+    lab.install_router(kube)
+    kube.apply(lives(), budget())
+    kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
+    target = Target([lab.router_url(kube)], "tiny", groups={"life": GROUP})
+    with Load(target, Task("life", PROMPTS["g"]), lambda: cold(cluster.folder, namespace)) as load:
+        yield Life(cluster, kube, load)
+    kube.run("delete", "namespace", namespace, "--wait=false")
+
+
+def unharmed(seen: Seen) -> bool:
+    """Every request was answered in full by a replica that was warm for the prompt."""
+    assert seen.requests > 0
+    assert (seen.failed, seen.cut, seen.cold) == ([], [], 0)
+    return True

@@ -1,0 +1,139 @@
+"""Load in the background of a test: sessions of several turns, and what became of them while something was done."""
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import uvloop
+
+from promptgroup_local.kubectl import wait_for
+from promptgroup_local.load.client import Outcome, Target, drive
+from promptgroup_local.load.workload import Conversation, Task, conversations, sessions
+
+SESSIONS = 16
+"""Sessions at a time."""
+TURNS = 12
+"""Turns of a session: with the pauses it lives for about ten seconds."""
+PAUSE = 0.5
+"""Seconds between an answer and the next turn: about twenty requests a second in all, which leaves a shared machine
+with two cores room for the control plane."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What became of the requests that ended while something was done; filled in at its end."""
+
+    requests: int = 0
+    failed: list[str] = field(default_factory=list)
+    """Errors of requests for a whole answer."""
+    cut: list[str] = field(default_factory=list)
+    """Errors of requests for a stream."""
+    moves: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(slot before, slot after) → turns that another slot served than the session's turn before."""
+    served: Counter[str] = field(default_factory=Counter)
+    """Slot → answers, by the router's word."""
+    cold: int = 0
+    """Requests that met a cold Tier 1, by the engines' word."""
+
+    def changed_revision(self) -> int:
+        """Moves to a slot of another revision."""
+        return sum(count for (before, after), count in self.moves.items() if _revision(before) != _revision(after))
+
+    def moved(self, besides: Collection[str] = ()) -> int:
+        """Moves between slots, without those from or to some."""
+        return sum(count for ends, count in self.moves.items() if not set(ends) & set(besides))
+
+
+def _revision(slot: str) -> str:
+    return slot.rpartition("/")[0]
+
+
+class Load:
+    """Sessions in a thread, every second one streamed, until the context ends.
+
+    Args:
+        target: where they go.
+        task: what they bring.
+        cold: how many requests met a cold Tier 1 so far.
+    """
+
+    def __init__(self, target: Target, task: Task, cold: Callable[[], int]) -> None:
+        self._target = target
+        self._task = task
+        self._cold = cold
+        self._outcomes: list[Outcome] = []
+        self._stop = threading.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
+
+    def __enter__(self) -> Self:
+        self._running = self._thread.submit(lambda: uvloop.run(self._drive()))
+        self._more(2 * SESSIONS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._running.result(timeout=60)
+        self._thread.shutdown()
+
+    async def _drive(self) -> None:
+        record = self._outcomes.append
+        await drive(self._endless(), self._target, concurrency=SESSIONS, pause=PAUSE, record=record)
+
+    def _endless(self) -> Iterator[Conversation]:
+        for seed in itertools.count(1000):
+            for number, session in enumerate(sessions([self._task], 10, seed, turns=TURNS)):
+                if self._stop.is_set():
+                    return
+                yield from conversations([replace(session, streamed=number % 2 == 0)])
+
+    @contextmanager
+    def watched(self) -> Iterator[Seen]:
+        """What becomes of the sessions during the block, and until about each had two more turns."""
+        before, cold, seen = len(self._outcomes), self._cold(), Seen()
+        yield seen
+        self._more(2 * SESSIONS)
+        outcomes = self._outcomes[:]
+        during = outcomes[before:]
+        seen.requests = len(during)
+        seen.failed = [outcome.error for outcome in during if outcome.failed and not outcome.streamed]
+        seen.cut = [outcome.error for outcome in during if outcome.failed and outcome.streamed]
+        seen.served = Counter(outcome.served_by for outcome in during if not outcome.failed)
+        seen.moves = moves(outcomes, since=before)
+        seen.cold = self._cold() - cold
+
+    def served(self, part: str) -> bool:
+        """Whether a slot whose name has this part gave the last answers, at least one of them."""
+        return any(part in outcome.served_by for outcome in self._outcomes[-SESSIONS:])
+
+    def _more(self, count: int) -> None:
+        """Wait for so many more answers."""
+        wanted = len(self._outcomes) + count
+
+        def come() -> bool | None:
+            if self._running.done():
+                self._running.result()
+            return True if len(self._outcomes) >= wanted else None
+
+        wait_for(come, f"{count} more answers", lambda: [outcome.error for outcome in self._outcomes[-count:]])
+
+
+def moves(outcomes: Sequence[Outcome], since: int = 0) -> Counter[tuple[str, str]]:
+    """(slot before, slot after) → how often a session's turn was served by another slot than the turn before.
+
+    Turns before `outcomes[since]` count as what was before only.
+    """
+    last: dict[str, str] = {}
+    found: Counter[tuple[str, str]] = Counter()
+    for number, outcome in enumerate(outcomes):
+        if outcome.failed:
+            continue
+        before = last.get(outcome.session, outcome.served_by)
+        if number >= since and before != outcome.served_by:
+            found[before, outcome.served_by] += 1
+        last[outcome.session] = outcome.served_by
+    return found
