@@ -81,6 +81,8 @@ class Cluster:
         selector = f"{names.LABEL_GROUP}={key.name}"
         live: dict[tuple[str, str], Manifest] = {}
         deployments = self._list("Deployment", key.namespace, selector)
+        for budget in self._list("PodDisruptionBudget", key.namespace, selector):
+            live["PodDisruptionBudget", budget["metadata"]["name"]] = budget
         pods = [pod_of(each, group) for each in self._list("Pod", key.namespace, selector)]
         self._keep(live, "PromptRoute", key.namespace, key.name)
         weights = {

@@ -203,7 +203,10 @@ def _objects(
     held: Mapping[str, Mapping[str, int]],
     now: datetime,
 ) -> list[Manifest]:
-    """Deployments, and the target's prompt object after its Deployment: no prompt object is ever without one."""
+    """Deployments with the budgets of those that serve, and the target's prompt object after its Deployment.
+
+    What belongs to a revision is never without its Deployment, the record of it.
+    """
     objects: list[Manifest] = []
     existing = {each.fingerprint: each for each in world.revisions}
     for fingerprint, step in steps.items():
@@ -217,6 +220,8 @@ def _objects(
             replicas = _deployed(revision, step, held[fingerprint], now)
         since = f"{step.superseded_at:%Y-%m-%dT%H:%M:%SZ}" if step.superseded_at is not None else None
         objects.append(desired.deployment(world.group, fingerprint, replicas, source, since))
+        if step.phase is not Phase.RETIRING:
+            objects.append(desired.budget(world.group, fingerprint))
         if text is not None and fingerprint == text.fingerprint:
             objects.append(desired.prompt_object(world.group, fingerprint, text.prompt, source.kind))
     return objects
@@ -265,8 +270,15 @@ def _marks(
 
 
 def _deletions(world: World, steps: Mapping[str, Step]) -> list[Deletion]:
-    """Retired revisions without replicas; the Deployment last, since it is the record of the revision."""
-    deletions = []
+    """Budgets of what does not serve; retired revisions without replicas, their record, the Deployment, last."""
+    serving = {
+        desired.name(world.group, each.fingerprint) for each in steps.values() if each.phase is not Phase.RETIRING
+    }
+    deletions = [
+        Deletion(kind, object_name, live["metadata"]["uid"])
+        for (kind, object_name), live in sorted(world.live.items())
+        if kind == "PodDisruptionBudget" and object_name not in serving and acceptance.ours(world.group, live)
+    ]
     for revision in world.revisions:
         if steps[revision.fingerprint].phase is not Phase.RETIRING or revision.replicas > 0 or revision.pods:
             continue

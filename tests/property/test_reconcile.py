@@ -101,7 +101,7 @@ def perform(model: Model, action: tuple) -> None:
 def check_at_rest(model: Model) -> None:
     target, replicas = target_of(model), model.spec["replicas"]
     name = desired.name(model.world().group, target)
-    wanted = {("Deployment", name), ("ConfigMap", name), ("PromptRoute", "support")}
+    wanted = {("Deployment", name), ("PodDisruptionBudget", name), ("ConfigMap", name), ("PromptRoute", "support")}
     assert wanted <= set(model.live)
     assert all(model.by_hand and kind == "ConfigMap" for kind, _ in set(model.live) - wanted)
     assert model.live["Deployment", name]["spec"]["replicas"] == replicas
