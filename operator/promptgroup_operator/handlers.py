@@ -174,17 +174,18 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
         operator.resync.tell(resource.kind or "", event["type"], event["object"]["metadata"])
         operator.queue.add(Key(namespace or "", labels[names.LABEL_GROUP]))
 
+    # a probe that fails does so at once: after any other error Kopf would try it again for a minute, and answer nobody
     @kopf.on.probe(id="passes", registry=registry)
     def passes(**_: Any) -> str:
         stuck = operator.stuck(datetime.now(UTC))
         if stuck:
-            raise RuntimeError(f"passes do not end: {', '.join(f'{key.namespace}/{key.name}' for key in stuck)}")
+            raise kopf.PermanentError(f"passes do not end: {', '.join(f'{key.namespace}/{key.name}' for key in stuck)}")
         return "passes end"
 
     @kopf.on.probe(id="watches", registry=registry)
     def watches(**_: Any) -> str:
         if operator.resync.silent:
-            raise RuntimeError(f"watches have gone silent: {', '.join(operator.resync.silent)}")
+            raise kopf.PermanentError(f"watches have gone silent: {', '.join(operator.resync.silent)}")
         return "watches tell what happens"
 
     @kopf.on.probe(id="leads", registry=registry)
