@@ -101,6 +101,7 @@ def test_after_an_outage_of_the_api_server_the_same_processes_lead_and_listen(
 # --- watches -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_watches_that_go_silent_are_found_out_and_nothing_is_missed(
     kube: Kubectl, cluster: LocalCluster, no_operator: None, tmp_path: Path
 ) -> None:
