@@ -1,11 +1,11 @@
-"""A Kubernetes API server over HTTPS that gives the answers that a test wrote down, in order, and fails as told."""
+"""A Kubernetes API server over HTTPS that gives the answers that a test wrote down, and fails as told."""
 
 import contextlib
 import json
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,16 +24,20 @@ class Answer:
     """The connection is closed without an answer."""
     hang: bool = False
     """Nothing is answered until the test is over."""
+    watch: bool = False
+    """The body is the beginning of a watch, which stays open until the test is over, or `watches_end` is set."""
 
 
 class ScriptedKube:
-    """The last answer is given for ever."""
+    """Answers in order, the last one for ever; or what `serve` answers to a method and a path."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.answers = [Answer()]
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.serve: Callable[[str, str], Answer] = lambda method, path: self.next()
         self.over = threading.Event()
+        self.watches_end = False
         self.port = 0
 
     def token(self, text: str) -> None:
@@ -65,13 +69,24 @@ def scripted_kube(folder: Path) -> Iterator[ScriptedKube]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = {key.lower(): value for key, value in self.headers.items()}
             kube.requests.append((self.command, self.path, headers, body))
-            answer = kube.next()
+            answer = kube.serve(self.command, self.path)
             if answer.hang:
                 kube.over.wait(30)
             if answer.hang or answer.cut:
                 self.close_connection = True
                 with contextlib.suppress(OSError):
                     self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            if answer.watch:
+                self.send_response(answer.status)
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                if answer.body:
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(answer.body), answer.body))
+                if not kube.watches_end:
+                    kube.over.wait(60)
+                with contextlib.suppress(OSError):
+                    self.wfile.write(b"0\r\n\r\n")
                 return
             self.send_response(answer.status)
             for key, value in answer.headers.items():
