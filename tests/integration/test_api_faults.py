@@ -65,11 +65,21 @@ class Api:
         if version in RESOURCES:
             return {
                 "resources": [
-                    {"name": name, "kind": kind, "namespaced": spaced, "verbs": ["get", "list", "watch"]}
+                    {
+                        "name": name,
+                        "singularName": "",
+                        "kind": kind,
+                        "namespaced": spaced,
+                        "verbs": ["get", "list", "watch"],
+                    }
                     for name, kind, spaced in RESOURCES[version]
                 ]
             }
         return {"metadata": {"resourceVersion": "1"}, "items": []}
+
+    def log(self) -> str:
+        """The end of what the operator wrote."""
+        return (self.kube.folder / "log").read_text()[-3000:]
 
     def watched(self) -> bool | None:
         return True if self.asked["watch"] >= WATCHED else None
@@ -93,7 +103,7 @@ def operator(api: Api) -> Iterator[subprocess.Popen]:
         process = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)
     try:
         yield process
-        assert process.poll() is None, (api.kube.folder / "log").read_text()[-3000:]
+        assert process.poll() is None, api.log()
     finally:
         process.kill()
         process.wait()
@@ -124,7 +134,7 @@ def test_it_waits_out(api: Api, case: str) -> None:
         assert asked <= 40, "two questions at a time, each after 0.2, 0.4, 0.8, ... s"
         assert process.poll() is None
         api.fault = lambda method, path: None
-        wait_for(api.watched, "the watches to begin")
+        wait_for(api.watched, "the watches to begin", api.log)
 
 
 @pytest.mark.parametrize("case", REFUSALS)
@@ -135,7 +145,7 @@ def test_watches_that_are_refused_wait_and_go_on(api: Api, case: str) -> None:
         assert window(api, 4)["watch"] <= WATCHED * 8
         api.fault = lambda method, path: None
         api.asked.clear()
-        wait_for(api.watched, "the watches to begin")
+        wait_for(api.watched, "the watches to begin", api.log)
 
 
 def test_a_watch_whose_version_is_too_old_begins_with_a_list(api: Api) -> None:
@@ -156,11 +166,11 @@ def test_a_token_that_is_refused_is_read_anew(api: Api) -> None:
 
     api.fault = renew
     with operator(api):
-        wait_for(api.watched, "the watches to begin", lambda: api.kube.tokens()[-5:])
+        wait_for(api.watched, "the watches to begin", api.log)
 
 
 def test_watches_that_end_at_once_are_not_hammered(api: Api) -> None:
     api.kube.watches_end = True
     with operator(api):
-        wait_for(api.watched, "the watches to begin")
+        wait_for(api.watched, "the watches to begin", api.log)
         assert window(api, 4)["watch"] <= WATCHED * 4 * 10

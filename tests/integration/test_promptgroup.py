@@ -304,7 +304,15 @@ FOREIGN = {
     "promptroutes": {
         "apiVersion": "promptgroup.dev/v1alpha1",
         "kind": "PromptRoute",
-        "spec": {"model": "mine", "policy": "RoundRobin", "revisions": []},
+        "spec": {
+            "format": 1,
+            "model": "mine",
+            "created": "2026-01-01T00:00:00Z",
+            "loadFactorPercent": 125,
+            "sessionHeader": "x-mine",
+            "policy": "RoundRobin",
+            "revisions": [],
+        },
     },
 }
 

@@ -91,6 +91,7 @@ def scripted_kube(folder: Path) -> Iterator[ScriptedKube]:
             self.send_response(answer.status)
             for key, value in answer.headers.items():
                 self.send_header(key, value)
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
             self.wfile.write(answer.body)
