@@ -265,6 +265,11 @@ class PromptGroupSpec(_Model):
             "!(has(self.replicas) && has(self.sizing))",
             "replicas (fixed, or set through the scale subresource) and sizing exclude each other: remove one",
         ),
+        _rule(
+            "self.model == oldSelf.model",
+            "spec.model cannot be changed, clients name it: create a group of another name, or delete this one first",
+            ".model",
+        ),
     )
 
     model: Annotated[str, Field(min_length=1, max_length=253)]

@@ -1,30 +1,22 @@
-"""Kubernetes: read a group's world, apply what it wants. The only module that holds the client.
-
-Every request has a time limit; every failure becomes ClusterError here and nowhere else.
-"""
+"""Kubernetes: read a group's world, apply what it wants."""
 
 import base64
-import json
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote, urlencode
-
-import urllib3
-from kubernetes import client, config
-from kubernetes.config import incluster_config
+from urllib.parse import quote
 
 from promptgroup_operator import measured, prompt, records, routes
+from promptgroup_operator.apiserver import ApiServer, collection
 from promptgroup_operator.desired import ANNOTATION_PROMPT
 from promptgroup_operator.draining import PodMark
 from promptgroup_operator.errors import ClusterError
+from promptgroup_operator.leadership import Term
 from promptgroup_operator.measured import Measured
 from promptgroup_operator.observed import Group, Key, Manifest, Pod, Revision, Rival
 from promptgroup_operator.plan import ConditionChange, Deletion
-from promptgroup_operator.settings import Settings
 from promptgroup_operator.snapshot import (
     ANNOTATION_DRAINING,
     failure_of,
@@ -43,46 +35,15 @@ logger = logging.getLogger(__name__)
 
 FIELD_MANAGER = "promptgroup-operator"
 """The one field manager of everything that the operator writes."""
-REQUEST_SECONDS = 15.0
-"""Longest wait for the API server: its own limit for a request that is no watch is 60 s, a pass should not take it."""
 
 LABEL_NAME = "app.kubernetes.io/name"
 """Kubernetes' own: by it the routers' pods are found."""
 ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' own: of the pods of a ReplicaSet the one with the lowest cost goes first."""
 
-_GROUPS = f"/apis/{names.API_GROUP}/{names.API_VERSION}"
-_PREFIXES = {
-    "ConfigMap": ("/api/v1", "configmaps"),
-    "Secret": ("/api/v1", "secrets"),
-    "Pod": ("/api/v1", "pods"),
-    "Event": ("/api/v1", "events"),
-    "Deployment": ("/apis/apps/v1", "deployments"),
-    "PromptGroup": (_GROUPS, names.GROUP_PLURAL),
-    "PromptRoute": (_GROUPS, names.ROUTE_PLURAL),
-}
-
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
-
-
-def connect(settings: Settings) -> client.ApiClient:
-    """A client for the cluster: a kubeconfig when there is one, else the pod's service account.
-
-    Raises:
-        config.ConfigException: neither is there.
-    """
-    configuration = client.Configuration()
-    if os.environ.get("KUBECONFIG") or not (settings.service_account_dir / "token").exists():
-        config.load_kube_config(client_configuration=configuration)
-    else:
-        incluster_config.InClusterConfigLoader(
-            token_filename=str(settings.service_account_dir / "token"),
-            cert_filename=str(settings.service_account_dir / "ca.crt"),
-        ).load_and_set(configuration)
-    configuration.connection_pool_maxsize = settings.workers + settings.warmups
-    return client.ApiClient(configuration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +58,16 @@ class Seen:
 
 
 class Cluster:
-    """The API server, for one operator process. Safe to use from many threads."""
+    """What passes read and write, for one operator process. Safe to use from many threads.
 
-    def __init__(self, api_client: client.ApiClient) -> None:
-        self._api = api_client
+    Args:
+        server: the API server.
+        term: while it lasts this process may write.
+    """
+
+    def __init__(self, server: ApiServer, term: Term) -> None:
+        self._server = server
+        self._term = term
 
     # --- observe -------------------------------------------------------------------------------------------
 
@@ -117,6 +84,8 @@ class Cluster:
         selector = f"{names.LABEL_GROUP}={key.name}"
         live: dict[tuple[str, str], Manifest] = {}
         deployments = self._list("Deployment", key.namespace, selector)
+        for budget in self._list("PodDisruptionBudget", key.namespace, selector):
+            live["PodDisruptionBudget", budget["metadata"]["name"]] = budget
         pods = [pod_of(each, group) for each in self._list("Pod", key.namespace, selector)]
         self._keep(live, "PromptRoute", key.namespace, key.name)
         standing = routes.standing(live.get(("PromptRoute", key.name)))
@@ -214,12 +183,12 @@ class Cluster:
             manifest = {**manifest, "metadata": {**metadata, "resourceVersion": seen["metadata"]["resourceVersion"]}}
         elif self._get(manifest["kind"], metadata["namespace"], metadata["name"]) is not None:
             raise ClusterError(f"{manifest['kind']} {metadata['name']} was created meanwhile", status=409)
-        path = f"{_path(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
+        path = f"{collection(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
         self._request("PATCH", path, manifest, _APPLY, {"fieldManager": FIELD_MANAGER, "force": "true"})
 
     def create(self, manifest: Manifest) -> None:
         """Create an object, unless one of its name stands: that one is left as it is."""
-        path = _path(manifest["kind"], manifest["metadata"]["namespace"])
+        path = collection(manifest["kind"], manifest["metadata"]["namespace"])
         try:
             self._request("POST", path, manifest, "application/json", {"fieldManager": FIELD_MANAGER})
         except ClusterError as error:
@@ -228,7 +197,7 @@ class Cluster:
 
     def delete(self, namespace: str, deletion: Deletion) -> None:
         """Delete the object that was seen, not one that took its name since."""
-        path = f"{_path(deletion.kind, namespace)}/{quote(deletion.name)}"
+        path = f"{collection(deletion.kind, namespace)}/{quote(deletion.name)}"
         body = {"preconditions": {"uid": deletion.uid}, "propagationPolicy": "Background"}
         self._request("DELETE", path, body, "application/json", gone_is_fine=True)
 
@@ -270,7 +239,7 @@ class Cluster:
 
     def _patch_pod(self, namespace: str, path: str, body: Mapping[str, Any], kind: str) -> None:
         """Patch the pod that was seen; the uid in the body makes it fail on another of its name."""
-        url = f"{_path('Pod', namespace)}/{path}"
+        url = f"{collection('Pod', namespace)}/{path}"
         self._request("PATCH", url, body, kind, {"fieldManager": FIELD_MANAGER}, gone_is_fine=True)
 
     def write_status(self, key: Key, status: Mapping[str, Any]) -> None:
@@ -281,7 +250,7 @@ class Cluster:
             "metadata": {"name": key.name, "namespace": key.namespace},
             "status": status,
         }
-        path = f"{_path('PromptGroup', key.namespace)}/{quote(key.name)}/status"
+        path = f"{collection('PromptGroup', key.namespace)}/{quote(key.name)}/status"
         self._request("PATCH", path, body, _APPLY, {"fieldManager": FIELD_MANAGER, "force": "true"}, gone_is_fine=True)
 
     def tell(self, group: Group, event: Event, now: datetime) -> None:
@@ -306,13 +275,13 @@ class Cluster:
             "lastTimestamp": stamp,
             "count": 1,
         }
-        self._request("POST", _path("Event", group.key.namespace), body, "application/json")
+        self._request("POST", collection("Event", group.key.namespace), body, "application/json")
 
     # --- HTTP ----------------------------------------------------------------------------------------------
 
     def _get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         try:
-            return self._request("GET", f"{_path(kind, namespace)}/{quote(name)}")
+            return self._request("GET", f"{collection(kind, namespace)}/{quote(name)}")
         except ClusterError as error:
             if error.status == 404:
                 return None
@@ -320,59 +289,32 @@ class Cluster:
 
     def _list(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
         query = {"labelSelector": selector} if selector else {}
-        items: list[Manifest] = self._request("GET", _path(kind, namespace), query=query).get("items", [])
+        items: list[Manifest] = self._request("GET", collection(kind, namespace), query=query).get("items", [])
         return [{"kind": kind, **each} for each in items]
 
     def _request(
         self,
         method: str,
-        path: str,
+        url: str,
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
         query: Mapping[str, str] | None = None,
         *,
         gone_is_fine: bool = False,
     ) -> dict[str, Any]:
-        headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if content_type else {})
-        self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
-        url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        """Send a request; what is not a reading one is sent while the term lasts, and not waited for beyond it.
+
+        Raises:
+            NotLeadingError: the term is over.
+            ClusterError: no answer, or a refusal.
+        """
+        limit = None if method == "GET" else self._term.seconds_left()
         try:
-            response = self._api.rest_client.pool_manager.request(
-                method,
-                url,
-                body=json.dumps(body).encode() if body is not None else None,
-                headers=headers,
-                timeout=urllib3.Timeout(total=REQUEST_SECONDS),
-                retries=False,
-            )
-        except urllib3.exceptions.HTTPError as error:
-            raise ClusterError(f"{method} {path}: {type(error).__name__}") from error
-        if response.status < 300:
-            answer: dict[str, Any] = json.loads(response.data)
-            return answer
-        if gone_is_fine and response.status in (404, 409):
-            return {}
-        raise ClusterError(
-            f"{method} {path}: {response.status} {_message(response.data)}",
-            status=response.status,
-            retry_after=_seconds(response.headers.get("Retry-After")),
-        )
-
-
-def _path(kind: str, namespace: str) -> str:
-    prefix, plural = _PREFIXES[kind]
-    return f"{prefix}/namespaces/{quote(namespace)}/{plural}"
-
-
-def _message(data: bytes) -> str:
-    try:
-        return str(json.loads(data).get("message", ""))[:300]
-    except ValueError:
-        return ""
-
-
-def _seconds(header: str | None) -> float | None:
-    return float(header) if header is not None and header.isdigit() else None
+            return self._server.request(method, url, body, content_type, query, limit=limit)
+        except ClusterError as error:
+            if gone_is_fine and error.status in (404, 409):
+                return {}
+            raise
 
 
 def _decoded(raw: Manifest) -> dict[str, str]:

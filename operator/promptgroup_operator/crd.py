@@ -112,7 +112,8 @@ def structural(model: type[BaseModel]) -> dict[str, Any]:
         **node["properties"],
     }
     if "status" in node["properties"]:
-        node["properties"]["status"].pop("default", None)  # the status is the operator's to begin
+        # kstatus takes an object that says nothing of itself for finished; so this one says that nobody has looked yet
+        node["properties"]["status"]["default"] = {"observedGeneration": -1}
     return node
 
 

@@ -1,4 +1,4 @@
-"""PromptGroup → the objects that it wants: a prompt object and a Deployment a revision, one PromptRoute."""
+"""PromptGroup → the objects that it wants: a prompt object, a Deployment and a budget a revision, one PromptRoute."""
 
 import base64
 import hashlib
@@ -108,6 +108,27 @@ def deployment(
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
                 "selector": {"matchLabels": selector},
                 "template": dict(template) if template is not None else _pod_template(group, fingerprint, selector),
+            },
+        }
+    )
+
+
+def budget(group: Group, fingerprint: str) -> dict[str, Any]:
+    """The PodDisruptionBudget of a revision that serves: one replica may be evicted, the next when all are warm again.
+
+    One of a single replica may go as well: a budget that keeps it would hold up the drain of its node for ever. A
+    replica that is not warm serves nothing, and so holds up nothing either.
+    """
+    selector = labels(group, fingerprint)
+    return stamped(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": _metadata(group, name(group, fingerprint), labels=selector),
+            "spec": {
+                "maxUnavailable": 1,
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                "selector": {"matchLabels": selector},
             },
         }
     )

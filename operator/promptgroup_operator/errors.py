@@ -12,6 +12,13 @@ class ClusterError(Exception):
         """Seconds that the server asked to wait."""
 
 
+class NotLeadingError(ClusterError):
+    """Another process leads, or may: nothing was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("this process does not lead")
+
+
 class EngineError(Exception):
     """An engine could not be asked, or its answer is no use."""
 

@@ -1,45 +1,57 @@
-"""Kopf: watches put keys on the queue, worker threads run passes, and a probe says whether they do.
+"""Kopf: watches put keys on the queue, worker threads run passes while this process leads, probes say whether they do.
 
 Only `on.event` is used: a resource without change handlers, timers or daemons gets neither finalizer nor annotation
 from Kopf, so GitOps tools see no drift and `kubectl delete` never waits for the operator.
 """
 
 import asyncio
+import itertools
 import logging
+import random
+import socket
 import threading
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import kopf
 from kubernetes import client
 
-from promptgroup_operator.cluster import Cluster, connect
+from promptgroup_operator.apiserver import ApiServer, connect
+from promptgroup_operator.cluster import Cluster
 from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import ClusterError
+from promptgroup_operator.leadership import Elector, Term
 from promptgroup_operator.observed import Key
 from promptgroup_operator.reconcile import Reconciler
+from promptgroup_operator.resync import Resync
 from promptgroup_operator.settings import Settings
-from promptgroup_operator.workqueue import WorkQueue
+from promptgroup_operator.workqueue import WorkQueue, backoff
 from promptgroup_router.contract import names
 
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 300
 """A watch is begun anew after so long, whether it seems alive or not: a silent one would hide the world."""
+SILENT_SECONDS = 90
+"""A watch is begun anew when it tells nothing for so long: the API server sends a bookmark each minute (KEP-956)."""
 STUCK = timedelta(minutes=5)
 """A pass that runs longer is taken for stuck: every request in it has a limit of seconds."""
 
 
 class Operator:
-    """The process: one queue, its workers, their client."""
+    """The process: one queue, its workers, their client, and the Lease that lets them act."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._api = connect(settings)
+        server = ApiServer(connect(settings))
         self._engines = Engines()
         self.queue = WorkQueue()
-        self._reconciler = Reconciler(Cluster(self._api), self._engines, self.queue, settings)
+        self.term = Term(until=float("-inf") if settings.lease else float("inf"))
+        self.elector = _elector(settings, server, self.term) if settings.lease else None
+        self.resync = Resync(server, self.queue, settings.namespaces, settings.resync)
+        self._reconciler = Reconciler(Cluster(server, self.term), self._engines, self.queue, settings)
         self._busy_since: dict[Key, datetime] = {}
         self._workers = [
             threading.Thread(target=self._work, name=f"pass-{i}", daemon=True) for i in range(settings.workers)
@@ -49,13 +61,20 @@ class Operator:
         """Start the workers."""
         for worker in self._workers:
             worker.start()
+        self.resync.start()
+        if self.elector is not None:
+            self.elector.start()
 
     def stop(self) -> None:
-        """Let running passes end; what they leave undone the next process finds."""
+        """Write nothing more, let running passes end, and let another process lead; it finds what they leave undone."""
+        self.term.close()
         self.queue.close()
+        self.resync.stop()
         self._reconciler.close()
         for worker in self._workers:
             worker.join(timeout=5)
+        if self.elector is not None:
+            self.elector.stop()
         self._engines.close()
 
     def stuck(self, now: datetime) -> list[Key]:
@@ -69,7 +88,8 @@ class Operator:
 
     def _work(self) -> None:
         while (key := self.queue.take()) is not None:
-            self._pass(key)
+            if self.term.wait():  # who waits to lead waits with its queue full of all that it was told of
+                self._pass(key)
 
     def _pass(self, key: Key) -> None:
         now = datetime.now(UTC)
@@ -88,10 +108,26 @@ class Operator:
             self._busy_since.pop(key, None)
 
 
+def _elector(settings: Settings, server: ApiServer, term: Term) -> Elector:
+    namespace, name = settings.lease.split("/")
+    identity = f"{settings.identity or socket.gethostname()}_{uuid.uuid4()}"
+    return Elector(server, namespace, name, identity=identity, term=term)
+
+
+class Backoffs:
+    """Waits between two tries of a request, without end: with its own Kopf, and the process, gives up in a minute."""
+
+    def __iter__(self) -> Iterator[float]:
+        """Seconds to wait."""
+        for failures in itertools.count(1):
+            yield backoff(failures, random.random()).total_seconds()  # noqa: S311 - spreads load, guards nothing
+
+
 def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
     """The registry of handlers and the operator that they feed."""
     registry = kopf.OperatorRegistry()
     operator = Operator(settings)
+    namespaced = bool(settings.namespaces)
 
     @kopf.on.startup(registry=registry)
     async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
@@ -101,7 +137,11 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
         settings.watching.client_timeout = WATCH_SECONDS + 30
         settings.watching.connect_timeout = 10
         settings.networking.request_timeout = 30
+        settings.watching.inactivity_timeout = SILENT_SECONDS
         settings.networking.connect_timeout = 10
+        settings.networking.error_backoffs = Backoffs()
+        settings.networking.enforce_retry_after = True
+        settings.scanning.disabled = namespaced  # namespaces and CRDs are the cluster's, not a namespace's
         for plural in ("pods", "deployments"):
             settings.watching.label_selectors[plural] = names.LABEL_GROUP
         operator.start()
@@ -115,22 +155,46 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
         return _connection_info(operator.connection())
 
     @kopf.on.event(names.API_GROUP, names.API_VERSION, names.GROUP_PLURAL, registry=registry)
-    async def group_changed(namespace: str | None, name: str, **_: Any) -> None:
+    async def group_changed(event: kopf.RawEvent, name: str, namespace: str | None, **_: Any) -> None:
+        operator.resync.tell("PromptGroup", event["type"], event["object"]["metadata"])
         operator.queue.add(Key(namespace or "", name))
 
     @kopf.on.event("v1", "pods", labels={names.LABEL_GROUP: kopf.PRESENT}, registry=registry)
     @kopf.on.event("apps", "v1", "deployments", labels={names.LABEL_GROUP: kopf.PRESENT}, registry=registry)
-    @kopf.on.event(names.API_GROUP, names.API_VERSION, names.ROUTE_PLURAL, registry=registry)
-    async def owned_changed(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
-        if names.LABEL_GROUP in labels:
-            operator.queue.add(Key(namespace or "", labels[names.LABEL_GROUP]))
+    @kopf.on.event(
+        names.API_GROUP,
+        names.API_VERSION,
+        names.ROUTE_PLURAL,
+        labels={names.LABEL_GROUP: kopf.PRESENT},
+        registry=registry,
+    )
+    async def owned_changed(
+        event: kopf.RawEvent, resource: kopf.Resource, namespace: str | None, labels: Mapping[str, str], **_: Any
+    ) -> None:
+        operator.resync.tell(resource.kind or "", event["type"], event["object"]["metadata"])
+        operator.queue.add(Key(namespace or "", labels[names.LABEL_GROUP]))
 
+    # a probe that fails does so at once: after any other error Kopf would try it again for a minute, and answer nobody
     @kopf.on.probe(id="passes", registry=registry)
     def passes(**_: Any) -> str:
         stuck = operator.stuck(datetime.now(UTC))
         if stuck:
-            raise RuntimeError(f"passes do not end: {', '.join(f'{key.namespace}/{key.name}' for key in stuck)}")
+            raise kopf.PermanentError(f"passes do not end: {', '.join(f'{key.namespace}/{key.name}' for key in stuck)}")
         return "passes end"
+
+    @kopf.on.probe(id="watches", registry=registry)
+    def watches(**_: Any) -> str:
+        if operator.resync.silent:
+            raise kopf.PermanentError(f"watches have gone silent: {', '.join(operator.resync.silent)}")
+        return "watches tell what happens"
+
+    @kopf.on.probe(id="leads", registry=registry)
+    def leads(**_: Any) -> bool:
+        return operator.term.lasts
+
+    @kopf.on.probe(id="leader", registry=registry)
+    def leader(**_: Any) -> str:
+        return operator.elector.holder if operator.elector is not None else "this process, without a lease"
 
     return registry, operator
 

@@ -206,9 +206,10 @@ def _objects(
     goal: release.Goal,
     text: PromptText | None,
 ) -> list[Manifest]:
-    """Deployments, and the target's prompt object after its Deployment: no prompt object is ever without one.
+    """Deployments with the budgets of those that serve, and the target's prompt object after its Deployment.
 
-    Only the target follows the group's engine: pods of another revision would be replaced for nothing.
+    What belongs to a revision is never without its Deployment, the record of it. Only the target follows the group's
+    engine: pods of another revision would be replaced for nothing.
     """
     objects: list[Manifest] = []
     existing = {each.fingerprint: each for each in world.revisions}
@@ -227,14 +228,23 @@ def _objects(
         size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None
         noted = records.encode(step.superseded_at, step.progress, step.rolled_back, size)
         objects.append(desired.deployment(world.group, fingerprint, replicas, source, records=noted, template=kept))
+        if step.phase not in release.GOING:
+            objects.append(desired.budget(world.group, fingerprint))
         if text is not None and fingerprint == text.fingerprint:
             objects.append(desired.prompt_object(world.group, fingerprint, text.prompt, source.kind))
     return objects
 
 
 def _deletions(world: World, steps: Mapping[str, Step], target: str, history: int) -> list[Deletion]:
-    """Retired revisions beyond the history; the Deployment last, since it is the record of the revision."""
-    deletions = []
+    """Budgets of what does not serve; retired revisions beyond the history, their record, the Deployment, last."""
+    serving = {
+        desired.name(world.group, each.fingerprint) for each in steps.values() if each.phase not in release.GOING
+    }
+    deletions = [
+        Deletion(kind, object_name, live["metadata"]["uid"])
+        for (kind, object_name), live in sorted(world.live.items())
+        if kind == "PodDisruptionBudget" and object_name not in serving and acceptance.ours(world.group, live)
+    ]
     for revision in retirement.forgotten(world.revisions, steps, target, history):
         for kind in (revision.prompt_from.kind, "Deployment"):
             live = world.live.get((kind, revision.deployment))

@@ -142,7 +142,7 @@ class Reconciler:
             return {}
         name = desired.name(seen.group, text.fingerprint)
         found = {}
-        for kind in ("Deployment", "Secret" if text.secret else "ConfigMap"):
+        for kind in ("Deployment", "PodDisruptionBudget", "Secret" if text.secret else "ConfigMap"):
             if (kind, name) not in seen.live:
                 raw = self._cluster.look(kind, seen.group.key.namespace, name)
                 if raw is not None:

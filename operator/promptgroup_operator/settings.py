@@ -33,6 +33,12 @@ class Settings:
     """Warm-ups that may run at the same time."""
     touch_seconds: float = 300.0
     """Longest time between two looks at a warm replica's prefix: one lost without pressure is missed no longer."""
+    lease: str = ""
+    """NAMESPACE/NAME of the Lease whose holder acts; empty: this process acts always, and must be the only one."""
+    identity: str = ""
+    """Name of this process in the Lease, completed to be unique; empty: the name of the host."""
+    resync: int = 300
+    """Seconds between two lists of what is watched."""
     service_account_dir: Path = SERVICE_ACCOUNT_DIR
     """Credentials inside a cluster; used when there is no kubeconfig."""
     log_level: str = "INFO"
@@ -63,6 +69,22 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="longest time between two looks at a warm replica's prefix (default: %(default)s)",
     )
     group.add_argument(
+        "--lease",
+        default=_env("lease", defaults.lease),
+        metavar="NAMESPACE/NAME",
+        help="act only while holding this Lease (default: act always, as the only operator)",
+    )
+    group.add_argument(
+        "--identity", default=_env("identity", defaults.identity), help="name in the Lease (default: host)"
+    )
+    group.add_argument(
+        "--resync",
+        type=int,
+        default=_env("resync", str(defaults.resync)),
+        metavar="SECONDS",
+        help="time between two lists of what is watched (default: %(default)s)",
+    )
+    group.add_argument(
         "--service-account-dir",
         type=Path,
         default=_env("service_account_dir", str(SERVICE_ACCOUNT_DIR)),
@@ -79,13 +101,15 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
     """The settings that parsed flags name.
 
     Raises:
-        ValueError: a number is out of range; the message names the flag.
+        ValueError: a value is out of range or of another form; the message names the flag.
     """
-    for flag in ("workers", "warmups"):
+    for flag in ("workers", "warmups", "resync"):
         if getattr(arguments, flag) < 1:
             raise ValueError(f"--{flag} is {getattr(arguments, flag)}, expected 1 or more")
     if not 1 <= arguments.touch_seconds <= DAY:
         raise ValueError(f"--touch-seconds is {arguments.touch_seconds}, expected 1 to {DAY}")
+    if arguments.lease and [bool(part) for part in arguments.lease.split("/")] != [True, True]:
+        raise ValueError(f"--lease is {arguments.lease!r}, expected NAMESPACE/NAME")
     return Settings(
         namespaces=tuple(name for name in arguments.namespaces.split(",") if name),
         router_namespaces=tuple(name for name in arguments.router_namespaces.split(",") if name),
@@ -94,6 +118,9 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
         workers=arguments.workers,
         warmups=arguments.warmups,
         touch_seconds=arguments.touch_seconds,
+        lease=arguments.lease,
+        identity=arguments.identity,
+        resync=arguments.resync,
         service_account_dir=arguments.service_account_dir,
         log_level=arguments.log_level,
     )

@@ -10,8 +10,9 @@ import pytest
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_router.contract.fingerprint import fingerprint
 from support.groups import PROMPTS, group
-from support.operators import operator_process
+from support.operators import REPLICAS, SYSTEM, operator_process
 
 pytestmark = pytest.mark.integration
 
@@ -284,26 +285,92 @@ def test_of_two_groups_with_one_prompt_the_older_keeps_it(kube: Kubectl, operato
     kube.wait_warm("younger", "1/1")
 
 
-def test_a_foreign_object_of_the_same_name_is_never_taken_over(kube: Kubectl, operator: None) -> None:
-    kube.apply(group("taken", replicas=0))
-    revision = wait_for(
-        lambda: (kube.get("promptgroup", "taken") or {}).get("status", {}).get("revision"), "the revision's name"
-    )
-    kube.delete("promptgroup", "taken")
-    wait_for(lambda: True if kube.list("deployments") == [] else None, "the Deployment to go")
-    wait_for(lambda: True if kube.get("configmap", f"taken-{revision}") is None else None, "the ConfigMap to go")
-    foreign = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": f"taken-{revision}"},
-        "data": {"mine": "1"},
-    }
-    kube.apply(foreign)
+NOBODYS_PODS = {"matchLabels": {"app": "mine"}}
+FOREIGN = {
+    "configmaps": {"apiVersion": "v1", "kind": "ConfigMap", "data": {"mine": "1"}},
+    "deployments": {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "spec": {
+            "replicas": 0,
+            "selector": NOBODYS_PODS,
+            "template": {
+                "metadata": {"labels": NOBODYS_PODS["matchLabels"]},
+                "spec": {"containers": [{"name": "mine", "image": "mine"}]},
+            },
+        },
+    },
+    "poddisruptionbudgets": {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "spec": {"maxUnavailable": 7, "selector": NOBODYS_PODS},
+    },
+    "promptroutes": {
+        "apiVersion": "promptgroup.dev/v1alpha1",
+        "kind": "PromptRoute",
+        "spec": {
+            "format": 1,
+            "model": "mine",
+            "created": "2026-01-01T00:00:00Z",
+            "loadFactorPercent": 125,
+            "sessionHeader": "x-mine",
+            "policy": "RoundRobin",
+            "revisions": [],
+        },
+    },
+}
+
+
+def told_of(kube: Kubectl, kind: str, name: str) -> dict:
+    """What users wrote of an object, and whose it is."""
+    found = kube.get(kind, name)
+    metadata = {key: found["metadata"].get(key) for key in ("uid", "labels", "ownerReferences")}
+    return {key: found.get(key) for key in ("spec", "data")} | metadata
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_foreign_object_of_the_same_name_is_never_taken_over(kube: Kubectl, operator: None, kind: str) -> None:
+    taken = f"taken-{fingerprint(PROMPTS['a'], [])[:8]}" if kind != "promptroutes" else "taken"
+    kube.apply({**FOREIGN[kind], "metadata": {"name": taken}})
+    before = told_of(kube, kind, taken)
     kube.apply(group("taken", replicas=1))
-    kube.wait_condition("taken", "Accepted", "False", "NameTaken")
-    assert kube.get("configmap", f"taken-{revision}")["data"] == {"mine": "1"}
-    kube.delete("configmap", f"taken-{revision}")
+    condition = kube.wait_condition("taken", "Accepted", "False", "NameTaken")
+    assert f"{FOREIGN[kind]['kind']} {taken}" in condition["message"]
+    assert told_of(kube, kind, taken) == before
+    kube.delete(kind, taken)
     kube.wait_warm("taken", "1/1")
+
+
+def test_orphans_of_a_deleted_group_are_adopted_by_its_successor(kube: Kubectl, operator: None) -> None:
+    """`kubectl delete --cascade=orphan`, then the same manifest again: engines serve on, nothing starts anew."""
+    kube.apply(group("orphan", replicas=2))
+    before = kube.wait_warm("orphan", "2/2")["metadata"]["uid"]
+    pods = {pod["metadata"]["uid"] for pod in lab.engine_pods(kube, "orphan")}
+    kube.delete("promptgroup", "orphan", "--cascade=orphan")
+    kube.apply(group("orphan", replicas=2))
+    successor = kube.wait_warm("orphan", "2/2")["metadata"]["uid"]
+    assert successor != before
+    kinds = "deployments,promptroutes,poddisruptionbudgets,configmaps"
+
+    def owners() -> bool | None:
+        found = kube.list(kinds, "promptgroup.dev/group=orphan")
+        owned = [[each["uid"] for each in item["metadata"].get("ownerReferences", [])] for item in found]
+        return True if owned == [[successor]] * 4 else None
+
+    wait_for(owners, "all of it to be the successor's", lambda: kube.list(kinds, "promptgroup.dev/group=orphan"))
+    assert {pod["metadata"]["uid"] for pod in lab.engine_pods(kube, "orphan")} == pods
+
+
+def test_groups_that_share_a_model_live_and_go_alone(kube: Kubectl, operator: None) -> None:
+    for letter in "abc":
+        kube.apply(group(f"share-{letter}", PROMPTS[letter], replicas=1))
+    for letter in "abc":
+        kube.wait_warm(f"share-{letter}", "1/1")
+    before = {letter: kube.get("promptroute", f"share-{letter}")["spec"] for letter in "ac"}
+    kube.delete("promptgroup", "share-b")
+    left = "promptgroup.dev/group=share-b"
+    wait_for(lambda: True if kube.list("deployments,pods,promptroutes", left) == [] else None, "share-b to go")
+    assert {letter: kube.get("promptroute", f"share-{letter}")["spec"] for letter in "ac"} == before
 
 
 def test_deleting_a_group_leaves_nothing(kube: Kubectl, operator: None) -> None:
@@ -336,11 +403,10 @@ def test_a_quota_that_stops_pods_is_told_of(kube: Kubectl, operator: None) -> No
 
 
 def test_the_operator_is_never_forbidden_what_it_does(kube: Kubectl, cluster: LocalCluster, operator: None) -> None:
-    system = cluster.kubectl("promptgroup-system")
-    (pod,) = system.list("pods")
-    refusals = [line for line in cluster.logs("promptgroup-system", pod["metadata"]["name"]).splitlines()
-                if 'User "system:serviceaccount' in line]  # fmt: skip
-    assert refusals == []
+    pods = [pod["metadata"]["name"] for pod in cluster.kubectl(SYSTEM).list("pods")]
+    assert len(pods) == REPLICAS
+    lines = [line for pod in pods for line in cluster.logs(SYSTEM, pod).splitlines()]
+    assert [line for line in lines if 'User "system:serviceaccount' in line] == []
 
 
 BAD = {
@@ -379,6 +445,15 @@ def test_the_api_server_refuses_a_bad_group_and_names_the_field(kube: Kubectl, c
     assert refused.returncode != 0
     assert message in refused.stderr
     assert kube.get("promptgroup", "bad") is None
+
+
+def test_the_model_of_a_group_cannot_be_changed(kube: Kubectl, crds: None) -> None:
+    kube.apply(group("model", replicas=0))
+    other = group("model", replicas=0)
+    other["spec"]["model"] = "another"
+    refused = kube.apply(other, check=False)
+    assert refused.returncode != 0
+    assert "spec.model cannot be changed" in refused.stderr
 
 
 def test_the_operator_killed_at_random_moments_ends_in_the_same_state(

@@ -134,7 +134,7 @@ def perform(model: Model, action: tuple) -> None:
 def check_at_rest(model: Model) -> None:
     target, replicas = target_of(model), model.spec["replicas"]
     name = desired.name(model.world().group, target)
-    wanted = {("Deployment", name), ("ConfigMap", name), ("PromptRoute", "support")}
+    wanted = {("Deployment", name), ("PodDisruptionBudget", name), ("ConfigMap", name), ("PromptRoute", "support")}
     assert wanted <= set(model.live)
     kept = [each for (kind, other), each in model.live.items() if kind == "Deployment" and other != name]
     assert len(kept) <= model.spec["rollout"].get("revisionHistoryLimit", 3)

@@ -162,9 +162,9 @@ class FakeKube:
 @contextlib.asynccontextmanager
 async def fake_kube(folder: Path) -> AsyncIterator[FakeKube]:
     kube = FakeKube(folder)
-    certificate, key = _certificate()
-    (folder / "ca.crt").write_bytes(certificate)
-    (folder / "tls.pem").write_bytes(key + certificate)
+    signed, key = certificate()
+    (folder / "ca.crt").write_bytes(signed)
+    (folder / "tls.pem").write_bytes(key + signed)
     (folder / "token").write_text(kube.token)
     (folder / "namespace").write_text("chat")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -179,7 +179,7 @@ async def fake_kube(folder: Path) -> AsyncIterator[FakeKube]:
         await until(lambda: not kube.watches, "the watches to end")
 
 
-def _certificate() -> tuple[bytes, bytes]:
+def certificate() -> tuple[bytes, bytes]:
     """A certificate for 127.0.0.1 that is its own authority, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fake-kube")])

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from promptgroup_local.cluster.local import LocalCluster
-from promptgroup_local.kubectl import wait_for
+from promptgroup_local.kubectl import Kubectl, wait_for
 
 SYSTEM = "promptgroup-system"
 NAME = "promptgroup-operator"
-REPLICAS = 1
+REPLICAS = 2
 """As the manifests say."""
 
 ports = itertools.count(18081)
@@ -32,12 +33,25 @@ def is_ready(pod: dict) -> bool:
     return any((each["type"], each["status"]) == ("Ready", "True") for each in pod["status"].get("conditions", []))
 
 
+def holder(kube: Kubectl) -> str:
+    """Identity of the process that leads in a namespace; empty when none does."""
+    found = kube.get("lease", NAME) or {"spec": {}}
+    return found["spec"].get("holderIdentity") or ""
+
+
+def leader(kube: Kubectl) -> str:
+    """Name of the pod that leads, once one does."""
+    return wait_for(lambda: holder(kube) or None, "an operator to lead").partition("_")[0]
+
+
 @contextmanager
-def operator_process(cluster: LocalCluster, namespace: str, *flags: str) -> Iterator[tuple[subprocess.Popen, str]]:
+def operator_process(
+    cluster: LocalCluster, namespace: str, *flags: str, kubeconfig: Path | None = None
+) -> Iterator[tuple[subprocess.Popen, str]]:
     """An operator of the namespace, killed at the end; also the URL of its health."""
     port = next(ports)
     argv = [sys.executable, "-m", "promptgroup_operator", "run", f"--namespaces={namespace}", "--host=127.0.0.1"]
-    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)}
     with (cluster.folder / "logs" / f"operator-{namespace}.log").open("ab") as log:
         process = subprocess.Popen([*argv, f"--health-port={port}", *flags], env=environment, stdout=log, stderr=log)
     try:

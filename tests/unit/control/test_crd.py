@@ -46,8 +46,8 @@ def test_a_default_is_what_the_field_takes():
             assert node["default"] in node["enum"], f"{kind}{path}"
 
 
-def test_status_is_the_operators_to_begin():
-    assert "default" not in schema("promptgroups.yaml")["properties"]["status"]
+def test_a_status_begins_by_saying_that_nobody_has_looked():
+    assert schema("promptgroups.yaml")["properties"]["status"]["default"] == {"observedGeneration": -1}
 
 
 def test_free_form_fields_take_anything():

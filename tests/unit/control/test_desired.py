@@ -38,6 +38,17 @@ def test_its_selector_its_labels_and_its_pods_agree():
     assert made["spec"]["template"]["metadata"]["labels"] == SELECTOR
 
 
+def test_of_the_replicas_of_a_revision_one_may_be_evicted_at_a_time():
+    made = desired.budget(group(), FINGERPRINT)
+    assert made["metadata"]["name"] == f"support-{SHORT}"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-support"
+    assert made["spec"] == {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": SELECTOR},
+    }
+
+
 def test_an_update_takes_no_replica_away():
     rolling = deployment()["spec"]["strategy"]["rollingUpdate"]
     assert rolling == {"maxSurge": 1, "maxUnavailable": 0}

@@ -61,7 +61,7 @@ def scaled(pods, wanted, *, deployed=None, routed=False):
 
 def test_a_new_group_gets_a_deployment_then_its_prompt_then_a_route_without_replicas():
     todo = decide(world(), NOW)
-    assert [each["kind"] for each in todo.objects] == ["Deployment", "ConfigMap"]
+    assert [each["kind"] for each in todo.objects] == ["Deployment", "PodDisruptionBudget", "ConfigMap"]
     assert {each["metadata"]["name"] for each in todo.objects} == {NAME}
     assert todo.route["spec"]["revisions"] == []
     assert not todo.marks + todo.conditions + todo.deletions + todo.warmups
@@ -71,7 +71,7 @@ def test_a_new_group_gets_a_deployment_then_its_prompt_then_a_route_without_repl
 def test_a_prompt_from_a_secret_is_kept_in_one_and_shown_nowhere_else():
     secret = "the launch code is 12345"
     todo = decide(world(prompt=text(secret, secret=True)), NOW)
-    deployment, kept = todo.objects
+    deployment, _, kept = todo.objects
     assert kept["kind"] == "Secret"
     assert secret not in repr((deployment, kept, todo.route, todo.status, todo.events))
 
@@ -85,7 +85,7 @@ def test_the_text_at_hand_stands_in_for_a_copy_that_is_gone():
 def test_a_copy_of_another_kind_is_restored_as_that_kind():
     rev = revision(pods=[pod()], prompt=None, prompt_from=PromptRef("Secret", NAME))
     todo = decide(world([rev], of=group(replicas=1)), NOW)
-    assert [each["kind"] for each in todo.objects] == ["Deployment", "Secret"]
+    assert [each["kind"] for each in todo.objects] == ["Deployment", "PodDisruptionBudget", "Secret"]
 
 
 def test_a_namespace_whose_routers_have_no_key_gets_one():
@@ -240,7 +240,7 @@ def test_a_revision_that_is_not_wanted_keeps_its_pod_template():
     live = standing(scaled([pod("a", 0)], 1)).live
     of = group(replicas=1, engine={"image": "another"})
     todo = decide(world([revision(pods=[pod("a", 0)])], of=of, prompt=NEXT, live=live), NOW)
-    templates = {each["metadata"]["name"]: each["spec"]["template"] for each in todo.objects if "spec" in each}
+    templates = {each["metadata"]["name"]: each["spec"]["template"] for each in todo.objects if each["kind"] == "Deployment"}
     assert templates[NAME] == live["Deployment", NAME]["spec"]["template"]
     assert templates[NEXT_NAME]["spec"]["containers"][0]["image"] == "another"
 
@@ -248,7 +248,11 @@ def test_a_revision_that_is_not_wanted_keeps_its_pod_template():
 def test_taking_over_is_put_on_record_with_the_old_one():
     revisions = [revision(pods=[pod("a", 0)], weight=0), revision("the next prompt", [pod("b", 0)])]
     todo = decide(world(revisions, of=group(replicas=1), prompt=NEXT), NOW)
-    records = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in todo.objects}
+    records = {
+        each["metadata"]["name"]: each["metadata"]["annotations"]
+        for each in todo.objects
+        if each["kind"] == "Deployment"
+    }
     assert records[NAME]["promptgroup.dev/superseded-at"] == "2026-11-03T12:00:00Z"
     assert "promptgroup.dev/superseded-at" not in records[NEXT_NAME]
     assert {each["fingerprint"]: each["weight"] for each in todo.route["spec"]["revisions"]} == {
@@ -308,6 +312,22 @@ def test_what_is_gone_already_is_not_deleted_again():
     snapshot = retiring([], deployed=0)
     without = replace(snapshot, live={key: each for key, each in snapshot.live.items() if key[0] == "Deployment"})
     assert [each.kind for each in decide(without, NOW).deletions] == ["Deployment"]
+
+
+def test_the_budget_of_a_revision_goes_when_it_serves_no_more():
+    snapshot = retiring([pod("a", 0)], deployed=1)
+    budgets = {
+        ("PodDisruptionBudget", each): {"metadata": {"uid": f"uid-{each}", "ownerReferences": [{"uid": "uid-support"}]}}
+        for each in (NAME, NEXT_NAME)
+    }
+    todo = decide(replace(snapshot, live={**snapshot.live, **budgets}), NOW)
+    assert [(each.kind, each.name) for each in todo.deletions] == [("PodDisruptionBudget", NAME)]
+
+
+def test_a_budget_of_somebody_elses_is_not_deleted():
+    theirs = {("PodDisruptionBudget", "mine"): {"metadata": {"uid": "x", "ownerReferences": [{"uid": "another"}]}}}
+    snapshot = retiring([pod("a", 0)], deployed=1)
+    assert decide(replace(snapshot, live={**snapshot.live, **theirs}), NOW).deletions == ()
 
 
 # --- warm-ups ----------------------------------------------------------------------------------------------
@@ -372,7 +392,7 @@ def test_what_serves_goes_on_with_its_size_and_its_slots():
     todo = decide(world([old], of=group(replicas=2), prompt=MISSING), NOW)
     assert deployments(todo) == {NAME: 2}
     assert slots_of(todo) == {0: ("Ready", "a"), 1: ("Ready", "b")}
-    assert [each["kind"] for each in todo.objects] == ["Deployment"]
+    assert [each["kind"] for each in todo.objects] == ["Deployment", "PodDisruptionBudget"]
     assert todo.status["fingerprint"] == FINGERPRINT
 
 

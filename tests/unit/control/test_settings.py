@@ -20,6 +20,9 @@ FLAGS = {
     "workers": ("3", 3),
     "warmups": ("4", 4),
     "touch_seconds": ("1.5", 1.5),
+    "lease": ("a/b", "a/b"),
+    "identity": ("one", "one"),
+    "resync": ("5", 5),
     "service_account_dir": ("/x", Path("/x")),
     "log_level": ("DEBUG", "DEBUG"),
 }
@@ -37,7 +40,7 @@ def test_a_setting_is_a_flag_and_an_environment_variable(name, monkeypatch):
     assert getattr(parse([]), name) == expected
 
 
-@pytest.mark.parametrize("flag", ["workers", "warmups"])
+@pytest.mark.parametrize("flag", ["workers", "warmups", "resync"])
 @pytest.mark.parametrize("value", ["0", "-1"])
 def test_a_number_out_of_range_is_refused_with_the_flag_and_the_value(flag, value):
     with pytest.raises(ValueError, match=rf"--{flag} is {value}, expected 1 or more"):
@@ -48,3 +51,9 @@ def test_a_number_out_of_range_is_refused_with_the_flag_and_the_value(flag, valu
 def test_a_time_between_looks_that_is_none_is_refused(value):
     with pytest.raises(ValueError, match=rf"--touch-seconds is {value}.*, expected 1 to 86400"):
         parse([f"--touch-seconds={value}"])
+
+
+@pytest.mark.parametrize("value", ["name", "/name", "namespace/", "a/b/c"])
+def test_a_lease_without_namespace_and_name_is_refused(value):
+    with pytest.raises(ValueError, match=rf"--lease is '{value}', expected NAMESPACE/NAME"):
+        parse([f"--lease={value}"])

@@ -1,0 +1,84 @@
+import pytest
+
+from promptgroup_operator import apiserver
+from promptgroup_operator.apiserver import ApiServer, collection
+from promptgroup_operator.errors import ClusterError
+from promptgroup_operator.settings import Settings
+from support.scriptedkube import Answer, refusal, scripted_kube
+
+
+@pytest.fixture
+def kube(tmp_path, monkeypatch):
+    with scripted_kube(tmp_path) as kube:
+        monkeypatch.delenv("KUBECONFIG", raising=False)
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(kube.port))
+        yield kube
+
+
+@pytest.fixture
+def server(kube):
+    api = apiserver.connect(Settings(service_account_dir=kube.folder))
+    yield ApiServer(api)
+    api.rest_client.pool_manager.clear()
+
+
+def test_a_collection_is_a_namespaces_or_the_clusters():
+    assert collection("Lease", "a") == "/apis/coordination.k8s.io/v1/namespaces/a/leases"
+    assert collection("Pod", "") == "/api/v1/pods"
+
+
+def test_a_request_carries_its_form_its_query_and_its_body(kube, server):
+    kube.answers = [Answer(201, b'{"kind": "Pod"}')]
+    answer = server.request("POST", "/api/v1/pods", {"a": 1}, "application/json", {"x": "y z"}, accept="some/form")
+    assert answer == {"kind": "Pod"}
+    ((method, path, headers, body),) = kube.requests
+    assert (method, path, body) == ("POST", "/api/v1/pods?x=y+z", b'{"a": 1}')
+    assert (headers["content-type"], headers["accept"]) == ("application/json", "some/form")
+
+
+def test_a_replaced_token_is_used_at_once(kube, server):
+    kube.answers = [refusal(401), Answer()]
+    with pytest.raises(ClusterError) as refused:
+        server.request("GET", "/x")
+    assert refused.value.status == 401
+    kube.token("token-2")
+    server.request("GET", "/x")
+    assert kube.tokens() == ["bearer token-1", "bearer token-2"]
+
+
+def test_a_token_that_is_missing_for_a_moment_is_an_error_of_the_request(kube, server):
+    (kube.folder / "token").rename(kube.folder / "elsewhere")
+    with pytest.raises(ClusterError, match="FileNotFoundError"):
+        server.request("GET", "/x")
+    assert kube.requests == []
+
+
+def test_a_throttled_request_says_when_to_come_again(kube, server):
+    kube.answers = [refusal(429, "too many requests", Retry_After="7")]
+    with pytest.raises(ClusterError, match="429 too many requests") as refused:
+        server.request("GET", "/x")
+    assert (refused.value.status, refused.value.retry_after) == (429, 7.0)
+    assert len(kube.requests) == 1
+
+
+@pytest.mark.parametrize("answer", [Answer(502, b"<html>"), Answer(503, b"[]")], ids=["a page", "a list"])
+def test_an_answer_of_a_proxy_is_an_error_too(kube, server, answer):
+    kube.answers = [answer]
+    with pytest.raises(ClusterError) as refused:
+        server.request("GET", "/x")
+    assert refused.value.status == answer.status
+
+
+def test_a_closed_connection_is_an_error_and_nothing_is_tried_twice(kube, server):
+    kube.answers = [Answer(cut=True)]
+    with pytest.raises(ClusterError, match="ProtocolError") as failed:
+        server.request("PATCH", "/x", {})
+    assert failed.value.status is None
+    assert len(kube.requests) == 1
+
+
+def test_a_server_that_does_not_answer_is_waited_for_as_long_as_was_said(kube, server):
+    kube.answers = [Answer(hang=True)]
+    with pytest.raises(ClusterError, match="ReadTimeoutError"):
+        server.request("GET", "/x", limit=0.05)

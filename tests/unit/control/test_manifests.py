@@ -1,0 +1,95 @@
+"""What stands in manifests/ beside what the code says."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from promptgroup_operator import status
+
+ROOT = Path(__file__).parents[3]
+MANIFESTS = ROOT / "manifests"
+HEALTH = (MANIFESTS / "gitops/argocd/health.lua").read_text()
+
+
+def rules(folder):
+    """(group, resource) → verbs, of the first role of a folder."""
+    role = next(yaml.safe_load_all((MANIFESTS / folder / "rbac.yaml").read_text()))
+    return {
+        (group, resource): set(rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def test_one_namespaces_operator_has_the_clusters_rights_but_for_what_is_the_clusters():
+    whole = rules("operator")
+    del whole["apiextensions.k8s.io", "customresourcedefinitions"], whole["", "namespaces"]
+    assert rules("operator-namespaced") == whole
+
+
+def test_the_operator_may_hold_the_lease_that_it_is_told_of():
+    (deployment,) = yaml.safe_load_all((MANIFESTS / "operator/base/deployment.yaml").read_text())
+    roles = yaml.safe_load_all((MANIFESTS / "operator/base/lease.yaml").read_text())
+    named = next(roles)["rules"][1]["resourceNames"]
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert [f"--lease=$(POD_NAMESPACE)/{name}" for name in named] == [
+        each for each in arguments if each.startswith("--lease=")
+    ]
+
+
+# --- Argo CD ---------------------------------------------------------------------------------------------------
+
+
+def reported(golden):
+    """The object with the status of a golden decision; its conditions are written `status, reason: message` there."""
+    decided = yaml.safe_load((ROOT / f"tests/golden/{golden}.out.yaml").read_text())["status"]
+    conditions = []
+    for kind, text in decided["conditions"].items():
+        reason, _, message = text.partition(", ")[2].partition(": ")
+        conditions.append({"type": kind, "status": text.partition(", ")[0], "reason": reason, "message": message})
+    return {"metadata": {"generation": decided["observedGeneration"]}, "status": {**decided, "conditions": conditions}}
+
+
+CASES = {
+    "create": "Progressing",
+    "new_prompt": "Progressing",
+    "one_pod_warms": "Progressing",
+    "crash_loop": "Degraded",
+    "prompt_missing": "Degraded",
+    "conflict": "Degraded",
+    "name_taken": "Degraded",
+    "scaled_to_nothing": "Suspended",
+    "warm_pods_get_slots": "Healthy",
+}
+
+
+def health(thing):
+    lupa = pytest.importorskip("lupa", reason="runs Lua")
+    runtime = lupa.LuaRuntime(register_eval=False)
+    runtime.globals().obj = runtime.table_from(thing, recursive=True)
+    answer = runtime.execute(HEALTH)
+    assert answer["message"]
+    return answer["status"]
+
+
+@pytest.mark.parametrize("golden", CASES)
+def test_argo_cd_shows(golden):
+    assert health(reported(golden)) == CASES[golden]
+
+
+def test_argo_cd_waits_until_this_generation_was_looked_at():
+    seen = reported("warm_pods_get_slots")
+    seen["metadata"]["generation"] += 1
+    assert health(seen) == "Progressing"
+    assert health({"metadata": {"generation": 1}, "status": {"observedGeneration": -1}}) == "Progressing"
+    assert health({"metadata": {"generation": 1}}) == "Progressing"
+
+
+def test_the_conditions_that_other_tools_are_told_of_are_those_that_are_written():
+    documented = {line.split()[0] for line in status.__doc__.splitlines()[3:] if line.strip()}
+    flux = yaml.safe_load((MANIFESTS / "gitops/flux/promptgroups.yaml").read_text())["spec"]["healthCheckExprs"][0]
+    for text in (HEALTH, flux["failed"] + flux["current"]):
+        named = {kind for kind in ("Accepted", "ResolvedRefs", "Ready", "Degraded") if kind in text}
+        assert {"Accepted", "ResolvedRefs", "Ready"} <= named <= documented
