@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import aiohttp
 import kopf
 from kubernetes import client
 
@@ -24,6 +25,7 @@ from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.leadership import Elector, Term
 from promptgroup_operator.observed import Key
+from promptgroup_operator.pacing import LOGIN_AGAIN, WATCH_AGAIN, Pace, PacedWatches
 from promptgroup_operator.reconcile import Reconciler
 from promptgroup_operator.resync import Resync
 from promptgroup_operator.settings import Settings
@@ -150,9 +152,12 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
     async def cleanup(**_: Any) -> None:
         await asyncio.to_thread(operator.stop)
 
+    watches_pace, login_pace = Pace(WATCH_AGAIN), Pace(LOGIN_AGAIN)
+
     @kopf.on.login(registry=registry, retries=None)
-    def login(**_: Any) -> kopf.ConnectionInfo:
-        return _connection_info(operator.connection())
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        await login_pace.wait("login")
+        return _session(_connection_info(operator.connection()), PacedWatches(watches_pace))
 
     @kopf.on.event(names.API_GROUP, names.API_VERSION, names.GROUP_PLURAL, registry=registry)
     async def group_changed(event: kopf.RawEvent, name: str, namespace: str | None, **_: Any) -> None:
@@ -213,6 +218,16 @@ def _connection_info(configuration: client.Configuration) -> kopf.ConnectionInfo
         certificate_path=configuration.cert_file,
         private_key_path=configuration.key_file,
     )
+
+
+def _session(info: kopf.ConnectionInfo, watches: PacedWatches) -> kopf.AiohttpSession:
+    """A session as Kopf would make it, whose watches wait for their turn. Kopf closes it."""
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context() or True),
+        headers=info.as_http_headers(),
+        middlewares=(watches,),
+    )
+    return kopf.AiohttpSession(server=info.server, aiohttp_session=session)
 
 
 async def run(settings: Settings) -> None:

@@ -169,8 +169,18 @@ def test_a_token_that_is_refused_is_read_anew(api: Api) -> None:
         wait_for(api.watched, "the watches to begin", api.log)
 
 
+def test_a_token_that_is_refused_for_long_is_not_hammered(api: Api) -> None:
+    api.fault = lambda method, path: refusal(401)
+    with operator(api) as process:
+        wait_for(lambda: True if sum(api.asked.values()) >= 2 else None, "it to ask", api.log)
+        assert sum(window(api, 8).values()) <= 10, "two questions after each login, a login in 5 s"
+        assert process.poll() is None
+        api.fault = lambda method, path: None
+        wait_for(api.watched, "the watches to begin", api.log)
+
+
 def test_watches_that_end_at_once_are_not_hammered(api: Api) -> None:
     api.kube.watches_end = True
     with operator(api):
         wait_for(api.watched, "the watches to begin", api.log)
-        assert window(api, 4)["watch"] <= WATCHED * 4 * 10
+        assert window(api, 4)["watch"] <= WATCHED * 5, "each once a second"
