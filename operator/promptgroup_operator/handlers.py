@@ -223,7 +223,7 @@ def _connection_info(configuration: client.Configuration) -> kopf.ConnectionInfo
 def _session(info: kopf.ConnectionInfo, watches: PacedWatches) -> kopf.AiohttpSession:
     """A session as Kopf would make it, whose watches wait for their turn. Kopf closes it."""
     session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context() or True),
+        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
         middlewares=(watches,),
     )

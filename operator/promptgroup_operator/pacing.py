@@ -1,4 +1,4 @@
-"""How often watches and logins may begin anew. Kopf itself begins a watch that has ended at once, however soon it ended."""
+"""How often watches and logins may begin anew. Kopf itself begins a watch that ended at once, however soon it was."""
 
 import asyncio
 from collections.abc import Callable

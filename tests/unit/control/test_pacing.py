@@ -7,7 +7,7 @@ from promptgroup_operator.pacing import Pace, PacedWatches
 
 
 class Clock:
-    now = 100.0
+    now = 0.0
 
     def __call__(self):
         return self.now
