@@ -22,8 +22,11 @@ from promptgroup_operator import retirement
 from promptgroup_operator.judge import Opinion, Verdict, judge
 from promptgroup_operator.observed import Problem, Progress, Revision, RolledBack
 from promptgroup_operator.release import ALL, Goal, Phase, Release, Step
-from promptgroup_operator.samples import Traffic
+from promptgroup_operator.samples import Flow, Traffic
 from promptgroup_router.contract.fingerprint import short
+
+NOTHING = Flow()
+"""A revision that no router has seen."""
 
 
 def decide(revisions: Sequence[Revision], goal: Goal) -> Release:
@@ -152,10 +155,12 @@ def _judged(wanted: Revision, stable: Revision, goal: Goal) -> Verdict:
 
 def _deserted(wanted: Revision, stable: Revision, goal: Goal) -> bool:
     """Whether everybody has left the old revision for the new one by themselves, for as long as one retires after."""
-    quiet = stable.quiet_since
-    if goal.traffic is None or quiet is None or goal.now - quiet < goal.policy.retire_after:
+    quiet, traffic = stable.quiet_since, goal.traffic
+    if traffic is None or quiet is None or goal.now - quiet < goal.policy.retire_after:
         return False
-    sample = goal.traffic.samples.get(short(wanted.fingerprint), {})
+    if not traffic.known or traffic.flows.get(short(stable.fingerprint), NOTHING).requests:
+        return False  # engines are read less often than routers
+    sample = traffic.samples.get(short(wanted.fingerprint), {})
     return any(stratum.requests for stratum in sample.values())
 
 

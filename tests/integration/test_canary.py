@@ -40,7 +40,7 @@ def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
 
 
 def canary(letter: str, **env: str) -> dict[str, Any]:
-    return group(NAME, PROMPTS[letter], replicas=3, env=env, rollout=STEPS)
+    return group(NAME, PROMPTS[letter], replicas=3, env={"STANDIN_MAX_TOKENS": "20", **env}, rollout=STEPS)
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def test_a_canary_goes_through_its_steps_and_takes_over(kube: Kubectl) -> None:
 def test_a_canary_on_a_slower_engine_is_rolled_back_and_no_pod_of_the_old_one_is_replaced(kube: Kubectl) -> None:
     old = fingerprint(kube)
     before = uids(kube, old)
-    kube.apply(canary("c", STANDIN_STEP_MS="300"))
+    kube.apply(canary("c", STANDIN_STEP_MS="60"))
     with load(kube) as outcomes:
         found = kube.wait_condition(NAME, "Degraded", "True", "RolledBack")
         wait_for(lambda: True if weights(kube).get(old) == 100 else None, "the old revision to have it all")

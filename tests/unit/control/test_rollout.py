@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -206,9 +207,13 @@ def test_a_revision_that_all_have_left_for_the_new_one_is_not_waited_for():
     revisions = canary()
     revisions[0] = serves("a", warm(4), weight=90, quiet_since=ago(hours=1))
     few = counted(Stratum(3), Stratum(0), named=0.0)
+    busy = rollout.decide(revisions, goal("b", 4, traffic=few, steps=STEPS))
+    assert busy.steps[B].progress.step == 0, "its engines were read before that"
+    few = replace(few, flows={short(B): Flow(3, 0)})
     release = rollout.decide(revisions, goal("b", 4, traffic=few, steps=STEPS))
     assert (release.steps[B].weight, release.steps[B].progress.step) == (100, 2)
-    still = rollout.decide(revisions, goal("b", 4, traffic=counted(Stratum(0), Stratum(0)), steps=STEPS))
+    nobody = Traffic(True, {}, {})
+    still = rollout.decide(revisions, goal("b", 4, traffic=nobody, steps=STEPS))
     assert still.steps[B].progress.step == 0, "nobody came to the new one either"
 
 
