@@ -240,7 +240,9 @@ def test_a_revision_that_is_not_wanted_keeps_its_pod_template():
     live = standing(scaled([pod("a", 0)], 1)).live
     of = group(replicas=1, engine={"image": "another"})
     todo = decide(world([revision(pods=[pod("a", 0)])], of=of, prompt=NEXT, live=live), NOW)
-    templates = {each["metadata"]["name"]: each["spec"]["template"] for each in todo.objects if each["kind"] == "Deployment"}
+    templates = {
+        each["metadata"]["name"]: each["spec"]["template"] for each in todo.objects if each["kind"] == "Deployment"
+    }
     assert templates[NAME] == live["Deployment", NAME]["spec"]["template"]
     assert templates[NEXT_NAME]["spec"]["containers"][0]["image"] == "another"
 
