@@ -1,12 +1,13 @@
 """Load in the background of a test: sessions of several turns, and what became of them while something was done."""
 
+import asyncio
 import itertools
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self
 
 import uvloop
@@ -67,7 +68,6 @@ class Load:
         self._task = task
         self._cold = cold
         self._outcomes: list[Outcome] = []
-        self._stop = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
 
     def __enter__(self) -> Self:
@@ -76,19 +76,22 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self._cancel()
         self._running.result(timeout=60)
         self._thread.shutdown()
 
     async def _drive(self) -> None:
         record = self._outcomes.append
-        await drive(self._endless(), self._target, concurrency=SESSIONS, pause=PAUSE, record=record)
+        driving = asyncio.ensure_future(
+            drive(self._endless(), self._target, concurrency=SESSIONS, pause=PAUSE, record=record)
+        )
+        self._cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, driving.cancel)
+        with suppress(asyncio.CancelledError):
+            await driving
 
     def _endless(self) -> Iterator[Conversation]:
         for seed in itertools.count(1000):
             for number, session in enumerate(sessions([self._task], 10, seed, turns=TURNS)):
-                if self._stop.is_set():
-                    return
                 yield from conversations([replace(session, streamed=number % 2 == 0)])
 
     @contextmanager
