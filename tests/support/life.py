@@ -108,17 +108,6 @@ def lives(
     return group(GROUP, prompt, replicas=REPLICAS, args=args, env=env, routing=routing, **spec)
 
 
-def budget() -> dict:
-    """One replica at a time: evictions wait for each other's replacement to be warm."""
-    selector = {"matchLabels": {names.LABEL_GROUP: GROUP}}
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": GROUP},
-        "spec": {"maxUnavailable": 1, "selector": selector},
-    }
-
-
 @contextmanager
 def living(cluster: LocalCluster, namespace: str) -> Iterator[Life]:
     """The group in a namespace of its own, warm, routed and under load."""
@@ -126,7 +115,7 @@ def living(cluster: LocalCluster, namespace: str) -> Iterator[Life]:
     kube = cluster.kubectl(namespace)
     kube.run("create", "namespace", namespace)
     lab.install_router(kube)
-    kube.apply(lives(), budget())
+    kube.apply(lives())
     kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
     target = Target([lab.router_url(kube)], "tiny", groups={"life": GROUP})
     with Load(target, Task("life", PROMPTS["g"]), lambda: cold(cluster.folder, namespace)) as load:
