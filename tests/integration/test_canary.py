@@ -40,7 +40,7 @@ def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
 
 
 def canary(letter: str, **env: str) -> dict[str, Any]:
-    return group(NAME, PROMPTS[letter], replicas=3, env={"STANDIN_MAX_TOKENS": "20", **env}, rollout=STEPS)
+    return group(NAME, PROMPTS[letter], replicas=3, env=env, rollout=STEPS)
 
 
 @contextmanager
