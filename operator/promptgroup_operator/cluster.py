@@ -10,11 +10,13 @@ from urllib.parse import quote
 
 from promptgroup_operator import measured, prompt, records, routes
 from promptgroup_operator.apiserver import ApiServer, collection
+from promptgroup_operator.copies import Copies
 from promptgroup_operator.desired import ANNOTATION_PROMPT
 from promptgroup_operator.draining import PodMark
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.leadership import Term
 from promptgroup_operator.measured import Measured
+from promptgroup_operator.mirror import Mirror, lean
 from promptgroup_operator.observed import Group, Key, Manifest, Pod, Revision, Rival
 from promptgroup_operator.plan import ConditionChange, Deletion
 from promptgroup_operator.snapshot import (
@@ -38,6 +40,13 @@ FIELD_MANAGER = "promptgroup-operator"
 
 LABEL_NAME = "app.kubernetes.io/name"
 """Kubernetes' own: by it the routers' pods are found."""
+
+OWN_SECONDS = 600.0
+"""Age up to which a copy of an object of our own is used: nobody edits it (prompt objects are immutable), and one that
+somebody deleted is missed by new routers only."""
+REFERENCED_SECONDS = 10.0
+"""The same for objects of users, whose edits are to be noticed at the next regular look (plan.REFERENCED)."""
+
 ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' own: of the pods of a ReplicaSet the one with the lowest cost goes first."""
 
@@ -63,11 +72,14 @@ class Cluster:
     Args:
         server: the API server.
         term: while it lasts this process may write.
+        mirrors: kind → what the watches tell, for the kinds that are watched.
     """
 
-    def __init__(self, server: ApiServer, term: Term) -> None:
+    def __init__(self, server: ApiServer, term: Term, mirrors: Mapping[str, Mirror]) -> None:
         self._server = server
         self._term = term
+        self._mirrors = mirrors
+        self._copies = Copies(self._get)
 
     # --- observe -------------------------------------------------------------------------------------------
 
@@ -77,39 +89,32 @@ class Cluster:
         Raises:
             ClusterError: the API server could not be asked.
         """
-        raw = self._get("PromptGroup", key.namespace, key.name)
+        raw = self._mirrors["PromptGroup"].get(key.namespace, key.name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
+            self._copies.forget(key)
             return None
+        self._copies.turn(key, raw)
         group = group_of(key, raw)
-        selector = f"{names.LABEL_GROUP}={key.name}"
         live: dict[tuple[str, str], Manifest] = {}
-        deployments = self._list("Deployment", key.namespace, selector)
-        for budget in self._list("PodDisruptionBudget", key.namespace, selector):
-            live["PodDisruptionBudget", budget["metadata"]["name"]] = budget
-        pods = [pod_of(each, group) for each in self._list("Pod", key.namespace, selector)]
-        self._keep(live, "PromptRoute", key.namespace, key.name)
+        for kind in ("Deployment", "PodDisruptionBudget", "PromptRoute"):
+            for each in self._mirrors[kind].of_group(key):
+                live[kind, each["metadata"]["name"]] = each
+        pods = [pod_of(each, group) for each in self._mirrors["Pod"].of_group(key)]
         standing = routes.standing(live.get(("PromptRoute", key.name)))
         revisions = []
-        for deployment in deployments:
-            live["Deployment", deployment["metadata"]["name"]] = deployment
+        for deployment in self._mirrors["Deployment"].of_group(key):
             goes = "deletionTimestamp" in deployment["metadata"]
             if not goes and is_owned(deployment, group) and fingerprint_of(deployment):
                 revisions.append(self._revision(group, deployment, pods, standing, live))
         values = {
-            (kind, object_name): self._values(kind, key.namespace, object_name)
+            (kind, object_name): self._values(key, kind, object_name)
             for kind, object_name in prompt.references(group.spec.prompt)
         }
         return Seen(group, values, tuple(revisions), self._rivals(group), live)
 
-    def look(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """One object, None when there is none."""
-        return self._get(kind, namespace, name)
-
-    def _keep(self, live: dict[tuple[str, str], Manifest], kind: str, namespace: str, name: str) -> Manifest | None:
-        found = self._get(kind, namespace, name)
-        if found is not None:
-            live[kind, name] = found
-        return found
+    def look(self, key: Key, kind: str, name: str, seconds: float = OWN_SECONDS) -> Manifest | None:
+        """One object of the group's namespace as it stood no longer ago than that; None when there is none."""
+        return self._copies.get(key, kind, name, seconds)
 
     def _revision(
         self,
@@ -124,7 +129,9 @@ class Cluster:
         fingerprint = fingerprint_of(deployment)
         weight, routed = standing.get(fingerprint, (0, frozenset()))
         source = PromptRef(annotations.get(ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
-        holder = self._keep(live, source.kind, group.key.namespace, source.name)
+        holder = self.look(group.key, source.kind, source.name)
+        if holder is not None:
+            live[source.kind, source.name] = holder
         data = _decoded(holder) if holder is not None else {}
         return Revision(
             fingerprint=fingerprint,
@@ -143,12 +150,12 @@ class Cluster:
             failure=failure_of(deployment),
         )
 
-    def _values(self, kind: str, namespace: str, name: str) -> Mapping[str, str] | None:
-        found = self._get(kind, namespace, name)
+    def _values(self, key: Key, kind: str, name: str) -> Mapping[str, str] | None:
+        found = self._copies.get(key, kind, name, REFERENCED_SECONDS)
         return _decoded(found) if found is not None else None
 
     def _rivals(self, group: Group) -> tuple[Rival, ...]:
-        others = self._list("PromptGroup", group.key.namespace, "")
+        others = self._mirrors["PromptGroup"].within(group.key.namespace)
         return tuple(
             Rival(
                 name=each["metadata"]["name"],
@@ -184,7 +191,8 @@ class Cluster:
         elif self._get(manifest["kind"], metadata["namespace"], metadata["name"]) is not None:
             raise ClusterError(f"{manifest['kind']} {metadata['name']} was created meanwhile", status=409)
         path = f"{collection(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
-        self._request("PATCH", path, manifest, _APPLY, {"fieldManager": FIELD_MANAGER, "force": "true"})
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        self._wrote(manifest["kind"], self._request("PATCH", path, manifest, _APPLY, query))
 
     def create(self, manifest: Manifest) -> None:
         """Create an object, unless one of its name stands: that one is left as it is."""
@@ -200,6 +208,7 @@ class Cluster:
         path = f"{collection(deletion.kind, namespace)}/{quote(deletion.name)}"
         body = {"preconditions": {"uid": deletion.uid}, "propagationPolicy": "Background"}
         self._request("DELETE", path, body, "application/json", gone_is_fine=True)
+        self._copies.drop(deletion.kind, namespace, deletion.name)
 
     def mark(self, namespace: str, mark: PodMark) -> None:
         """Write a pod's slot, and whether it drains."""
@@ -240,7 +249,8 @@ class Cluster:
     def _patch_pod(self, namespace: str, path: str, body: Mapping[str, Any], kind: str) -> None:
         """Patch the pod that was seen; the uid in the body makes it fail on another of its name."""
         url = f"{collection('Pod', namespace)}/{path}"
-        self._request("PATCH", url, body, kind, {"fieldManager": FIELD_MANAGER}, gone_is_fine=True)
+        query = {"fieldManager": FIELD_MANAGER}
+        self._wrote("Pod", self._request("PATCH", url, body, kind, query, gone_is_fine=True))
 
     def write_status(self, key: Key, status: Mapping[str, Any]) -> None:
         """Replace the group's status."""
@@ -251,7 +261,8 @@ class Cluster:
             "status": status,
         }
         path = f"{collection('PromptGroup', key.namespace)}/{quote(key.name)}/status"
-        self._request("PATCH", path, body, _APPLY, {"fieldManager": FIELD_MANAGER, "force": "true"}, gone_is_fine=True)
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        self._wrote("PromptGroup", self._request("PATCH", path, body, _APPLY, query, gone_is_fine=True))
 
     def tell(self, group: Group, event: Event, now: datetime) -> None:
         """Create an event on the group."""
@@ -277,20 +288,28 @@ class Cluster:
         }
         self._request("POST", collection("Event", group.key.namespace), body, "application/json")
 
+    def _wrote(self, kind: str, answer: dict[str, Any]) -> None:
+        """Let no later pass see what stood before the write."""
+        if not answer:
+            return  # it was gone
+        if kind in self._mirrors:
+            self._mirrors[kind].wrote(lean(answer, kind))
+        else:
+            self._copies.wrote(kind, lean(answer, kind))
+
     # --- HTTP ----------------------------------------------------------------------------------------------
 
     def _get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         try:
-            return self._request("GET", f"{collection(kind, namespace)}/{quote(name)}")
+            return lean(self._request("GET", f"{collection(kind, namespace)}/{quote(name)}"), kind)
         except ClusterError as error:
             if error.status == 404:
                 return None
             raise
 
     def _list(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
-        query = {"labelSelector": selector} if selector else {}
-        items: list[Manifest] = self._request("GET", collection(kind, namespace), query=query).get("items", [])
-        return [{"kind": kind, **each} for each in items]
+        items = self._request("GET", collection(kind, namespace), query={"labelSelector": selector}).get("items", [])
+        return [lean(each, kind) for each in items]
 
     def _request(
         self,

@@ -99,7 +99,7 @@ class Reconciler:
             live={**seen.live, **self._strangers(seen, text)},
             traffic=self._told(seen, now),
             hit_rate=self._rates.rate(containers),
-            peers_key=self._cluster.look("Secret", key.namespace, names.SECRET_PEERS) is not None,
+            peers_key=self._cluster.look(key, "Secret", names.SECRET_PEERS) is not None,
             touch_every=self._touch_every,
         )
 
@@ -144,7 +144,7 @@ class Reconciler:
         found = {}
         for kind in ("Deployment", "PodDisruptionBudget", "Secret" if text.secret else "ConfigMap"):
             if (kind, name) not in seen.live:
-                raw = self._cluster.look(kind, seen.group.key.namespace, name)
+                raw = self._cluster.look(seen.group.key, kind, name, seconds=0)
                 if raw is not None:
                     found[kind, name] = raw
         return found

@@ -160,7 +160,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
     with LocalCluster(folder, gpus=10_000, hollow=True, api_flags=flags) as cluster:
         kubectl = cluster.kubectl("promptgroup-system")
         kubectl.run("create", "namespace", "promptgroup-system")
-        kubectl.run("apply", "-f", str(lab.ROOT / "crds"))
+        kubectl.run("apply", "-k", str(lab.ROOT / "crds"))
         kubectl.run("create", "serviceaccount", "promptgroup-operator")
         kubectl.run("apply", "-f", str(lab.ROOT / "manifests/operator/rbac.yaml"))
         kubectl.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
