@@ -109,7 +109,7 @@ class ApiServer:
         timeout = urllib3.Timeout(total=seconds)
         data = json.dumps(body).encode() if body is not None else None
         headers = {"Accept": accept} | ({"Content-Type": content_type} if content_type else {})
-        response = self._send(method, path, query, headers, timeout, data)
+        response = self._send(method, path, query=query, headers=headers, timeout=timeout, data=data)
         answer: dict[str, Any] = json.loads(response.data)
         return answer
 
@@ -125,14 +125,16 @@ class ApiServer:
             ClusterError: no answer, a refusal, or silence.
         """
         timeout = urllib3.Timeout(connect=REQUEST_SECONDS, read=silent)
-        response = self._send("GET", path, query, {"Accept": "application/json"}, timeout, None, preload=False)
+        response = self._send(
+            "GET", path, query=query, headers={"Accept": "application/json"}, timeout=timeout, preload=False
+        )
         try:
             rest = b""
             for chunk in response.stream(CHUNK):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     yield json.loads(line)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise ClusterError(f"watch {path}: {type(error).__name__}") from error
         finally:
             response.close()
@@ -141,11 +143,11 @@ class ApiServer:
         self,
         method: str,
         path: str,
+        *,
         query: Mapping[str, str] | None,
         headers: dict[str, str],
         timeout: urllib3.Timeout,
-        data: bytes | None,
-        *,
+        data: bytes | None = None,
         preload: bool = True,
     ) -> urllib3.BaseHTTPResponse:
         url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")

@@ -59,7 +59,7 @@ class Mirror:
         self._tell(touched)
 
     def tell(self, namespace: str, event: str, told: Manifest) -> None:
-        """An event of a namespace's watch, or of the one of all: ADDED, MODIFIED, DELETED, or BOOKMARK, which has no more than a version."""
+        """An event of the watch of a namespace, or of all; a BOOKMARK has a version alone."""
         touched: set[Key] = set()
         with self._lock:
             self._told[namespace] = _version(told)

@@ -11,8 +11,12 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
 
 from promptgroup_local.kubectl import wait_for
 
@@ -46,6 +50,8 @@ class Result:
     """Seconds from the pod's containers ready to its condition, ascending."""
     to_routed: list[float]
     """Seconds from the pod's containers ready to its slot in the PromptRoute."""
+    told: list[float]
+    """Seconds from the pod's condition to its slot in the PromptRoute."""
 
 
 def main() -> int:
@@ -56,10 +62,11 @@ def main() -> int:
     parser.add_argument("--calm", type=float, default=45.0, metavar="SECONDS", help="time between creation and rest")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and the API server's record here")
     arguments = parser.parse_args()
-    print(HEADER, flush=True)
+    results = []
     for size in arguments.size or ["20x5"]:
         groups, replicas = map(int, size.split("x"))
-        print(row(measure(groups, replicas, arguments)), flush=True)
+        results.append(measure(groups, replicas, arguments))
+        Console(width=100).print(table(results))
     return 0
 
 
@@ -78,14 +85,15 @@ def measure(groups: int, replicas: int, arguments: argparse.Namespace) -> Result
             start = time.monotonic(), now(), *map(cpu_seconds, pids)
             time.sleep(arguments.rest)
             rest = spent(made, start, pids)
-            ready = {name: each for name, each in made.pods.items() if each.ready is not None}
+            routed = [each for each in made.pods.values() if each.ready and each.warm and each.routed]
             return Result(
                 groups,
                 replicas,
                 creation,
                 rest,
-                sorted(each.warm - each.ready for each in ready.values() if each.warm is not None),
-                sorted(each.routed - each.ready for each in ready.values() if each.routed is not None),
+                sorted(each.warm - each.ready for each in routed),
+                sorted(each.routed - each.ready for each in routed),
+                sorted(each.routed - each.warm for each in routed),
             )
     finally:
         if arguments.keep is not None:
@@ -101,24 +109,53 @@ def spent(made: Fleet, start: tuple, pids: tuple[int, int]) -> Spent:
     return Spent(time.monotonic() - then, *took, made.calls(since, now()))
 
 
-HEADER = """\
-groups  pods  warm,s  pods/s | ready→routed s: p50  p99  max (→warm p50 p99) | creation, a group: reads writes watches \
-operator CPU s  API server CPU s | rest, a minute: reads writes watches  operator CPU %  API server CPU %"""
+def table(results: list[Result]) -> Table:
+    """A column for each size."""
+    made = Table(title="the operator with many groups")
+    made.add_column("")
+    for result in results:
+        made.add_column(f"{result.groups} x {result.replicas}", justify="right")
+    for label, cell in ROWS.items():
+        made.add_row(label, *map(cell, results))
+    return made
 
 
-def row(result: Result) -> str:
-    """A line of the table."""
-    made, rest = result.creation, result.rest
-    pods, minutes = result.groups * result.replicas, rest.seconds / 60
-    routed, warm = result.to_routed, result.to_warm
-    return (
-        f"{result.groups:6d} {len(routed):5d} {made.seconds:7.1f} {pods / made.seconds:7.1f} | "
-        f"{at(routed, 0.5):.2f} {at(routed, 0.99):.2f} {routed[-1]:.2f} ({at(warm, 0.5):.2f} {at(warm, 0.99):.2f}) | "
-        f"{made.calls.reads / result.groups:.1f} {made.calls.writes / result.groups:.1f} "
-        f"{made.calls.verbs['watch'] / result.groups:.2f} {made.operator:.1f} {made.api_server:.1f} | "
-        f"{rest.calls.reads / minutes:.1f} {rest.calls.writes / minutes:.1f} {rest.calls.verbs['watch'] / minutes:.1f} "
-        f"{100 * rest.operator / rest.seconds:.2f} {100 * rest.api_server / rest.seconds:.2f}"
-    )
+def each(count: float, result: Result) -> str:
+    """A number for each group."""
+    return f"{count / result.groups:.1f}"
+
+
+def a_minute(count: float, result: Result) -> str:
+    """A number for each minute of rest."""
+    return f"{60 * count / result.rest.seconds:.1f}"
+
+
+def core(seconds: float, result: Result) -> str:
+    """CPU seconds of the rest as a share of one core."""
+    return f"{seconds / result.rest.seconds:.2%}"
+
+
+ROWS: dict[str, Callable[[Result], str]] = {
+    "pods routed": lambda it: str(len(it.to_routed)),
+    "created to all warm and routed, s": lambda it: f"{it.creation.seconds:.1f}",
+    "pods a second": lambda it: f"{it.groups * it.replicas / it.creation.seconds:.1f}",
+    "containers ready to warm, s: p50": lambda it: f"{at(it.to_warm, 0.5):.2f}",
+    "  p99": lambda it: f"{at(it.to_warm, 0.99):.2f}",
+    "containers ready to routed, s: p50": lambda it: f"{at(it.to_routed, 0.5):.2f}",
+    "  p99 ": lambda it: f"{at(it.to_routed, 0.99):.2f}",
+    "  longest": lambda it: f"{it.to_routed[-1]:.2f}",
+    "warm to routed, s: p50": lambda it: f"{at(it.told, 0.5):.2f}",
+    "  p99  ": lambda it: f"{at(it.told, 0.99):.2f}",
+    "creation, a group: reads": lambda it: each(it.creation.calls.reads, it),
+    "  writes": lambda it: each(it.creation.calls.writes, it),
+    "creation, CPU s: operator": lambda it: f"{it.creation.operator:.1f}",
+    "  API server": lambda it: f"{it.creation.api_server:.1f}",
+    "rest, a minute: reads": lambda it: a_minute(it.rest.calls.reads, it),
+    "  writes ": lambda it: a_minute(it.rest.calls.writes, it),
+    "  watches begun": lambda it: a_minute(it.rest.calls.verbs["watch"], it),
+    "rest, of a core: operator": lambda it: core(it.rest.operator, it),
+    "  API server ": lambda it: core(it.rest.api_server, it),
+}
 
 
 def at(values: list[float], share: float) -> float:

@@ -6,7 +6,6 @@ so that a machine with two cores bears a thousand. Volumes, probes, hooks and pr
 there: such a container counts as running and ready at once.
 """
 
-import asyncio
 import contextlib
 import uuid
 from collections.abc import Mapping
