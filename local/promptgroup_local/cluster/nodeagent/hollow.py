@@ -7,6 +7,7 @@ there: such a container counts as running and ready at once.
 """
 
 import contextlib
+import os
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ class HollowPod(PodRunner):
             now = datetime.now(UTC)
             for life in (*self._init, *self._main):
                 life.begin(f"local://{uuid.uuid4()}", now)
+                life.pid = os.getpid()
                 life.started = True
             for life in self._init:
                 life.end(0, now)
@@ -62,4 +64,7 @@ def command(spec: Mapping[str, Any], address: str) -> tuple[Flags, Knobs]:
         FlagError: the engine would not start with these flags or variables.
     """
     environment = {each["name"]: each["value"] for each in spec.get("env", []) if "value" in each}
-    return parse([*spec.get("command", []), *spec.get("args", []), "--host", address]), knobs(environment)
+    try:
+        return parse([*spec.get("command", []), *spec.get("args", []), "--host", address]), knobs(environment)
+    except SystemExit as error:  # argparse has told the node's log
+        raise FlagError("the engine does not take its arguments: see the node's log") from error
