@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -82,6 +83,10 @@ class Fleet:
         answer = self._http.request(method, self.cluster.plane.server + path, json=body, timeout=30)
         assert answer.status < 300, (method, path, answer.data[:500])
         return json.loads(answer.data)
+
+    def serves(self, path: str) -> bool | None:
+        """Whether a list is answered: the API server refuses while it makes room for a new kind."""
+        return True if self._http.request("GET", self.cluster.plane.server + path).status == 200 else None
 
     # --- groups ----------------------------------------------------------------------------------------------
 
@@ -164,7 +169,10 @@ def fleet(folder: Path) -> Iterator[Fleet]:
         kubectl.run("create", "serviceaccount", "promptgroup-operator")
         kubectl.run("apply", "-f", str(lab.ROOT / "manifests/operator/rbac.yaml"))
         kubectl.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-        yield Fleet(cluster)
+        made = Fleet(cluster)
+        for plural in ("promptgroups", "promptroutes"):
+            wait_for(lambda plural=plural: made.serves(f"{GROUPS}/{plural}"), f"{plural} to be served")
+        yield made
 
 
 @dataclass
@@ -181,7 +189,7 @@ class OperatorProcess:
         self.process.wait()
 
 
-def operator(cluster: LocalCluster, port: int = 18079) -> OperatorProcess:
+def operator(cluster: LocalCluster) -> OperatorProcess:
     """Start the operator with the rights of its service account."""
     token = cluster.kubectl("promptgroup-system").run("create", "token", "promptgroup-operator", "--duration=3h").stdout
     config = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -189,14 +197,18 @@ def operator(cluster: LocalCluster, port: int = 18079) -> OperatorProcess:
     path = cluster.folder / "operator.kubeconfig"
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(config))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     argv = [sys.executable, "-m", "promptgroup_operator", "run", "--host=127.0.0.1", f"--health-port={port}"]
     with (cluster.folder / "logs" / "operator.log").open("ab") as log:
         process = subprocess.Popen(argv, env={**os.environ, "KUBECONFIG": str(path)}, stdout=log, stderr=log)
-    wait_for(lambda: _answers(port), "the operator to answer")
+    wait_for(lambda: _answers(process, port), "the operator to answer")
     return OperatorProcess(process)
 
 
-def _answers(port: int) -> bool | None:
+def _answers(process: subprocess.Popen[bytes], port: int) -> bool | None:
+    assert process.poll() is None, "the operator ended: see its log"
     try:
         urllib3.request("GET", f"http://127.0.0.1:{port}/healthz", retries=False, timeout=2)
     except urllib3.exceptions.HTTPError:
