@@ -2,9 +2,10 @@
 
 import base64
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
@@ -73,13 +74,20 @@ class Cluster:
         server: the API server.
         term: while it lasts this process may write.
         mirrors: kind → what the watches tell, for the kinds that are watched.
+        clock: by which copies of what is not watched grow old.
     """
 
-    def __init__(self, server: ApiServer, term: Term, mirrors: Mapping[str, Mirror]) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        term: Term,
+        mirrors: Mapping[str, Mirror],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._server = server
         self._term = term
         self._mirrors = mirrors
-        self._copies = Copies(self._get)
+        self._copies = Copies(self._get, clock)
 
     # --- observe -------------------------------------------------------------------------------------------
 

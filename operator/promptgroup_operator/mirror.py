@@ -109,18 +109,20 @@ class Mirror:
 
     def _put(self, fresh: Manifest) -> set[Key]:
         """Keep the object unless a version as new is known; the groups that this touches."""
-        name = _name(fresh)
+        name, key = _name(fresh), _group(self._kind, fresh)
         known = self._objects.get(name)
         if known is not None and _version(known) >= _version(fresh):
             return set()
         touched = {self._drop(name)} if known is not None else set()
-        key = _group(self._kind, fresh)
+        if key is None:
+            return touched  # somebody took its label off
         self._objects[name] = fresh
         self._of_group.setdefault(key, {})[name] = fresh
         return touched | {key}
 
     def _drop(self, name: Name) -> Key:
         key = _group(self._kind, self._objects.pop(name))
+        assert key is not None  # noqa: S101 - what has none is not kept
         members = self._of_group[key]
         del members[name]
         if not members:
@@ -147,9 +149,8 @@ def _version(found: Manifest) -> int:
     return int(found["metadata"]["resourceVersion"])
 
 
-def _group(kind: str, found: Manifest) -> Key:
+def _group(kind: str, found: Manifest) -> Key | None:
     """The group that an object belongs to: a PromptGroup and a PromptRoute by name, anything else by label."""
     metadata = found["metadata"]
-    if KINDS[kind]:
-        return Key(metadata["namespace"], metadata["labels"][KINDS[kind]])
-    return Key(metadata["namespace"], metadata["name"])
+    name = metadata.get("labels", {}).get(KINDS[kind]) if KINDS[kind] else metadata["name"]
+    return Key(metadata["namespace"], name) if name else None

@@ -113,6 +113,14 @@ def test_an_object_that_changes_its_group_is_told_of_to_both(mirror, told):
     assert names(mirror) == []
 
 
+def test_an_answer_without_the_label_takes_the_object_out(mirror):
+    mirror.replace("", [pod("a", 1)], "5")
+    bare = pod("a", 9)
+    del bare["metadata"]["labels"]
+    mirror.wrote(bare)
+    assert names(mirror) == []
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_an_object_belongs_to_the_group_of_its_label_or_of_its_name(kind):
     mirror = Mirror(kind, lambda _: None)
