@@ -417,6 +417,7 @@ def test_prefixes_that_were_lost_are_told_of_and_take_nothing_out_of_service(cas
     (event,) = events(group(status={"conditions": [before]}), [fact])
     assert (event.type, event.reason) == (kind, reason)
 
+
 @pytest.mark.parametrize(
     ("rate", "expected"),
     [(0.83, "80%"), (0.849, "85%"), (0.85, "85%"), (0.76, "80%"), (0.754, "75%"), (None, "80%")],
