@@ -136,9 +136,9 @@ class Fleet:
     def _route(self, route: dict[str, Any], now: float) -> None:
         for revision in route.get("spec", {}).get("revisions", []):
             for slot in revision.get("slots", []):
-                journey = self.pods.setdefault(slot.get("pod", ""), Journey())
-                if slot["state"] == "Ready" and journey.routed is None:
-                    journey.routed = now
+                if slot["state"] == "Ready":
+                    journey = self.pods.setdefault(slot["pod"], Journey())
+                    journey.routed = journey.routed or now
 
     # --- the record ------------------------------------------------------------------------------------------
 
