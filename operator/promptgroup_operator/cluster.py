@@ -2,7 +2,7 @@
 
 import base64
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
@@ -16,7 +16,6 @@ from promptgroup_operator.desired import ANNOTATION_PROMPT
 from promptgroup_operator.draining import PodMark
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.leadership import Term
-from promptgroup_operator.measured import Measured
 from promptgroup_operator.mirror import Mirror, lean
 from promptgroup_operator.observed import Group, Key, Manifest, Pod, Revision, Rival
 from promptgroup_operator.plan import ConditionChange, Deletion
@@ -30,7 +29,6 @@ from promptgroup_operator.snapshot import (
     router_of,
 )
 from promptgroup_operator.status import Event
-from promptgroup_operator.warmth import Job
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef
 
@@ -52,7 +50,6 @@ ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' own: of the pods of a ReplicaSet the one with the lowest cost goes first."""
 
 _APPLY = "application/apply-patch+yaml"
-_MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 
@@ -218,47 +215,58 @@ class Cluster:
         self._request("DELETE", path, body, "application/json", gone_is_fine=True)
         self._copies.drop(deletion.kind, namespace, deletion.name)
 
-    def mark(self, namespace: str, mark: PodMark) -> None:
-        """Write a pod's slot, and whether it drains."""
+    def mark(self, namespace: str, mark: PodMark, change: ConditionChange | None, now: datetime) -> None:
+        """Write a pod's slot, and whether it drains; in the same write that its gate is shut, if that is to be said."""
         drains = mark.draining_since is not None
         since = f"{mark.draining_since:%Y-%m-%dT%H:%M:%SZ}" if drains else None
-        body = {
-            "metadata": {
-                "uid": mark.uid,
-                "labels": {names.LABEL_SLOT: str(mark.slot) if mark.slot is not None else None},
-                "annotations": {
-                    ANNOTATION_DRAINING: since,
-                    ANNOTATION_DELETION_COST: str(mark.deletion_cost) if drains else None,
-                },
-            }
+        metadata = {
+            "uid": mark.uid,
+            "labels": {names.LABEL_SLOT: str(mark.slot) if mark.slot is not None else None},
+            "annotations": {
+                ANNOTATION_DRAINING: since,
+                ANNOTATION_DELETION_COST: str(mark.deletion_cost) if drains else None,
+            },
         }
-        self._patch_pod(namespace, mark.pod, body, _MERGE)
+        conditions = [_condition(change, warm=False, now=now)] if change is not None else []
+        self._patch_pod(namespace, mark.pod, metadata, conditions)
 
-    def mark_warmed(self, namespace: str, job: Job, found: Measured) -> None:
-        """Put on record for which container warmth was proven (or let through), and what was measured of it."""
-        annotations = {
-            names.ANNOTATION_WARMED: job.container_id,
-            names.ANNOTATION_ENGINE: measured.encode(found),
+    def set_condition(
+        self,
+        namespace: str,
+        change: ConditionChange,
+        *,
+        warm: bool,
+        now: datetime,
+        container: str = "",
+    ) -> None:
+        """Write the readiness gate's condition; the kubelet's own conditions stand beside it.
+
+        Args:
+            namespace: of the pod.
+            change: what is found.
+            warm: whether the gate opens.
+            now: the time of the change.
+            container: put on record as the one whose warmth was proven (or let through), with what was measured of it.
+        """
+        record = {
+            names.ANNOTATION_WARMED: container,
+            names.ANNOTATION_ENGINE: measured.encode(change.outcome.measured),
         }
-        self._patch_pod(namespace, job.pod, {"metadata": {"uid": job.uid, "annotations": annotations}}, _MERGE)
+        metadata = {"uid": change.uid} | ({"annotations": record} if container else {})
+        self._patch_pod(namespace, change.pod, metadata, [_condition(change, warm=warm, now=now)])
 
-    def set_condition(self, namespace: str, change: ConditionChange, *, warm: bool, now: datetime) -> None:
-        """Write the readiness gate's condition; the kubelet's own conditions stand beside it."""
-        condition = {
-            "type": names.CONDITION_PREFIX_WARM,
-            "status": "True" if warm else "False",
-            "reason": change.outcome.reason.value,
-            "message": change.outcome.message,
-            "lastTransitionTime": f"{now:%Y-%m-%dT%H:%M:%SZ}",
-        }
-        body = {"metadata": {"uid": change.uid}, "status": {"conditions": [condition]}}
-        self._patch_pod(namespace, f"{change.pod}/status", body, _STRATEGIC)
+    def _patch_pod(
+        self, namespace: str, pod: str, metadata: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Patch the pod that was seen; the uid in the body makes it fail on another of its name.
 
-    def _patch_pod(self, namespace: str, path: str, body: Mapping[str, Any], kind: str) -> None:
-        """Patch the pod that was seen; the uid in the body makes it fail on another of its name."""
-        url = f"{collection('Pod', namespace)}/{path}"
+        One write for both: with a pod's status the API server takes its labels and annotations too (of the rest its
+        strategy for status restores spec, deletion and owners). Null removes.
+        """
+        body = {"metadata": metadata} | ({"status": {"conditions": conditions}} if conditions else {})
+        url = f"{collection('Pod', namespace)}/{pod}/status"
         query = {"fieldManager": FIELD_MANAGER}
-        self._wrote("Pod", self._request("PATCH", url, body, kind, query, gone_is_fine=True))
+        self._wrote("Pod", self._request("PATCH", url, body, _STRATEGIC, query, gone_is_fine=True))
 
     def write_status(self, key: Key, status: Mapping[str, Any]) -> None:
         """Replace the group's status."""
@@ -342,6 +350,16 @@ class Cluster:
             if gone_is_fine and error.status in (404, 409):
                 return {}
             raise
+
+
+def _condition(change: ConditionChange, *, warm: bool, now: datetime) -> dict[str, str]:
+    return {
+        "type": names.CONDITION_PREFIX_WARM,
+        "status": "True" if warm else "False",
+        "reason": change.outcome.reason.value,
+        "message": change.outcome.message,
+        "lastTransitionTime": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+    }
 
 
 def _decoded(raw: Manifest) -> dict[str, str]:

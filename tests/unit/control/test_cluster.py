@@ -6,13 +6,15 @@ from promptgroup_operator import plan
 from promptgroup_operator.cluster import OWN_SECONDS, Cluster
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.leadership import Term
+from promptgroup_operator.measured import Measured
 from promptgroup_operator.mirror import KINDS, Mirror
 from promptgroup_operator.observed import Key
-from promptgroup_operator.plan import Deletion, PodMark
+from promptgroup_operator.plan import ConditionChange, Deletion, PodMark
+from promptgroup_operator.warmth import Outcome, WarmReason
 from support.builders import CREATED, NOW, TEXT, group, world
 
 KEY = Key("chat", "support")
-MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class Server:
@@ -33,10 +35,13 @@ class Server:
         path = path.removesuffix("/status")
         if method == "GET":
             self.reads.append(path)
-        if method == "PATCH" and content_type == MERGE:
+        if method == "PATCH" and content_type == STRATEGIC:
             known = self.objects[path]
-            labels = known["metadata"]["labels"] | body["metadata"]["labels"]
-            return self.put(path, {**known, "metadata": {**known["metadata"], "labels": labels}})
+            labels = known["metadata"]["labels"] | body["metadata"].get("labels", {})
+            metadata = {**known["metadata"], **body["metadata"], "labels": labels}
+            return self.put(
+                path, {**known, "metadata": metadata, "status": {**known["status"], **body.get("status", {})}}
+            )
         if method == "PATCH":
             return self.put(path, {**self.objects.get(path, {}), **body})
         if method == "DELETE":
@@ -113,7 +118,7 @@ def test_a_group_that_is_gone_or_going_is_not_seen(cluster, server, mirrors):
 def test_what_was_written_is_seen_before_any_watch_tells(cluster, server, mirrors):
     create(cluster)
     tell(server, mirrors, pod("p"))
-    cluster.mark("chat", PodMark("p", "uid", 1, None))
+    cluster.mark("chat", PodMark("p", "uid", 1, None), None, NOW)
     cluster.write_status(KEY, {"warm": "1/2"})
     assert cluster.see(KEY).group.status == {"warm": "1/2"}
     (kept,) = mirrors["Pod"].of_group(KEY)
@@ -153,12 +158,32 @@ def test_rivals_are_the_namespaces_groups_of_the_same_model(cluster, server, mir
     assert [rival.name for rival in cluster.see(KEY).rivals] == ["same"]
 
 
+def test_a_pods_proof_and_its_condition_are_one_write(cluster, server, mirrors):
+    tell(server, mirrors, pod("p"))
+    before = server.version
+    change = ConditionChange("p", "uid", Outcome(WarmReason.PROVEN, "in cache", Measured(prefix_tokens=96)))
+    cluster.set_condition("chat", change, warm=True, now=NOW, container="containerd://1")
+    assert server.version == before + 1
+    (kept,) = mirrors["Pod"].of_group(KEY)
+    assert kept["metadata"]["annotations"]["promptgroup.dev/warmed-container"] == "containerd://1"
+    assert kept["status"]["conditions"][0]["status"] == "True"
+
+
+def test_a_pods_slot_and_its_shut_gate_are_one_write(cluster, server, mirrors):
+    tell(server, mirrors, pod("p"))
+    before = server.version
+    change = ConditionChange("p", "uid", Outcome(WarmReason.STARTING, "waits"))
+    cluster.mark("chat", PodMark("p", "uid", 1, None), change, NOW)
+    assert server.version == before + 1
+    assert mirrors["Pod"].of_group(KEY)[0]["status"]["conditions"][0]["reason"] == "WaitingForContainers"
+
+
 def test_a_pod_that_is_gone_when_it_is_marked_is_no_error(cluster, server, mirrors, monkeypatch):
     def refuse(*_, **__):
         raise ClusterError("gone", status=404)
 
     monkeypatch.setattr(server, "request", refuse)
-    cluster.mark("chat", PodMark("p", "uid", 1, None))
+    cluster.mark("chat", PodMark("p", "uid", 1, None), None, NOW)
     assert mirrors["Pod"].of_group(KEY) == []
 
 
