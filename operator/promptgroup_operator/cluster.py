@@ -197,7 +197,13 @@ class Cluster:
             raise ClusterError(f"{manifest['kind']} {metadata['name']} was created meanwhile", status=409)
         path = f"{collection(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        self._wrote(manifest["kind"], self._request("PATCH", path, manifest, _APPLY, query))
+        try:
+            self._wrote(manifest["kind"], self._request("PATCH", path, manifest, _APPLY, query))
+        except ClusterError:
+            self._copies.drop(
+                manifest["kind"], metadata["namespace"], metadata["name"]
+            )  # it may be what is out of date
+            raise
 
     def create(self, manifest: Manifest) -> None:
         """Create an object, unless one of its name stands: that one is left as it is."""

@@ -4,12 +4,13 @@ import pytest
 
 from promptgroup_operator import plan
 from promptgroup_operator.cluster import OWN_SECONDS, Cluster
+from promptgroup_operator.draining import PodMark
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.leadership import Term
 from promptgroup_operator.measured import Measured
 from promptgroup_operator.mirror import KINDS, Mirror
 from promptgroup_operator.observed import Key
-from promptgroup_operator.plan import ConditionChange, Deletion, PodMark
+from promptgroup_operator.plan import ConditionChange, Deletion
 from promptgroup_operator.warmth import Outcome, WarmReason
 from support.builders import CREATED, NOW, TEXT, group, world
 
@@ -94,7 +95,7 @@ def create(cluster):
     """What a first pass writes."""
     todo = plan.decide(world(of=cluster.see(KEY).group), NOW)
     for manifest in (*todo.objects, todo.route):
-        cluster.apply(manifest)
+        cluster.apply(manifest, None)
 
 
 def test_a_group_at_rest_is_seen_without_a_request(cluster, server):
@@ -132,6 +133,22 @@ def test_a_deleted_prompt_object_is_read_anew(cluster, server):
     server.reads.clear()
     assert cluster.see(KEY).revisions[0].prompt is None
     assert [path.rpartition("/")[2] for path in server.reads] == [revision.deployment]
+
+
+def test_a_refused_write_has_the_object_read_anew(cluster, server, monkeypatch):
+    create(cluster)
+    (revision,) = cluster.see(KEY).revisions
+    seen = cluster.look(KEY, "ConfigMap", revision.deployment)
+
+    def refuse(*_, **__):
+        raise ClusterError("conflict", status=409)
+
+    with monkeypatch.context() as refusing, pytest.raises(ClusterError):
+        refusing.setattr(server, "request", refuse)
+        cluster.apply(seen, seen)
+    server.reads.clear()
+    cluster.see(KEY)
+    assert len(server.reads) == 1
 
 
 def test_a_users_object_is_read_anew_though_our_own_are_not(server, mirrors):
@@ -191,5 +208,5 @@ def test_nothing_is_written_when_the_term_is_over(server, mirrors):
     cluster = Cluster(server, Term(until=float("-inf")), mirrors)
     todo = plan.decide(replace(world(), group=group()), NOW)
     with pytest.raises(ClusterError):
-        cluster.apply(todo.route)
+        cluster.apply(todo.route, None)
     assert server.objects == {}
