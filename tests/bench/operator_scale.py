@@ -1,7 +1,8 @@
 """The operator with many groups: time to warm and routed, requests to the API server, CPU; then the same at rest.
 
 A real control plane (etcd, API server, controllers, scheduler) and a node whose engines are hollow: stand-ins with a
-real prefix cache and no process each. Everything shares this machine's cores, the operator among them.
+real prefix cache and no process each. Everything shares this machine's cores, the operator among them. Without --spread
+all engines are up as soon as their pods are: no model takes less than a minute to load, so that is the worst case.
 
     python tests/bench/operator_scale.py --size 20x5 --size 50x5 --rest 120
 """
@@ -60,6 +61,7 @@ def main() -> int:
     parser.add_argument("--size", action="append", metavar="GxP", help="groups x pods of each (default: 20x5)")
     parser.add_argument("--rest", type=float, default=120.0, metavar="SECONDS", help="how long to look on at rest")
     parser.add_argument("--calm", type=float, default=45.0, metavar="SECONDS", help="time between creation and rest")
+    parser.add_argument("--spread", type=float, default=0.0, metavar="SECONDS", help="engines take up to this to start")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and the API server's record here")
     arguments = parser.parse_args()
     results = []
@@ -78,7 +80,7 @@ def measure(groups: int, replicas: int, arguments: argparse.Namespace) -> Result
             pids = running.process.pid, made.cluster.plane.pid("kube-apiserver")
             made.observe("default")
             start = time.monotonic(), now(), *map(cpu_seconds, pids)
-            made.create("default", groups, replicas)
+            made.create("default", groups, replicas, arguments.spread)
             wait_for(lambda: True if made.settled("default", groups) else None, "the fleet to be warm", None, PATIENCE)
             creation = spent(made, start, pids)
             time.sleep(arguments.calm)  # what creation left behind is no rest: first readings, garbage of the store

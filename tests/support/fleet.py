@@ -90,10 +90,17 @@ class Fleet:
 
     # --- groups ----------------------------------------------------------------------------------------------
 
-    def create(self, namespace: str, groups: int, replicas: int) -> None:
-        """Create groups at once, each with a prompt of its own."""
+    def create(self, namespace: str, groups: int, replicas: int, spread: float = 0.0) -> None:
+        """Create groups at once, each with a prompt of its own.
+
+        Args:
+            namespace: of the groups.
+            groups: how many.
+            replicas: of each.
+            spread: engines take up to so many seconds to start, those of a later group longer.
+        """
         with ThreadPoolExecutor(8) as threads:
-            made = [group(f"fleet-{number}", replicas) for number in range(groups)]
+            made = [group(f"fleet-{number}", replicas, spread * number / groups) for number in range(groups)]
             path = f"{GROUPS}/namespaces/{namespace}/promptgroups"
             list(threads.map(lambda each: self.request("POST", path, each), made))
 
@@ -226,12 +233,15 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def group(name: str, replicas: int) -> dict[str, Any]:
+def group(name: str, replicas: int, startup: float) -> dict[str, Any]:
     """A group whose prompt of about 4,000 characters is its own from the first words on."""
     prompt = f"You are assistant {name}. " + " ".join(
         f"Rule {number} of {name}: answer question {number} briefly and politely." for number in range(60)
     )
-    return lab.group(name, "tiny", prompt, replicas=replicas)
+    made = lab.group(name, "tiny", prompt, replicas=replicas)
+    env = [{"name": "STANDIN_STARTUP_SECONDS", "value": f"{startup:.1f}"}]
+    made["spec"]["engine"]["template"] = {"spec": {"containers": [{"name": "engine", "env": env}]}}
+    return made
 
 
 def _is_settled(group: dict[str, Any]) -> bool:
