@@ -64,6 +64,10 @@ bench-policy: setup ## The routing policy beside its peers in a simulation (ARGS
 bench-peers: setup ## The router beside the real sglang-router and vllm-router, over sockets (PEERS=--quick: 10 min)
 	@PYTHONPATH=tests $(RUN) python -m bench.peers $(PEERS)
 
+.PHONY: bench-operator
+bench-operator: setup ## The operator with many groups on hollow engines (ARGS="--size 200x5 --rest 600")
+	$(RUN) python tests/bench/operator_scale.py $(ARGS)
+
 .PHONY: generate
 generate: setup ## Write crds/ from the models
 	$(RUN) promptgroup-operator crd --output crds

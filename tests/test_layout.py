@@ -16,7 +16,7 @@ PACKAGES = {
 
 UNTESTED_ALONE = {
     # sockets, threads, processes, the API server: integration tests drive them, whole
-    "control": {"__main__", "cluster", "handlers", "reconcile", "warmup"},
+    "control": {"__main__", "handlers", "reconcile", "warmup"},
     "router": {"__main__", "names"},  # names: constants
 }
 """Modules without a test file of their name."""

@@ -6,7 +6,7 @@ who asked knows whether the question still stands.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -21,6 +21,9 @@ from promptgroup_router.contract import names
 
 REQUEST_SECONDS = 15.0
 """Longest wait for the API server: its own limit for a request that is no watch is 60 s, a pass should not take it."""
+
+CHUNK = 65_536
+"""Most bytes of a watch read at once: several events at a time under load."""
 
 _GROUPS = f"/apis/{names.API_GROUP}/{names.API_VERSION}"
 _KINDS = {
@@ -102,26 +105,64 @@ class ApiServer:
         Raises:
             ClusterError: no answer, or a refusal.
         """
-        headers = {"Accept": accept} | ({"Content-Type": content_type} if content_type else {})
-        url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         seconds = REQUEST_SECONDS if limit is None else min(limit, REQUEST_SECONDS)
+        timeout = urllib3.Timeout(total=seconds)
+        data = json.dumps(body).encode() if body is not None else None
+        headers = {"Accept": accept} | ({"Content-Type": content_type} if content_type else {})
+        response = self._send(method, path, query=query, headers=headers, timeout=timeout, data=data)
+        answer: dict[str, Any] = json.loads(response.data)
+        return answer
+
+    def watch(self, path: str, query: Mapping[str, str], silent: float) -> Iterator[dict[str, Any]]:
+        """Events of one watch, until the server ends it.
+
+        Args:
+            path: of the collection.
+            query: parameters.
+            silent: longest time in seconds without any event.
+
+        Raises:
+            ClusterError: no answer, a refusal, or silence.
+        """
+        timeout = urllib3.Timeout(connect=REQUEST_SECONDS, read=silent)
+        response = self._send(
+            "GET", path, query=query, headers={"Accept": "application/json"}, timeout=timeout, preload=False
+        )
+        try:
+            rest = b""
+            for chunk in response.stream(CHUNK):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield json.loads(line)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            raise ClusterError(f"watch {path}: {type(error).__name__}") from error
+        finally:
+            response.close()
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None,
+        headers: dict[str, str],
+        timeout: urllib3.Timeout,
+        data: bytes | None = None,
+        preload: bool = True,
+    ) -> urllib3.BaseHTTPResponse:
+        url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
-            response = self._api.rest_client.pool_manager.request(
-                method,
-                url,
-                body=json.dumps(body).encode() if body is not None else None,
-                headers=headers,
-                timeout=urllib3.Timeout(total=seconds),
-                retries=False,
+            response: urllib3.BaseHTTPResponse = self._api.rest_client.pool_manager.request(
+                method, url, body=data, headers=headers, timeout=timeout, retries=False, preload_content=preload
             )
+            if response.status < 300:
+                return response
+            refusal = response.data
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ClusterError(f"{method} {path}: {type(error).__name__}") from error
-        if response.status < 300:
-            answer: dict[str, Any] = json.loads(response.data)
-            return answer
         raise ClusterError(
-            f"{method} {path}: {response.status} {_message(response.data)}",
+            f"{method} {path}: {response.status} {_message(refusal)}",
             status=response.status,
             retry_after=_seconds(response.headers.get("Retry-After")),
         )

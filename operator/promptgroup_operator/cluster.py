@@ -2,19 +2,21 @@
 
 import base64
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
 from promptgroup_operator import measured, prompt, records, routes
 from promptgroup_operator.apiserver import ApiServer, collection
+from promptgroup_operator.copies import Copies
 from promptgroup_operator.desired import ANNOTATION_PROMPT
 from promptgroup_operator.draining import PodMark
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.leadership import Term
-from promptgroup_operator.measured import Measured
+from promptgroup_operator.mirror import Mirror, lean
 from promptgroup_operator.observed import Group, Key, Manifest, Pod, Revision, Rival
 from promptgroup_operator.plan import ConditionChange, Deletion
 from promptgroup_operator.snapshot import (
@@ -27,7 +29,6 @@ from promptgroup_operator.snapshot import (
     router_of,
 )
 from promptgroup_operator.status import Event
-from promptgroup_operator.warmth import Job
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef
 
@@ -38,11 +39,17 @@ FIELD_MANAGER = "promptgroup-operator"
 
 LABEL_NAME = "app.kubernetes.io/name"
 """Kubernetes' own: by it the routers' pods are found."""
+
+OWN_SECONDS = 600.0
+"""Age up to which a copy of an object of our own is used: nobody edits it (prompt objects are immutable), and one that
+somebody deleted is missed by new routers only."""
+REFERENCED_SECONDS = 10.0
+"""The same for objects of users, whose edits are to be noticed at the next regular look (plan.REFERENCED)."""
+
 ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' own: of the pods of a ReplicaSet the one with the lowest cost goes first."""
 
 _APPLY = "application/apply-patch+yaml"
-_MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 
@@ -63,11 +70,21 @@ class Cluster:
     Args:
         server: the API server.
         term: while it lasts this process may write.
+        mirrors: kind → what the watches tell, for the kinds that are watched.
+        clock: by which copies of what is not watched grow old.
     """
 
-    def __init__(self, server: ApiServer, term: Term) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        term: Term,
+        mirrors: Mapping[str, Mirror],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._server = server
         self._term = term
+        self._mirrors = mirrors
+        self._copies = Copies(self._get, clock)
 
     # --- observe -------------------------------------------------------------------------------------------
 
@@ -77,39 +94,32 @@ class Cluster:
         Raises:
             ClusterError: the API server could not be asked.
         """
-        raw = self._get("PromptGroup", key.namespace, key.name)
+        raw = self._mirrors["PromptGroup"].get(key.namespace, key.name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
+            self._copies.forget(key)
             return None
+        self._copies.turn(key, raw)
         group = group_of(key, raw)
-        selector = f"{names.LABEL_GROUP}={key.name}"
         live: dict[tuple[str, str], Manifest] = {}
-        deployments = self._list("Deployment", key.namespace, selector)
-        for budget in self._list("PodDisruptionBudget", key.namespace, selector):
-            live["PodDisruptionBudget", budget["metadata"]["name"]] = budget
-        pods = [pod_of(each, group) for each in self._list("Pod", key.namespace, selector)]
-        self._keep(live, "PromptRoute", key.namespace, key.name)
+        for kind in ("Deployment", "PodDisruptionBudget", "PromptRoute"):
+            for each in self._mirrors[kind].of_group(key):
+                live[kind, each["metadata"]["name"]] = each
+        pods = [pod_of(each, group) for each in self._mirrors["Pod"].of_group(key)]
         standing = routes.standing(live.get(("PromptRoute", key.name)))
         revisions = []
-        for deployment in deployments:
-            live["Deployment", deployment["metadata"]["name"]] = deployment
+        for deployment in self._mirrors["Deployment"].of_group(key):
             goes = "deletionTimestamp" in deployment["metadata"]
             if not goes and is_owned(deployment, group) and fingerprint_of(deployment):
                 revisions.append(self._revision(group, deployment, pods, standing, live))
         values = {
-            (kind, object_name): self._values(kind, key.namespace, object_name)
+            (kind, object_name): self._values(key, kind, object_name)
             for kind, object_name in prompt.references(group.spec.prompt)
         }
         return Seen(group, values, tuple(revisions), self._rivals(group), live)
 
-    def look(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """One object, None when there is none."""
-        return self._get(kind, namespace, name)
-
-    def _keep(self, live: dict[tuple[str, str], Manifest], kind: str, namespace: str, name: str) -> Manifest | None:
-        found = self._get(kind, namespace, name)
-        if found is not None:
-            live[kind, name] = found
-        return found
+    def look(self, key: Key, kind: str, name: str, seconds: float = OWN_SECONDS) -> Manifest | None:
+        """One object of the group's namespace as it stood no longer ago than that; None when there is none."""
+        return self._copies.get(key, kind, name, seconds)
 
     def _revision(
         self,
@@ -124,7 +134,9 @@ class Cluster:
         fingerprint = fingerprint_of(deployment)
         weight, routed = standing.get(fingerprint, (0, frozenset()))
         source = PromptRef(annotations.get(ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
-        holder = self._keep(live, source.kind, group.key.namespace, source.name)
+        holder = self.look(group.key, source.kind, source.name)
+        if holder is not None:
+            live[source.kind, source.name] = holder
         data = _decoded(holder) if holder is not None else {}
         return Revision(
             fingerprint=fingerprint,
@@ -143,12 +155,12 @@ class Cluster:
             failure=failure_of(deployment),
         )
 
-    def _values(self, kind: str, namespace: str, name: str) -> Mapping[str, str] | None:
-        found = self._get(kind, namespace, name)
+    def _values(self, key: Key, kind: str, name: str) -> Mapping[str, str] | None:
+        found = self._copies.get(key, kind, name, REFERENCED_SECONDS)
         return _decoded(found) if found is not None else None
 
     def _rivals(self, group: Group) -> tuple[Rival, ...]:
-        others = self._list("PromptGroup", group.key.namespace, "")
+        others = self._mirrors["PromptGroup"].within(group.key.namespace)
         return tuple(
             Rival(
                 name=each["metadata"]["name"],
@@ -184,7 +196,14 @@ class Cluster:
         elif self._get(manifest["kind"], metadata["namespace"], metadata["name"]) is not None:
             raise ClusterError(f"{manifest['kind']} {metadata['name']} was created meanwhile", status=409)
         path = f"{collection(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
-        self._request("PATCH", path, manifest, _APPLY, {"fieldManager": FIELD_MANAGER, "force": "true"})
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        try:
+            self._wrote(manifest["kind"], self._request("PATCH", path, manifest, _APPLY, query))
+        except ClusterError:
+            self._copies.drop(
+                manifest["kind"], metadata["namespace"], metadata["name"]
+            )  # it may be what is out of date
+            raise
 
     def create(self, manifest: Manifest) -> None:
         """Create an object, unless one of its name stands: that one is left as it is."""
@@ -200,47 +219,60 @@ class Cluster:
         path = f"{collection(deletion.kind, namespace)}/{quote(deletion.name)}"
         body = {"preconditions": {"uid": deletion.uid}, "propagationPolicy": "Background"}
         self._request("DELETE", path, body, "application/json", gone_is_fine=True)
+        self._copies.drop(deletion.kind, namespace, deletion.name)
 
-    def mark(self, namespace: str, mark: PodMark) -> None:
-        """Write a pod's slot, and whether it drains."""
+    def mark(self, namespace: str, mark: PodMark, change: ConditionChange | None, now: datetime) -> None:
+        """Write a pod's slot, and whether it drains; in the same write that its gate is shut, if that is to be said."""
         drains = mark.draining_since is not None
         since = f"{mark.draining_since:%Y-%m-%dT%H:%M:%SZ}" if drains else None
-        body = {
-            "metadata": {
-                "uid": mark.uid,
-                "labels": {names.LABEL_SLOT: str(mark.slot) if mark.slot is not None else None},
-                "annotations": {
-                    ANNOTATION_DRAINING: since,
-                    ANNOTATION_DELETION_COST: str(mark.deletion_cost) if drains else None,
-                },
-            }
+        metadata = {
+            "uid": mark.uid,
+            "labels": {names.LABEL_SLOT: str(mark.slot) if mark.slot is not None else None},
+            "annotations": {
+                ANNOTATION_DRAINING: since,
+                ANNOTATION_DELETION_COST: str(mark.deletion_cost) if drains else None,
+            },
         }
-        self._patch_pod(namespace, mark.pod, body, _MERGE)
+        conditions = [_condition(change, warm=False, now=now)] if change is not None else []
+        self._patch_pod(namespace, mark.pod, metadata, conditions)
 
-    def mark_warmed(self, namespace: str, job: Job, found: Measured) -> None:
-        """Put on record for which container warmth was proven (or let through), and what was measured of it."""
-        annotations = {
-            names.ANNOTATION_WARMED: job.container_id,
-            names.ANNOTATION_ENGINE: measured.encode(found),
+    def set_condition(
+        self,
+        namespace: str,
+        change: ConditionChange,
+        *,
+        warm: bool,
+        now: datetime,
+        container: str = "",
+    ) -> None:
+        """Write the readiness gate's condition; the kubelet's own conditions stand beside it.
+
+        Args:
+            namespace: of the pod.
+            change: what is found.
+            warm: whether the gate opens.
+            now: the time of the change.
+            container: put on record as the one whose warmth was proven (or let through), with what was measured of it.
+        """
+        record = {
+            names.ANNOTATION_WARMED: container,
+            names.ANNOTATION_ENGINE: measured.encode(change.outcome.measured),
         }
-        self._patch_pod(namespace, job.pod, {"metadata": {"uid": job.uid, "annotations": annotations}}, _MERGE)
+        metadata = {"uid": change.uid} | ({"annotations": record} if container else {})
+        self._patch_pod(namespace, change.pod, metadata, [_condition(change, warm=warm, now=now)])
 
-    def set_condition(self, namespace: str, change: ConditionChange, *, warm: bool, now: datetime) -> None:
-        """Write the readiness gate's condition; the kubelet's own conditions stand beside it."""
-        condition = {
-            "type": names.CONDITION_PREFIX_WARM,
-            "status": "True" if warm else "False",
-            "reason": change.outcome.reason.value,
-            "message": change.outcome.message,
-            "lastTransitionTime": f"{now:%Y-%m-%dT%H:%M:%SZ}",
-        }
-        body = {"metadata": {"uid": change.uid}, "status": {"conditions": [condition]}}
-        self._patch_pod(namespace, f"{change.pod}/status", body, _STRATEGIC)
+    def _patch_pod(
+        self, namespace: str, pod: str, metadata: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Patch the pod that was seen; the uid in the body makes it fail on another of its name.
 
-    def _patch_pod(self, namespace: str, path: str, body: Mapping[str, Any], kind: str) -> None:
-        """Patch the pod that was seen; the uid in the body makes it fail on another of its name."""
-        url = f"{collection('Pod', namespace)}/{path}"
-        self._request("PATCH", url, body, kind, {"fieldManager": FIELD_MANAGER}, gone_is_fine=True)
+        One write for both: with a pod's status the API server takes its labels and annotations too (of the rest its
+        strategy for status restores spec, deletion and owners). Null removes.
+        """
+        body = {"metadata": metadata} | ({"status": {"conditions": conditions}} if conditions else {})
+        url = f"{collection('Pod', namespace)}/{pod}/status"
+        query = {"fieldManager": FIELD_MANAGER}
+        self._wrote("Pod", self._request("PATCH", url, body, _STRATEGIC, query, gone_is_fine=True))
 
     def write_status(self, key: Key, status: Mapping[str, Any]) -> None:
         """Replace the group's status."""
@@ -251,7 +283,8 @@ class Cluster:
             "status": status,
         }
         path = f"{collection('PromptGroup', key.namespace)}/{quote(key.name)}/status"
-        self._request("PATCH", path, body, _APPLY, {"fieldManager": FIELD_MANAGER, "force": "true"}, gone_is_fine=True)
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        self._wrote("PromptGroup", self._request("PATCH", path, body, _APPLY, query, gone_is_fine=True))
 
     def tell(self, group: Group, event: Event, now: datetime) -> None:
         """Create an event on the group."""
@@ -277,20 +310,28 @@ class Cluster:
         }
         self._request("POST", collection("Event", group.key.namespace), body, "application/json")
 
+    def _wrote(self, kind: str, answer: dict[str, Any]) -> None:
+        """Let no later pass see what stood before the write."""
+        if not answer:
+            return  # it was gone
+        if kind in self._mirrors:
+            self._mirrors[kind].wrote(lean(answer, kind))
+        else:
+            self._copies.wrote(kind, lean(answer, kind))
+
     # --- HTTP ----------------------------------------------------------------------------------------------
 
     def _get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         try:
-            return self._request("GET", f"{collection(kind, namespace)}/{quote(name)}")
+            return lean(self._request("GET", f"{collection(kind, namespace)}/{quote(name)}"), kind)
         except ClusterError as error:
             if error.status == 404:
                 return None
             raise
 
     def _list(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
-        query = {"labelSelector": selector} if selector else {}
-        items: list[Manifest] = self._request("GET", collection(kind, namespace), query=query).get("items", [])
-        return [{"kind": kind, **each} for each in items]
+        items = self._request("GET", collection(kind, namespace), query={"labelSelector": selector}).get("items", [])
+        return [lean(each, kind) for each in items]
 
     def _request(
         self,
@@ -315,6 +356,16 @@ class Cluster:
             if gone_is_fine and error.status in (404, 409):
                 return {}
             raise
+
+
+def _condition(change: ConditionChange, *, warm: bool, now: datetime) -> dict[str, str]:
+    return {
+        "type": names.CONDITION_PREFIX_WARM,
+        "status": "True" if warm else "False",
+        "reason": change.outcome.reason.value,
+        "message": change.outcome.message,
+        "lastTransitionTime": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+    }
 
 
 def _decoded(raw: Manifest) -> dict[str, str]:

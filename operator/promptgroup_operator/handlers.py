@@ -11,7 +11,7 @@ import random
 import socket
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,9 +24,11 @@ from promptgroup_operator.cluster import Cluster
 from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.leadership import Elector, Term
+from promptgroup_operator.mirror import KINDS, Mirror
 from promptgroup_operator.observed import Key
 from promptgroup_operator.pacing import LOGIN_AGAIN, WATCH_AGAIN, Pace, PacedWatches
 from promptgroup_operator.reconcile import Reconciler
+from promptgroup_operator.reflector import Reflectors
 from promptgroup_operator.resync import Resync
 from promptgroup_operator.settings import Settings
 from promptgroup_operator.workqueue import WorkQueue, backoff
@@ -52,15 +54,18 @@ class Operator:
         self.queue = WorkQueue()
         self.term = Term(until=float("-inf") if settings.lease else float("inf"))
         self.elector = _elector(settings, server, self.term) if settings.lease else None
-        self.resync = Resync(server, self.queue, settings.namespaces, settings.resync)
-        self._reconciler = Reconciler(Cluster(server, self.term), self._engines, self.queue, settings)
+        mirrors = {kind: Mirror(kind, self.queue.add) for kind in KINDS}
+        self._reflectors = Reflectors(server, mirrors, settings.namespaces)
+        self.resync = Resync(server, self.queue, mirrors, settings.namespaces, settings.resync)
+        self._reconciler = Reconciler(Cluster(server, self.term, mirrors), self._engines, self.queue, settings)
         self._busy_since: dict[Key, datetime] = {}
         self._workers = [
             threading.Thread(target=self._work, name=f"pass-{i}", daemon=True) for i in range(settings.workers)
         ]
 
     def start(self) -> None:
-        """Start the workers."""
+        """Start the watches, and the workers that wait for their first lists."""
+        self._reflectors.start()
         for worker in self._workers:
             worker.start()
         self.resync.start()
@@ -71,6 +76,7 @@ class Operator:
         """Write nothing more, let running passes end, and let another process lead; it finds what they leave undone."""
         self.term.close()
         self.queue.close()
+        self._reflectors.stop()
         self.resync.stop()
         self._reconciler.close()
         for worker in self._workers:
@@ -89,6 +95,8 @@ class Operator:
         return configuration
 
     def _work(self) -> None:
+        if not self._reflectors.wait(self.queue.closed):
+            return
         while (key := self.queue.take()) is not None:
             if self.term.wait():  # who waits to lead waits with its queue full of all that it was told of
                 self._pass(key)
@@ -144,8 +152,6 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
         settings.networking.error_backoffs = Backoffs()
         settings.networking.enforce_retry_after = True
         settings.scanning.disabled = namespaced  # namespaces and CRDs are the cluster's, not a namespace's
-        for plural in ("pods", "deployments"):
-            settings.watching.label_selectors[plural] = names.LABEL_GROUP
         operator.start()
 
     @kopf.on.cleanup(registry=registry)
@@ -160,24 +166,8 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
         return _session(_connection_info(operator.connection()), PacedWatches(watches_pace))
 
     @kopf.on.event(names.API_GROUP, names.API_VERSION, names.GROUP_PLURAL, registry=registry)
-    async def group_changed(event: kopf.RawEvent, name: str, namespace: str | None, **_: Any) -> None:
-        operator.resync.tell("PromptGroup", event["type"], event["object"]["metadata"])
+    async def group_changed(name: str, namespace: str | None, **_: Any) -> None:
         operator.queue.add(Key(namespace or "", name))
-
-    @kopf.on.event("v1", "pods", labels={names.LABEL_GROUP: kopf.PRESENT}, registry=registry)
-    @kopf.on.event("apps", "v1", "deployments", labels={names.LABEL_GROUP: kopf.PRESENT}, registry=registry)
-    @kopf.on.event(
-        names.API_GROUP,
-        names.API_VERSION,
-        names.ROUTE_PLURAL,
-        labels={names.LABEL_GROUP: kopf.PRESENT},
-        registry=registry,
-    )
-    async def owned_changed(
-        event: kopf.RawEvent, resource: kopf.Resource, namespace: str | None, labels: Mapping[str, str], **_: Any
-    ) -> None:
-        operator.resync.tell(resource.kind or "", event["type"], event["object"]["metadata"])
-        operator.queue.add(Key(namespace or "", labels[names.LABEL_GROUP]))
 
     # a probe that fails does so at once: after any other error Kopf would try it again for a minute, and answer nobody
     @kopf.on.probe(id="passes", registry=registry)

@@ -99,7 +99,7 @@ class Reconciler:
             live={**seen.live, **self._strangers(seen, text)},
             traffic=self._told(seen, now),
             hit_rate=self._rates.rate(containers),
-            peers_key=self._cluster.look("Secret", key.namespace, names.SECRET_PEERS) is not None,
+            peers_key=self._cluster.look(key, "Secret", names.SECRET_PEERS) is not None,
             touch_every=self._touch_every,
         )
 
@@ -144,7 +144,7 @@ class Reconciler:
         found = {}
         for kind in ("Deployment", "PodDisruptionBudget", "Secret" if text.secret else "ConfigMap"):
             if (kind, name) not in seen.live:
-                raw = self._cluster.look(kind, seen.group.key.namespace, name)
+                raw = self._cluster.look(seen.group.key, kind, name, seconds=0)
                 if raw is not None:
                     found[kind, name] = raw
         return found
@@ -187,12 +187,14 @@ class Reconciler:
     def act(self, world: World, todo: Plan, now: datetime) -> None:
         """Perform the plan's effects in order; an error ends the pass, and the next one begins from what stands."""
         key = world.group.key
-        for change in todo.conditions:
+        changes = {change.uid: change for change in todo.conditions}
+        with_mark = {mark.uid: changes.pop(mark.uid, None) for mark in todo.marks}
+        for change in changes.values():
             self._cluster.set_condition(key.namespace, change, warm=change.outcome.warm, now=now)
         for manifest in plan.unwritten(world, todo):
             self._cluster.apply(manifest, plan.live(world, manifest))
         for mark in todo.marks:
-            self._cluster.mark(key.namespace, mark)
+            self._cluster.mark(key.namespace, mark, with_mark[mark.uid], now)
         if todo.route is not None and plan.route_unwritten(world, todo):
             self._cluster.apply(todo.route, plan.live(world, todo.route))
         for deletion in todo.deletions:
@@ -222,14 +224,13 @@ class Reconciler:
                     logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
 
     def _report(self, key: Key, job: Job, outcome: Outcome) -> None:
-        """Write on the pod what its warm-up found, the proof before the condition; then look at the group."""
+        """Write on the pod what its warm-up found; then look at the group."""
         serves = outcome.warm or outcome.reason is WarmReason.PROCEEDED
         logger.info("pod %s/%s: %s: %s", key.namespace, job.pod, outcome.reason, outcome.message)
         try:
-            if serves:
-                self._cluster.mark_warmed(key.namespace, job, outcome.measured)
             change = ConditionChange(job.pod, job.uid, outcome)
-            self._cluster.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC))
+            container = job.container_id if serves else ""
+            self._cluster.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC), container=container)
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
         self._queue.add(key)

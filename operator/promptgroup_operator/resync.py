@@ -4,28 +4,19 @@ import logging
 import random
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from promptgroup_operator import hearing
 from promptgroup_operator.apiserver import ApiServer, collection
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.hearing import Gap, Name
+from promptgroup_operator.mirror import KINDS, Mirror
 from promptgroup_operator.observed import Key
 from promptgroup_operator.workqueue import WorkQueue
-from promptgroup_router.contract import names
 
 logger = logging.getLogger(__name__)
 
 JITTER = 0.2
 """Share of the interval by which lists are spread, so that several operators do not ask in step."""
-
-SELECTORS = {
-    "PromptGroup": "",
-    "PromptRoute": names.LABEL_GROUP,
-    "Deployment": names.LABEL_GROUP,
-    "Pod": names.LABEL_GROUP,
-}
-"""Kind that is watched → label selector of what its handlers are told of."""
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """The server leaves out spec and status (KEP-2334)."""
@@ -37,16 +28,24 @@ class Resync:
     Args:
         server: the API server.
         queue: where groups are added.
+        mirrors: kind → what the watches told.
         namespaces: those that are served; empty: all of them.
         seconds: time between two lists.
     """
 
-    def __init__(self, server: ApiServer, queue: WorkQueue, namespaces: Sequence[str], seconds: float) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        queue: WorkQueue,
+        mirrors: Mapping[str, Mirror],
+        namespaces: Sequence[str],
+        seconds: float,
+    ) -> None:
         self._server = server
         self._queue = queue
+        self._mirrors = mirrors
         self._namespaces = namespaces or ("",)
         self._seconds = seconds
-        self._told: dict[str, dict[Name, str]] = {kind: {} for kind in SELECTORS}
         self._gaps: frozenset[Gap] = frozenset()
         self._silent: tuple[str, ...] = ()
         self._stopping = threading.Event()
@@ -65,14 +64,6 @@ class Resync:
         """List no more."""
         self._stopping.set()
 
-    def tell(self, kind: str, event: str | None, metadata: Mapping[str, Any]) -> None:
-        """A watch told of an object."""
-        name = (metadata.get("namespace", ""), metadata["name"])
-        if event == "DELETED":
-            self._told[kind].pop(name, None)
-        else:
-            self._told[kind][name] = metadata["resourceVersion"]
-
     def _run(self) -> None:
         while not self._stopping.wait(self._seconds * (1 + JITTER * (random.random() - 0.5))):  # noqa: S311 - spreads
             try:
@@ -87,9 +78,9 @@ class Resync:
             ClusterError: the API server could not be asked; what was known of the watches stands.
         """
         found = frozenset[Gap]()
-        for kind, selector in SELECTORS.items():
-            listed = self._list(kind, selector)
-            found |= hearing.gaps(kind, dict(self._told[kind]), listed)
+        for kind, mirror in self._mirrors.items():
+            listed = self._list(kind, KINDS[kind])
+            found |= hearing.gaps(kind, mirror.versions(), listed)
             if kind == "PromptGroup":
                 for namespace, name in listed:
                     self._queue.add(Key(namespace, name))

@@ -217,10 +217,24 @@ def build(
         # what autoscalers count: replicas of all revisions, since a release would else look like a small group
         selector = f"{names.LABEL_GROUP}={group.key.name}"
         status |= {"fingerprint": target, "revision": short(target), "selector": selector}
-    rate = f"{world.hit_rate:.0%}" if world.hit_rate is not None else group.status.get("hitRate")
-    if rate is not None:
-        status["hitRate"] = rate  # unknown is not zero: the last known rate stands
-    return status
+    return status | _hit_rate(world, status)
+
+
+HIT_RATE_STEP = 5
+"""Percentage points by which the hit rate must differ to be written alone: under traffic its last digit never rests."""
+
+
+def _hit_rate(world: World, status: Mapping[str, Any]) -> dict[str, str]:
+    """The hit rate to write. Unknown is not zero: the last known rate stands. A new one comes with any other change."""
+    standing: str | None = world.group.status.get("hitRate")
+    if world.hit_rate is None:
+        return {"hitRate": standing} if standing is not None else {}
+    rate = round(100 * world.hit_rate)
+    digits = (standing or "").removesuffix("%")
+    near = digits.isdecimal() and abs(rate - int(digits)) < HIT_RATE_STEP
+    if near and world.group.status == {**status, "hitRate": standing}:
+        return {"hitRate": str(standing)}
+    return {"hitRate": f"{rate}%"}
 
 
 def _revision(group: Group, revision: Revision, plan: Mapping[str, Step], ready: Mapping[str, int]) -> dict[str, Any]:

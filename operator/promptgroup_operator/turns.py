@@ -19,6 +19,10 @@ LAST_RETRY = timedelta(seconds=30)
 """Back-off between attempts on one container: an engine that refuses is asked seldom, one that lags soon again."""
 
 
+REMEMBERED = timedelta(minutes=5)
+"""How long the end of a warm-up is kept in mind: longer than any pass runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Failed:
     tries: int
@@ -42,9 +46,19 @@ class Turns:
         self._at_once = at_once
         self._groups: OrderedDict[Key, _Group] = OrderedDict()
         """The one that waits longest first."""
+        self._ended: dict[str, datetime] = {}
+        """Container → when its warm-up ended that left it warm."""
 
-    def want(self, key: Key, jobs: Sequence[Job]) -> None:
-        """These are all the warm-ups that the group needs; what was wanted before and is not begun is forgotten."""
+    def want(self, key: Key, jobs: Sequence[Job], seen: datetime) -> None:
+        """These are all the warm-ups that the group needs; what was wanted before and is not begun is forgotten.
+
+        Args:
+            key: the group.
+            jobs: its warm-ups. One that ended since `seen` is not begun again: who wants it could not know.
+            seen: when the group was looked at.
+        """
+        self._ended = {each: ended for each, ended in self._ended.items() if seen - ended < REMEMBERED}
+        jobs = [job for job in jobs if job.container_id not in self._ended or self._ended[job.container_id] < seen]
         group = self._groups.setdefault(key, _Group())
         group.wanted = {job.container_id: job for job in jobs}
         group.failed = {each: failed for each, failed in group.failed.items() if each in group.wanted}
@@ -69,6 +83,7 @@ class Turns:
         group, container = self._groups[key], job.container_id
         del group.running[container]
         if warm:
+            self._ended[container] = now
             group.wanted.pop(container, None)
             group.failed.pop(container, None)
             group.proven[job.kin] += 1

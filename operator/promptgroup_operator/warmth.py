@@ -164,8 +164,8 @@ def judge(evidence: Evidence) -> Outcome:
 def jobs(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[Job]:
     """The warm-ups that the pods of one revision need.
 
-    A pod that has a container on record and not the condition is warmed again: the process that recorded it died
-    before it wrote the condition, and only the condition tells a proof from a replica that was let through.
+    A pod that has a container on record and not the condition is warmed again: only the condition tells a proof from a
+    replica that was let through.
     """
     timeout = durations.parse(spec.warmup.timeout)
     proven = Counter(kin(pod) for pod in pods if pod.is_warm and pod.warm is not None and pod.warm.reason in WARM)

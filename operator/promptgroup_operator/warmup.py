@@ -47,9 +47,9 @@ class Warmups:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def want(self, key: Key, jobs: Sequence[warmth.Job], now: datetime) -> None:
-        """These are the warm-ups that the group needs: begin those whose turn it is."""
+        """These are the warm-ups that the group needed when it was looked at, `now`: begin those whose turn it is."""
         with self._lock:
-            self._turns.want(key, jobs)
+            self._turns.want(key, jobs, now)
             self._begin(now)
 
     def _begin(self, now: datetime) -> None:

@@ -79,6 +79,10 @@ class WorkQueue:
         self.add(key, after)
         return after
 
+    def closed(self) -> bool:
+        """Whether nothing is given out any more."""
+        return self._closed
+
     def close(self) -> None:
         """Wake every waiter with None."""
         with self._condition:

@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import urllib3
@@ -28,8 +29,9 @@ class NotReady(Exception):  # noqa: N818
 class ControlPlane:
     """One control plane, its state in one folder. Its processes end with the thread that started them."""
 
-    def __init__(self, programs: Path, folder: Path) -> None:
+    def __init__(self, programs: Path, folder: Path, api_flags: Sequence[str] = ()) -> None:
         self._programs = programs
+        self._api_flags = api_flags
         self._folder = folder
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ports = dict(zip(("etcd", "peer", "api", "manager", "scheduler"), _free_ports(5), strict=True))
@@ -65,6 +67,10 @@ class ControlPlane:
     def port(self) -> int:
         """Port of the API server."""
         return self._ports["api"]
+
+    def pid(self, name: str) -> int:
+        """The process of a part."""
+        return self._running[name].pid
 
     def start(self) -> None:
         """Start everything and wait until the API server is ready.
@@ -132,6 +138,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={self._accounts}",
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             f"--service-cluster-ip-range={SERVICE_RANGE}",
+            *self._api_flags,
         )
         self._wait_ready()
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -26,6 +27,8 @@ class LocalCluster:
         folder: state of the cluster: store, keys, pods, logs.
         nodes: number of nodes.
         gpus: `nvidia.com/gpu` that each node pretends to have.
+        hollow: the nodes run stand-in engines without processes, thousands of them (`nodeagent/hollow.py`).
+        api_flags: more flags of kube-apiserver.
         images: more images than the built-in ones: repository → argv prefix with `{pod_ip}`.
         say: told what goes on, a line at a time.
     """
@@ -36,6 +39,8 @@ class LocalCluster:
         *,
         nodes: int = 1,
         gpus: int = 64,
+        hollow: bool = False,
+        api_flags: Sequence[str] = (),
         images: Images | None = None,
         say: binaries.Say = lambda _: None,
     ) -> None:
@@ -44,10 +49,11 @@ class LocalCluster:
         self._programs = binaries.find(say)
         self._say = say
         self._gpus = gpus
+        self._hollow = hollow
         self._names = [f"local-{number}" for number in range(nodes)]
         self._images = self.folder / "images.json"
         self._images.write_text(json.dumps(dict(images or {})))
-        self.plane = ControlPlane(self._programs, self.folder)
+        self.plane = ControlPlane(self._programs, self.folder, api_flags)
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -111,6 +117,7 @@ class LocalCluster:
             f"--state={self.folder / name}",
             f"--gpus={self._gpus}",
             f"--images={self._images}",
+            *(["--hollow"] if self._hollow else []),
         ]
         self._agents[name] = process.start(argv, self._agent_log(name))
 

@@ -82,3 +82,31 @@ def test_a_server_that_does_not_answer_is_waited_for_as_long_as_was_said(kube, s
     kube.answers = [Answer(hang=True)]
     with pytest.raises(ClusterError, match="ReadTimeoutError"):
         server.request("GET", "/x", limit=0.05)
+
+
+def watch(server, silent=5.0):
+    return list(server.watch("/api/v1/pods", {"watch": "true"}, silent))
+
+
+def test_a_watch_gives_an_event_for_each_line(kube, server):
+    kube.answers = [Answer(body=b'{"type": "ADDED"}\n{"type": "DELETED"}\n')]
+    assert watch(server) == [{"type": "ADDED"}, {"type": "DELETED"}]
+    assert kube.requests[0][1] == "/api/v1/pods?watch=true"
+
+
+def test_an_event_may_come_in_many_pieces(kube, server, monkeypatch):
+    monkeypatch.setattr(apiserver, "CHUNK", 3)
+    kube.answers = [Answer(body=b'{"type": "ADDED"}\n{"type": "DELETED"}\n')]
+    assert watch(server) == [{"type": "ADDED"}, {"type": "DELETED"}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [(refusal(410), 410), (Answer(hang=True), None), (Answer(body=b"<html>\n"), None)],
+    ids=["refused", "silent", "a page"],
+)
+def test_a_watch_that_does_not_tell_is_an_error(kube, server, answer, status):
+    kube.answers = [answer]
+    with pytest.raises(ClusterError) as failed:
+        watch(server, silent=0.05)
+    assert failed.value.status == status

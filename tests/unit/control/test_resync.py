@@ -1,6 +1,7 @@
 import pytest
 
 from promptgroup_operator.errors import ClusterError
+from promptgroup_operator.mirror import KINDS, Mirror
 from promptgroup_operator.observed import Key
 from promptgroup_operator.resync import Resync
 from promptgroup_operator.workqueue import WorkQueue
@@ -34,72 +35,83 @@ def queue():
     return WorkQueue()
 
 
+@pytest.fixture
+def mirrors():
+    return {kind: Mirror(kind, lambda _: None) for kind in KINDS}
+
+
+def tell(mirrors, kind, event, metadata):
+    labels = {"promptgroup.dev/group": "support"}
+    mirrors[kind].tell("", event, {"metadata": {**metadata, "labels": labels}})
+
+
 def meta(name, version, namespace="chat"):
     return {"namespace": namespace, "name": name, "resourceVersion": version}
 
 
-def test_every_group_gets_a_pass_known_or_not(server, queue):
+def test_every_group_gets_a_pass_known_or_not(server, queue, mirrors):
     server.lists[GROUPS.format("")] = [meta("unheard-of", "1")]
-    Resync(server, queue, (), 300).step()
+    Resync(server, queue, mirrors, (), 300).step()
     queue.add(Key("chat", "unheard-of"))
     assert queue.take() == Key("chat", "unheard-of")
 
 
-def test_what_is_not_ours_is_not_listed(server, queue):
-    Resync(server, queue, (), 300).step()
+def test_what_is_not_ours_is_not_listed(server, queue, mirrors):
+    Resync(server, queue, mirrors, (), 300).step()
     assert {path.rpartition("/")[2]: selector for path, selector in server.asked} == {
         "promptgroups": None,
-        "promptroutes": "promptgroup.dev/group",
+        "promptroutes": None,
+        "poddisruptionbudgets": "promptgroup.dev/group",
         "deployments": "promptgroup.dev/group",
         "pods": "promptgroup.dev/group",
     }
 
 
-def test_of_the_namespaces_that_are_served_only(server, queue):
-    Resync(server, queue, ("a", "b"), 300).step()
+def test_of_the_namespaces_that_are_served_only(server, queue, mirrors):
+    Resync(server, queue, mirrors, ("a", "b"), 300).step()
     assert {path.split("/namespaces/")[1].split("/")[0] for path, _ in server.asked} == {"a", "b"}
 
 
-def test_a_watch_that_tells_is_not_silent(server, queue):
-    resync = Resync(server, queue, (), 300)
+def test_a_watch_that_tells_is_not_silent(server, queue, mirrors):
+    resync = Resync(server, queue, mirrors, (), 300)
     for version in ("1", "2", "3"):
         resync.step()
         server.lists[GROUPS.format("")] = [meta("one", version)]
-        resync.tell("PromptGroup", "MODIFIED", meta("one", version))
+        tell(mirrors, "PromptGroup", "MODIFIED", meta("one", version))
         assert resync.silent == ()
 
 
-def test_a_watch_that_misses_a_change_is_silent_until_it_tells_again(server, queue):
-    resync = Resync(server, queue, (), 300)
-    resync.tell("PromptGroup", None, meta("one", "1"))
+def test_a_watch_that_misses_a_change_is_silent_until_it_tells_again(server, queue, mirrors):
+    resync = Resync(server, queue, mirrors, (), 300)
+    tell(mirrors, "PromptGroup", "ADDED", meta("one", "1"))
     server.lists[GROUPS.format("")] = [meta("one", "2")]
     resync.step()
     assert resync.silent == ()
     resync.step()
     assert resync.silent == ("PromptGroup",)
-    resync.tell("PromptGroup", "MODIFIED", meta("one", "2"))
+    tell(mirrors, "PromptGroup", "MODIFIED", meta("one", "2"))
     resync.step()
     assert resync.silent == ()
 
 
-def test_a_missed_deletion_is_found_and_a_told_one_is_none(server, queue):
-    resync = Resync(server, queue, (), 300)
+def test_a_missed_deletion_is_found_and_a_told_one_is_none(server, queue, mirrors):
+    resync = Resync(server, queue, mirrors, (), 300)
     for name in ("told", "missed"):
-        resync.tell("Pod", "ADDED", meta(name, "1"))
-    resync.tell("Pod", "DELETED", meta("told", "2"))
+        tell(mirrors, "Pod", "ADDED", meta(name, "1"))
+    tell(mirrors, "Pod", "DELETED", meta("told", "2"))
     resync.step()
     resync.step()
     assert resync.silent == ("Pod",)
 
 
-def test_an_outage_says_nothing_about_watches(server, queue):
-    resync = Resync(server, queue, (), 300)
+def test_an_outage_says_nothing_about_watches(server, queue, mirrors):
+    resync = Resync(server, queue, mirrors, (), 300)
     server.lists[GROUPS.format("")] = [meta("one", "1")]
     resync.step()
     server.down = True
     with pytest.raises(ClusterError):
         resync.step()
     server.down = False
-    resync.tell("PromptGroup", "ADDED", meta("one", "1"))
+    tell(mirrors, "PromptGroup", "ADDED", meta("one", "1"))
     resync.step()
     assert resync.silent == ()

@@ -416,3 +416,21 @@ def test_prefixes_that_were_lost_are_told_of_and_take_nothing_out_of_service(cas
     before = {"type": "PrefixWarm", "status": "True", "reason": "PrefixCached"}
     (event,) = events(group(status={"conditions": [before]}), [fact])
     assert (event.type, event.reason) == (kind, reason)
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [(0.83, "80%"), (0.849, "85%"), (0.85, "85%"), (0.76, "80%"), (0.754, "75%"), (None, "80%")],
+)
+def test_a_hit_rate_that_hardly_moves_is_no_reason_to_write(rate, expected):
+    standing = built({}, facts=[READY], revisions=[revision(pods=[pod()])], hit_rate=0.8)
+    assert built(standing, facts=[READY], revisions=[revision(pods=[pod()])], hit_rate=rate)["hitRate"] == expected
+
+
+def test_what_is_written_anyway_has_the_hit_rate_of_the_moment():
+    standing = built({}, facts=[READY], revisions=[revision(pods=[pod()])], hit_rate=0.8)
+    assert built(standing, facts=[READY], revisions=[], hit_rate=0.81)["hitRate"] == "81%"
+
+
+def test_a_standing_hit_rate_of_another_form_is_replaced():
+    assert built({"hitRate": "0.8"}, hit_rate=0.8)["hitRate"] == "80%"

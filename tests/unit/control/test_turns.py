@@ -31,7 +31,7 @@ def names(taken):
 
 def test_replicas_of_a_kind_warm_in_waves_that_double():
     turns, waves = Turns(100), []
-    turns.want(LARGE, jobs(20))
+    turns.want(LARGE, jobs(20), NOW)
     while taken := take_all(turns):
         waves.append(len(taken))
         for key, job in taken:
@@ -41,13 +41,13 @@ def test_replicas_of_a_kind_warm_in_waves_that_double():
 
 def test_a_wave_begins_from_what_is_proven_already():
     turns = Turns(100)
-    turns.want(LARGE, jobs(20, proven=7))
+    turns.want(LARGE, jobs(20, proven=7), NOW)
     assert len(take_all(turns)) == 8
 
 
 def test_a_broken_prompt_costs_one_replica_at_a_time():
     turns = Turns(100)
-    turns.want(LARGE, jobs(3))
+    turns.want(LARGE, jobs(3), NOW)
     tried = []
     for _ in range(3):
         ((key, job),) = take_all(turns)
@@ -59,24 +59,24 @@ def test_a_broken_prompt_costs_one_replica_at_a_time():
 
 def test_kinds_that_warm_beside_each_other_have_waves_of_their_own():
     turns = Turns(100)
-    turns.want(LARGE, [*jobs(3), a_job("other", kin="another engine")])
+    turns.want(LARGE, [*jobs(3), a_job("other", kin="another engine")], NOW)
     assert names(take_all(turns)) == ["p0", "other"]
 
 
 def test_a_large_group_keeps_no_other_waiting():
     turns = Turns(2)
-    turns.want(LARGE, jobs(50, proven=50))
+    turns.want(LARGE, jobs(50, proven=50), NOW)
     running = take_all(turns)
     assert len(running) == 2
-    turns.want(SMALL, [a_job("small-0")])
+    turns.want(SMALL, [a_job("small-0")], NOW)
     turns.finished(*running[0], NOW, warm=True)
     assert take_all(turns) == [(SMALL, a_job("small-0"))]
 
 
 def test_groups_take_turns():
     turns = Turns(1)
-    turns.want(LARGE, jobs(3, proven=9))
-    turns.want(SMALL, [a_job("s0", proven=9), a_job("s1", proven=9)])
+    turns.want(LARGE, jobs(3, proven=9), NOW)
+    turns.want(SMALL, [a_job("s0", proven=9), a_job("s1", proven=9)], NOW)
     order = []
     while taken := take_all(turns):
         order += names(taken)
@@ -86,9 +86,9 @@ def test_groups_take_turns():
 
 def test_what_runs_is_not_begun_again_by_the_next_pass():
     turns = Turns(100)
-    turns.want(LARGE, jobs(1, proven=5))
+    turns.want(LARGE, jobs(1, proven=5), NOW)
     (turn,) = take_all(turns)
-    turns.want(LARGE, jobs(1, proven=5))
+    turns.want(LARGE, jobs(1, proven=5), NOW)
     assert take_all(turns) == []
     turns.finished(*turn, NOW, warm=True)
     assert take_all(turns) == []
@@ -96,7 +96,7 @@ def test_what_runs_is_not_begun_again_by_the_next_pass():
 
 def test_an_attempt_that_failed_is_followed_by_one_that_waits_longer_each_time():
     turns, waits, now = Turns(1), [], NOW
-    turns.want(LARGE, jobs(1))
+    turns.want(LARGE, jobs(1), NOW)
     for _ in range(8):
         ((key, job),) = take_all(turns, now)
         turns.finished(key, job, now, warm=False)
@@ -105,7 +105,7 @@ def test_an_attempt_that_failed_is_followed_by_one_that_waits_longer_each_time()
             now += timedelta(seconds=1)
         waits.append(now - began)
         turns.finished(key, job, now, warm=False)
-        turns.want(LARGE, jobs(1))
+        turns.want(LARGE, jobs(1), NOW)
         now += LAST_RETRY
     assert waits[0] == FIRST_RETRY
     assert waits[-1] == LAST_RETRY
@@ -114,14 +114,34 @@ def test_an_attempt_that_failed_is_followed_by_one_that_waits_longer_each_time()
 
 def test_nothing_is_kept_of_a_container_or_a_group_that_is_gone():
     turns = Turns(100)
-    turns.want(LARGE, jobs(2, proven=5))
+    turns.want(LARGE, jobs(2, proven=5), NOW)
     first, second = take_all(turns)
     turns.finished(*first, NOW, warm=False)
-    turns.want(LARGE, ())
+    turns.want(LARGE, (), NOW)
     turns.finished(*second, NOW, warm=False)
     assert turns._groups == {}
-    turns.want(LARGE, jobs(2, proven=5))
+    turns.want(LARGE, jobs(2, proven=5), NOW)
     first, second = take_all(turns)
     turns.finished(*first, NOW, warm=False)
-    turns.want(LARGE, [a_job("p1"), a_job("new")])
+    turns.want(LARGE, [a_job("p1"), a_job("new")], NOW)
     assert set(turns._groups[LARGE].failed) <= {"p1"}
+
+
+def test_a_warm_up_that_ended_after_the_group_was_looked_at_is_not_begun_again():
+    turns = Turns(1)
+    turns.want(SMALL, [a_job("p")], NOW)
+    ((key, job),) = take_all(turns)
+    turns.finished(key, job, NOW + timedelta(seconds=2), warm=True)
+    turns.want(SMALL, [a_job("p")], NOW + timedelta(seconds=1))
+    assert take_all(turns) == []
+    turns.want(SMALL, [a_job("p")], NOW + timedelta(seconds=3))  # its record was lost, or its prefix
+    assert names(take_all(turns)) == ["p"]
+
+
+def test_one_that_failed_is_wanted_as_before():
+    turns = Turns(1)
+    turns.want(SMALL, [a_job("p")], NOW)
+    ((key, job),) = take_all(turns)
+    turns.finished(key, job, NOW + timedelta(seconds=2), warm=False)
+    turns.want(SMALL, [a_job("p")], NOW + timedelta(seconds=1))
+    assert names(take_all(turns, NOW + timedelta(minutes=1))) == ["p"]

@@ -6,7 +6,7 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, 5, tzinfo=UTC)
 
 
 def made(gpus: int) -> dict:
-    return node.node("local-0", "127.64.0.1", release="v1.36.3", gpus=gpus, now=NOW)
+    return node.node("local-0", "127.64.0.1", release="v1.36.3", gpus=gpus, pods=200, now=NOW)
 
 
 def test_a_node_is_ready_and_offers_its_gpus() -> None:

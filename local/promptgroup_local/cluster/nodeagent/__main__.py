@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="for pods/ and logs/")
     parser.add_argument("--images", type=Path, metavar="FILE", help='YAML or JSON: {"repository": ["program", ...]}')
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="nvidia.com/gpu that the node offers")
+    parser.add_argument("--hollow", action="store_true", help="engines of all pods run in this one process")
     arguments = parser.parse_args()
     try:
         known = {**images.BUILT_IN, **images.load(arguments.images)}
@@ -32,7 +33,16 @@ def main() -> int:
         parser.error(str(error))
     serving = Pair(arguments.certificate, arguments.key)
     api = Api(arguments.kubeconfig)
-    uvloop.run(_run(Agent(api, arguments.node, arguments.state, images=known, gpus=arguments.gpus, serving=serving)))
+    agent = Agent(
+        api,
+        arguments.node,
+        arguments.state,
+        images=known,
+        gpus=arguments.gpus,
+        serving=serving,
+        hollow=arguments.hollow,
+    )
+    uvloop.run(_run(agent))
     return 0
 
 

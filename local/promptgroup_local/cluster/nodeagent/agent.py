@@ -19,6 +19,7 @@ from promptgroup_local.cluster.nodeagent import node
 from promptgroup_local.cluster.nodeagent.addresses import Block
 from promptgroup_local.cluster.nodeagent.api import MERGE, STRATEGIC, Api, ApiError
 from promptgroup_local.cluster.nodeagent.container import Machine
+from promptgroup_local.cluster.nodeagent.hollow import HollowPod
 from promptgroup_local.cluster.nodeagent.logserver import LogServer
 from promptgroup_local.cluster.nodeagent.pod import PodRunner
 
@@ -31,11 +32,23 @@ RETRY_SECONDS = 0.5
 class Agent:
     """Runs a node until it is cancelled; then the processes of its pods are killed."""
 
-    def __init__(self, api: Api, name: str, folder: Path, *, images: Images, gpus: int, serving: Pair) -> None:
+    def __init__(
+        self,
+        api: Api,
+        name: str,
+        folder: Path,
+        *,
+        images: Images,
+        gpus: int,
+        serving: Pair,
+        hollow: bool = False,
+    ) -> None:
         self._api = api
         self._name = name
         self._images = images
         self._gpus = gpus
+        self._runner = HollowPod if hollow else PodRunner
+        self._capacity = node.HOLLOW_PODS if hollow else node.PODS
         self._serving = serving
         self._pods = folder / "pods"
         self._logs = folder / "logs"
@@ -80,6 +93,7 @@ class Agent:
             self._block.address,
             release=binaries.version("k8s.io/kubernetes"),
             gpus=self._gpus,
+            pods=self._capacity,
             now=_now(),
         )
         while True:
@@ -147,7 +161,7 @@ class Agent:
         if runner is not None:
             runner.update(pod)
         elif not _over(pod):
-            runner = PodRunner(machine, pod, self._block.take())
+            runner = self._runner(machine, pod, self._block.take())
             self._running[runner.uid] = runner
             tasks.create_task(self._run(runner))
 

@@ -10,6 +10,8 @@ from promptgroup_local.cluster.nodeagent.podstatus import stamp
 
 PODS = 200
 """Pods that fit on the node: as many processes as a laptop bears with idle stand-ins."""
+HOLLOW_PODS = 5000
+"""Pods that fit on the node when none of them is a process."""
 CPUS = 64
 MEMORY = "256Gi"
 """What the scheduler may give away. Not what the machine has: requests are written for real engines."""
@@ -20,9 +22,9 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Machine as Linux names it → as Kubernetes does."""
 
 
-def node(name: str, address: str, *, release: str, gpus: int, now: datetime) -> dict[str, Any]:
-    """The Node, ready. Its GPUs are numbers for the scheduler; `release` is that of Kubernetes."""
-    resources = {"cpu": str(CPUS), "memory": MEMORY, "pods": str(PODS), "ephemeral-storage": "100Gi"}
+def node(name: str, address: str, *, release: str, gpus: int, pods: int, now: datetime) -> dict[str, Any]:
+    """The Node, ready. Its GPUs and `pods` are numbers for the scheduler; `release` is that of Kubernetes."""
+    resources = {"cpu": str(CPUS), "memory": MEMORY, "pods": str(pods), "ephemeral-storage": "100Gi"}
     if gpus:
         resources["nvidia.com/gpu"] = str(gpus)
     architecture = ARCHITECTURES.get(platform.machine(), platform.machine())

@@ -1,0 +1,169 @@
+"""The operator with many groups: time to warm and routed, requests to the API server, CPU; then the same at rest.
+
+A real control plane (etcd, API server, controllers, scheduler) and a node whose engines are hollow: stand-ins with a
+real prefix cache and no process each. Everything shares this machine's cores, the operator among them. Without --spread
+all engines are up as soon as their pods are: no model takes less than a minute to load, so that is the worst case.
+
+    python tests/bench/operator_scale.py --size 20x5 --size 50x5 --rest 120
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from promptgroup_local.kubectl import wait_for
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest's own path
+from support.fleet import Calls, Fleet, cpu_seconds, fleet, now, operator
+
+PATIENCE = 900.0
+"""Longest wait for a fleet to be warm, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a time took."""
+
+    seconds: float
+    operator: float
+    """CPU seconds."""
+    api_server: float
+    calls: Calls
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One size."""
+
+    groups: int
+    replicas: int
+    creation: Spent
+    rest: Spent
+    to_warm: list[float]
+    """Seconds from the pod's containers ready to its condition, ascending."""
+    to_routed: list[float]
+    """Seconds from the pod's containers ready to its slot in the PromptRoute."""
+    told: list[float]
+    """Seconds from the pod's condition to its slot in the PromptRoute."""
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", action="append", metavar="GxP", help="groups x pods of each (default: 20x5)")
+    parser.add_argument("--rest", type=float, default=120.0, metavar="SECONDS", help="how long to look on at rest")
+    parser.add_argument("--calm", type=float, default=45.0, metavar="SECONDS", help="time between creation and rest")
+    parser.add_argument("--spread", type=float, default=0.0, metavar="SECONDS", help="engines take up to this to start")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and the API server's record here")
+    arguments = parser.parse_args()
+    results = []
+    for size in arguments.size or ["20x5"]:
+        groups, replicas = map(int, size.split("x"))
+        results.append(measure(groups, replicas, arguments))
+        Console(width=100).print(table(results))
+    return 0
+
+
+def measure(groups: int, replicas: int, arguments: argparse.Namespace) -> Result:
+    """A fresh cluster, a fleet created at once, then nothing."""
+    folder = Path(tempfile.mkdtemp(prefix="operator-scale-"))
+    try:
+        with fleet(folder) as made, operator(made.cluster) as running:
+            pids = running.process.pid, made.cluster.plane.pid("kube-apiserver")
+            made.observe("default")
+            start = time.monotonic(), now(), *map(cpu_seconds, pids)
+            made.create("default", groups, replicas, arguments.spread)
+            wait_for(lambda: True if made.settled("default", groups) else None, "the fleet to be warm", None, PATIENCE)
+            creation = spent(made, start, pids)
+            time.sleep(arguments.calm)  # what creation left behind is no rest: first readings, garbage of the store
+            start = time.monotonic(), now(), *map(cpu_seconds, pids)
+            time.sleep(arguments.rest)
+            rest = spent(made, start, pids)
+            routed = [each for each in made.pods.values() if each.ready and each.warm and each.routed]
+            return Result(
+                groups,
+                replicas,
+                creation,
+                rest,
+                sorted(each.warm - each.ready for each in routed),
+                sorted(each.routed - each.ready for each in routed),
+                sorted(each.routed - each.warm for each in routed),
+            )
+    finally:
+        if arguments.keep is not None:
+            shutil.copytree(folder / "logs", arguments.keep / f"{groups}x{replicas}", dirs_exist_ok=True)
+            shutil.copy(folder / "audit.log", arguments.keep / f"{groups}x{replicas}")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def spent(made: Fleet, start: tuple, pids: tuple[int, int]) -> Spent:
+    """What was spent since `start`."""
+    then, since, *cpu = start
+    took = [cpu_seconds(pid) - before for pid, before in zip(pids, cpu, strict=True)]
+    return Spent(time.monotonic() - then, *took, made.calls(since, now()))
+
+
+def table(results: list[Result]) -> Table:
+    """A column for each size."""
+    made = Table(title="the operator with many groups")
+    made.add_column("")
+    for result in results:
+        made.add_column(f"{result.groups} x {result.replicas}", justify="right")
+    for label, cell in ROWS.items():
+        made.add_row(label, *map(cell, results))
+    return made
+
+
+def each(count: float, result: Result) -> str:
+    """A number for each group."""
+    return f"{count / result.groups:.1f}"
+
+
+def a_minute(count: float, result: Result) -> str:
+    """A number for each minute of rest."""
+    return f"{60 * count / result.rest.seconds:.1f}"
+
+
+def core(seconds: float, result: Result) -> str:
+    """CPU seconds of the rest as a share of one core."""
+    return f"{seconds / result.rest.seconds:.2%}"
+
+
+ROWS: dict[str, Callable[[Result], str]] = {
+    "pods routed": lambda it: str(len(it.to_routed)),
+    "created to all warm and routed, s": lambda it: f"{it.creation.seconds:.1f}",
+    "pods a second": lambda it: f"{it.groups * it.replicas / it.creation.seconds:.1f}",
+    "containers ready to warm, s: p50": lambda it: f"{at(it.to_warm, 0.5):.2f}",
+    "  p99": lambda it: f"{at(it.to_warm, 0.99):.2f}",
+    "containers ready to routed, s: p50": lambda it: f"{at(it.to_routed, 0.5):.2f}",
+    "  p99 ": lambda it: f"{at(it.to_routed, 0.99):.2f}",
+    "  longest": lambda it: f"{it.to_routed[-1]:.2f}",
+    "warm to routed, s: p50": lambda it: f"{at(it.told, 0.5):.2f}",
+    "  p99  ": lambda it: f"{at(it.told, 0.99):.2f}",
+    "creation, a group: reads": lambda it: each(it.creation.calls.reads, it),
+    "  writes": lambda it: each(it.creation.calls.writes, it),
+    "creation, CPU s: operator": lambda it: f"{it.creation.operator:.1f}",
+    "  API server": lambda it: f"{it.creation.api_server:.1f}",
+    "rest, a minute: reads": lambda it: a_minute(it.rest.calls.reads, it),
+    "  writes ": lambda it: a_minute(it.rest.calls.writes, it),
+    "  watches begun": lambda it: a_minute(it.rest.calls.verbs["watch"], it),
+    "rest, of a core: operator": lambda it: core(it.rest.operator, it),
+    "  API server ": lambda it: core(it.rest.api_server, it),
+}
+
+
+def at(values: list[float], share: float) -> float:
+    """A quantile of ascending values."""
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
