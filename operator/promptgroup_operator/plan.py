@@ -32,7 +32,6 @@ from promptgroup_operator import (
     rollout,
     routes,
     shares,
-    sizing,
     slots,
     status,
     warmth,
@@ -40,6 +39,7 @@ from promptgroup_operator import (
 from promptgroup_operator.draining import PodMark
 from promptgroup_operator.observed import Manifest, Pod, Problem, PromptText, Revision, World
 from promptgroup_operator.release import Phase, Step
+from promptgroup_operator.sizing import verdict
 from promptgroup_operator.status import Event
 from promptgroup_router.contract import table
 from promptgroup_router.contract.table import PromptRef
@@ -139,7 +139,7 @@ def _refused(world: World, problem: Problem, now: datetime) -> Plan:
 
 def _plan(world: World, target: str, text: PromptText | None, problem: Problem | None, now: datetime) -> Plan:
     group = world.group
-    size = sizing.replicas(group.spec, sizing.current(world.revisions, target))
+    size = verdict.replicas(group.spec, verdict.current(world.revisions, target))
     policy = release.policy(group.spec.rollout, size.value)
     if problem is not None:
         policy = replace(policy, paused=True)

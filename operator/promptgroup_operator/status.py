@@ -22,7 +22,7 @@ from promptgroup_operator import warmth
 from promptgroup_operator.desired import name
 from promptgroup_operator.observed import Group, Pod, Problem, Revision, World
 from promptgroup_operator.release import Phase, Step
-from promptgroup_operator.sizing import Verdict
+from promptgroup_operator.sizing.verdict import Verdict
 from promptgroup_operator.warmth import SELF_MENDING, WarmReason
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import short

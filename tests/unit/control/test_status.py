@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_operator.observed import PodCondition, Problem, RolledBack
 from promptgroup_operator.release import Phase, Step
-from promptgroup_operator.sizing import Verdict
+from promptgroup_operator.sizing.verdict import Verdict
 from promptgroup_operator.status import Event, Fact, build, conditions, events, rejected
 from support.builders import FINGERPRINT, NOW, cold, group, pod, restarted, revision, starting, world
 

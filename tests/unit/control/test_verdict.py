@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_operator.sizing import current, replicas
+from promptgroup_operator.sizing.verdict import current, replicas
 from promptgroup_router.contract.fingerprint import fingerprint
 from support.builders import revision, spec
 
