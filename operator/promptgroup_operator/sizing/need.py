@@ -59,9 +59,10 @@ def exceeded(model: Model, n: int, target: Target, margin: float = 1.0) -> Limit
         return Limit.RUNNING
     if model.queueing(n) > margin:
         return Limit.QUEUE
-    if target.ttft is not None and reachable(model, target) and model.ttft(n) > margin * target.ttft:
-        return Limit.FIRST_TOKEN
-    return None
+    late = target.ttft is not None and model.ttft(n) > margin * target.ttft
+    # without first tokens to tell, the model alone keeps replicas, and asks for none
+    told = model.first_token is not None or n < model.observed
+    return Limit.FIRST_TOKEN if late and told and reachable(model, target) else None
 
 
 def least(model: Model, low: int, high: int, target: Target, margin: float = 1.0) -> int:

@@ -6,7 +6,7 @@ What a look learns for the next ones is `Verdict.history`; callers keep it and p
 
 1. Unknown is not zero: without a load that can be spoken of the number is held.
 2. The least number that keeps every limit (`need`), of the pool and the group's part of it (`pool`). It rises by what
-   the group is answerable for: neither by a dip of its own making (`waves`) nor by prompts that drift (`drift`). It
+   the group is answerable for: neither by a dip of its own making (`waves`) nor by prompts that drift (`departures`). It
    falls only if the smaller number keeps the limits with a margin, at the hit rate that it would have.
 3. Windows and policies (`behavior`), then bounds.
 """
@@ -20,7 +20,7 @@ from promptgroup_operator import durations
 from promptgroup_operator.api import PromptGroupSpec, SizingSpec
 from promptgroup_operator.sizing import behavior, need, pool, waves
 from promptgroup_operator.sizing.behavior import Paced, Past, pace
-from promptgroup_operator.sizing.drift import drifts, mended
+from promptgroup_operator.sizing.departures import drifts, mended
 from promptgroup_operator.sizing.load import Load
 from promptgroup_operator.sizing.model import QUANTILE, Model, fit
 from promptgroup_operator.sizing.need import Target
@@ -235,7 +235,7 @@ def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, 
     return Verdict(
         value,
         reason,
-        f"{value} replicas: {message}" if value == current else f"{current} to {value} replicas: {message}",
+        message if value == current else f"{current} to {value}: {message}",
         active=True,
         able=_able(paced, advice.value),
         limited=_limited(paced, advice.value, low, high),
