@@ -205,6 +205,24 @@ def fit(load: Load) -> Model | None:
     return replace(sized, history=min(history, 1 - tier_one))
 
 
+def credited(load: Load, hits: float) -> Load:
+    """The load as it would have been had so many tokens been found, if that is more than were.
+
+    What decodes costs what it did, in less time, so that it holds less of the KV cache. How late first tokens were, and
+    how slow prefills, is left out: they would not have been.
+    """
+    engines, clients, nothing = load.engines, load.clients, Histogram()
+    if engines is None or hits <= engines.hits:
+        return load
+    rate = _rate(load)
+    found = replace(engines, hits=hits, prefill_rate=rate, computed=None, prefill_busy=None, first_token=nothing)
+    spare = engines.replicas - (engines.queries - hits) / rate if rate else 0.0
+    decoding = _decode(load, rate) / spare if spare > 0 and rate else 0.0
+    usage = decoding / (1 - decoding) / KV_OVER_WEIGHTS if decoding < 1 else engines.usage
+    served = replace(found, usage=min(engines.usage, usage))
+    return replace(load, engines=served, clients=replace(clients, first_token=nothing) if clients is not None else None)
+
+
 def _interference(usage: float) -> float:
     """Share of the time left by prefill that decoding takes."""
     return KV_OVER_WEIGHTS * usage / (1 + KV_OVER_WEIGHTS * usage)

@@ -6,8 +6,8 @@ What a look learns for the next ones is `Verdict.history`; callers keep it and p
 
 1. Unknown is not zero: without a load that can be spoken of the number is held.
 2. The least number that keeps every limit (`need`), of the pool and the group's part of it (`pool`). It rises by what
-   the group is answerable for: neither by a dip of its own making (`waves`) nor by prompts that drift (`departures`). It
-   falls only if the smaller number keeps the limits with a margin, at the hit rate that it would have.
+   the group is answerable for: neither by a dip of its own making (`waves`), nor by prompts that leave the declared
+   one (`departures`). It falls only if fewer keep the limits with a margin, at the hit rate that they would have.
 3. Windows and policies (`behavior`), then bounds.
 """
 
