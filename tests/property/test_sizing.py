@@ -104,7 +104,7 @@ def test_drift_never_adds_replicas(requests, current, share, at, late, waiting, 
 def test_a_steady_load_settles(requests, hit_rate, usage, start, wrong):
     """Closed loop with engines that are up to twice as slow or as fast as modelled; replicas start within 2 minutes."""
     current, serving, history, now = start, float(start), NEW, NOW
-    seen_with, changes = [float(start)] * 4, []
+    seen_with, asked, changes = [float(start)] * 4, [start] * 8, []
     for look in range(4 * 90):
         seen_with = [*seen_with[1:], serving]
         replicas = sum(seen_with) / 4
@@ -117,7 +117,8 @@ def test_a_steady_load_settles(requests, hit_rate, usage, start, wrong):
         if verdict.value != current:
             changes.append((look, verdict.value - current))
         current, history, now = verdict.value, verdict.history, now + timedelta(seconds=15)
-        serving = float(min(current, serving + (0.125 if current > serving else 0)) if current > serving else current)
+        asked = [*asked[1:], current]
+        serving = float(min(asked))
     turns = sum(a * b < 0 for (_, a), (_, b) in itertools.pairwise(changes))
     assert turns <= 1, changes
     assert all(look < 4 * 60 for look, _ in changes), changes
