@@ -89,7 +89,7 @@ class Group:
     """Fingerprint that it wants to serve."""
     load: Load | None
     releasing: bool = False
-    """Whether several revisions share the traffic."""
+    """Whether several revisions have replicas: the load is then that of one of them."""
     others: Sequence[Member] = ()
     """The other groups of its pool."""
 
