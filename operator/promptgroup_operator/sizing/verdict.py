@@ -168,7 +168,8 @@ def _held(missing: Aspect, value: int, cause: Cause | None, history: History) ->
 
 def _advice(sizing: SizingSpec, group: Group, load: Load, current: int, wave: Wave | None) -> _Advice:
     if _quiet(load):
-        return _Advice(sizing.min_replicas, "Quiet", "no request came")
+        least = sizing.min_replicas
+        return _Advice(least, "Quiet" if current > least else "WithinTarget", "no request came")
     ttft = durations.parse(sizing.targets.ttft).total_seconds() if sizing.targets.ttft is not None else None
     there = max(1, current)
     own = Member("", load, sizing.min_replicas, sizing.max_replicas, there, ttft)

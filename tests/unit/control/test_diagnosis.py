@@ -15,6 +15,8 @@ ROWS = {
     "nothing is known": (None, None, "", None, "FailedGetMetrics"),
     "nothing newer is known": (load(stale="gone"), None, "", None, "FailedGetMetrics"),
     "nobody asks": (load(0), None, "", None, "NoTraffic"),
+    "nobody asks any more": (load(0), None, "Thrashing", False, "Thrashing"),
+    "nobody asks after a wave": (load(0), None, "ScalingWave", None, "NoTraffic"),
     "no router was asked": (replace(load(), clients=None), None, "", None, "RoutersUnknown"),
     "no router was asked, and engines preempt": (
         replace(load(hit_rate=0.4, preemptions=1.0), clients=None), None, "", False, "Thrashing",
