@@ -1,37 +1,16 @@
-"""An ideal cluster: performs plans until nothing is left to do, and says what stood at each moment. Pure.
-
-    controllers  Deployments and ReplicaSets act at once: surge, order of deletion
-    nodes        a pod is ready so long after its creation, a terminating one is gone after its preStop sleep
-    engines      a warm-up succeeds at once, a replica that drains idles after IDLE_AFTER
-    routers      follow the PromptRoute at once; sessions split as the weights say
+"""What becomes of a PromptGroup on an ideal cluster: plans are performed until nothing is left to do. Pure.
 
 What only time brings (the end of a pause, a retirement) is not waited for but asked of the planner: it is pure, so what
 it would do later about the same world can be asked at once. The operator itself looks every few seconds.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from promptgroup_operator import plan as planning
-from promptgroup_operator import records, routes, snapshot
-from promptgroup_operator.desired import DRAIN_SECONDS
-from promptgroup_operator.draining import PodMark
-from promptgroup_operator.observed import Group, Manifest, Pod, PodCondition, PromptText, Revision, World
-from promptgroup_operator.samples import Flow, Stratum, Traffic
-from promptgroup_operator.warmth import Outcome, WarmReason
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import short
-
-IDLE_AFTER = timedelta(seconds=5)
-"""Time for the requests of a draining replica to end."""
-TERMINATION = timedelta(seconds=DRAIN_SECONDS)
-"""Time from a pod's deletion until it is gone."""
-
-REQUESTS = 1_000_000
-"""Requests of each step's sample: as many as a judge may ask for."""
-SAMPLED_AFTER = timedelta(minutes=1)
-"""From the moment at which a step's weight stands until there are so many."""
+from promptgroup_operator.idealcluster import IdealCluster
+from promptgroup_operator.observed import World
 
 SECOND = timedelta(seconds=1)
 """Resolution of times on Kubernetes' objects."""
@@ -48,16 +27,6 @@ class UnsettledError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """What the ideal cluster is assumed to do."""
-
-    warm_after: timedelta
-    """From a pod's creation to its proof of warmth."""
-    worse: bool = False
-    """Whether all requests of a revision that is judged fail."""
-
-
-@dataclass(frozen=True, slots=True)
 class Moment:
     """What stands once all is done that can be done at a time."""
 
@@ -65,241 +34,64 @@ class Moment:
     world: World
 
 
-class Rehearsal:
-    """A namespace with one PromptGroup.
+def run(cluster: IdealCluster) -> Iterator[Moment]:
+    """The moments at which something changes, until nothing does any more.
 
-    Args:
-        group: the PromptGroup.
-        text: its prompt.
-        pace: what the cluster is assumed to do.
-        now: the time at which the group is created.
+    Raises:
+        UnsettledError: there are too many of them.
     """
+    for _ in range(MOMENTS):
+        _finish(cluster)
+        yield Moment(cluster.now, cluster.world())
+        then = _next(cluster)
+        if then is None:
+            return
+        cluster.now = then
+    raise UnsettledError(f"no end after {MOMENTS} moments")
 
-    def __init__(self, group: Group, text: PromptText, pace: Pace, now: datetime) -> None:
-        self.now = now
-        self._group = group
-        self._text = text
-        self._pace = pace
-        self._texts = {text.fingerprint: text.prompt}
-        self._live: dict[tuple[str, str], Manifest] = {}
-        self._pods: dict[str, Pod] = {}
-        self._gone_at: dict[str, datetime] = {}
-        self._made = 0
 
-    def change(self, group: Group, text: PromptText) -> None:
-        """Another version of the group is applied."""
-        self._group = replace(group, generation=self._group.generation + 1, status=self._group.status)
-        self._text = text
-        self._texts[text.fingerprint] = text.prompt
+def _finish(cluster: IdealCluster) -> None:
+    """Do all that can be done at this time."""
+    cluster.nodes()
+    for _ in range(PASSES):
+        world = cluster.world()
+        todo = planning.decide(world, cluster.now)
+        acts = _acts(world, todo)
+        cluster.perform(world, todo)
+        if not cluster.controllers() and not acts:
+            return
+    raise UnsettledError(f"no end after {PASSES} passes at once")
 
-    def run(self) -> Iterator[Moment]:
-        """The moments at which something changes, until nothing does any more.
 
-        Raises:
-            UnsettledError: there are too many of them.
-        """
-        for _ in range(MOMENTS):
-            self._finish()
-            yield Moment(self.now, self.world())
-            then = self._next()
-            if then is None:
-                return
-            self.now = then
-        raise UnsettledError(f"no end after {MOMENTS} moments")
+def _next(cluster: IdealCluster) -> datetime | None:
+    """When something happens next: on a node, or because the planner acts by then."""
+    happens = cluster.happens_at()
+    end = happens - cluster.now if happens is not None else NEVER
+    quiet, ahead = timedelta(), min(SECOND, end)
+    while quiet < end:
+        if _acts_by(cluster, ahead):
+            return cluster.now + _first(cluster, quiet, ahead)
+        quiet, ahead = ahead, min(2 * ahead, end)
+    return happens
 
-    # --- what is seen --------------------------------------------------------------------------------------
 
-    def world(self, at: datetime | None = None) -> World:
-        """What a pass sees; at a later time, if nothing happens until then."""
-        now = at or self.now
-        standing = routes.standing(self._live.get(("PromptRoute", self._group.key.name)))
-        pods = [self._seen(pod, now) for pod in self._pods.values()]
-        revisions = tuple(
-            snapshot.revision_of(each, self._texts[snapshot.fingerprint_of(each)], pods, standing)
-            for each in self._deployments()
-        )
-        traffic = self._traffic(revisions, now) if len(revisions) > 1 else None
-        return World(self._group, self._text, revisions, (), dict(self._live), traffic=traffic)
+def _first(cluster: IdealCluster, quiet: timedelta, acts: timedelta) -> timedelta:
+    """The first second at which the planner acts, by bisection: what it does not do yet, it did not do before."""
+    while acts - quiet > SECOND:
+        middle = quiet + (acts - quiet) // 2 // SECOND * SECOND
+        if _acts_by(cluster, middle):
+            acts = middle
+        else:
+            quiet = middle
+    return acts
 
-    def _deployments(self) -> list[Manifest]:
-        return [each for (kind, _), each in sorted(self._live.items()) if kind == "Deployment"]
 
-    def _seen(self, pod: Pod, now: datetime) -> Pod:
-        if pod.draining_since is None:
-            return pod
-        return replace(pod, in_flight=0 if now >= pod.draining_since + IDLE_AFTER else 1)
-
-    def _traffic(self, revisions: Sequence[Revision], now: datetime) -> Traffic:
-        """Everybody names the group, sessions are short, and the sample of a step is there at once or not at all."""
-        shares = {short(each.fingerprint): REQUESTS * each.weight / 100 for each in revisions}
-        flows = {name: Flow(share, share) for name, share in shares.items()}
-        since = next((each.progress.since for each in revisions if each.progress and each.progress.since), now)
-        seen = REQUESTS if now - since >= SAMPLED_AFTER else 0
-        failed = {self._text.fingerprint: seen if self._pace.worse else 0}
-        samples = {
-            short(each.fingerprint): {"all": Stratum(seen, failed.get(each.fingerprint, 0))} for each in revisions
-        }
-        return Traffic(True, flows, samples)
-
-    # --- what comes next -----------------------------------------------------------------------------------
-
-    def _next(self) -> datetime | None:
-        """When something happens next: on a node, or because the planner acts by then."""
-        starts = (
-            _ready_at(pod, self._pace) for pod in self._pods.values() if not pod.container_id and not pod.deleting
-        )
-        happens = min([*starts, *self._gone_at.values()], default=None)
-        end = happens - self.now if happens is not None else NEVER
-        quiet, ahead = timedelta(), min(SECOND, end)
-        while quiet < end:
-            if self._acts_by(ahead):
-                return self.now + self._first(quiet, ahead)
-            quiet, ahead = ahead, min(2 * ahead, end)
-        return happens
-
-    def _first(self, quiet: timedelta, acts: timedelta) -> timedelta:
-        """The first second at which the planner acts, by bisection: what it does not do yet, it did not do before."""
-        while acts - quiet > SECOND:
-            middle = quiet + (acts - quiet) // 2 // SECOND * SECOND
-            if self._acts_by(middle):
-                acts = middle
-            else:
-                quiet = middle
-        return acts
-
-    def _acts_by(self, ahead: timedelta) -> bool:
-        world = self.world(self.now + ahead)
-        return _acts(world, planning.decide(world, self.now + ahead))
-
-    # --- what happens at a moment --------------------------------------------------------------------------
-
-    def _finish(self) -> None:
-        """Do all that can be done at this time."""
-        self._nodes()
-        for _ in range(PASSES):
-            world = self.world()
-            todo = planning.decide(world, self.now)
-            acts = _acts(world, todo)
-            self._perform(world, todo)
-            if not self._controllers() and not acts:
-                return
-        raise UnsettledError(f"no end after {PASSES} passes at once")
-
-    def _perform(self, world: World, todo: planning.Plan) -> None:
-        for change in todo.conditions:
-            self._set_condition(change.pod, change.outcome)
-        for manifest in planning.unwritten(world, todo):
-            self._apply(manifest)
-        for mark in todo.marks:
-            self._mark(mark)
-        if todo.route is not None and planning.route_unwritten(world, todo):
-            self._apply(todo.route)
-        for deletion in todo.deletions:
-            del self._live[deletion.kind, deletion.name]
-        for job in todo.warmups:
-            self._pods[job.pod] = replace(self._pods[job.pod], warmed=job.container_id)
-            self._set_condition(job.pod, Outcome(WarmReason.PROVEN, "as rehearsed"))
-        if todo.status is not None:
-            self._group = replace(self._group, status=todo.status)
-
-    def _apply(self, manifest: Manifest) -> None:
-        key = manifest["kind"], manifest["metadata"]["name"]
-        made = {"uid": "-".join(key), "creationTimestamp": _written(self.now)}
-        if key in self._live:
-            made = {name: self._live[key]["metadata"][name] for name in made}
-        self._live[key] = {**manifest, "metadata": {**manifest["metadata"], **made}}
-
-    def _set_condition(self, pod: str, outcome: Outcome) -> None:
-        said = PodCondition(str(outcome.warm), outcome.reason, outcome.message, self.now)
-        self._pods[pod] = replace(self._pods[pod], warm=said)
-
-    def _mark(self, mark: PodMark) -> None:
-        self._pods[mark.pod] = replace(self._pods[mark.pod], slot=mark.slot, draining_since=mark.draining_since)
-
-    def _nodes(self) -> None:
-        for name in [name for name, at in self._gone_at.items() if at <= self.now]:
-            del self._gone_at[name], self._pods[name]
-        for pod in list(self._pods.values()):
-            if not pod.deleting and not pod.container_id and _ready_at(pod, self._pace) <= self.now:
-                self._pods[pod.name] = replace(
-                    pod,
-                    address=f"{pod.name}:{self._group.spec.engine.port}",
-                    container_id=f"rehearsed://{pod.name}",
-                    containers_ready=True,
-                    containers_ready_since=self.now,
-                )
-
-    def _controllers(self) -> bool:
-        """Deployments and their ReplicaSets. Returns whether they did anything."""
-        before = dict(self._pods)
-        for deployment in self._deployments():
-            self._roll(deployment)
-        return self._pods != before
-
-    def _roll(self, deployment: Manifest) -> None:
-        """Surge first, then old pods as new ones are ready (pkg/controller/deployment/rolling.go)."""
-        fingerprint, settings = snapshot.fingerprint_of(deployment), _settings(deployment)
-        wanted: int = deployment["spec"]["replicas"]
-        surge: int = deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
-        alive = [pod for pod in self._pods.values() if pod.fingerprint == fingerprint and not pod.deleting]
-        new = [pod for pod in alive if pod.settings == settings]
-        old = [pod for pod in alive if pod.settings != settings]
-        room = wanted + (surge if old else 0) - len(alive)
-        for _ in range(min(room, wanted - len(new))):
-            self._create(deployment["metadata"]["name"], fingerprint, settings)
-        spare = sum(pod.is_warm for pod in alive) - wanted
-        for pod in sorted(old, key=_rank):
-            if not pod.is_warm or spare > 0:
-                spare -= pod.is_warm
-                self._delete(pod)
-        for pod in sorted(new, key=_rank)[: max(0, len(new) - wanted)]:
-            self._delete(pod)
-
-    def _create(self, deployment: str, fingerprint: str, settings: str) -> None:
-        self._made += 1
-        name = f"{deployment}-{self._made:04d}"
-        self._pods[name] = Pod(
-            name=name,
-            uid=name,
-            fingerprint=fingerprint,
-            created=_written(self.now),
-            deleting=False,
-            address="",
-            containers_ready=False,
-            containers_ready_since=None,
-            container_id="",
-            slot=None,
-            warmed="",
-            warm=None,
-            draining_since=None,
-            settings=settings,
-        )
-
-    def _delete(self, pod: Pod) -> None:
-        self._pods[pod.name] = replace(pod, deleting=True)
-        self._gone_at[pod.name] = self.now + TERMINATION
+def _acts_by(cluster: IdealCluster, ahead: timedelta) -> bool:
+    world = cluster.world(cluster.now + ahead)
+    return _acts(world, planning.decide(world, cluster.now + ahead))
 
 
 def _acts(world: World, todo: planning.Plan) -> bool:
     """Whether a plan changes anything but the status, whose messages may count the time."""
     effects = todo.conditions or todo.marks or todo.deletions or todo.warmups or planning.unwritten(world, todo)
     return bool(effects) or planning.route_unwritten(world, todo)
-
-
-def _ready_at(pod: Pod, pace: Pace) -> datetime:
-    created = records.time_of(pod.created)
-    assert created is not None  # noqa: S101 - written by `_create`
-    return created + pace.warm_after
-
-
-def _rank(pod: Pod) -> tuple[bool, int, str]:
-    """Who goes first (ActivePodsWithRanks): not ready, then the lowest deletion cost."""
-    return pod.is_warm, PodMark(pod.name, pod.uid, pod.slot, pod.draining_since).deletion_cost, pod.name
-
-
-def _settings(deployment: Manifest) -> str:
-    return str(deployment["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_SETTINGS])
-
-
-def _written(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
