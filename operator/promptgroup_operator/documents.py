@@ -140,8 +140,8 @@ def _spec(raw: Mapping[str, Any]) -> PromptGroupSpec:
             for each in error.errors(include_url=False)
         )
         raise DocumentError("; ".join(problems)) from None
-    except (TypeError, ValueError) as error:
-        raise DocumentError(f"spec: holds what JSON cannot: {error}") from None
+    except (TypeError, ValueError, RecursionError):
+        raise DocumentError("spec: holds what JSON cannot, or is nested too deeply") from None
 
 
 def _path(loc: Sequence[int | str]) -> str:

@@ -139,15 +139,14 @@ def _objects(old: Wanted | None, new: Wanted, pace: Pace, now: datetime) -> Iter
         yield from yaml.dump(_bare(manifest), Dumper=_Dumper, sort_keys=False, width=WIDTH).splitlines()
 
 
-def _bare(manifest: Manifest) -> dict[str, Any]:
-    """What the operator applies, without what only a cluster knows (uids, times) and without a Secret's text."""
-    metadata = {key: value for key, value in manifest["metadata"].items() if key not in _OF_A_CLUSTER}
-    metadata["annotations"] = {
-        key: value for key, value in metadata.get("annotations", {}).items() if key != ANNOTATION_APPLIED
-    }
-    hidden = ("data",) if manifest["kind"] == "Secret" else ()
-    return {key: value for key, value in manifest.items() if key not in hidden} | {"metadata": metadata}
-
-
 _OF_A_CLUSTER = ("uid", "creationTimestamp", "ownerReferences")
 """Fields of metadata; owners are named by their uid."""
+
+
+def _bare(manifest: Manifest) -> dict[str, Any]:
+    """What the operator applies, without what only a cluster knows and without a Secret's text."""
+    metadata = {key: value for key, value in manifest["metadata"].items() if key not in _OF_A_CLUSTER}
+    metadata["annotations"] = {key: text for key, text in metadata["annotations"].items() if key != ANNOTATION_APPLIED}
+    hidden = ("data",) if manifest["kind"] == "Secret" else ()
+    bare = {key: value for key, value in manifest.items() if key not in hidden}
+    return bare | {"metadata": {key: value for key, value in metadata.items() if value}}

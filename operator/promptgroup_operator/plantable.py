@@ -30,10 +30,8 @@ def heading(old: Wanted | None, new: Wanted, pace: Pace) -> Iterator[str]:
         if each is not None:
             yield f"{word:{TIME}}{_wanted(each)}"
             yield f"{'':{TIME}}{_prompt(each)}"
-    yield (
-        f"{'assumed':{TIME}}a replica is warm {clock(pace.warm_after)} after its creation, one that drains is idle after "
-        f"{clock(IDLE_AFTER)}"
-    )
+    warm, idle = clock(pace.warm_after), clock(IDLE_AFTER)
+    yield f"{'assumed':{TIME}}a replica is warm {warm} after its creation, one that drains is idle after {idle}"
     if new.group.spec.rollout.steps:
         yield f"{'':{TIME}}the judge finds a new prompt {'worse' if pace.worse else 'no worse'} at each step"
     yield ""
