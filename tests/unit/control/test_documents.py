@@ -113,7 +113,7 @@ REFUSED = {
     "a rule": ((group({"rollout": {"maxSurge": 0}}),), "spec.rollout.maxSurge: "),
     "a pin": ((group({"prompt": {"system": "x", "fingerprint": "0" * 32}}),), "restore the text or change the pin"),
     "a template": (
-        (group({"engine": {"image": "x", "template": {"spec": {"containers": 3}}}}),),
+        (group({"engine": {"image": "x", "template": {"spec": {"containers": [{"image": "y"}]}}}}),),
         "spec.engine.template",
     ),
     "no object": (

@@ -6,6 +6,7 @@ from promptgroup_operator import rules
 from promptgroup_operator.api import PromptGroup, parse_spec
 from promptgroup_operator.crd import structural
 from support import builders
+from support.brokenspecs import BROKEN
 
 
 def every_rule(node):
@@ -25,29 +26,6 @@ def test_every_rule_of_the_crd_is_read_here_and_no_other():
 def test_a_sound_spec_breaks_none():
     sound = builders.spec(rollout={"steps": [{"weight": 5}, {"weight": 25}], "maxSurge": "25%"}, sizing=None)
     assert list(rules.broken("support", sound, sound)) == []
-
-
-BROKEN = {
-    "two sources": (
-        {"prompt": {"system": "x", "systemFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}},
-        "spec.prompt:",
-    ),
-    "no source": ({"prompt": {}}, "spec.prompt: prompt needs exactly one of system"),
-    "an empty reference": ({"prompt": {"systemFrom": {}}}, "spec.prompt.systemFrom: name exactly one source"),
-    "no text": ({"prompt": {"system": ""}}, "prompt.system is empty"),
-    "tools twice": (
-        {"prompt": {"system": "x", "tools": [{}], "toolsFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}},
-        "tools or toolsFrom",
-    ),
-    "bounds crossed": ({"replicas": None, "sizing": {"minReplicas": 3, "maxReplicas": 2}}, "spec.sizing: "),
-    "size given twice": ({"sizing": {"maxReplicas": 2}}, "spec: replicas"),
-    "equal weights": ({"rollout": {"steps": [{"weight": 5}, {"weight": 5}]}}, "spec.rollout.steps: "),
-    "falling weights": ({"rollout": {"steps": [{"weight": 9}, {"weight": 5}]}}, "spec.rollout.steps: "),
-    "no surge": ({"rollout": {"maxSurge": 0}}, "spec.rollout.maxSurge: "),
-    "no surge in percent": ({"rollout": {"maxSurge": "0%"}}, "spec.rollout.maxSurge: "),
-    "a surge in words": ({"rollout": {"maxSurge": "some"}}, "spec.rollout.maxSurge: "),
-    "a model of the group's name": ({"model": "support"}, "spec.model: "),
-}
 
 
 @pytest.mark.parametrize("case", BROKEN)
