@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace, now: datetime) -> Iterator[str]:
     """
     old = _read(arguments.old, arguments.namespace, now) if arguments.old is not None else None
     new = _read(arguments.file, arguments.namespace, now, old)
-    if arguments.judge == "fail" and not new.group.spec.rollout.steps:
-        raise PlanError(f"{arguments.file}: --judge fail: spec.rollout.steps is empty, so that nothing is judged")
+    if arguments.judge == "fail" and (old is None or not new.group.spec.rollout.steps):
+        raise PlanError(f"{arguments.file}: --judge fail: nothing is judged without --from and spec.rollout.steps")
     pace = Pace(timedelta(seconds=arguments.warm_seconds), worse=arguments.judge == "fail")
     try:
         yield from _objects(old, new, pace, now) if arguments.objects else _table(old, new, pace, now)

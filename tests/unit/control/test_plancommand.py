@@ -87,7 +87,10 @@ def test_another_model_is_no_change_either(tmp_path):
 
 
 def test_a_verdict_where_nothing_is_judged(tmp_path):
-    assert "spec.rollout.steps is empty" in refused(write(tmp_path), "--judge", "fail")
+    path, steps = write(tmp_path), write(tmp_path, "steps.yaml", rollout={"steps": [{"weight": 5}]})
+    for arguments in ([path, "--from", path], [steps]):
+        assert "--judge fail: nothing is judged" in refused(*arguments, "--judge", "fail")
+    assert run(steps, "--from", path, "--judge", "fail")
 
 
 def test_unknown_fields_are_warned_of_and_the_plan_goes_on(tmp_path, capsys):
