@@ -28,10 +28,12 @@ class Chapter:
 
 
 def chapters(before: World | None, moments: Iterable[Moment], start: datetime) -> Iterator[Chapter]:
-    """The moments; where nothing but the end of a pod's termination is seen there are no events."""
+    """The moments. One at which a pod that terminated is gone has no events; the first one always has."""
+    nothing: tuple[str, ...] = ("nothing to do",)
     for moment in moments:
-        yield Chapter(moment.at - start, tuple(_events(before, moment.world)), moment.world)
-        before = moment.world
+        events = tuple(_events(before, moment.world))
+        yield Chapter(moment.at - start, events or nothing, moment.world)
+        before, nothing = moment.world, ()
 
 
 def said(world: World, kind: str) -> Mapping[str, Any]:
