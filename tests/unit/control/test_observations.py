@@ -2,14 +2,14 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.hitrate import PERIOD, WINDOW, HitRates
+from promptgroup_operator.observations import PERIOD, WINDOW, Observations
 from promptgroup_operator.observed import Spent
 from support.builders import NOW, reading
 
 
 def rates(*readings, container="c"):
     """Rates after (seconds, queries, hits) of one container."""
-    found = HitRates()
+    found = Observations()
     for seconds, queries, hits in readings:
         found.add(container, reading(queries, hits), NOW + timedelta(seconds=seconds))
     return found
@@ -117,7 +117,7 @@ def test_hits_of_the_operators_own_that_are_not_known_begin_the_rate_anew():
 
 
 def test_a_warm_up_before_the_first_reading_is_in_the_baseline():
-    found = HitRates()
+    found = Observations()
     found.spend("c", Spent(200, 192))
     found.add("c", reading(200, 192), NOW)
     found.add("c", reading(300, 222), NOW + timedelta(seconds=30))
