@@ -52,6 +52,8 @@ class Observations:
     def __init__(self) -> None:
         self._series: dict[str, _Series] = {}
         self._of: dict[Of, set[str]] = {}
+        self._spent: dict[str, deque[tuple[datetime, Spent]]] = {}
+        """Container → the operator's own requests of the longer window."""
         self._lock = threading.Lock()
 
     def due(self, container: str, now: datetime) -> bool:
@@ -60,9 +62,10 @@ class Observations:
             series = self._series.get(container)
             return series is None or now - series.entries[-1].at >= PERIOD
 
-    def spend(self, container: str, spent: Spent) -> None:
+    def spend(self, container: str, spent: Spent, now: datetime) -> None:
         """The operator's own requests added so much to the engine's counters; no reading was taken meanwhile."""
         with self._lock:
+            self._spent.setdefault(container, deque()).append((now, spent))
             series = self._series.get(container)
             if series is not None:
                 own = series.own
@@ -110,6 +113,11 @@ class Observations:
                     queries += more_queries
         return hits / queries if queries > 0 else None
 
+    def own(self, containers: Iterable[str], since: datetime) -> list[Spent]:
+        """The operator's own requests to these containers since then, as far back as the longer window."""
+        with self._lock:
+            return [spent for each in containers for at, spent in self._spent.get(each, ()) if at > since]
+
     def quiet_since(self, containers: Iterable[str]) -> datetime | None:
         """Since when none of the containers was seen to work for a client; None when none is known."""
         with self._lock:
@@ -142,6 +150,11 @@ class Observations:
     def forget(self, now: datetime) -> None:
         """Drop the series of engines that are gone."""
         with self._lock:
+            for container, spent in list(self._spent.items()):
+                while spent and now - spent[0][0] > WINDOW:
+                    spent.popleft()
+                if not spent:
+                    del self._spent[container]
             gone = [key for key, series in self._series.items() if now - series.entries[-1].at > 2 * WINDOW]
             for key in gone:
                 of = self._series.pop(key).of

@@ -14,8 +14,9 @@ from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import ClusterError, EngineError
 from promptgroup_operator.keepwarm import Touch
 from promptgroup_operator.observations import Observations
-from promptgroup_operator.observed import Key, Manifest, Pod, Problem, PromptText, Reading, Revision, World
+from promptgroup_operator.observed import Key, Manifest, Pod, Problem, PromptText, Reading, Revision, Spent, World
 from promptgroup_operator.plan import ConditionChange, Plan
+from promptgroup_operator.prometheus import Prometheus
 from promptgroup_operator.routers import Routers
 from promptgroup_operator.samples import Traffic
 from promptgroup_operator.settings import Settings
@@ -46,11 +47,12 @@ class Reconciler:
         self._queue = queue
         self._observations = Observations()
         self._traffic = Readings()
-        self._source: Source = OwnReadings(self._observations, self._traffic)
+        self._prometheus = Prometheus(settings, self._observations) if settings.prometheus_url else None
+        self._source: Source = self._prometheus or OwnReadings(self._observations, self._traffic)
         self._router_namespaces = settings.router_namespaces
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
-        self._warmups = Warmups(engines, settings.warmups, self._report, self._observations.spend)
-        self._touches = Touches(engines, self._report_touch, self._observations.spend)
+        self._warmups = Warmups(engines, settings.warmups, self._report, self._spend)
+        self._touches = Touches(engines, self._report_touch, self._spend)
         self._routers = Routers(cluster.routers, engines.text, self._traffic, self._readers)
         self._touch_every = timedelta(seconds=settings.touch_seconds)
         self._sizing: dict[Key, History] = {}
@@ -59,6 +61,8 @@ class Reconciler:
         """Stop warm-ups, touches and readings."""
         self._warmups.close()
         self._touches.close()
+        if self._prometheus is not None:
+            self._prometheus.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     def run(self, key: Key, now: datetime) -> timedelta | None:
@@ -224,6 +228,9 @@ class Reconciler:
                 except ClusterError as error:
                     # the status has it all; a namespace on its way out takes no more events
                     logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
+
+    def _spend(self, container: str, spent: Spent) -> None:
+        self._observations.spend(container, spent, datetime.now(UTC))
 
     def _report(self, key: Key, job: Job, outcome: Outcome) -> None:
         """Write on the pod what its warm-up found; then look at the group."""

@@ -26,10 +26,12 @@ class Subject:
     key: Key
     fingerprint: str
     names: MetricNames
-    pods: tuple[str, ...]
-    """Pods that serve."""
+    deployment: str
+    """Name of its Deployment, which its pods are called after."""
+    pods: Mapping[str, datetime]
+    """Pods that serve → since when."""
     serving: Mapping[str, datetime]
-    """Their containers → since when."""
+    """The same by container."""
     known: Measured
     """What was measured of them."""
     declared_bytes: int
@@ -44,12 +46,14 @@ class Subject:
 def subject(key: Key, revision: Revision, names: MetricNames) -> Subject:
     """A revision, as far as its load is concerned."""
     warm = [pod for pod in revision.pods if pod.is_warm]
+    since = [(pod, pod.warm.since) for pod in warm if pod.warm is not None and pod.warm.since is not None]
     return Subject(
         key=key,
         fingerprint=revision.fingerprint,
         names=names,
-        pods=tuple(pod.name for pod in warm),
-        serving={pod.container_id: pod.warm.since for pod in warm if pod.warm is not None and pod.warm.since},
+        deployment=revision.deployment,
+        pods={pod.name: at for pod, at in since},
+        serving={pod.container_id: at for pod, at in since},
         known=together(pod.measured for pod in warm),
         declared_bytes=_size(revision.prompt),
     )

@@ -175,9 +175,11 @@ def test_hit_rates_are_the_clients_to_the_token_whatever_the_operator_sends_mean
     for number in range(5):
         tokens, cached = used(pod, PROMPTS["ab"[number % 2]], f"what is rule {number}?")
         prompt_tokens, cached_tokens = prompt_tokens + tokens, cached_tokens + cached
-        rates.spend("c", engines.touch(address, VLLM, "tiny", prefix, 10**9).spent)  # as if it were gone: two requests
-        rates.spend("c", engines.touch(address, VLLM, "tiny", prefix, 16).spent)
-        rates.spend("c", engines.prove(address, VLLM, "tiny", prefix).spent)
+        rates.spend(
+            "c", engines.touch(address, VLLM, "tiny", prefix, 10**9).spent, now
+        )  # as if it were gone: two requests
+        rates.spend("c", engines.touch(address, VLLM, "tiny", prefix, 16).spent, now)
+        rates.spend("c", engines.prove(address, VLLM, "tiny", prefix).spent, now)
         now += PERIOD
         rates.add("c", engines.read(address, VLLM), now)
         assert rates.rate(["c"]) == cached_tokens / prompt_tokens

@@ -90,17 +90,17 @@ def test_engines_that_are_gone_are_dropped_and_others_kept():
 
 def test_what_the_operator_sends_itself_is_in_no_hit_rate():
     found = rates((0, 1000, 500))
-    found.spend("c", Spent(200, 192))
+    found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(1200 + 100, 692 + 30), NOW + timedelta(seconds=30))
     assert found.rate(["c"]) == 0.3
-    found.spend("c", Spent(200, 0))
+    found.spend("c", Spent(200, 0), NOW)
     found.add("c", reading(1500 + 100, 722 + 70), NOW + timedelta(seconds=60))
     assert found.rate(["c"]) == 0.5
 
 
 def test_an_engine_that_only_the_operator_asks_is_quiet_and_has_no_rate():
     found = rates((0, 1000, 500))
-    found.spend("c", Spent(200, 192))
+    found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(1200, 692), NOW + timedelta(seconds=30))
     assert found.quiet_since(["c"]) == NOW
     assert found.rate(["c"]) is None
@@ -108,7 +108,7 @@ def test_an_engine_that_only_the_operator_asks_is_quiet_and_has_no_rate():
 
 def test_hits_of_the_operators_own_that_are_not_known_begin_the_rate_anew():
     found = rates((0, 1000, 500))
-    found.spend("c", Spent(200, None))
+    found.spend("c", Spent(200, None), NOW)
     found.add("c", reading(1300, 592), NOW + timedelta(seconds=30))
     assert found.rate(["c"]) is None
     assert found.quiet_since(["c"]) == NOW + timedelta(seconds=30)
@@ -118,7 +118,7 @@ def test_hits_of_the_operators_own_that_are_not_known_begin_the_rate_anew():
 
 def test_a_warm_up_before_the_first_reading_is_in_the_baseline():
     found = Observations()
-    found.spend("c", Spent(200, 192))
+    found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(200, 192), NOW)
     found.add("c", reading(300, 222), NOW + timedelta(seconds=30))
     assert found.rate(["c"]) == 0.3
@@ -126,7 +126,7 @@ def test_a_warm_up_before_the_first_reading_is_in_the_baseline():
 
 def test_counters_that_begin_anew_begin_the_rate_anew():
     found = rates((0, 1000, 500))
-    found.spend("c", Spent(200, 192))
+    found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(50, 40), NOW + timedelta(seconds=30))
     assert found.rate(["c"]) is None
     found.add("c", reading(150, 90), NOW + timedelta(seconds=60))
