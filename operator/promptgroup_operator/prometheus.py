@@ -41,8 +41,8 @@ ASKERS = 4
 _STATUS = re.compile(r"HTTP Status Code (\d{3})")
 
 
-class Unanswered(Exception):  # noqa: N818 - says what came of the question, as people are told
-    """Prometheus could not be asked, or what it said is no answer."""
+_FAILURES = (PrometheusApiClientException, OSError, ValueError, KeyError, TypeError, IndexError)
+"""What comes of a question that is not answered, or by something else than Prometheus; requests' own are OSErrors."""
 
 
 class Token(requests.auth.AuthBase):
@@ -120,11 +120,12 @@ class Prometheus:
     def _ask(self, key: tuple[str, ...], subject: Subject, now: datetime) -> None:
         try:
             load = self._load(subject, now)
-        except Unanswered as error:
+        except _FAILURES as error:
+            why = _reason(error)
             with self._lock:
                 if self._trouble is None:
-                    logger.warning("Prometheus at %s: %s", self._url, error)
-                self._trouble = (self._trouble[0] if self._trouble is not None else now), str(error)
+                    logger.warning("Prometheus at %s: %s", self._url, why)
+                self._trouble = (self._trouble[0] if self._trouble is not None else now), why
             return
         with self._lock:
             self._trouble = None
@@ -156,14 +157,20 @@ class Prometheus:
         return [each for question in questions for each in self._answer(question.text(), now)]
 
     def _answer(self, query: str, now: datetime) -> promql.Answer:
-        try:
-            return promql.answer(self._client.custom_query(query, params={"time": f"{now.timestamp():.3f}"}))
-        except PrometheusApiClientException as error:
-            status = _STATUS.search(str(error))  # never its text, which is the server's
-            raise Unanswered(f"status {status[1]}" if status is not None else "no result") from None
-        except requests.RequestException as error:
-            raise Unanswered(type(error).__name__) from None
-        except (ValueError, KeyError, TypeError, IndexError):
-            raise Unanswered("the answer is none of Prometheus") from None
-        except OSError as error:
-            raise Unanswered(f"the token cannot be read ({type(error).__name__})") from None
+        return promql.answer(self._client.custom_query(query, params={"time": f"{now.timestamp():.3f}"}))
+
+
+def _reason(error: Exception) -> str:
+    """What people are told: never the server's own words, which may hold anything."""
+    match error:
+        case PrometheusApiClientException():
+            status = _STATUS.search(str(error))
+            return f"status {status[1]}" if status is not None else "no result"
+        case requests.JSONDecodeError():
+            return "the answer is none of Prometheus"
+        case requests.RequestException():
+            return type(error).__name__
+        case OSError():
+            return f"the token cannot be read ({type(error).__name__})"
+        case _:
+            return "the answer is none of Prometheus"

@@ -44,7 +44,7 @@ def answer(result: Iterable[Mapping[str, Any]]) -> Answer:
     Raises:
         ValueError, TypeError, KeyError: it has another form.
     """
-    found = ((each["metric"], float(each["value"][1])) for each in result)
+    found = ((dict(each["metric"]), float(each["value"][1])) for each in result)
     return [(labels, value) for labels, value in found if math.isfinite(value)]
 
 
