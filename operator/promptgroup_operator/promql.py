@@ -91,10 +91,12 @@ def of_routers(group: str, revision: str, selector: str = "") -> list[Question]:
     ours = f'group="{group}"'
     where = _matchers(ours, f'revision="{revision}"', selector)
     failed = _matchers(ours, f'revision="{revision}"', f'outcome="{router.OUTCOME_FAILED}"', selector)
+    opening = _matchers(ours, f'revision="{revision}"', f'turn="{router.TURN_FIRST}"', selector)
     any_revision = _matchers(ours, selector)
     counted = {
         "requests": f"sum(rate({router.METRIC_REVISION_REQUESTS}{where}{_range()}))",
         "errors": f"sum(rate({router.METRIC_REVISION_REQUESTS}{failed}{_range()}))",
+        "opening": f"sum(rate({router.METRIC_REVISION_REQUESTS}{opening}{_range()}))",
         "tokens": f"sum(rate({router.METRIC_REVISION_PROMPT_TOKENS}{where}{_range()}))",
         "sessions": f"sum({router.METRIC_REVISION_SESSIONS}{where})",
         "session_tokens": f"sum({router.METRIC_REVISION_SESSION_TOKENS}{where})",
@@ -178,14 +180,16 @@ def clients(found: Answer, declared_tokens: int) -> Clients | None:
     values = _values(found)
     if "sessions" not in values:
         return None
+    requests = values.get("requests", 0.0)
     return Clients(
-        requests=values.get("requests", 0.0),
+        requests=requests,
         errors=values.get("errors", 0.0),
         prompt_tokens=values.get("tokens", 0.0),
         sessions=values["sessions"],
         session_tokens=values.get("session_tokens"),
         declared_tokens=declared_tokens,
         first_token=_histogram(found),
+        opening=values.get("opening", 0.0) / requests if requests else None,
         held=values.get("waiting", 0.0),
     )
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from promptgroup_operator import desired, plan, prompt
+from promptgroup_operator import desired, plan, pools, prompt
 from promptgroup_operator.cluster import Cluster, Seen
 from promptgroup_operator.dialect import DIALECTS, Dialect
 from promptgroup_operator.engine import Engines
@@ -16,6 +16,7 @@ from promptgroup_operator.keepwarm import Touch
 from promptgroup_operator.observations import Observations
 from promptgroup_operator.observed import Key, Manifest, Pod, Problem, PromptText, Reading, Revision, Spent, World
 from promptgroup_operator.plan import ConditionChange, Plan
+from promptgroup_operator.pools import Pools
 from promptgroup_operator.prometheus import Prometheus
 from promptgroup_operator.routers import Routers
 from promptgroup_operator.samples import Traffic
@@ -55,6 +56,7 @@ class Reconciler:
         self._touches = Touches(engines, self._report_touch, self._spend)
         self._routers = Routers(cluster.routers, engines.text, self._traffic, self._readers)
         self._touch_every = timedelta(seconds=settings.touch_seconds)
+        self._pools = Pools()
         self._sizing: dict[Key, History] = {}
 
     def close(self) -> None:
@@ -74,6 +76,7 @@ class Reconciler:
         world = self.observe(key, now)
         if world is None:
             self._warmups.want(key, (), now)
+            self._pools.forget(key)
             self._sizing.pop(key, None)
             return None  # deleted; owner references clean up
         todo = plan.decide(world, now)
@@ -105,6 +108,8 @@ class Reconciler:
         self._observations.forget(now)
         self._touches.forget(now)
         containers = [pod.container_id for each in seen.revisions for pod in each.pods if pod.container_id]
+        load = self._load(seen, speech, now)
+        target = text.fingerprint if isinstance(text, PromptText) else ""
         return World(
             group=seen.group,
             prompt=text,
@@ -112,7 +117,8 @@ class Reconciler:
             rivals=seen.rivals,
             live={**seen.live, **self._strangers(seen, text)},
             traffic=traffic,
-            load=self._load(seen, speech, now),
+            load=load,
+            pool=self._pools.others(seen.group, pools.member(seen.group, seen.revisions, target, load), now),
             hit_rate=self._observations.rate(containers),
             peers_key=self._cluster.look(key, "Secret", names.SECRET_PEERS) is not None,
             touch_every=self._touch_every,

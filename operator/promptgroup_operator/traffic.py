@@ -247,11 +247,13 @@ class Readings:
         seconds = max((until - since for since, _, until, _ in spans), default=timedelta()).total_seconds()
         if not seconds:
             return None
-        total, prompt_tokens = Stratum(), 0.0
+        total, opening, prompt_tokens = Stratum(), 0.0, 0.0
         stocks = [last.stocks.get(revision, Stock()) for *_, last in spans]
         for _, first, _, last in spans:
             for turn, stratum in last.samples.get(revision, {}).items():
-                total += stratum - first.samples.get(revision, {}).get(turn, Stratum())
+                came = stratum - first.samples.get(revision, {}).get(turn, Stratum())
+                total += came
+                opening += came.requests if turn == names.TURN_FIRST else 0.0
             before = first.stocks.get(revision, Stock()).prompt_tokens
             prompt_tokens += max(0.0, last.stocks.get(revision, Stock()).prompt_tokens - before)
         return Clients(
@@ -262,6 +264,7 @@ class Readings:
             session_tokens=sum(each.session_tokens for each in stocks),
             declared_tokens=declared_tokens,
             first_token=total.first_token,
+            opening=opening / total.requests if total.requests else None,
             held=sum(each.waiting for each in stocks),
         )
 

@@ -269,7 +269,7 @@ class Relay:
     @property
     def _turn(self) -> str:
         """A canary has young sessions only, so that requests are compared by whether they begin one."""
-        return "first" if self._exchange.new else "later"
+        return names.TURN_FIRST if self._exchange.new else names.TURN_LATER
 
     def _count(self, *, failed: bool) -> None:
         """For the judgement of a release: how the request of a revision ended."""

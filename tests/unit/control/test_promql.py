@@ -120,11 +120,12 @@ def test_own_requests_that_prometheus_has_not_seen_yet_make_no_negative_load():
 
 
 def test_clients_and_where_they_leave_the_prompt():
-    values = told(requests=2.0, errors=0.5, tokens=900.0, sessions=7.0, session_tokens=9000.0, waiting=1.0)
+    values = told(requests=2.0, errors=0.5, opening=0.5, tokens=900.0, sessions=7.0, session_tokens=9000.0, waiting=1.0)
     found = values + told(served=3.0, departed=1.0, departed_at=120.4)
     clients = promql.clients(found, 96)
     assert (clients.requests, clients.errors, clients.prompt_tokens, clients.sessions) == (2, 0.5, 900, 7)
     assert (clients.session_tokens, clients.held, clients.declared_tokens) == (9000, 1, 96)
+    assert clients.opening == 0.25
     assert promql.departure(found, 4000) == Departure(0.25, 120, 4000)
 
 

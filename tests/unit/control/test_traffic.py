@@ -155,7 +155,9 @@ def test_clients_of_all_routers_together():
     found = readings.clients(KEY, "aa", 96, after(60))
     assert (found.requests, found.errors, found.prompt_tokens) == (1.5, 0.1, 50)
     assert (found.sessions, found.session_tokens, found.held, found.declared_tokens) == (5, 1500, 0, 96)
+    assert found.opening == 1.0
     assert readings.clients(KEY, "bb", 96, after(60)).requests == 0
+    assert readings.clients(KEY, "bb", 96, after(60)).opening is None
 
 
 def test_a_router_that_is_not_read_lately_says_nothing_of_clients():
