@@ -16,10 +16,11 @@ ALIKE = 0.5
 """Share of a declared text that a request must begin with to be said to depart from it: many prompts begin with the
 same sentence."""
 ENDING = 128
-"""Characters at the end of a declared text that a request must have somewhere, if its beginning is another."""
-SEARCHED = 16
-"""Declared prompts whose ends are searched for in one request, 1 µs for each 10 kB; of more only beginnings are
-compared."""
+"""Characters at the end of a declared text that a request must have near its own end, if its beginning is another."""
+NEAR_END = 2048
+"""Characters of a request that are its end: what is put behind a prompt is shorter, or it is the conversation."""
+SEARCHED = 8
+"""Declared prompts whose ends are searched for in one request, 2 µs each; of more only beginnings are compared."""
 REMEMBERED = 64
 """Latest offsets of a group: their median stands still when one client in three departs elsewhere."""
 
@@ -39,6 +40,7 @@ def departed(model: ModelView, ask: Ask) -> Departed | None:
     One with other tools is another prompt: they stand in front of the text or behind it, as the template has it.
     """
     best: Departed | None = None
+    end = ask.system[-NEAR_END:]
     searched = 0
     for claim in model.claims:
         if claim.preamble is None or claim.preamble.canonical_tools != ask.tools:
@@ -48,7 +50,7 @@ def departed(model: ModelView, ask: Ask) -> Departed | None:
         near = alike >= ALIKE * len(declared)
         if not near and searched < SEARCHED and len(declared) >= ENDING:
             searched += 1
-            near = declared[-ENDING:] in ask.system
+            near = declared[-ENDING:] in end
         if near:
             at = size_of(declared[:alike])
             if best is None or at > best.at:
@@ -57,8 +59,11 @@ def departed(model: ModelView, ask: Ask) -> Departed | None:
 
 
 def common(a: str, b: str) -> int:
-    """Characters that both begin with; a dozen comparisons for a text of any length."""
-    low, high = 0, min(len(a), len(b))
+    """Characters that both begin with: by halves, in a window that doubles until it holds a difference."""
+    low, high, most = 0, 64, min(len(a), len(b))
+    while high < most and a[low:high] == b[low:high]:
+        low, high = high, 2 * high
+    high = min(high, most)
     while low < high:
         middle = (low + high + 1) // 2
         if a[low:middle] == b[low:middle]:

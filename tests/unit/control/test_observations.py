@@ -2,8 +2,9 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.observations import PERIOD, WINDOW, Observations
-from promptgroup_operator.observed import Spent
+from promptgroup_operator.measured import UNKNOWN
+from promptgroup_operator.observations import PERIOD, STALE, WINDOW, Observations
+from promptgroup_operator.observed import Key, Spent
 from support.builders import NOW, reading
 
 
@@ -131,3 +132,73 @@ def test_counters_that_begin_anew_begin_the_rate_anew():
     assert found.rate(["c"]) is None
     found.add("c", reading(150, 90), NOW + timedelta(seconds=60))
     assert found.rate(["c"]) == 0.5
+
+
+OF = (Key("chat", "support"), "fingerprint")
+SINCE = NOW - timedelta(hours=1)
+
+
+def observed(*readings, container="c", found=None):
+    """Observations after (seconds, fields of a reading) of one container of the revision."""
+    found = found or Observations()
+    for seconds, fields in readings:
+        found.add(container, reading(**fields), NOW + timedelta(seconds=seconds), OF)
+    return found
+
+
+def test_a_load_is_of_the_revisions_engines_alone():
+    found = observed((0, {}), (60, {"requests": 60}))
+    observed((0, {}), (60, {"requests": 30}), container="d", found=found)
+    found.add("other", reading(requests=0), NOW, (Key("chat", "support"), "another"))
+    found.add("other", reading(requests=900), NOW + timedelta(seconds=60), (Key("chat", "support"), "another"))
+    load = found.load(OF, {"c": SINCE, "d": SINCE}, UNKNOWN, NOW + timedelta(seconds=60))
+    assert (load.stale, load.seconds, load.engines.requests, load.engines.replicas) == ("", 60, 1.5, 2)
+
+
+def test_a_load_reaches_back_no_further_than_its_window():
+    found = observed((0, {}), (60, {"requests": 600}), (120, {"requests": 660}))
+    load = found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=120))
+    assert (load.seconds, load.engines.requests) == (60, 1)
+
+
+def test_a_group_at_rest_that_is_looked_at_once_a_minute_has_a_load():
+    found = observed((0, {}), (61, {"requests": 61}))
+    assert found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=61)).engines.requests == 1
+
+
+def test_a_load_is_stale_when_nothing_newer_was_read():
+    found = observed((0, {}), (15, {}))
+    fresh = found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=15) + STALE)
+    assert fresh.stale == ""
+    assert fresh.engines is not None
+    old = found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=16) + STALE)
+    assert (old.stale, old.engines) == ("no engine could be read since 12:00 UTC", None)
+    assert found.load(OF, {}, UNKNOWN, NOW + timedelta(hours=1)).stale == ""
+
+
+def test_before_anything_was_read_nothing_is_known():
+    assert Observations().load(OF, {"c": SINCE}, UNKNOWN, NOW).stale == "no engine could be read yet"
+
+
+def test_an_engine_that_began_anew_in_its_container_makes_no_load_of_the_time_in_between():
+    found = observed((0, {"requests": 500, "queries": 9}), (20, {"requests": 2}), (60, {"requests": 42}))
+    load = found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=60))
+    assert (load.engines.requests, load.engines.coverage) == (1, 1)
+
+
+def test_readings_that_follow_each_other_fast_take_no_room_and_lose_nothing():
+    found = observed(*((second, {"requests": second}) for second in range(601)))
+    entries = found._series["c"].entries
+    assert len(entries) <= WINDOW / PERIOD + 3
+    load = found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=600))
+    assert load.engines.requests == 1
+
+
+def test_own_requests_are_known_for_a_while():
+    found = Observations()
+    found.spend("c", Spent(200, 192, 2), NOW)
+    found.spend("d", Spent(100, None, 1), NOW + timedelta(minutes=2))
+    assert found.own(["c", "d", "e"], NOW - timedelta(seconds=1)) == [Spent(200, 192, 2), Spent(100, None, 1)]
+    assert found.own(["c", "d"], NOW + timedelta(minutes=1)) == [Spent(100, None, 1)]
+    found.forget(NOW + WINDOW + timedelta(seconds=1))
+    assert found.own(["c", "d"], NOW - timedelta(seconds=1)) == [Spent(100, None, 1)]
