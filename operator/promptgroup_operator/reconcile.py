@@ -25,7 +25,7 @@ from promptgroup_operator.sizing.load import Load
 from promptgroup_operator.sizing.verdict import NEW, History
 from promptgroup_operator.sources import OwnReadings, Source, subject
 from promptgroup_operator.touches import Touches
-from promptgroup_operator.traffic import PERIOD, RELEASE_PERIOD, Readings
+from promptgroup_operator.traffic import PERIOD, RELEASE_PERIOD, REST_PERIOD, Readings
 from promptgroup_operator.warmth import Job, Outcome, WarmReason
 from promptgroup_operator.warmup import Warmups
 from promptgroup_operator.workqueue import WorkQueue
@@ -130,7 +130,8 @@ class Reconciler:
         key = seen.group.key
         released = sum(each.alive > 0 for each in seen.revisions) > 1
         self._traffic.forget(now)
-        self._routers.read({key.namespace, *self._router_namespaces}, now, RELEASE_PERIOD if released else PERIOD)
+        period = REST_PERIOD if seen.group.spec.sizing is None else PERIOD
+        self._routers.read({key.namespace, *self._router_namespaces}, now, RELEASE_PERIOD if released else period)
         if not released:
             return None
         step = sorted(

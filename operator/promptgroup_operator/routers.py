@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
 
+from promptgroup_operator.counts import parse
 from promptgroup_operator.errors import ClusterError, EngineError
-from promptgroup_operator.traffic import Readings, parse
+from promptgroup_operator.traffic import Readings
 
 logger = logging.getLogger(__name__)
 
+LISTED = timedelta(minutes=5)
+"""Time between two lists of a namespace's routers: as seldom as a resync."""
 LISTS = 20
-"""Readings of a namespace's routers for one list of them: 5 minutes at rest, as a resync, 40 s in a release."""
+"""Readings for one list of them where readings are frequent: 40 s in a release."""
 LISTED_AGAIN = timedelta(seconds=10)
 """The same while one does not answer, or others that are not known are said to be there."""
 
@@ -53,9 +56,9 @@ class Routers:
         self._lock = threading.Lock()
 
     def read(self, namespaces: Iterable[str], now: datetime, period: timedelta) -> None:
-        """Read every router of these namespaces that was not read for so long; their list is no older than ten such."""
+        """Read every router of these namespaces that was not read for so long; their list may be older."""
         for namespace in namespaces:
-            routers = self._of(namespace, now, LISTS * period)
+            routers = self._of(namespace, now, min(LISTED, LISTS * period))
             due = [router for router in routers if self._readings.take(router, now, period)]
             pages = list(self._pool.map(self._page, (routers[each] for each in due)))
             for router, text in zip(due, pages, strict=True):

@@ -5,15 +5,15 @@ process, so a series belongs to one container, and its first reading is its base
 window of readings nothing is said. Losing them costs time, nothing else.
 """
 
-import re
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from promptgroup_operator.counts import Counts, Stock
 from promptgroup_operator.observed import Key
-from promptgroup_operator.samples import Flow, Histogram, Sample, Stratum, Traffic, histogram
+from promptgroup_operator.samples import Flow, Stratum, Traffic
 from promptgroup_operator.sizing.load import Clients, Departure
 from promptgroup_router.contract import names
 
@@ -26,116 +26,15 @@ LOAD_WINDOW = timedelta(minutes=1)
 RELEASE_PERIOD = timedelta(seconds=2)
 """Time between readings of a router while a group that it serves is being released."""
 PERIOD = timedelta(seconds=15)
-"""The same otherwise."""
+"""The same for a group that is sized by its load."""
+REST_PERIOD = timedelta(minutes=1)
+"""The same otherwise: a page of a hundred busy groups takes 30 ms to read."""
+LATELY = timedelta(seconds=90)
+"""A router that was not read for longer says nothing of now."""
 SPACING = timedelta(seconds=5)
 """Of readings closer to each other only the newest is kept."""
 FORGOTTEN = timedelta(minutes=10)
 """A router that was not read for so long is gone."""
-
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
-_READ = (names.METRIC_REVISION, names.METRIC_DEPARTED, names.METRIC_DEPARTED_AT)
-
-
-@dataclass(frozen=True, slots=True)
-class Stock:
-    """What a revision had in one router at the moment of a reading, and its prompt tokens until then."""
-
-    sessions: float = 0
-    session_tokens: float = 0
-    waiting: float = 0
-    prompt_tokens: float = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """One router's counters of one group. Revisions by their short fingerprint."""
-
-    flows: Mapping[str, Flow] = field(default_factory=dict)
-    samples: Mapping[str, Sample] = field(default_factory=dict)
-    stocks: Mapping[str, Stock] = field(default_factory=dict)
-    departed: float = 0
-    """Requests that came close to the group's prompt."""
-    departed_at: float = 0
-    """The median of where they left it, in bytes."""
-
-    @property
-    def requests(self) -> float:
-        """Of all revisions."""
-        return sum(flow.requests for flow in self.flows.values())
-
-
-NOTHING = Counts()
-
-
-def parse(text: str) -> dict[Key, Counts]:
-    """The counters of every group in a router's Prometheus text; lines that cannot be read are left out."""
-    found: dict[Key, _Page] = {}
-    for name, labels, value in _samples(text):
-        namespace, _, group = labels.get("group", "").partition("/")
-        if group:
-            found.setdefault(Key(namespace, group), _Page()).add(name, labels, value)
-    return {key: page.counts() for key, page in found.items()}
-
-
-class _Page:
-    """Lines of one group."""
-
-    def __init__(self) -> None:
-        self._flows: dict[str, Flow] = {}
-        self._strata: dict[tuple[str, str], Stratum] = {}
-        self._buckets: dict[tuple[str, str, str], dict[float, float]] = {}
-        self._stocks: dict[str, dict[str, float]] = {}
-        self._alone: dict[str, float] = {}
-
-    def add(self, name: str, labels: Mapping[str, str], value: float) -> None:
-        """One sample."""
-        revision, turn = labels.get("revision", ""), labels.get("turn", "")
-        if name == names.METRIC_REVISION_REQUESTS:
-            known = self._flows.get(revision, Flow())
-            named = value if labels.get("how") == names.HOW_NAME else 0
-            self._flows[revision] = Flow(known.requests + value, known.named + named)
-            failed = value if labels.get("outcome") == names.OUTCOME_FAILED else 0
-            self._strata[revision, turn] = self._strata.get((revision, turn), Stratum()) + Stratum(value, failed)
-        elif "le" in labels:
-            self._buckets.setdefault((name, revision, turn), {})[float(labels["le"])] = value
-        elif revision and not turn:
-            self._stocks.setdefault(revision, {})[name] = value
-        else:
-            self._alone[name] = value
-
-    def counts(self) -> Counts:
-        """All of them together."""
-        samples: dict[str, dict[str, Stratum]] = {}
-        for (revision, turn), counted in self._strata.items():
-            first = self._histogram(names.METRIC_REVISION_FIRST_TOKEN, revision, turn)
-            cached = self._histogram(names.METRIC_REVISION_CACHED, revision, turn)
-            samples.setdefault(revision, {})[turn] = Stratum(counted.requests, counted.errors, first, cached)
-        stocks = {
-            revision: Stock(
-                sessions=said.get(names.METRIC_REVISION_SESSIONS, 0),
-                session_tokens=said.get(names.METRIC_REVISION_SESSION_TOKENS, 0),
-                waiting=said.get(names.METRIC_REVISION_WAITING, 0),
-                prompt_tokens=said.get(names.METRIC_REVISION_PROMPT_TOKENS, 0),
-            )
-            for revision, said in self._stocks.items()
-        }
-        departed, at = self._alone.get(names.METRIC_DEPARTED, 0), self._alone.get(names.METRIC_DEPARTED_AT, 0)
-        return Counts(self._flows, samples, stocks, departed, at)
-
-    def _histogram(self, name: str, revision: str, turn: str) -> Histogram:
-        return histogram(self._buckets.get((f"{name}_bucket", revision, turn), {}))
-
-
-def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    for line in text.splitlines():
-        if line.startswith(_READ):
-            name, _, rest = line.partition("{")
-            labels, _, value = rest.rpartition("} ")
-            try:
-                number = float(value)
-            except ValueError:
-                continue
-            yield name, dict(_LABEL.findall(labels)), number
 
 
 @dataclass(slots=True)
@@ -288,7 +187,7 @@ class Readings:
         with self._lock:
             group = self._groups.get(key)
             found = [series.span(now, LOAD_WINDOW) for series in group.routers.values()] if group is not None else []
-        return [(*first, *last) for first, last in found if now - last[0] <= LOAD_WINDOW]
+        return [(*first, *last) for first, last in found if now - last[0] <= LATELY]
 
     def forget(self, now: datetime) -> None:
         """Drop what is known of routers that are not read any more."""

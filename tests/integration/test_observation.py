@@ -17,6 +17,7 @@ import urllib3
 
 from promptgroup_local.kubectl import wait_for
 from promptgroup_operator import metricnames, observations, prometheus, promql, traffic
+from promptgroup_operator.counts import parse
 from promptgroup_operator.dialect import VLLM
 from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import EngineError
@@ -27,7 +28,7 @@ from promptgroup_operator.prometheus import Prometheus
 from promptgroup_operator.settings import Settings
 from promptgroup_operator.sizing.load import Load
 from promptgroup_operator.sources import OwnReadings, Subject
-from promptgroup_operator.traffic import Readings, parse
+from promptgroup_operator.traffic import Readings
 from promptgroup_router import tablefile
 from promptgroup_router.contract.fingerprint import fingerprint
 from support.prometheus import prometheus as running_prometheus

@@ -5,7 +5,7 @@ import pytest
 
 from promptgroup_operator.errors import ClusterError, EngineError
 from promptgroup_operator.observed import Key
-from promptgroup_operator.routers import LISTED_AGAIN, LISTS, Routers
+from promptgroup_operator.routers import LISTED, LISTED_AGAIN, Routers
 from promptgroup_operator.traffic import PERIOD, Readings
 from support.builders import NOW
 
@@ -54,7 +54,7 @@ def test_every_router_is_read_once_a_period_and_listed_seldom():
         world.read(second)
     assert world.reads.count("a:1") == world.reads.count("b:1") == 240 / PERIOD.total_seconds() + 1
     assert world.lists == 1
-    world.read((LISTS * PERIOD).total_seconds())
+    world.read(LISTED.total_seconds())
     assert world.lists == 2
     assert world.readings.clients(KEY, "aa", 0, NOW + timedelta(seconds=300)).sessions == 6
 

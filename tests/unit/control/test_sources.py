@@ -1,11 +1,12 @@
 from datetime import timedelta
 
+from promptgroup_operator.counts import Counts, Stock
 from promptgroup_operator.metricnames import VLLM
 from promptgroup_operator.observations import Observations
 from promptgroup_operator.observed import Key
 from promptgroup_operator.samples import Flow, Stratum
 from promptgroup_operator.sources import OwnReadings, subject
-from promptgroup_operator.traffic import Counts, Readings, Stock
+from promptgroup_operator.traffic import Readings
 from promptgroup_router.contract.fingerprint import short
 from support.builders import FINGERPRINT, NOW, TEXT, ago, cold, pod, reading, revision
 
