@@ -275,7 +275,8 @@ class World:
     touch_every: timedelta = timedelta(minutes=5)
     """Longest time between two touches of a warm replica."""
     load: Load | None = None
-    """What engines and routers did lately, of the revision with most of the traffic; None before one serves."""
+    """What engines and routers did lately, of the revision with most of the traffic; None before one serves, or when the
+    number of replicas is fixed."""
     pool: tuple[Member, ...] = ()
     """The other groups whose replicas lend to this one's."""
     sizing: History = NEW

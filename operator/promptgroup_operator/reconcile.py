@@ -25,7 +25,7 @@ from promptgroup_operator.sizing.load import Load
 from promptgroup_operator.sizing.verdict import NEW, History
 from promptgroup_operator.sources import OwnReadings, Source, subject
 from promptgroup_operator.touches import Touches
-from promptgroup_operator.traffic import PERIOD, RELEASE_PERIOD, REST_PERIOD, Readings
+from promptgroup_operator.traffic import PERIOD, RELEASE_PERIOD, Readings
 from promptgroup_operator.warmth import Job, Outcome, WarmReason
 from promptgroup_operator.warmup import Warmups
 from promptgroup_operator.workqueue import WorkQueue
@@ -128,10 +128,11 @@ class Reconciler:
     def _told(self, seen: Seen, now: datetime) -> Traffic | None:
         """What the routers counted, while more than one revision has replicas."""
         key = seen.group.key
-        released = sum(each.alive > 0 for each in seen.revisions) > 1
         self._traffic.forget(now)
-        period = REST_PERIOD if seen.group.spec.sizing is None else PERIOD
-        self._routers.read({key.namespace, *self._router_namespaces}, now, RELEASE_PERIOD if released else period)
+        released = sum(each.alive > 0 for each in seen.revisions) > 1
+        if released or seen.group.spec.sizing is not None:
+            period = RELEASE_PERIOD if released else PERIOD
+            self._routers.read({key.namespace, *self._router_namespaces}, now, period)
         if not released:
             return None
         step = sorted(
@@ -143,7 +144,9 @@ class Reconciler:
         return self._traffic.traffic(key, now)
 
     def _load(self, seen: Seen, speech: Dialect, now: datetime) -> Load | None:
-        """Of the revision that has most of the traffic; None before there is one."""
+        """Of the revision that has most of the traffic; None before there is one, and where nobody asks for it."""
+        if seen.group.spec.sizing is None:
+            return None
         serving = max(seen.revisions, key=lambda each: (each.weight, each.ready), default=None)
         if serving is None or not serving.ready:
             return None

@@ -27,8 +27,6 @@ RELEASE_PERIOD = timedelta(seconds=2)
 """Time between readings of a router while a group that it serves is being released."""
 PERIOD = timedelta(seconds=15)
 """The same for a group that is sized by its load."""
-REST_PERIOD = timedelta(minutes=1)
-"""The same otherwise: a page of a hundred busy groups takes 30 ms to read."""
 LATELY = timedelta(seconds=90)
 """A router that was not read for longer says nothing of now."""
 SPACING = timedelta(seconds=5)
