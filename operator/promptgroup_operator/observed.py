@@ -275,8 +275,7 @@ class World:
     touch_every: timedelta = timedelta(minutes=5)
     """Longest time between two touches of a warm replica."""
     load: Load | None = None
-    """What engines and routers did lately, of the revision with most of the traffic; None before one serves, or when the
-    number of replicas is fixed."""
+    """What engines and routers did lately; None before a revision serves, or when the number of replicas is fixed."""
     pool: tuple[Member, ...] = ()
     """The other groups whose replicas lend to this one's."""
     sizing: History = NEW
