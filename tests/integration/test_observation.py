@@ -1,5 +1,6 @@
 """Loads of real traffic, read by the operator itself and by a real Prometheus: they agree, and neither invents any."""
 
+import itertools
 import json
 import socket
 import subprocess
@@ -15,7 +16,8 @@ from typing import Self
 import pytest
 import urllib3
 
-from promptgroup_local.kubectl import wait_for
+from promptgroup_local import lab
+from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_operator import metricnames, observations, prometheus, promql, traffic
 from promptgroup_operator.counts import parse
 from promptgroup_operator.dialect import VLLM
@@ -31,6 +33,8 @@ from promptgroup_operator.sources import OwnReadings, Subject
 from promptgroup_operator.traffic import Readings
 from promptgroup_router import tablefile
 from promptgroup_router.contract.fingerprint import fingerprint
+from support.groups import PROMPTS
+from support.groups import group as group_of
 from support.prometheus import prometheus as running_prometheus
 from support.prometheus import until
 from support.tables import group, revision, slot, table
@@ -270,3 +274,34 @@ def test_both_sources_tell_the_same_load_and_a_restart_or_an_outage_is_no_load(
             assert "secret" not in silent.stale
             asked.close()
             assert own.load(watching.subject(), watching.look()).engines is not None
+
+
+def asked(kube: Kubectl, number: int) -> None:
+    """A request that brings the declared prompt, by the router."""
+    body = {"model": "tiny", "max_tokens": 4, "messages": [{"role": "system", "content": PROMPTS["a"]}]}
+    body["messages"] += [{"role": "user", "content": f"question {number}?"}]
+    url = f"{lab.router_url(kube)}/v1/chat/completions"
+    assert urllib3.request("POST", url, json=body, timeout=10).status == 200
+
+
+def condition(kube: Kubectl, name: str, kind: str) -> dict[str, str]:
+    found = kube.get("promptgroup", name)["status"].get("conditions", [])
+    return next((each for each in found if each["type"] == kind), {})
+
+
+def test_the_load_of_a_sized_group_reaches_its_conditions(kube: Kubectl, operator: None) -> None:
+    lab.install_router(kube)
+    made = group_of("sized")
+    del made["spec"]["replicas"]
+    made["spec"]["sizing"] = {"minReplicas": 1, "maxReplicas": 2}
+    kube.apply(made)
+    kube.wait_warm("sized", "1/1")
+    numbers = itertools.count()
+
+    def active() -> dict[str, str] | None:
+        asked(kube, next(numbers))
+        found = condition(kube, "sized", "ScalingActive")
+        return found if found.get("status") == "True" else None
+
+    found = wait_for(active, "a load", lambda: kube.get("promptgroup", "sized")["status"], seconds=120)
+    assert found["reason"] != "FailedGetMetrics", found
