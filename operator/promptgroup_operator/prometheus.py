@@ -4,12 +4,10 @@ A pass waits a moment for an answer, and not at all while Prometheus is in troub
 as long as that is of now.
 """
 
-import contextlib
 import logging
 import re
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -105,8 +103,7 @@ class Prometheus:
                 flight = self._pool.submit(self._ask, key, subject, now)
                 self._asked[key] = now, flight
             patience = PATIENCE if self._trouble is None else 0.0
-        with contextlib.suppress(NotYet):
-            flight.result(patience)
+        wait([flight], patience)
         with self._lock:
             known, trouble = self._answers.get(key), self._trouble
         if known is not None and now - known[0] <= FRESH:
@@ -121,15 +118,21 @@ class Prometheus:
         try:
             load = self._load(subject, now)
         except _FAILURES as error:
-            why = _reason(error)
-            with self._lock:
-                if self._trouble is None:
-                    logger.warning("Prometheus at %s: %s", self._url, why)
-                self._trouble = (self._trouble[0] if self._trouble is not None else now), why
+            self._fail(_reason(error), now)
+            return
+        except Exception:
+            logger.exception("Prometheus at %s", self._url)
+            self._fail("its answer is not understood", now)
             return
         with self._lock:
             self._trouble = None
             self._answers[key] = now, load
+
+    def _fail(self, why: str, now: datetime) -> None:
+        with self._lock:
+            if self._trouble is None:
+                logger.warning("Prometheus at %s: %s", self._url, why)
+            self._trouble = (self._trouble[0] if self._trouble is not None else now), why
 
     def _load(self, subject: Subject, now: datetime) -> Load:
         seconds, since = promql.WINDOW.total_seconds(), now - promql.WINDOW
@@ -171,6 +174,6 @@ def _reason(error: Exception) -> str:
         case requests.RequestException():
             return type(error).__name__
         case OSError():
-            return f"the token cannot be read ({type(error).__name__})"
+            return f"its token or CA file cannot be read ({type(error).__name__})"
         case _:
             return "the answer is none of Prometheus"

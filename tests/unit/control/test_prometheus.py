@@ -174,6 +174,11 @@ def test_a_server_that_is_not_there_is_no_crash():
     source.close()
 
 
+def test_a_fault_of_our_own_ends_no_pass(server, source, monkeypatch):
+    monkeypatch.setattr(prometheus.promql, "newest", lambda found: found.nothing)
+    assert source.load(SUBJECT, NOW).stale.endswith("does not answer since 12:00 UTC: its answer is not understood")
+
+
 def test_a_token_is_read_anew_for_each_request(server, tmp_path):
     token = tmp_path / "token"
     token.write_text("one\n")
@@ -185,7 +190,10 @@ def test_a_token_is_read_anew_for_each_request(server, tmp_path):
     assert sent == ["Bearer one"] * 5 + ["Bearer two"] * 5
     token.unlink()
     source.load(SUBJECT, NOW + timedelta(minutes=2))
-    assert "the token cannot be read (FileNotFoundError)" in source.load(SUBJECT, NOW + timedelta(minutes=3)).stale
+    assert (
+        "its token or CA file cannot be read (FileNotFoundError)"
+        in source.load(SUBJECT, NOW + timedelta(minutes=3)).stale
+    )
     source.close()
 
 
