@@ -1,10 +1,12 @@
-"""What differs between engines: arguments, probe path, metric names. One constant an engine."""
+"""What differs between engines that are started: arguments, probe path, metrics. One constant an engine."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from promptgroup_operator import metricnames
 from promptgroup_operator.api import EngineType
+from promptgroup_operator.metricnames import MetricNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,28 +17,8 @@ class Dialect:
     """Arguments before the user's; `{model}` and `{port}` are filled in."""
     health: str
     """Path that answers 200 once the engine can serve."""
-    queries: str
-    """Counter: prompt tokens looked up in the prefix cache."""
-    hits: str
-    """Counter: prompt tokens found there."""
-    generated: str
-    """Counter: tokens of answers."""
-    usage: str
-    """Gauge: share of the KV cache that running requests hold, 0 to 1."""
-    busy: tuple[str, ...]
-    """Gauges whose sum is the number of requests that run or wait."""
-    info: str
-    """Info metric that carries the cache's configuration as labels."""
-    step_labels: tuple[str, ...]
-    """Labels of it that may say at which granularity a hit can land, the best first."""
-    caching_label: str
-    """Label of it that says whether prefix caching is on."""
-    kv_tokens_label: str
-    """Label of it that says how many tokens the cache holds."""
-    blocks_label: str
-    """Label of it that says how many blocks the cache holds, for engines that do not say it in tokens."""
-    block_size_label: str
-    """Label of it that says how many tokens a block holds."""
+    metrics: MetricNames
+    """What it counts."""
     batch_flag: str
     """Flag that bounds the tokens which one step of the scheduler computes."""
 
@@ -45,17 +27,7 @@ VLLM = Dialect(
     # cached_tokens is in usage only when asked for; the proof of warmth needs it
     args=("{model}", "--port={port}", "--enable-prompt-tokens-details"),
     health="/health",
-    queries="vllm:prefix_cache_queries_total",
-    hits="vllm:prefix_cache_hits_total",
-    generated="vllm:generation_tokens_total",
-    usage="vllm:kv_cache_usage_perc",
-    busy=("vllm:num_requests_running", "vllm:num_requests_waiting"),
-    info="vllm:cache_config_info",
-    step_labels=("cache_hit_alignment_tokens", "hash_block_size", "block_size"),
-    caching_label="enable_prefix_caching",
-    kv_tokens_label="kv_cache_size_tokens",
-    blocks_label="num_gpu_blocks",
-    block_size_label="block_size",
+    metrics=metricnames.VLLM,
     batch_flag="--max-num-batched-tokens",
 )
 """vLLM 0.32, `vllm serve` as the image's entrypoint."""

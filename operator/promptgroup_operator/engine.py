@@ -4,14 +4,13 @@ The chat API is the one that all supported engines serve. Every wait is bounded.
 """
 
 import json
-import math
-import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import urllib3
 
+from promptgroup_operator import exposition
 from promptgroup_operator.dialect import Dialect
 from promptgroup_operator.errors import EngineError
 from promptgroup_operator.keepwarm import Found
@@ -27,10 +26,6 @@ ASK_SECONDS = 3.0
 """Longest wait for metrics and tokenizer answers."""
 MAX_ANSWER = 32 * 1024 * 1024
 """Longest answer read: token lists of long prompts, metrics of engines with many labels."""
-
-_SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
-_WHOLE = re.compile(r"[0-9]{1,12}")
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
 class Engines:
@@ -49,15 +44,15 @@ class Engines:
         Raises:
             EngineError: no answer, or one that is not metrics.
         """
-        return parse_metrics(self.text(address), dialect)
+        return exposition.reading(self.text(address, dialect.metrics.path), dialect.metrics)
 
-    def text(self, address: str) -> str:
+    def text(self, address: str, path: str = "/metrics") -> str:
         """The metrics of any process that serves them, as they are.
 
         Raises:
             EngineError: no answer.
         """
-        return self._request("GET", address, "/metrics", None, ASK_SECONDS).decode(errors="replace")
+        return self._request("GET", address, path, None, ASK_SECONDS).decode(errors="replace")
 
     def prove(self, address: str, dialect: Dialect, model: str, prompt: Prompt) -> Evidence:
         """Send the Tier-1 prefix, then probe for it: what the engine says about the two requests.
@@ -205,71 +200,4 @@ def _spent(*usages: Mapping[str, Any]) -> Spent:
     """What requests added to the engine's counters, by their usage."""
     hits = [_cached_tokens(usage) for usage in usages]
     known = [each for each in hits if each is not None]
-    return Spent(sum(map(_prompt_tokens, usages)), sum(known) if len(known) == len(hits) else None)
-
-
-def parse_metrics(text: str, dialect: Dialect) -> Reading:
-    """A reading from Prometheus text; sums over labels, so that data-parallel engines count as one.
-
-    Raises:
-        EngineError: the text has none of the engine's counters, or one that is no number.
-    """
-    sums = dict.fromkeys((dialect.queries, dialect.hits, dialect.generated, *dialect.busy), 0.0)
-    seen = False
-    step, caching, kv_tokens, usage = 1, None, 0, 0.0
-    for name, labels, value in _samples(text, (*sums, dialect.usage, dialect.info)):
-        if name in sums:
-            sums[name] += _number(name, value)
-            seen = True
-        elif name == dialect.usage:
-            usage = max(usage, _number(name, value))  # of data-parallel engines the fullest
-        elif name == dialect.info:
-            step = _step(labels, dialect)
-            said = labels.get(dialect.caching_label, "").lower()
-            caching = {"true": True, "false": False}.get(said)
-            kv_tokens += _kv_tokens(labels, dialect)
-    if not seen:
-        raise EngineError(f"/metrics: no {dialect.queries}")
-    return Reading(
-        queries=sums[dialect.queries],
-        hits=sums[dialect.hits],
-        generated=sums[dialect.generated],
-        usage=usage,
-        busy=int(sum(sums[name] for name in dialect.busy)),
-        step=step,
-        caching=caching,
-        kv_tokens=kv_tokens,
-    )
-
-
-def _samples(text: str, names: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str], str]]:
-    """Samples whose names begin with one of these: of an engine's thousand lines a dozen is worth parsing."""
-    for line in text.splitlines():
-        match = _SAMPLE.match(line) if line.startswith(names) else None
-        if match is not None:
-            yield match["name"], dict(_LABEL.findall(match["labels"] or "")), match["value"]
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise EngineError(f"/metrics: {name} is no number")
-    return value
-
-
-def _step(labels: Mapping[str, str], dialect: Dialect) -> int:
-    return next(filter(None, (_whole(labels, label) for label in dialect.step_labels)), 1)
-
-
-def _kv_tokens(labels: Mapping[str, str], dialect: Dialect) -> int:
-    blocks = _whole(labels, dialect.blocks_label) * _whole(labels, dialect.block_size_label)
-    return _whole(labels, dialect.kv_tokens_label) or blocks
-
-
-def _whole(labels: Mapping[str, str], label: str) -> int:
-    """The label's whole number; 0 where it has none (an engine writes `None` for what it does not know)."""
-    value = labels.get(label, "")
-    return int(value) if _WHOLE.fullmatch(value) else 0
+    return Spent(sum(map(_prompt_tokens, usages)), sum(known) if len(known) == len(hits) else None, len(usages))

@@ -1,13 +1,13 @@
 """A frozen snapshot of one group's world: what a pass saw, and all that a decision may look at."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from promptgroup_operator.api import PromptGroupSpec
 from promptgroup_operator.measured import UNKNOWN, Measured
-from promptgroup_operator.samples import Traffic
+from promptgroup_operator.samples import Histogram, Traffic
 from promptgroup_operator.sizing.load import Load
 from promptgroup_operator.sizing.pool import Member
 from promptgroup_operator.sizing.verdict import NEW, History
@@ -77,8 +77,6 @@ class Reading:
     """Prompt tokens found there."""
     generated: float
     """Tokens of answers."""
-    busy: int
-    """Requests that run or wait."""
     usage: float
     """Share of the KV cache that running requests hold, 0 to 1."""
     step: int
@@ -87,15 +85,39 @@ class Reading:
     """Whether prefix caching is on; None when the engine does not say."""
     kv_tokens: int
     """Tokens of KV cache; 0 when the engine does not say."""
+    running: float = 0.0
+    """Requests in the batch."""
+    waiting: float = 0.0
+    """Requests in the queue."""
+    requests: float = 0.0
+    """Requests that ended."""
+    computed: float | None = None
+    """Prompt tokens that were computed; of this and what follows, None when the engine does not say."""
+    prefill_seconds: float | None = None
+    """Seconds that requests spent in prefill."""
+    decode_seconds: float | None = None
+    """Seconds that requests spent in decode."""
+    queue_seconds: float | None = None
+    """Seconds that requests waited."""
+    preemptions: float | None = None
+    """Running requests that gave their blocks back."""
+    first_token: Histogram = field(default_factory=Histogram)
+    """Seconds from arrival to the first token."""
+
+    @property
+    def busy(self) -> int:
+        """Requests that run or wait."""
+        return int(self.running + self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Tokens of the operator's own requests: part of an engine's counters, and no client's."""
+    """The operator's own requests, of one token of answer each: part of an engine's counters, and no client's."""
 
     queries: int
     hits: int | None
     """None when the engine does not say."""
+    requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +275,7 @@ class World:
     touch_every: timedelta = timedelta(minutes=5)
     """Longest time between two touches of a warm replica."""
     load: Load | None = None
-    """What engines and routers did lately; None when nothing was observed, or the number of replicas is fixed."""
+    """What engines and routers did lately; None before a revision serves, or when the number of replicas is fixed."""
     pool: tuple[Member, ...] = ()
     """The other groups whose replicas lend to this one's."""
     sizing: History = NEW

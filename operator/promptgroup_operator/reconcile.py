@@ -7,20 +7,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from promptgroup_operator import desired, plan, prompt
+from promptgroup_operator import desired, plan, pools, prompt
 from promptgroup_operator.cluster import Cluster, Seen
 from promptgroup_operator.dialect import DIALECTS, Dialect
 from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import ClusterError, EngineError
-from promptgroup_operator.hitrate import HitRates
 from promptgroup_operator.keepwarm import Touch
-from promptgroup_operator.observed import Key, Manifest, Pod, Problem, PromptText, Reading, Revision, World
+from promptgroup_operator.observations import Observations
+from promptgroup_operator.observed import Key, Manifest, Pod, Problem, PromptText, Reading, Revision, Spent, World
 from promptgroup_operator.plan import ConditionChange, Plan
+from promptgroup_operator.pools import Pools
+from promptgroup_operator.prometheus import Prometheus
+from promptgroup_operator.routers import Routers
 from promptgroup_operator.samples import Traffic
 from promptgroup_operator.settings import Settings
+from promptgroup_operator.sizing.load import Load
 from promptgroup_operator.sizing.verdict import NEW, History
+from promptgroup_operator.sources import OwnReadings, Source, subject
 from promptgroup_operator.touches import Touches
-from promptgroup_operator.traffic import Counts, Readings, parse
+from promptgroup_operator.traffic import PERIOD, RELEASE_PERIOD, Readings
 from promptgroup_operator.warmth import Job, Outcome, WarmReason
 from promptgroup_operator.warmup import Warmups
 from promptgroup_operator.workqueue import WorkQueue
@@ -41,19 +46,25 @@ class Reconciler:
         self._cluster = cluster
         self._engines = engines
         self._queue = queue
-        self._rates = HitRates()
+        self._observations = Observations()
         self._traffic = Readings()
+        self._prometheus = Prometheus(settings, self._observations) if settings.prometheus_url else None
+        self._source: Source = self._prometheus or OwnReadings(self._observations, self._traffic)
         self._router_namespaces = settings.router_namespaces
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
-        self._warmups = Warmups(engines, settings.warmups, self._report, self._rates.spend)
-        self._touches = Touches(engines, self._report_touch, self._rates.spend)
+        self._warmups = Warmups(engines, settings.warmups, self._report, self._spend)
+        self._touches = Touches(engines, self._report_touch, self._spend)
+        self._routers = Routers(cluster.routers, engines.text, self._traffic, self._readers)
         self._touch_every = timedelta(seconds=settings.touch_seconds)
+        self._pools = Pools()
         self._sizing: dict[Key, History] = {}
 
     def close(self) -> None:
         """Stop warm-ups, touches and readings."""
         self._warmups.close()
         self._touches.close()
+        if self._prometheus is not None:
+            self._prometheus.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     def run(self, key: Key, now: datetime) -> timedelta | None:
@@ -65,6 +76,7 @@ class Reconciler:
         world = self.observe(key, now)
         if world is None:
             self._warmups.want(key, (), now)
+            self._pools.forget(key)
             self._sizing.pop(key, None)
             return None  # deleted; owner references clean up
         todo = plan.decide(world, now)
@@ -91,55 +103,54 @@ class Reconciler:
             return None
         text = prompt.resolve(seen.group.spec.prompt, seen.values)
         speech = DIALECTS[seen.group.spec.engine.type]
-        readings = self._read(seen.revisions, speech, now)
-        self._rates.forget(now)
+        traffic = self._told(seen, now)
+        readings = self._read(key, seen.revisions, speech, now)
+        self._observations.forget(now)
         self._touches.forget(now)
         containers = [pod.container_id for each in seen.revisions for pod in each.pods if pod.container_id]
+        load = self._load(seen, speech, now)
+        target = text.fingerprint if isinstance(text, PromptText) else ""
         return World(
             group=seen.group,
             prompt=text,
             revisions=tuple(self._with_readings(each, readings, now) for each in seen.revisions),
             rivals=seen.rivals,
             live={**seen.live, **self._strangers(seen, text)},
-            traffic=self._told(seen, now),
-            hit_rate=self._rates.rate(containers),
+            traffic=traffic,
+            load=load,
+            pool=self._pools.others(seen.group, pools.member(seen.group, seen.revisions, target, load), now),
+            hit_rate=self._observations.rate(containers),
             peers_key=self._cluster.look(key, "Secret", names.SECRET_PEERS) is not None,
             touch_every=self._touch_every,
             sizing=self._sizing.get(key, NEW),
         )
 
     def _told(self, seen: Seen, now: datetime) -> Traffic | None:
-        """What the routers counted, while more than one revision has replicas; else nobody is asked."""
+        """What the routers counted, while more than one revision has replicas."""
         key = seen.group.key
-        if sum(each.alive > 0 for each in seen.revisions) < 2:
-            return None
         self._traffic.forget(now)
-        if self._traffic.due(key, now):
-            step = sorted(
-                (each.fingerprint, each.progress.step, each.progress.since is not None)
-                for each in seen.revisions
-                if each.progress is not None
-            )
-            self._traffic.add(key, step, self._counts(key), now)
+        released = sum(each.alive > 0 for each in seen.revisions) > 1
+        if released or seen.group.spec.sizing is not None:
+            period = RELEASE_PERIOD if released else PERIOD
+            self._routers.read({key.namespace, *self._router_namespaces}, now, period)
+        if not released:
+            return None
+        step = sorted(
+            (each.fingerprint, each.progress.step, each.progress.since is not None)
+            for each in seen.revisions
+            if each.progress is not None
+        )
+        self._traffic.begin(key, step)
         return self._traffic.traffic(key, now)
 
-    def _counts(self, key: Key) -> dict[str, Counts]:
-        """Container of a router → its counters of the group."""
-        routers: dict[str, str] = {}
-        for namespace in {key.namespace, *self._router_namespaces}:
-            try:
-                routers |= self._cluster.routers(namespace)
-            except ClusterError as error:  # a release waits for figures; what serves does not
-                logger.warning("%s/%s: routers cannot be found: %s", key.namespace, key.name, error)
-        texts = zip(routers, self._readers.map(self._metrics, routers.values()), strict=True)
-        return {router: parse(text, key) for router, text in texts if text is not None}
-
-    def _metrics(self, address: str) -> str | None:
-        try:
-            return self._engines.text(address)
-        except EngineError as error:
-            logger.debug("router at %s: %s", address, error)
+    def _load(self, seen: Seen, speech: Dialect, now: datetime) -> Load | None:
+        """Of the revision that has most of the traffic; None before there is one, and where nobody asks for it."""
+        if seen.group.spec.sizing is None:
             return None
+        serving = max(seen.revisions, key=lambda each: (each.weight, each.ready), default=None)
+        if serving is None or not serving.ready:
+            return None
+        return self._source.load(subject(seen.group.key, serving, speech.metrics), now)
 
     def _strangers(self, seen: Seen, text: object) -> dict[tuple[str, str], Manifest]:
         """Objects under the names that the target wants, which do not carry the group's label."""
@@ -154,7 +165,7 @@ class Reconciler:
                     found[kind, name] = raw
         return found
 
-    def _read(self, revisions: Iterable[Revision], speech: Dialect, now: datetime) -> dict[str, Reading]:
+    def _read(self, key: Key, revisions: Iterable[Revision], speech: Dialect, now: datetime) -> dict[str, Reading]:
         """Container → reading, for engines that drain or whose counters are due."""
         due = [
             pod
@@ -162,12 +173,12 @@ class Reconciler:
             for pod in revision.pods
             if pod.is_warm
             and not self._touches.runs(pod.container_id)
-            and (pod.draining_since is not None or self._rates.due(pod.container_id, now))
+            and (pod.draining_since is not None or self._observations.due(pod.container_id, now))
         ]
         readings = {}
         for pod, reading in zip(due, self._readers.map(lambda pod: self._reading(pod, speech), due), strict=True):
             if reading is not None:
-                self._rates.add(pod.container_id, reading, now)
+                self._observations.add(pod.container_id, reading, now, (key, pod.fingerprint))
                 readings[pod.container_id] = reading
         return readings
 
@@ -180,7 +191,7 @@ class Reconciler:
 
     def _with_readings(self, revision: Revision, readings: Mapping[str, Reading], now: datetime) -> Revision:
         pods = tuple(self._with_reading(pod, readings.get(pod.container_id), now) for pod in revision.pods)
-        quiet = self._rates.quiet_since(pod.container_id for pod in pods)
+        quiet = self._observations.quiet_since(pod.container_id for pod in pods)
         return replace(revision, pods=pods, quiet_since=quiet)
 
     def _with_reading(self, pod: Pod, reading: Reading | None, now: datetime) -> Pod:
@@ -227,6 +238,9 @@ class Reconciler:
                 except ClusterError as error:
                     # the status has it all; a namespace on its way out takes no more events
                     logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
+
+    def _spend(self, container: str, spent: Spent) -> None:
+        self._observations.spend(container, spent, datetime.now(UTC))
 
     def _report(self, key: Key, job: Job, outcome: Outcome) -> None:
         """Write on the pod what its warm-up found; then look at the group."""

@@ -52,6 +52,17 @@ def quantile(histogram: Histogram, q: float) -> float:
     return low + (histogram.bounds[index] - low) * rest / (histogram.counts[index] or 1)
 
 
+def histogram(cumulative: Mapping[float, float]) -> Histogram:
+    """A histogram as Prometheus writes it: upper bound, the last of them infinity → observations up to it."""
+    ordered = sorted(cumulative.items())
+    before = 0.0
+    counts = []
+    for _, count in ordered:
+        counts.append(max(0.0, count - before))
+        before = count
+    return Histogram(tuple(bound for bound, _ in ordered[:-1]), tuple(counts))
+
+
 @dataclass(frozen=True, slots=True)
 class Stratum:
     """Requests of one revision that may be compared with those of another."""

@@ -2,9 +2,11 @@
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from promptgroup_router.contract import names
 
@@ -13,6 +15,11 @@ SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 DAY = 86_400
 """Seconds; a longer time between two looks is none."""
+
+MIN_TIMEOUT, MAX_TIMEOUT = 0.1, 60
+"""Seconds: a shorter wait fails on a busy network, a longer one tells nothing of now."""
+
+_MATCHERS = re.compile(r'\s*\w+\s*(=|!=|=~|!~)\s*"[^"\\{}]*"\s*(,\s*\w+\s*(=|!=|=~|!~)\s*"[^"\\{}]*"\s*)*')
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,16 @@ class Settings:
     """Name of this process in the Lease, completed to be unique; empty: the name of the host."""
     resync: int = 300
     """Seconds between two lists of what is watched."""
+    prometheus_url: str = ""
+    """Prometheus that tells loads; empty: the operator reads engines and routers itself."""
+    prometheus_ca_file: Path | None = None
+    """Certificates that its own is checked by; None: the system's."""
+    prometheus_token_file: Path | None = None
+    """File with a bearer token for it, read anew for each request."""
+    prometheus_timeout: float = 5.0
+    """Longest wait for it to connect, and between parts of its answer, in seconds."""
+    prometheus_selector: str = ""
+    """Label matchers that every query has beside its own, where one Prometheus knows several clusters."""
     service_account_dir: Path = SERVICE_ACCOUNT_DIR
     """Credentials inside a cluster; used when there is no kubeconfig."""
     log_level: str = "INFO"
@@ -85,6 +102,28 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="time between two lists of what is watched (default: %(default)s)",
     )
     group.add_argument(
+        "--prometheus-url",
+        default=_env("prometheus_url", ""),
+        metavar="URL",
+        help="ask this Prometheus for loads (default: read engines and routers)",
+    )
+    for flag, what in (("ca-file", "certificates to check it by (default: the system's)"), ("token-file", "its token")):
+        name = f"prometheus_{flag.replace('-', '_')}"
+        group.add_argument(f"--prometheus-{flag}", default=_env(name, ""), metavar="FILE", help=what)
+    group.add_argument(
+        "--prometheus-timeout",
+        type=float,
+        default=_env("prometheus_timeout", str(defaults.prometheus_timeout)),
+        metavar="SECONDS",
+        help="longest wait for it (default: %(default)s)",
+    )
+    group.add_argument(
+        "--prometheus-selector",
+        default=_env("prometheus_selector", ""),
+        metavar="MATCHERS",
+        help='label matchers for every query, as in cluster="eu"',
+    )
+    group.add_argument(
         "--service-account-dir",
         type=Path,
         default=_env("service_account_dir", str(SERVICE_ACCOUNT_DIR)),
@@ -110,6 +149,7 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
         raise ValueError(f"--touch-seconds is {arguments.touch_seconds}, expected 1 to {DAY}")
     if arguments.lease and [bool(part) for part in arguments.lease.split("/")] != [True, True]:
         raise ValueError(f"--lease is {arguments.lease!r}, expected NAMESPACE/NAME")
+    _check_prometheus(arguments)
     return Settings(
         namespaces=tuple(name for name in arguments.namespaces.split(",") if name),
         router_namespaces=tuple(name for name in arguments.router_namespaces.split(",") if name),
@@ -121,9 +161,30 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
         lease=arguments.lease,
         identity=arguments.identity,
         resync=arguments.resync,
+        prometheus_url=arguments.prometheus_url,
+        prometheus_ca_file=Path(arguments.prometheus_ca_file) if arguments.prometheus_ca_file else None,
+        prometheus_token_file=Path(arguments.prometheus_token_file) if arguments.prometheus_token_file else None,
+        prometheus_timeout=arguments.prometheus_timeout,
+        prometheus_selector=arguments.prometheus_selector,
         service_account_dir=arguments.service_account_dir,
         log_level=arguments.log_level,
     )
+
+
+def _check_prometheus(arguments: argparse.Namespace) -> None:
+    parts = urlsplit(arguments.prometheus_url)
+    if arguments.prometheus_url and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query):
+        # not repeated: it may hold a password
+        raise ValueError("--prometheus-url is no address of a server, expected http://HOST:PORT or https://HOST/PATH")
+    if not MIN_TIMEOUT <= arguments.prometheus_timeout <= MAX_TIMEOUT:
+        expected = f"expected {MIN_TIMEOUT} to {MAX_TIMEOUT}"
+        raise ValueError(f"--prometheus-timeout is {arguments.prometheus_timeout}, {expected}")
+    if arguments.prometheus_selector and not _MATCHERS.fullmatch(arguments.prometheus_selector):
+        raise ValueError(f'--prometheus-selector is {arguments.prometheus_selector!r}, expected name="value", ...')
+    for flag in ("ca_file", "token_file"):
+        path = getattr(arguments, f"prometheus_{flag}")
+        if path and not Path(path).is_file():
+            raise ValueError(f"--prometheus-{flag.replace('_', '-')} is {path}, which is no file")
 
 
 def parse(arguments: Sequence[str]) -> Settings:

@@ -19,6 +19,7 @@ from promptgroup_router.ledger import PREFIXES, Replica, Sent
 from promptgroup_router.notes import Load, Note
 from promptgroup_router.places import Place, Places
 from promptgroup_router.policies import BoundedLoad, LeastRequest, Policy, PrefixHash, RoundRobin
+from promptgroup_router.sessions import Sessions
 from promptgroup_router.usage import Usage
 from promptgroup_router.view import Member, Pool, RevisionView, View
 
@@ -60,6 +61,7 @@ class Balancer:
         self.replicas: dict[str, Replica] = {}
         """Member id → its ledger, for every member of the view."""
         self.places = Places()
+        self.sessions = Sessions()
         self._health = health
         self._costs: dict[str, Costs] = {}
         self._keys: dict[int, str] = {}
@@ -132,6 +134,8 @@ class Balancer:
         if place is not None and place.member == pick.member.id and place.turn <= demand.turn:
             place.tokens = prompt + answer
             place.written = replica.tokens_written
+            if demand.session in self.sessions:
+                self.sessions.served(demand.session, place.prefix, max(0.0, place.tokens - demand.tier1), now)
             if self._told:
                 self._outbox.append(Note(demand.session, replica.key, place.prefix, place.turn, int(place.tokens)))
 
@@ -158,6 +162,8 @@ class Balancer:
         replica.live.expire(now)
         replica.live.enter(demand.session, demand.prefix, demand.tier1, demand.prompt - demand.tier1 + ANSWER)
         self._know(demand.prefix, demand.tier1)
+        if demand.history or place is not None:
+            self.sessions.served(demand.session, demand.prefix, max(0.0, demand.prompt - demand.tier1), now)
         written = replica.tokens_written
         self.places.put(demand.session, Place(member.id, demand.prefix, demand.turn, demand.prompt, written, now))
         if self._told:
@@ -257,6 +263,7 @@ class Balancer:
             ended = place.member == id_ and place.turn == note.turn
         tier1 = self._tier1.get(note.prefix, 0.0)
         replica.touch(note.prefix)
+        self.sessions.drop(note.session)
         replica.live.expire(now)
         replica.live.heard(note.session, note.prefix, tier1, max(0.0, note.tokens - tier1), now, ended=ended)
         self.places.put(note.session, Place(id_, note.prefix, note.turn, note.tokens, replica.tokens_written, now))

@@ -69,6 +69,9 @@ class Front:
         if found.leading is not None:
             state.metrics.unmatched.add(found.model)
             state.unmatched.saw(found.model, found.leading.hash, found.leading.length)
+        if found.departed is not None:
+            state.metrics.departed.add(found.departed.group)
+            state.departures.saw(found.departed)
         relay = Relay(
             client,
             request,

@@ -29,6 +29,9 @@ class Holding(Generic[_T]):
     def __len__(self) -> int:
         return len(self._queue) - len(self._gone)
 
+    def __iter__(self) -> Iterator[_T]:
+        return (item for _, _, ticket, item in self._queue if ticket not in self._gone)
+
     def put(self, item: _T, now: float, *, new: bool) -> int:
         """Hold a request; returns its ticket."""
         self._count += 1

@@ -108,6 +108,33 @@ class Metrics:
             ("group", "revision", "turn"),
             CACHED_BUCKETS,
         )
+        self.revision_prompt_tokens = Counter(
+            "revision_prompt_tokens_total", "Prompt tokens that engines reported, by revision.", ("group", "revision")
+        )
+        self.revision_sessions = Counter(
+            "revision_sessions",
+            "Sessions that have come back, were served here last, and not long ago.",
+            ("group", "revision"),
+            "gauge",
+        )
+        self.revision_session_tokens = Counter(
+            "revision_session_tokens", "Their tokens beyond the declared prompt.", ("group", "revision"), "gauge"
+        )
+        self.revision_waiting = Counter(
+            "revision_waiting",
+            "Requests that wait in the router for room now, by revision.",
+            ("group", "revision"),
+            "gauge",
+        )
+        self.departed = Counter(
+            "departed_requests_total", "Requests that match no group but come close to this one's prompt.", ("group",)
+        )
+        self.departed_at = Counter(
+            "departed_at_bytes",
+            "Where such requests lately left the declared prompt: the median, in bytes from its beginning.",
+            ("group",),
+            "gauge",
+        )
         self.in_flight = Counter(
             "inflight", "Requests that a slot is working on.", ("group", "revision", "slot"), "gauge"
         )

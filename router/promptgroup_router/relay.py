@@ -156,7 +156,12 @@ class Relay:
             self._wait_no_more()
             self._do(self._exchange.expired(now))
 
-    # --- What the queue for room tells ------------------------------------------------------------------------
+    # --- What the queue for room asks and tells ----------------------------------------------------------------
+
+    @property
+    def revision(self) -> tuple[str, str]:
+        """The group and the revision that it waits for."""
+        return self._route.group, self._route.revision
 
     def room(self, now: float) -> bool:
         """Go on if a replica has room; whether one has."""
@@ -253,6 +258,8 @@ class Relay:
             if found.revision and usage.cached_tokens is not None and usage.prompt_tokens:
                 share = usage.cached_tokens / usage.prompt_tokens
                 metrics.revision_cached.observe(found.group, found.revision, self._turn, value=share)
+            if found.revision:
+                metrics.revision_prompt_tokens.add(found.group, found.revision, amount=usage.prompt_tokens)
             metrics.prompt_tokens.add(found.group, amount=usage.prompt_tokens)
             metrics.cached_tokens.add(found.group, amount=usage.cached_tokens or 0)
             self._state.tokens.learn(found.model, found.estimated, usage.prompt_tokens - found.counted)
@@ -262,7 +269,7 @@ class Relay:
     @property
     def _turn(self) -> str:
         """A canary has young sessions only, so that requests are compared by whether they begin one."""
-        return "first" if self._exchange.new else "later"
+        return names.TURN_FIRST if self._exchange.new else names.TURN_LATER
 
     def _count(self, *, failed: bool) -> None:
         """For the judgement of a release: how the request of a revision ended."""

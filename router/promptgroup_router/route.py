@@ -10,6 +10,7 @@ import xxhash
 from promptgroup_router import payload
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_SESSION
 from promptgroup_router.demand import Demand
+from promptgroup_router.departing import Departed, departed
 from promptgroup_router.errors import ApiError, shown
 from promptgroup_router.match import ByContent, ByName, How, NoMatch, match
 from promptgroup_router.payload import Ask, Kind, Preamble, size_of
@@ -59,6 +60,8 @@ class Route(NamedTuple):
     """Short fingerprint of the group's revision; empty without a group."""
     leading: Leading | None = None
     """Of a request without a group."""
+    departed: Departed | None = None
+    """Of one that misses a group by a little."""
 
 
 def route(view: View, ask: Ask, headers: Mapping[bytes, bytes], *, places: Places, tokens: Tokens, now: float) -> Route:
@@ -138,7 +141,10 @@ def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate:
         streamed=ask.streamed,
     )
     estimated = 0 if ask.media else ask.text
-    return Route(How.NONE, UNMATCHED, ask.model, found.pool, demand, ask.raw, estimated, 0, leading=leading)
+    missed = departed(found, ask)
+    return Route(
+        How.NONE, UNMATCHED, ask.model, found.pool, demand, ask.raw, estimated, 0, leading=leading, departed=missed
+    )
 
 
 def _refuse_empty(pool: Pool, what: str) -> None:

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from promptgroup_router.balance import Balancer
 from promptgroup_router.contract.table import RoutingTable
+from promptgroup_router.departing import Departures
 from promptgroup_router.health import Health
 from promptgroup_router.holding import Holding
 from promptgroup_router.metrics import Metrics
@@ -15,6 +16,10 @@ from promptgroup_router.view import Conflict, View, view_of
 
 class Waiter(Protocol):
     """A request that waits for room."""
+
+    @property
+    def revision(self) -> tuple[str, str]:
+        """The group and the revision that it waits for."""
 
     def room(self, now: float) -> bool:
         """Go on if a replica has room for it; whether one has."""
@@ -41,6 +46,7 @@ class State:
         """Requests that wait for room."""
         self.tokens = Tokens()
         self.unmatched = Unmatched()
+        self.departures = Departures()
 
     def install(self, table: RoutingTable, source: str, now: float) -> tuple[Conflict, ...]:
         """Serve by this table from here on; returns the conflicts that are new with it."""
@@ -75,14 +81,28 @@ class State:
     def exposition(self, now: float, connections: int) -> str:
         """Metrics as text, with the gauges read off at this moment."""
         in_flight: dict[tuple[str, ...], float] = {}
+        sessions: dict[tuple[str, ...], float] = {}
+        tokens: dict[tuple[str, ...], float] = {}
+        waiting: dict[tuple[str, ...], float] = {}
+        coming_back = self.balancer.sessions.totals(now)
         for group in self.view.groups:
             for revision in group.revisions:
+                label = group.label, revision.short
+                waiting[label] = 0
+                sessions[label], tokens[label] = coming_back.get(revision.prefix, (0, 0))
                 for member in revision.pool.ready:
                     in_flight[member.group, member.fingerprint[:8], str(member.slot)] = 0
         for member_id, load in self.balancer.loads.items():
             group_label, full, slot = member_id.rsplit("/", 2)
             in_flight[group_label, full[:8], slot] = load
         self.metrics.in_flight.replace(in_flight)
+        for waiter in self.holding:
+            if waiter.revision in waiting:
+                waiting[waiter.revision] += 1
+        self.metrics.revision_sessions.replace(sessions)
+        self.metrics.revision_session_tokens.replace(tokens)
+        self.metrics.revision_waiting.replace(waiting)
+        self.metrics.departed_at.replace(self.departures.medians())
         self.metrics.table_age.replace({(): now - self.confirmed if self.loaded else 0})
         self.metrics.waiting.replace({(): len(self.holding)})
         self.metrics.connections.replace({(): connections})

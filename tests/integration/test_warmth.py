@@ -12,7 +12,7 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_operator.dialect import VLLM
 from promptgroup_operator.engine import Engines
-from promptgroup_operator.hitrate import PERIOD, HitRates
+from promptgroup_operator.observations import PERIOD, Observations
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import Prompt
 from support.groups import PROMPTS, group
@@ -167,7 +167,7 @@ def test_hit_rates_are_the_clients_to_the_token_whatever_the_operator_sends_mean
     kube.apply(group("exact", replicas=1))
     kube.wait_warm("exact", "1/1")
     (pod,) = lab.engine_pods(kube, "exact")
-    engines, rates, now = Engines(), HitRates(), datetime(2026, 11, 3, tzinfo=UTC)
+    engines, rates, now = Engines(), Observations(), datetime(2026, 11, 3, tzinfo=UTC)
     address = lab.engine_url(pod).removeprefix("http://")
     prefix = Prompt(PROMPTS["a"])
     rates.add("c", engines.read(address, VLLM), now)
@@ -175,9 +175,11 @@ def test_hit_rates_are_the_clients_to_the_token_whatever_the_operator_sends_mean
     for number in range(5):
         tokens, cached = used(pod, PROMPTS["ab"[number % 2]], f"what is rule {number}?")
         prompt_tokens, cached_tokens = prompt_tokens + tokens, cached_tokens + cached
-        rates.spend("c", engines.touch(address, VLLM, "tiny", prefix, 10**9).spent)  # as if it were gone: two requests
-        rates.spend("c", engines.touch(address, VLLM, "tiny", prefix, 16).spent)
-        rates.spend("c", engines.prove(address, VLLM, "tiny", prefix).spent)
+        rates.spend(
+            "c", engines.touch(address, VLLM, "tiny", prefix, 10**9).spent, now
+        )  # as if it were gone: two requests
+        rates.spend("c", engines.touch(address, VLLM, "tiny", prefix, 16).spent, now)
+        rates.spend("c", engines.prove(address, VLLM, "tiny", prefix).spent, now)
         now += PERIOD
         rates.add("c", engines.read(address, VLLM), now)
         assert rates.rate(["c"]) == cached_tokens / prompt_tokens

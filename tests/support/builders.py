@@ -133,7 +133,7 @@ def text(system: str = TEXT, tools: str = "", *, secret: bool = False) -> Prompt
 
 def reading(queries: float = 0, hits: float = 0, **fields: Any) -> Reading:
     """An idle engine's counters."""
-    base = Reading(queries=queries, hits=hits, generated=0, busy=0, usage=0, step=16, caching=True, kv_tokens=400_000)
+    base = Reading(queries=queries, hits=hits, generated=0, usage=0, step=16, caching=True, kv_tokens=400_000)
     return replace(base, **fields)
 
 

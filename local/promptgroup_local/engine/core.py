@@ -40,8 +40,10 @@ class _Ticket:
     source: Source
     tier1: int
     tokens: asyncio.Queue[Token] = field(default_factory=asyncio.Queue)
+    first: float = 0.0
+    """When the first token came."""
     last: float = 0.0
-    """When the latest token came."""
+    """When the latest one did."""
 
 
 class Engine:
@@ -134,6 +136,7 @@ class Engine:
             if finish is not None:
                 del self._tickets[request]
                 self.metrics.success[finish].inc()
+                self.metrics.decode_time.observe(now - ticket.first)
                 self.metrics.e2e.observe(now - request.arrived)
 
     def _count_token(self, request: Request, ticket: _Ticket, now: float) -> None:
@@ -141,6 +144,7 @@ class Engine:
         metrics.generation_tokens.inc()
         if request.produced == 1:
             admitted = request.arrived if request.admitted is None else request.admitted
+            ticket.first = now
             metrics.ttft.observe(now - request.arrived)
             metrics.queue_time.observe(admitted - request.arrived)
             metrics.prefill_time.observe(now - admitted)

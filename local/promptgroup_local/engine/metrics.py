@@ -56,6 +56,7 @@ class Metrics:
         self.e2e = self._histogram("vllm:e2e_request_latency_seconds", "Arrival to last token", _LATENCY)
         self.queue_time = self._histogram("vllm:request_queue_time_seconds", "Arrival to admission", _LATENCY)
         self.prefill_time = self._histogram("vllm:request_prefill_time_seconds", "Admission to first token", _LATENCY)
+        self.decode_time = self._histogram("vllm:request_decode_time_seconds", "First token to last token", _LATENCY)
         self.computed = self._histogram(
             "vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed, found ones left out", _TOKENS
         )

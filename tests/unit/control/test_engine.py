@@ -5,115 +5,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from promptgroup_operator import exposition
 from promptgroup_operator.dialect import VLLM
-from promptgroup_operator.engine import Engines, _bodies, _cached_tokens, _grown, parse_metrics
-from promptgroup_operator.errors import EngineError
+from promptgroup_operator.engine import Engines, _bodies, _cached_tokens, _grown
 from promptgroup_operator.keepwarm import Found
-from promptgroup_operator.observed import Reading, Spent
+from promptgroup_operator.observed import Spent
 from promptgroup_router.contract.table import Prompt
 from support.builders import reading
 
 METRICS = """\
-# HELP vllm:prefix_cache_queries_total Prefix cache queries
-# TYPE vllm:prefix_cache_queries_total counter
 vllm:prefix_cache_queries_total{engine="0",model_name="llama"} 1024.0
 vllm:prefix_cache_hits_total{engine="0",model_name="llama"} 1.0e+03
-vllm:generation_tokens_total{engine="0",model_name="llama"} 70.0
-vllm:kv_cache_usage_perc{engine="0",model_name="llama"} 0.25
-vllm:num_requests_running{engine="0",model_name="llama"} 2.0
-vllm:num_requests_waiting{engine="0",model_name="llama"} 3.0
-vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 3.0
-vllm:cache_config_info{block_size="16",cache_hit_alignment_tokens="32",enable_prefix_caching="True",x="a,b}"} 1.0
+vllm:cache_config_info{block_size="16",cache_hit_alignment_tokens="32",enable_prefix_caching="True"} 1.0
 """
-
-
-def test_a_page_of_metrics():
-    assert parse_metrics(METRICS, VLLM) == Reading(
-        queries=1024, hits=1000, generated=70, busy=5, usage=0.25, step=32, caching=True, kv_tokens=0
-    )
-
-
-def test_counters_of_data_parallel_engines_are_summed():
-    second = 'vllm:prefix_cache_queries_total{engine="1"} 6\nvllm:num_requests_running{engine="1"} 1\n'
-    found = parse_metrics(f'{METRICS}{second}vllm:kv_cache_usage_perc{{engine="1"}} 0.1\n', VLLM)
-    assert (found.queries, found.busy) == (1030, 6)
-    assert found.usage == 0.25  # a prefix is evicted first where least is free
-
-
-def test_samples_may_have_a_time_and_no_labels():
-    assert parse_metrics("vllm:prefix_cache_queries_total 7 1700000000000\n", VLLM).queries == 7
-
-
-INFO = {
-    "the alignment is the best": ({"cache_hit_alignment_tokens": "64", "block_size": "16"}, 64),
-    "then the size of a hashed block": ({"hash_block_size": "32", "block_size": "16"}, 32),
-    "then the block size": ({"block_size": "16"}, 16),
-    "None is no number": ({"cache_hit_alignment_tokens": "None", "block_size": "16"}, 16),
-    "zero is no granularity": ({"cache_hit_alignment_tokens": "0", "block_size": "16"}, 16),
-    "nothing said is one token": ({}, 1),
-}
-
-
-@pytest.mark.parametrize("case", INFO)
-def test_the_granularity_of_a_hit(case):
-    labels, expected = INFO[case]
-    line = ",".join(f'{key}="{value}"' for key, value in labels.items())
-    page = f"vllm:prefix_cache_queries_total 0\nvllm:cache_config_info{{{line}}} 1\n"
-    assert parse_metrics(page, VLLM).step == expected
-
-
-@pytest.mark.parametrize(
-    ("said", "expected"), [("True", True), ("true", True), ("False", False), ("None", None), ("", None)]
-)
-def test_whether_prefix_caching_is_on(said, expected):
-    page = f'vllm:prefix_cache_queries_total 0\nvllm:cache_config_info{{enable_prefix_caching="{said}"}} 1\n'
-    assert parse_metrics(page, VLLM).caching is expected
-
-
-@pytest.mark.parametrize("page", ["", "up 1\n", "<html>not found</html>", METRICS.replace("vllm:", "sglang:")])
-def test_a_page_without_the_engines_counters_is_an_error(page):
-    with pytest.raises(EngineError, match=r"no vllm:prefix_cache_queries_total"):
-        parse_metrics(page, VLLM)
-
-
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "abc"])
-def test_a_gauge_that_is_no_number_is_an_error_and_not_a_crash(value):
-    with pytest.raises(EngineError, match=r"vllm:num_requests_running is no number"):
-        parse_metrics(f"{METRICS}vllm:num_requests_running {value}\n", VLLM)
-
-
-@pytest.mark.parametrize("line", ["{} 1", "vllm:num_requests_running"])
-def test_a_line_that_is_no_sample_is_passed_over(line):
-    assert parse_metrics(f"{METRICS}{line}\n", VLLM) == parse_metrics(METRICS, VLLM)
-
-
-CACHE_SIZE = {
-    "in tokens": ({"kv_cache_size_tokens": "400000", "num_gpu_blocks": "25001", "block_size": "16"}, 400_000),
-    "in blocks": ({"num_gpu_blocks": "25000", "block_size": "16"}, 400_000),
-    "in blocks where tokens are not known": (
-        {"kv_cache_size_tokens": "None", "num_gpu_blocks": "25000", "block_size": "16"},
-        400_000,
-    ),
-    "not known before the first profile": ({"num_gpu_blocks": "None", "block_size": "16"}, 0),
-    "blocks of no size": ({"num_gpu_blocks": "25000"}, 0),
-    "a number that is none": ({"kv_cache_size_tokens": "-1"}, 0),
-    "a number without end": ({"kv_cache_size_tokens": "9" * 5000}, 0),
-    "another script's digits": ({"kv_cache_size_tokens": "\u0664"}, 0),
-}
-
-
-@pytest.mark.parametrize("case", CACHE_SIZE)
-def test_the_size_of_the_cache(case):
-    labels, expected = CACHE_SIZE[case]
-    line = ",".join(f'{key}="{value}"' for key, value in labels.items())
-    page = f"vllm:prefix_cache_queries_total 0\nvllm:cache_config_info{{{line}}} 1\n"
-    assert parse_metrics(page, VLLM).kv_tokens == expected
-
-
-def test_the_caches_of_data_parallel_engines_are_summed():
-    info = 'vllm:cache_config_info{{engine="{}",kv_cache_size_tokens="1000"}} 1\n'
-    page = "vllm:prefix_cache_queries_total 0\n" + info.format(0) + info.format(1)
-    assert parse_metrics(page, VLLM).kv_tokens == 2000
 
 
 def test_the_two_requests_of_a_proof_share_the_prefix_and_nothing_after_it():
@@ -215,22 +119,22 @@ def test_usage_that_is_no_count_is_no_crash(monkeypatch, tokens):
 
 
 def test_what_a_proof_added_to_the_engines_counters_is_known_exactly(monkeypatch):
-    assert proof(monkeypatch, (0.2, usage_of(1720, 0)), (0.1, usage_of(1720, 1696))).spent == Spent(3440, 1696)
+    assert proof(monkeypatch, (0.2, usage_of(1720, 0)), (0.1, usage_of(1720, 1696))).spent == Spent(3440, 1696, 2)
 
 
 def test_hits_that_the_engine_does_not_tell_of_are_not_guessed(monkeypatch):
-    assert proof(monkeypatch, (0.2, usage_of(1720, 0)), (0.1, {"prompt_tokens": 1720})).spent == Spent(3440, None)
+    assert proof(monkeypatch, (0.2, usage_of(1720, 0)), (0.1, {"prompt_tokens": 1720})).spent == Spent(3440, None, 2)
 
 
 TOUCHES = {
-    "a prefix in place takes one request": ([usage_of(1720, 1696)], (1696, 1696), Spent(1720, 1696)),
+    "a prefix in place takes one request": ([usage_of(1720, 1696)], (1696, 1696), Spent(1720, 1696, 1)),
     "one that is gone is computed again, and looked for": (
         [usage_of(1720, 32), usage_of(1720, 1696)],
         (32, 1696),
-        Spent(3440, 1728),
+        Spent(3440, 1728, 2),
     ),
-    "one that is gone again is told": ([usage_of(1720, 32), usage_of(1720, 0)], (32, 0), Spent(3440, 32)),
-    "an engine that does not tell is asked once": ([{"prompt_tokens": 1720}], (None, None), Spent(1720, None)),
+    "one that is gone again is told": ([usage_of(1720, 32), usage_of(1720, 0)], (32, 0), Spent(3440, 32, 2)),
+    "an engine that does not tell is asked once": ([{"prompt_tokens": 1720}], (None, None), Spent(1720, None, 1)),
 }
 
 
@@ -242,5 +146,5 @@ def test_a_touch(case):
         found = engines.touch("a:1", VLLM, "llama", Prompt("the system text"), 1696)
     finally:
         engines.close()
-    assert found == Found(parse_metrics(METRICS, VLLM), cached, then, spent)
+    assert found == Found(exposition.reading(METRICS, VLLM.metrics), cached, then, spent)
     assert engines.chats == []

@@ -23,6 +23,11 @@ FLAGS = {
     "lease": ("a/b", "a/b"),
     "identity": ("one", "one"),
     "resync": ("5", 5),
+    "prometheus_url": ("https://prometheus:9090/x", "https://prometheus:9090/x"),
+    "prometheus_ca_file": (__file__, Path(__file__)),
+    "prometheus_token_file": (__file__, Path(__file__)),
+    "prometheus_timeout": ("2.5", 2.5),
+    "prometheus_selector": ('cluster="eu", job=~"a|b"', 'cluster="eu", job=~"a|b"'),
     "service_account_dir": ("/x", Path("/x")),
     "log_level": ("DEBUG", "DEBUG"),
 }
@@ -57,3 +62,23 @@ def test_a_time_between_looks_that_is_none_is_refused(value):
 def test_a_lease_without_namespace_and_name_is_refused(value):
     with pytest.raises(ValueError, match=rf"--lease is '{value}', expected NAMESPACE/NAME"):
         parse([f"--lease={value}"])
+
+
+@pytest.mark.parametrize("url", ["prometheus:9090", "ftp://prometheus", "http://", "http://p/?a=b"])
+def test_an_address_of_prometheus_that_is_none_is_refused_and_not_repeated(url):
+    with pytest.raises(ValueError, match=r"--prometheus-url is no address") as refused:
+        parse([f"--prometheus-url={url}"])
+    assert "a=b" not in str(refused.value)
+
+
+@pytest.mark.parametrize("matchers", ["eu", 'cluster="eu"} or vector(1)', "cluster=eu", 'cluster="eu",,'])
+def test_a_selector_that_is_none_is_refused(matchers):
+    with pytest.raises(ValueError, match=r"--prometheus-selector is '.*', expected name=\"value\""):
+        parse([f"--prometheus-selector={matchers}"])
+
+
+def test_a_file_that_is_not_there_and_a_wait_without_end_are_refused():
+    with pytest.raises(ValueError, match=r"--prometheus-ca-file is /nowhere, which is no file"):
+        parse(["--prometheus-ca-file=/nowhere"])
+    with pytest.raises(ValueError, match=r"--prometheus-timeout is 0.0, expected 0.1 to 60"):
+        parse(["--prometheus-timeout=0"])

@@ -283,3 +283,25 @@ def test_load_is_told_while_there_is_some_and_once_more():
     balancer.end(pick, None, 0.4)
     assert [load.in_flight for load in balancer.tell(0.5)[1]] == [0]
     assert balancer.tell(0.6) == ([], [])
+
+
+def test_a_session_counts_once_it_has_come_back_and_with_its_answer_when_that_is_known():
+    pool, balancer = served()
+    balancer.end(balancer.pick(pool, DEMAND, 0.0), Usage(3000, 0, 100), 1.0)
+    assert balancer.sessions.totals(1.0) == {}
+    pick = balancer.pick(pool, NEXT, 2.0)
+    assert balancer.sessions.totals(2.0) == {11: (1, 1400)}
+    balancer.end(pick, Usage(3400, 3100, 200), 3.0)
+    assert balancer.sessions.totals(3.0) == {11: (1, 1600)}
+
+
+def test_a_session_that_another_router_serves_on_is_on_its_books():
+    (pool, one), (_, other) = served(), served()
+    other.tell(0.0)
+    one.pick(pool, NEXT, 0.0)
+    assert one.sessions.totals(0.0) == {11: (1, 1400)}
+    other.pick(pool, NEXT, 1.0)
+    notes, _ = other.tell(1.0)
+    one.hear(1, notes, [], 1.0)
+    assert one.sessions.totals(1.0) == {}
+    assert other.sessions.totals(1.0) == {11: (1, 1400)}

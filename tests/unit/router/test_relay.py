@@ -670,3 +670,17 @@ def test_any_mixture_of_misbehaviour_leaves_nothing_behind(tmp_path, seed):
             assert not router._connections._connecting
 
     run(check())
+
+
+def test_a_request_that_misses_a_group_by_a_little_is_counted_with_where_it_leaves_the_prompt(tmp_path):
+    async def check():
+        async with engines(1) as (engine,), routing(tmp_path, table_for([engine])) as router:
+            at = len(SYSTEM) - 4
+            await ask(router.port, post(chat(system=SYSTEM[:at] + "Inc.")))
+            await ask(router.port, post(chat(system="Something else.")))
+            await ask(router.port, post(chat()))
+            text = metrics(router)
+            assert 'departed_requests_total{group="chat/support"} 1' in text
+            assert f'departed_at_bytes{{group="chat/support"}} {at}' in text
+
+    run(check())

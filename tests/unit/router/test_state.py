@@ -50,3 +50,25 @@ def test_health_outlives_a_slot_that_is_away_for_a_while():
     state.health.failed(member.id, "a", 0.0)
     state.install(table(group("a", revision(slots=3))), "file", 0.0)
     assert not state.health.available(member.id, "a", 0.5)
+
+
+class Waits:
+    def __init__(self, revision):
+        self.revision = revision
+
+
+def test_sessions_and_waiting_requests_are_told_by_revision():
+    state = State()
+    state.install(table(group("a", revision(slots=2))), "file", 0.0)
+    found = state.view.names["a"].revisions[0]
+    pool, label = found.pool, f'group="chat/a",revision="{found.short}"'
+    assert f"revision_sessions{{{label}}} 0" in state.exposition(0.0, 0)
+    state.balancer.pick(pool, Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3), 10.0)
+    state.holding.put(Waits(("chat/a", found.short)), 10.0, new=True)
+    state.holding.put(Waits(("-", "")), 10.0, new=True)
+    gone = state.holding.put(Waits(("chat/a", found.short)), 10.0, new=True)
+    state.holding.withdraw(gone)
+    text = state.exposition(12.0, 0)
+    assert f"revision_sessions{{{label}}} 1" in text
+    assert f"revision_session_tokens{{{label}}} 1400" in text
+    assert f"revision_waiting{{{label}}} 1" in text

@@ -2,14 +2,15 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.hitrate import PERIOD, WINDOW, HitRates
-from promptgroup_operator.observed import Spent
+from promptgroup_operator.measured import UNKNOWN
+from promptgroup_operator.observations import PERIOD, STALE, WINDOW, Observations
+from promptgroup_operator.observed import Key, Spent
 from support.builders import NOW, reading
 
 
 def rates(*readings, container="c"):
     """Rates after (seconds, queries, hits) of one container."""
-    found = HitRates()
+    found = Observations()
     for seconds, queries, hits in readings:
         found.add(container, reading(queries, hits), NOW + timedelta(seconds=seconds))
     return found
@@ -90,17 +91,17 @@ def test_engines_that_are_gone_are_dropped_and_others_kept():
 
 def test_what_the_operator_sends_itself_is_in_no_hit_rate():
     found = rates((0, 1000, 500))
-    found.spend("c", Spent(200, 192))
+    found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(1200 + 100, 692 + 30), NOW + timedelta(seconds=30))
     assert found.rate(["c"]) == 0.3
-    found.spend("c", Spent(200, 0))
+    found.spend("c", Spent(200, 0), NOW)
     found.add("c", reading(1500 + 100, 722 + 70), NOW + timedelta(seconds=60))
     assert found.rate(["c"]) == 0.5
 
 
 def test_an_engine_that_only_the_operator_asks_is_quiet_and_has_no_rate():
     found = rates((0, 1000, 500))
-    found.spend("c", Spent(200, 192))
+    found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(1200, 692), NOW + timedelta(seconds=30))
     assert found.quiet_since(["c"]) == NOW
     assert found.rate(["c"]) is None
@@ -108,7 +109,7 @@ def test_an_engine_that_only_the_operator_asks_is_quiet_and_has_no_rate():
 
 def test_hits_of_the_operators_own_that_are_not_known_begin_the_rate_anew():
     found = rates((0, 1000, 500))
-    found.spend("c", Spent(200, None))
+    found.spend("c", Spent(200, None), NOW)
     found.add("c", reading(1300, 592), NOW + timedelta(seconds=30))
     assert found.rate(["c"]) is None
     assert found.quiet_since(["c"]) == NOW + timedelta(seconds=30)
@@ -117,8 +118,8 @@ def test_hits_of_the_operators_own_that_are_not_known_begin_the_rate_anew():
 
 
 def test_a_warm_up_before_the_first_reading_is_in_the_baseline():
-    found = HitRates()
-    found.spend("c", Spent(200, 192))
+    found = Observations()
+    found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(200, 192), NOW)
     found.add("c", reading(300, 222), NOW + timedelta(seconds=30))
     assert found.rate(["c"]) == 0.3
@@ -126,8 +127,78 @@ def test_a_warm_up_before_the_first_reading_is_in_the_baseline():
 
 def test_counters_that_begin_anew_begin_the_rate_anew():
     found = rates((0, 1000, 500))
-    found.spend("c", Spent(200, 192))
+    found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(50, 40), NOW + timedelta(seconds=30))
     assert found.rate(["c"]) is None
     found.add("c", reading(150, 90), NOW + timedelta(seconds=60))
     assert found.rate(["c"]) == 0.5
+
+
+OF = (Key("chat", "support"), "fingerprint")
+SINCE = NOW - timedelta(hours=1)
+
+
+def observed(*readings, container="c", found=None):
+    """Observations after (seconds, fields of a reading) of one container of the revision."""
+    found = found or Observations()
+    for seconds, fields in readings:
+        found.add(container, reading(**fields), NOW + timedelta(seconds=seconds), OF)
+    return found
+
+
+def test_a_load_is_of_the_revisions_engines_alone():
+    found = observed((0, {}), (60, {"requests": 60}))
+    observed((0, {}), (60, {"requests": 30}), container="d", found=found)
+    found.add("other", reading(requests=0), NOW, (Key("chat", "support"), "another"))
+    found.add("other", reading(requests=900), NOW + timedelta(seconds=60), (Key("chat", "support"), "another"))
+    load = found.load(OF, {"c": SINCE, "d": SINCE}, UNKNOWN, NOW + timedelta(seconds=60))
+    assert (load.stale, load.seconds, load.engines.requests, load.engines.replicas) == ("", 60, 1.5, 2)
+
+
+def test_a_load_reaches_back_no_further_than_its_window():
+    found = observed((0, {}), (60, {"requests": 600}), (120, {"requests": 660}))
+    load = found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=120))
+    assert (load.seconds, load.engines.requests) == (60, 1)
+
+
+def test_a_group_at_rest_that_is_looked_at_once_a_minute_has_a_load():
+    found = observed((0, {}), (61, {"requests": 61}))
+    assert found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=61)).engines.requests == 1
+
+
+def test_a_load_is_stale_when_nothing_newer_was_read():
+    found = observed((0, {}), (15, {}))
+    fresh = found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=15) + STALE)
+    assert fresh.stale == ""
+    assert fresh.engines is not None
+    old = found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=16) + STALE)
+    assert (old.stale, old.engines) == ("no engine could be read since 12:00 UTC", None)
+    assert found.load(OF, {}, UNKNOWN, NOW + timedelta(hours=1)).stale == ""
+
+
+def test_before_anything_was_read_nothing_is_known():
+    assert Observations().load(OF, {"c": SINCE}, UNKNOWN, NOW).stale == "no engine could be read yet"
+
+
+def test_an_engine_that_began_anew_in_its_container_makes_no_load_of_the_time_in_between():
+    found = observed((0, {"requests": 500, "queries": 9}), (20, {"requests": 2}), (60, {"requests": 42}))
+    load = found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=60))
+    assert (load.engines.requests, load.engines.coverage) == (1, 1)
+
+
+def test_readings_that_follow_each_other_fast_take_no_room_and_lose_nothing():
+    found = observed(*((second, {"requests": second}) for second in range(601)))
+    entries = found._series["c"].entries
+    assert len(entries) <= WINDOW / PERIOD + 3
+    load = found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=600))
+    assert load.engines.requests == 1
+
+
+def test_own_requests_are_known_for_a_while():
+    found = Observations()
+    found.spend("c", Spent(200, 192, 2), NOW)
+    found.spend("d", Spent(100, None, 1), NOW + timedelta(minutes=2))
+    assert found.own(["c", "d", "e"], NOW - timedelta(seconds=1)) == [Spent(200, 192, 2), Spent(100, None, 1)]
+    assert found.own(["c", "d"], NOW + timedelta(minutes=1)) == [Spent(100, None, 1)]
+    found.forget(NOW + WINDOW + timedelta(seconds=1))
+    assert found.own(["c", "d"], NOW - timedelta(seconds=1)) == [Spent(100, None, 1)]

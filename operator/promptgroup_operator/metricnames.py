@@ -1,0 +1,129 @@
+"""What engines call what they count. One table an engine; pure.
+
+A name may have several spellings, the one of today first: the first that an engine has is read. Counters and sums of
+histograms end as they do on the wire. Empty: the engine does not say.
+"""
+
+from dataclasses import dataclass
+
+Spellings = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricNames:
+    """Names of one engine's metrics."""
+
+    path: str
+    """Where it serves them."""
+    queries: Spellings
+    """Counter: prompt tokens looked up in the prefix cache."""
+    hits: Spellings
+    """Counter: prompt tokens found there."""
+    generated: Spellings
+    """Counter: tokens of answers."""
+    requests: Spellings
+    """Counter: requests that ended."""
+    running: Spellings
+    """Gauge: requests in the batch."""
+    waiting: Spellings
+    """Gauge: requests in the queue."""
+    usage: Spellings
+    """Gauge: share of the KV cache that running requests hold, 0 to 1."""
+    first_token: str
+    """Histogram: seconds from arrival to the first token; without `_bucket`."""
+    computed: Spellings = ()
+    """Counter: prompt tokens that were computed."""
+    prefill_seconds: Spellings = ()
+    """Counter: seconds that requests spent in prefill."""
+    decode_seconds: Spellings = ()
+    """Counter: seconds that requests spent in decode."""
+    queue_seconds: Spellings = ()
+    """Counter: seconds that requests waited."""
+    preemptions: Spellings = ()
+    """Counter: running requests that gave their blocks back."""
+    kv_tokens: Spellings = ()
+    """Gauge: tokens that the cache holds."""
+    blocks: Spellings = ()
+    """Gauge: blocks that the cache holds."""
+    block_size: Spellings = ()
+    """Gauge: tokens of a block."""
+    info: str = ""
+    """Info metric that carries the cache's configuration as labels."""
+    step_labels: tuple[str, ...] = ()
+    """Labels of it that may say at which granularity a hit can land, the best first."""
+    caching_label: str = ""
+    """Label of it that says whether prefix caching is on."""
+    kv_tokens_label: str = ""
+    """Label of it that says how many tokens the cache holds."""
+    blocks_label: str = ""
+    """Label of it that says how many blocks the cache holds, for engines that do not say it in tokens."""
+    block_size_label: str = ""
+    """Label of it that says how many tokens a block holds."""
+
+    def spelled(self) -> tuple[str, ...]:
+        """Every counter and gauge, in every spelling."""
+        return (
+            *self.queries, *self.hits, *self.generated, *self.requests, *self.running, *self.waiting, *self.usage,
+            *self.computed, *self.prefill_seconds, *self.decode_seconds, *self.queue_seconds, *self.preemptions,
+            *self.kv_tokens, *self.blocks, *self.block_size,
+        )  # fmt: skip
+
+
+VLLM = MetricNames(
+    path="/metrics",
+    queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    generated=("vllm:generation_tokens_total",),
+    requests=("vllm:request_success_total",),
+    running=("vllm:num_requests_running",),
+    waiting=("vllm:num_requests_waiting",),
+    usage=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    first_token="vllm:time_to_first_token_seconds",  # noqa: S106 - tokens of text
+    computed=("vllm:request_prefill_kv_computed_tokens_sum",),
+    prefill_seconds=("vllm:request_prefill_time_seconds_sum",),
+    decode_seconds=("vllm:request_decode_time_seconds_sum",),
+    queue_seconds=("vllm:request_queue_time_seconds_sum",),
+    preemptions=("vllm:num_preemptions_total",),
+    info="vllm:cache_config_info",
+    step_labels=("cache_hit_alignment_tokens", "hash_block_size", "block_size"),
+    caching_label="enable_prefix_caching",
+    kv_tokens_label="kv_cache_size_tokens",
+    blocks_label="num_gpu_blocks",
+    block_size_label="block_size",
+)
+"""vLLM 0.32, and the names that 0.8 to 0.10 had (`gpu_`)."""
+
+SGLANG = MetricNames(
+    path="/metrics",
+    queries=("sglang:prompt_tokens_total",),
+    hits=("sglang:cached_tokens_total",),  # by cache_source: device, host, storage
+    generated=("sglang:generation_tokens_total",),
+    requests=("sglang:num_requests_total",),
+    running=("sglang:num_running_reqs",),
+    waiting=("sglang:num_queue_reqs",),
+    usage=("sglang:token_usage",),
+    first_token="sglang:time_to_first_token_seconds",  # noqa: S106 - tokens of text
+    preemptions=("sglang:num_retracted_requests_total",),
+    kv_tokens=("sglang:max_total_num_tokens",),
+    info="sglang:cache_config_info",
+    step_labels=("page_size",),
+    blocks_label="num_pages",
+    block_size_label="page_size",
+)
+"""SGLang with --enable-metrics."""
+
+TENSORRT_LLM = MetricNames(
+    path="/prometheus/metrics",
+    queries=("trtllm_prompt_tokens_total",),
+    hits=("trtllm_prompt_cached_tokens_total",),
+    generated=(),
+    requests=("trtllm_request_success_total",),
+    running=("trtllm_num_requests_running", "trtllm_num_active_requests"),
+    waiting=("trtllm_num_requests_waiting", "trtllm_server_queue_length"),
+    usage=("trtllm_kv_cache_utilization",),
+    first_token="trtllm_time_to_first_token_seconds",  # noqa: S106 - tokens of text
+    queue_seconds=("trtllm_request_queue_time_seconds_sum",),
+    blocks=("trtllm_kv_cache_max_blocks",),
+    block_size=("trtllm_kv_cache_tokens_per_block",),
+)
+"""trtllm-serve with return_perf_metrics and enable_iter_perf_stats."""

@@ -1,0 +1,307 @@
+"""Loads of real traffic, read by the operator itself and by a real Prometheus: they agree, and neither invents any."""
+
+import itertools
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+import pytest
+import urllib3
+
+from promptgroup_local import lab
+from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_operator import metricnames, observations, prometheus, promql, traffic
+from promptgroup_operator.counts import parse
+from promptgroup_operator.dialect import VLLM
+from promptgroup_operator.engine import Engines
+from promptgroup_operator.errors import EngineError
+from promptgroup_operator.measured import Measured
+from promptgroup_operator.observations import Observations
+from promptgroup_operator.observed import Key
+from promptgroup_operator.prometheus import Prometheus
+from promptgroup_operator.settings import Settings
+from promptgroup_operator.sizing.load import Load
+from promptgroup_operator.sources import OwnReadings, Subject
+from promptgroup_operator.traffic import Readings
+from promptgroup_router import tablefile
+from promptgroup_router.contract.fingerprint import fingerprint
+from support.groups import PROMPTS
+from support.groups import group as group_of
+from support.prometheus import prometheus as running_prometheus
+from support.prometheus import until
+from support.tables import group, revision, slot, table
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+SYSTEM = "You are the support assistant of Example Ltd. " + "Rule: answer kindly and be brief. " * 40
+KEY = Key("chat", "support")
+DEPLOYMENT = "support-12345678"
+WINDOW = timedelta(seconds=15)
+SESSIONS = 6
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@contextmanager
+def process(*command: str) -> Iterator[subprocess.Popen[bytes]]:
+    running = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield running
+    finally:
+        running.terminate()
+        running.wait(timeout=20)
+
+
+def answers(url: str) -> None:
+    def probe() -> bool | None:
+        try:
+            return urllib3.request("GET", url, timeout=1, retries=False).status == 200 or None
+        except urllib3.exceptions.HTTPError:
+            return None
+
+    wait_for(probe, url)
+
+
+class Fleet:
+    """Two engines behind a router, and clients who take turns there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ports = free_ports(5)
+        self._stack = ExitStack()
+        self._engines = [ExitStack(), ExitStack()]
+        self._containers = [0, 0]
+        self._done = threading.Event()
+        self.pool = Engines()
+        self.failed = 0
+        slots = tuple(slot(index, address=f"127.0.0.1:{self.ports[index]}") for index in (0, 1))
+        tablefile.write(folder / "table.json", table(group("support", revision(SYSTEM, slots), model="tiny")))
+        self._table = folder / "table.json"
+
+    def __enter__(self) -> Self:
+        for index in (0, 1):
+            self.start(index)
+        flags = ("--host=127.0.0.1", f"--port={self.ports[2]}", f"--admin-port={self.ports[3]}")
+        self._stack.enter_context(process("promptgroup_router", f"--table={self._table}", *flags))
+        answers(f"http://127.0.0.1:{self.ports[3]}/readyz")
+        for number in range(SESSIONS):
+            worker = threading.Thread(target=self._talk, args=(number,), daemon=True)
+            worker.start()
+            self._stack.callback(worker.join, 20)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._stack.close()
+        for engine in self._engines:
+            engine.close()
+        self.pool.close()
+
+    def start(self, index: int) -> None:
+        """A new process of an engine, with counters at zero."""
+        self._containers[index] += 1
+        port = self.ports[index]
+        self._engines[index].enter_context(
+            process("promptgroup_local.engine", "tiny", "--host=127.0.0.1", f"--port={port}")
+        )
+        answers(f"http://127.0.0.1:{port}/health")
+
+    def restart(self, index: int) -> None:
+        self._engines[index].close()
+        self.start(index)
+
+    def container(self, index: int) -> str:
+        return f"c{index}-{self._containers[index]}"
+
+    def text(self, index: int, path: str = "/metrics") -> str:
+        return self.pool.text(f"127.0.0.1:{self.ports[index]}", path)
+
+    def _talk(self, number: int) -> None:
+        """Sessions of three turns, one after the other; each third asks with a date on top of the prompt."""
+        http, session = urllib3.PoolManager(), 0
+        while not self._done.is_set():
+            session += 1
+            system = f"Today is day {session}.\n{SYSTEM}" if number % 3 == 2 else SYSTEM
+            messages = [{"role": "system", "content": system}]
+            for turn in range(3):
+                messages.append({"role": "user", "content": f"session {number}-{session}: question {turn}? " * 5})
+                body = {"model": "tiny", "messages": messages, "max_tokens": 8}
+                try:
+                    answer = http.request(
+                        "POST", f"http://127.0.0.1:{self.ports[2]}/v1/chat/completions", json=body, timeout=10
+                    )
+                    messages.append(json.loads(answer.data)["choices"][0]["message"])
+                except (urllib3.exceptions.HTTPError, ValueError, KeyError):
+                    self.failed += 1
+                    break
+                self._done.wait(0.05)
+
+
+class Watching:
+    """The operator's own readings, once a second."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.engines, self.routers = Observations(), Readings()
+        self.since = datetime.now(UTC)
+        self.serving = {fleet.container(index): self.since for index in (0, 1)}
+
+    def look(self) -> datetime:
+        now = datetime.now(UTC)
+        for index in (0, 1):
+            container = self.fleet.container(index)
+            self.serving.setdefault(container, now)
+            try:
+                reading = self.fleet.pool.read(f"127.0.0.1:{self.fleet.ports[index]}", VLLM)
+                self.engines.add(container, reading, now, (KEY, fingerprint(SYSTEM)))
+            except EngineError:
+                continue
+        self.routers.add("r", parse(self.fleet.text(3)), now)
+        return now
+
+    def watch(self, seconds: float) -> datetime:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            moment = time.monotonic()
+            now = self.look()
+            until(moment + 1)
+        return now
+
+    def subject(self) -> Subject:
+        current = {self.fleet.container(index) for index in (0, 1)}
+        return Subject(
+            KEY,
+            fingerprint(SYSTEM),
+            metricnames.VLLM,
+            DEPLOYMENT,
+            pods={f"{DEPLOYMENT}-p{index}": self.since for index in (0, 1)},
+            serving={container: since for container, since in self.serving.items() if container in current},
+            known=Measured(400_000, 9000, 900),
+            declared_bytes=len(SYSTEM.encode()),
+        )
+
+
+@pytest.fixture
+def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of seconds, so that a test need not wait for minutes."""
+    second = timedelta(seconds=1)
+    monkeypatch.setattr(observations, "LOAD_WINDOW", WINDOW)
+    monkeypatch.setattr(observations, "PERIOD", second)
+    monkeypatch.setattr(traffic, "LOAD_WINDOW", WINDOW)
+    monkeypatch.setattr(traffic, "SPACING", second)
+    monkeypatch.setattr(promql, "WINDOW", WINDOW)
+    monkeypatch.setattr(prometheus, "PERIOD", timedelta())
+    monkeypatch.setattr(prometheus, "PATIENCE", 10.0)
+
+
+def close(own: float | None, told: float | None, share: float = 0.2, least: float = 0.1) -> bool:
+    assert own is not None
+    assert told is not None
+    return abs(own - told) <= max(least, share * max(abs(own), abs(told)))
+
+
+def agree(own: Load, told: Load) -> None:
+    """Both sources say the same; they sample at other moments, and Prometheus extrapolates to the window's ends."""
+    assert own.stale == told.stale == ""
+    assert own.engines is not None
+    assert told.engines is not None
+    for field in ("requests", "queries", "hits", "generated", "computed", "prefill_busy", "decode_busy"):
+        assert close(getattr(own.engines, field), getattr(told.engines, field)), field
+    assert close(own.engines.hit_rate, told.engines.hit_rate, least=0.05)
+    assert close(own.engines.replicas, told.engines.replicas, least=0.2)
+    assert close(own.engines.running, told.engines.running, least=1.5)
+    assert close(own.engines.first_token.total, told.engines.first_token.total, least=5)
+    assert (told.engines.kv_tokens, told.engines.prefill_rate) == (400_000, 9000)
+    assert own.clients is not None
+    assert told.clients is not None
+    for field in ("requests", "prompt_tokens", "sessions", "session_tokens"):
+        assert close(getattr(own.clients, field), getattr(told.clients, field), least=3), field
+    assert own.departure is not None
+    assert told.departure is not None
+    assert close(own.departure.share, told.departure.share)
+    assert own.departure.at == told.departure.at == 0
+    assert own.departure.length == told.departure.length == len(SYSTEM.encode())
+
+
+def test_both_sources_tell_the_same_load_and_a_restart_or_an_outage_is_no_load(
+    tmp_path: Path, short_windows: None
+) -> None:
+    with Fleet(tmp_path) as fleet:
+        labels = [{"namespace": "chat", "pod": f"{DEPLOYMENT}-p{index}"} for index in (0, 1)]
+        targets = {f"127.0.0.1:{fleet.ports[index]}": labels[index] for index in (0, 1)}
+        targets[f"127.0.0.1:{fleet.ports[3]}"] = {"namespace": "chat", "pod": "router"}
+        watching = Watching(fleet)
+        own = OwnReadings(watching.engines, watching.routers)
+        with running_prometheus(tmp_path, fleet.ports[4], targets) as server:
+            asked = Prometheus(
+                Settings(prometheus_url=f"http://user:secret@127.0.0.1:{fleet.ports[4]}"), Observations()
+            )
+            now = watching.watch(WINDOW.total_seconds() + 4)
+            before = own.load(watching.subject(), now)
+            agree(before, asked.load(watching.subject(), now))
+            assert before.engines is not None
+            assert (before.engines.coverage, before.engines.replicas) == (
+                pytest.approx(1, abs=0.1),
+                pytest.approx(2, abs=0.1),
+            )
+
+            fleet.restart(0)
+            for _ in range(4):
+                now = watching.watch(2)
+                for load in (own.load(watching.subject(), now), asked.load(watching.subject(), now)):
+                    assert load.engines is not None, load.stale
+                    assert 0 <= load.engines.queries < 1.5 * before.engines.queries
+                    assert 0 <= load.engines.requests < 1.5 * before.engines.requests
+
+            server.stop()
+            later = datetime.now(UTC) + timedelta(minutes=1)
+            silent = asked.load(watching.subject(), later)
+            assert silent.engines is None
+            assert f"Prometheus at http://127.0.0.1:{fleet.ports[4]} does not answer since" in silent.stale
+            assert "secret" not in silent.stale
+            asked.close()
+            assert own.load(watching.subject(), watching.look()).engines is not None
+
+
+def asked(kube: Kubectl, number: int) -> None:
+    """A request that brings the declared prompt, by the router."""
+    body = {"model": "tiny", "max_tokens": 4, "messages": [{"role": "system", "content": PROMPTS["a"]}]}
+    body["messages"] += [{"role": "user", "content": f"question {number}?"}]
+    url = f"{lab.router_url(kube)}/v1/chat/completions"
+    assert urllib3.request("POST", url, json=body, timeout=10).status == 200
+
+
+def condition(kube: Kubectl, name: str, kind: str) -> dict[str, str]:
+    found = kube.get("promptgroup", name)["status"].get("conditions", [])
+    return next((each for each in found if each["type"] == kind), {})
+
+
+def test_the_load_of_a_sized_group_reaches_its_conditions(kube: Kubectl, operator: None) -> None:
+    lab.install_router(kube)
+    made = group_of("sized")
+    del made["spec"]["replicas"]
+    made["spec"]["sizing"] = {"minReplicas": 1, "maxReplicas": 2}
+    kube.apply(made)
+    kube.wait_warm("sized", "1/1")
+    numbers = itertools.count()
+
+    def active() -> dict[str, str] | None:
+        asked(kube, next(numbers))
+        found = condition(kube, "sized", "ScalingActive")
+        return found if found.get("status") == "True" else None
+
+    found = wait_for(active, "a load", lambda: kube.get("promptgroup", "sized")["status"], seconds=120)
+    assert found["reason"] != "FailedGetMetrics", found
