@@ -19,7 +19,7 @@ the engine: `sequence + context / context rate`. Both together per second are th
 **First token.** A step of the engine, with what decodes meanwhile, and half a step to wait for it; then queue and
 prefill together, as of M/M/1: exponential, with mean `prefill / (1 - u)`.
 
-The operator's own model (`model.py`) is anchored to what it observes and predicts changes; here nothing is observed yet.
+Once there is something to observe, the operator's model (`model.py`) is anchored to it and predicts changes only.
 """
 
 import math

@@ -1,11 +1,11 @@
 """What a model keeps of a token, read from its Hugging Face config.json. Pure.
 
-| attention                  | kept of a token in one layer                                     | by                       |
-|----------------------------|------------------------------------------------------------------|--------------------------|
-| multi-head, GQA, MQA       | a key and a value in each KV head                                | arXiv:1706.03762, 2305.13245, 1911.02150 |
-| multi-head latent (MLA)    | one latent vector and one rotary key, for all heads              | arXiv:2405.04434, 2.1    |
-| sliding window, chunked    | the same, for the last tokens only                               | arXiv:2004.05150         |
-| Mamba, linear, convolution | nothing: a state of constant size for each sequence              | arXiv:2312.00752         |
+| attention                  | kept of a token in one layer                         | by                               |
+|----------------------------|------------------------------------------------------|----------------------------------|
+| multi-head, GQA, MQA       | a key and a value in each KV head                    | arXiv:1706.03762, 2305.13245     |
+| multi-head latent (MLA)    | one latent vector and one rotary key, for all heads  | arXiv:2405.04434, 2.1            |
+| sliding window, chunked    | as the first, of the last tokens only                | arXiv:2004.05150                 |
+| Mamba, linear, convolution | nothing: a state of constant size for each sequence  | arXiv:2312.00752                 |
 
 What is not known to be counted rightly is refused, never guessed.
 """
@@ -87,10 +87,7 @@ def _kept(text: Mapping[str, object]) -> tuple[int, int]:
     if text.get("kv_lora_rank"):
         return 1, _number(text, "kv_lora_rank") + _number(text, "qk_rope_head_dim")
     queries = _number(text, "num_attention_heads", "n_head")
-    if text.get("head_dim"):
-        key = _number(text, "head_dim")
-    else:
-        key = _number(text, "hidden_size", "n_embd") // queries
+    key = _number(text, "head_dim") if text.get("head_dim") else _number(text, "hidden_size", "n_embd") // queries
     value = _number(text, "v_head_dim") if text.get("v_head_dim") else key
     if text.get("num_key_value_heads") or text.get("num_kv_heads"):
         heads = _number(text, "num_key_value_heads", "num_kv_heads")

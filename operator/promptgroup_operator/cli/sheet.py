@@ -1,0 +1,153 @@
+"""A sizing as text of 100 columns, or as JSON. Pure."""
+
+import json
+import math
+import textwrap
+from collections.abc import Iterator
+
+from promptgroup_operator.cli.answer import MOST, Answer, Case
+from promptgroup_operator.sizing.expectation import BUSY, Expectation
+
+COLUMNS = 100
+"""Width of the text."""
+
+
+def table(answer: Answer) -> str:
+    """For people."""
+    return "\n".join((*_facts(answer), "", *_verdict(answer), "", *_cases(answer.cases), "", *_notes(answer)))
+
+
+def document(answer: Answer) -> str:
+    """For programs; times in seconds, shares 0 to 1, null for what cannot be served."""
+    question, workload = answer.question, answer.question.workload
+    return json.dumps(
+        {
+            "model": question.name,
+            "gpu": question.gpu_name,
+            "tensorParallelSize": question.engine.gpus,
+            "kv": {
+                "bytesPerToken": question.engine.token_bytes,
+                "tokensPerReplica": question.replica.kv_tokens,
+                "asComputed": question.reported.agrees if question.reported is not None else None,
+                "workingSetTokens": round(answer.working_set.sessions),
+            },
+            "prefillTokensPerSecond": round(question.replica.prefill_rate),
+            "workload": {
+                "requestsPerSecond": workload.rate,
+                "sessions": workload.sessions,
+                "promptTokens": workload.prefix,
+                "historyTokens": workload.history,
+                "turnTokens": workload.turn,
+                "answerTokens": workload.answer,
+            },
+            "targetTTFT": question.target,
+            "replicas": answer.expected.replicas if answer.enough else None,
+            "expected": _figures(answer.expected),
+            "sensitivity": [
+                {"case": case.what, "needed": case.needed, "expected": _figures(case.expected)} for case in answer.cases
+            ],
+            "kvPool": {"pays": answer.pool.pays, "message": answer.pool.message},
+            "assumed": list(question.assumed),
+        },
+        indent=2,
+    )
+
+
+def _figures(expected: Expectation) -> dict[str, float | int | None]:
+    return {
+        "replicas": expected.replicas,
+        "kvUse": round(expected.use, 4),
+        "hitRate": round(expected.hit_rate, 4),
+        "uncachedTokens": round(expected.uncached, 1),
+        "utilization": round(expected.utilization, 4),
+        "ttftP50": round(expected.median, 4) if math.isfinite(expected.median) else None,
+        "ttftP95": round(expected.ttft, 4) if math.isfinite(expected.ttft) else None,
+    }
+
+
+def _facts(answer: Answer) -> Iterator[str]:
+    question, workload = answer.question, answer.question.workload
+    engine, shape = question.engine, question.engine.model.shape
+    gpus = f"{engine.gpus} x {question.gpu_name}" if engine.gpus > 1 else question.gpu_name
+    held = answer.working_set.sessions
+    yield f"{question.name}, a replica on {gpus}, KV cache {engine.kv_dtype}"
+    yield ""
+    yield f"KV cache     {engine.token_bytes:,} bytes a token, {question.replica.kv_tokens:,} tokens a replica"
+    if shape.windowed:
+        layers = shape.full + shape.windowed
+        yield f"             {shape.windowed} of {layers} layers keep the last {shape.window:,} tokens of a session"
+    if shape.constant:
+        yield f"             and {shape.constant} layers a state of constant size, which is not counted here"
+    yield f"prefill      {question.replica.prefill_rate:,.0f} tokens/s a replica"
+    yield (
+        f"a request    {workload.prefix:,} prompt + {workload.history:,.0f} history + {workload.turn:,.0f} turn tokens, "
+        f"answer {workload.answer:,.0f}"
+    )
+    yield (
+        f"working set  {workload.sessions:,.0f} sessions: {held:,.0f} tokens, {held * engine.token_bytes / 1e9:,.1f} GB"
+        f"; the prompt in each replica, {workload.prefix * engine.token_bytes / 1e9:,.2f} GB"
+    )
+
+
+def _verdict(answer: Answer) -> Iterator[str]:
+    expected, target = answer.expected, answer.question.target
+    if answer.enough:
+        yield (
+            f"replicas: {expected.replicas}   hit rate {expected.hit_rate:.1%}, TTFT p95 {_time(expected.ttft)} "
+            f"(target {_time(target)}), KV use {expected.use:.0%}, busy {expected.utilization:.0%}"
+        )
+    else:
+        yield from _wrapped(
+            f"no number of replicas up to {MOST} keeps TTFT p95 at {_time(target)}: with {MOST} it is "
+            f"{_time(expected.ttft)}, and a request computes {expected.uncached:,.0f} tokens. More GPUs a replica (--tp), "
+            "shorter turns or a higher --ttft help."
+        )
+
+
+_HEADS = ("what if", "needs", "given", "KV use", "hit rate", "TTFT p50", "p95", "busy")
+_WIDTHS = (-28, 7, 7, 8, 10, 10, 10, 8)
+"""Negative: to the left. Together below COLUMNS."""
+
+
+def _cases(cases: tuple[Case, ...]) -> Iterator[str]:
+    yield _row(_HEADS)
+    for case in cases:
+        expected = case.expected
+        yield _row(
+            (
+                case.what,
+                str(case.needed) if case.needed is not None else f">{MOST}",
+                str(expected.replicas),
+                f"{expected.use:.0%}",
+                f"{expected.hit_rate:.1%}",
+                _time(expected.median),
+                _time(expected.ttft),
+                f"{expected.utilization:.0%}",
+            )
+        )
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    padded = (
+        cell.ljust(-width) if width < 0 else cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True)
+    )
+    return "".join(padded).rstrip()
+
+
+def _time(seconds: float) -> str:
+    if math.isinf(seconds):
+        return "never"
+    return f"{seconds * 1000:,.0f} ms" if seconds < 10 else f"{seconds:,.0f} s"
+
+
+def _notes(answer: Answer) -> Iterator[str]:
+    yield f"needs: replicas that keep the target, busy {BUSY:.0%} at most; figures: with the replicas given"
+    yield from _wrapped(f"KV pool: {answer.pool.message}")
+    if answer.question.reported is not None:
+        yield from _wrapped(f"KV cache: {answer.question.reported.message}")
+    for sentence in answer.question.assumed:
+        yield from _wrapped(f"assumed: {sentence}")
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
