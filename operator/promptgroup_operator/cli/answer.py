@@ -17,7 +17,6 @@ class Question:
 
     name: str
     """Of the model, for people."""
-    gpu_name: str
     engine: Engine
     replica: Replica
     workload: Workload
@@ -66,7 +65,7 @@ def answer(question: Question) -> Answer:
         expected=expected,
         cases=tuple(_cases(question, expected.replicas, share)),
         working_set=wanted,
-        pool=kv.pool(wanted, replica.kv_tokens, expected.replicas, workload.history, replica.prefill_rate),
+        pool=kv.pool(expected.kept, workload.history, replica.prefill_rate),
     )
 
 

@@ -23,7 +23,7 @@ def document(answer: Answer) -> str:
     return json.dumps(
         {
             "model": question.name,
-            "gpu": question.gpu_name,
+            "gpu": question.engine.gpu.name,
             "tensorParallelSize": question.engine.gpus,
             "kv": {
                 "bytesPerToken": question.engine.token_bytes,
@@ -68,7 +68,7 @@ def _figures(expected: Expectation) -> dict[str, float | int | None]:
 def _facts(answer: Answer) -> Iterator[str]:
     question, workload = answer.question, answer.question.workload
     engine, shape = question.engine, question.engine.model.shape
-    gpus = f"{engine.gpus} x {question.gpu_name}" if engine.gpus > 1 else question.gpu_name
+    gpus = f"{engine.gpus} x {engine.gpu.name}" if engine.gpus > 1 else engine.gpu.name
     held = answer.working_set.sessions
     yield f"{question.name}, a replica on {gpus}, KV cache {engine.kv_dtype}"
     yield ""
@@ -80,8 +80,8 @@ def _facts(answer: Answer) -> Iterator[str]:
         yield f"             and {shape.constant} layers a state of constant size, which is not counted here"
     yield f"prefill      {question.replica.prefill_rate:,.0f} tokens/s a replica"
     yield (
-        f"a request    {workload.prefix:,} prompt + {workload.history:,.0f} history + {workload.turn:,.0f} turn tokens, "
-        f"answer {workload.answer:,.0f}"
+        f"a request    {workload.prefix:,} prompt + {workload.history:,.0f} history + {workload.turn:,.0f} turn "
+        f"tokens, answer {workload.answer:,.0f}"
     )
     yield (
         f"working set  {workload.sessions:,.0f} sessions: {held:,.0f} tokens, {held * engine.token_bytes / 1e9:,.1f} GB"
@@ -99,8 +99,8 @@ def _verdict(answer: Answer) -> Iterator[str]:
     else:
         yield from _wrapped(
             f"no number of replicas up to {MOST} keeps TTFT p95 at {_time(target)}: with {MOST} it is "
-            f"{_time(expected.ttft)}, and a request computes {expected.uncached:,.0f} tokens. More GPUs a replica (--tp), "
-            "shorter turns or a higher --ttft help."
+            f"{_time(expected.ttft)}, and a request computes {expected.uncached:,.0f} tokens. More GPUs a "
+            "replica (--tp), shorter turns or a higher --ttft help."
         )
 
 

@@ -121,7 +121,6 @@ def _question(arguments: argparse.Namespace) -> Question:
     _check(workload, one, engine)
     return Question(
         name=arguments.model or str(arguments.config),
-        gpu_name=arguments.gpu,
         engine=engine,
         replica=one,
         workload=workload,
@@ -175,7 +174,7 @@ def _gpu(name: str) -> Gpu:
     try:
         return gpu(name)
     except KeyError as error:
-        raise ValueError(f"--gpu {name}: not known; one of {error.args[0]}") from None
+        raise ValueError(f"--gpu {name}: take one of {error.args[0]}") from None
 
 
 def _replica(engine: Engine, arguments: argparse.Namespace, assumed: list[str]) -> tuple[Replica, kv.Agreement | None]:

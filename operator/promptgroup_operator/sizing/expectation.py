@@ -93,6 +93,8 @@ class Expectation:
     replicas: int
     use: float
     """Share of the KV cache that prefix and live sessions fill; more than 1 does not fit."""
+    kept: float
+    """Share of sessions' histories that is found when they come back, 0 to 1."""
     hit_rate: float
     """Share of prompt tokens that are found in caches, 0 to 1."""
     uncached: float
@@ -166,6 +168,7 @@ def expect(workload: Workload, replica: Replica, replicas: int, share: float = 1
     return Expectation(
         replicas=replicas,
         use=wanted.use(replica.kv_tokens, replicas),
+        kept=kept,
         hit_rate=1 - uncached / workload.prompt,
         uncached=uncached,
         utilization=utilization,

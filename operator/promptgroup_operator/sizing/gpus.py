@@ -13,6 +13,7 @@ from dataclasses import dataclass
 class Gpu:
     """One GPU."""
 
+    name: str
     memory: float
     """Bytes."""
     flops: float
@@ -22,15 +23,18 @@ class Gpu:
 
 
 GPUS: Mapping[str, Gpu] = {
-    "A10G-24GB": Gpu(24e9, 70e12, 0.600e12),
-    "A100-40GB": Gpu(40e9, 312e12, 1.555e12),
-    "A100-80GB": Gpu(80e9, 312e12, 2.039e12),
-    "B200-180GB": Gpu(180e9, 2250e12, 8.0e12),
-    "H100-80GB": Gpu(80e9, 989e12, 3.35e12),
-    "H200-141GB": Gpu(141e9, 989e12, 4.8e12),
-    "L4-24GB": Gpu(24e9, 121e12, 0.300e12),
-    "L40S-48GB": Gpu(48e9, 362e12, 0.864e12),
-    "MI300X-192GB": Gpu(192e9, 1307e12, 5.3e12),
+    each.name: each
+    for each in (
+        Gpu("A10G-24GB", 24e9, 70e12, 0.600e12),
+        Gpu("A100-40GB", 40e9, 312e12, 1.555e12),
+        Gpu("A100-80GB", 80e9, 312e12, 2.039e12),
+        Gpu("B200-180GB", 180e9, 2250e12, 8.0e12),
+        Gpu("H100-80GB", 80e9, 989e12, 3.35e12),
+        Gpu("H200-141GB", 141e9, 989e12, 4.8e12),
+        Gpu("L4-24GB", 24e9, 121e12, 0.300e12),
+        Gpu("L40S-48GB", 48e9, 362e12, 0.864e12),
+        Gpu("MI300X-192GB", 192e9, 1307e12, 5.3e12),
+    )
 }
 
 
@@ -38,7 +42,7 @@ def gpu(name: str) -> Gpu:
     """The GPU of a name, whose memory may be left out where there is one size only.
 
     Raises:
-        KeyError: with the names that are known.
+        KeyError: with the names to choose from.
     """
     found = [known for known in GPUS if name.upper() in {known.upper(), known.split("-")[0].upper()}]
     if len(found) == 1:

@@ -22,6 +22,8 @@ UTILIZATION = 0.92
 TOLERANCE = 0.1
 """Share of the GPUs' memory by which computation and report may differ: GB against GiB is 7 %, activations the rest."""
 
+POOL_KEPT = 0.9
+"""Share of histories above which a pool has next to nothing to bring."""
 POOL_TOKENS = 500
 """Below so many tokens a transfer costs as much as computing them (measured figures say 300 to 500)."""
 POOL_SECONDS = (0.1, 0.3)
@@ -131,25 +133,25 @@ class Pool:
     message: str
 
 
-def pool(working_set: WorkingSet, kv_tokens: int, replicas: int, history: float, prefill_rate: float) -> Pool:
+def pool(kept: float, history: float, prefill_rate: float) -> Pool:
     """Whether an offload to CPU memory or a shared pool would pay, for sessions that come back with their history.
 
     Args:
-        working_set: of all sessions.
-        kv_tokens: of one replica.
-        replicas: that there are.
+        kept: share of histories that the GPUs' caches still have, 0 to 1.
         history: tokens that a request brings beyond the prefix and would find in a pool.
         prefill_rate: prompt tokens a second that a replica computes.
     """
-    if working_set.sessions <= working_set.room(kv_tokens, replicas):
-        return Pool(False, "all sessions fit the GPUs' KV cache: nothing would be read from a pool")
-    again = history / prefill_rate
-    cost = f"a lost history of {history:,.0f} tokens takes {again * 1000:,.0f} ms to compute again"
+    if kept >= POOL_KEPT:
+        return Pool(False, f"does not pay: {kept:.0%} of histories are found in the GPUs' caches")
     low, high = POOL_SECONDS
+    again = history / prefill_rate
+    cost = f"{1 - kept:.0%} of histories are lost, {history:,.0f} tokens take {again * 1000:,.0f} ms to compute again"
     if history < POOL_TOKENS:
-        return Pool(False, f"{cost}: below {POOL_TOKENS} tokens a transfer takes as long")
+        return Pool(False, f"does not pay: {cost}; below {POOL_TOKENS} tokens a transfer takes as long")
     if again < low:
-        return Pool(False, f"{cost}: below {low * 1000:.0f} ms a pool does not pay")
+        return Pool(False, f"does not pay: {cost}; below {low * 1000:.0f} ms a transfer gains nothing")
     if again > high:
-        return Pool(True, f"{cost}: above {high * 1000:.0f} ms CPU offload or a shared pool pays")
-    return Pool(None, f"{cost}: between {low * 1000:.0f} and {high * 1000:.0f} ms it depends on the transfer; measure")
+        return Pool(True, f"CPU offload or a shared pool pays: {cost}; it does above {high * 1000:.0f} ms")
+    return Pool(
+        None, f"to be measured: {cost}; between {low * 1000:.0f} and {high * 1000:.0f} ms it depends on the transfer"
+    )
