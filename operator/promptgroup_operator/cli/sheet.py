@@ -70,9 +70,12 @@ def _facts(answer: Answer) -> Iterator[str]:
     engine, shape = question.engine, question.engine.model.shape
     gpus = f"{engine.gpus} x {engine.gpu.name}" if engine.gpus > 1 else engine.gpu.name
     held = answer.working_set.sessions
-    yield f"{question.name}, a replica on {gpus}, KV cache {engine.kv_dtype}"
+    yield f"{question.name}, a replica on {gpus}"
     yield ""
-    yield f"KV cache     {engine.token_bytes:,} bytes a token, {question.replica.kv_tokens:,} tokens a replica"
+    yield (
+        f"KV cache     {engine.token_bytes:,} bytes a token ({engine.kv_dtype}), "
+        f"{question.replica.kv_tokens:,} tokens a replica"
+    )
     if shape.windowed:
         layers = shape.full + shape.windowed
         yield f"             {shape.windowed} of {layers} layers keep the last {shape.window:,} tokens of a session"
@@ -83,10 +86,12 @@ def _facts(answer: Answer) -> Iterator[str]:
         f"a request    {workload.prefix:,} prompt + {workload.history:,.0f} history + {workload.turn:,.0f} turn "
         f"tokens, answer {workload.answer:,.0f}"
     )
-    yield (
-        f"working set  {workload.sessions:,.0f} sessions: {held:,.0f} tokens, {held * engine.token_bytes / 1e9:,.1f} GB"
-        f"; the prompt in each replica, {workload.prefix * engine.token_bytes / 1e9:,.2f} GB"
-    )
+    yield f"working set  {workload.sessions:,.0f} sessions: {_tokens(held, engine.token_bytes)}"
+    yield f"             and the prompt in each replica: {_tokens(workload.prefix, engine.token_bytes)}"
+
+
+def _tokens(count: float, each: int) -> str:
+    return f"{count:,.0f} tokens, {count * each / 1e9:,.2f} GB"
 
 
 def _verdict(answer: Answer) -> Iterator[str]:
