@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 
 from promptgroup_operator.sizing import kv
 from promptgroup_operator.sizing.estimate import Engine
-from promptgroup_operator.sizing.expectation import Expectation, Replica, Workload, expect, least, working_set
+from promptgroup_operator.sizing.expectation import Expectation, Replica, Workload, expect, working_set
+from promptgroup_operator.sizing.need import Limit
+from promptgroup_operator.sizing.rehearsal import least
 
 MOST = 512
 """Replicas that are tried: more is another design."""
@@ -44,32 +46,39 @@ class Answer:
     """What is said."""
 
     question: Question
-    enough: bool
-    """Whether a number of replicas was found; otherwise the figures are of MOST."""
+    replicas: int | None
+    """None when no number up to MOST keeps the target."""
+    bound: Limit | None
+    """What one replica less would not keep; without a number, what MOST do not."""
     expected: Expectation
+    """With these replicas; without a number, with as many as bear the load, or MOST."""
     cases: tuple[Case, ...]
     working_set: kv.WorkingSet
-    pool: kv.Pool
+    offload: kv.Offload | None
+    """None without a number."""
 
 
 def answer(question: Question) -> Answer:
     """Size a group."""
     workload, replica = question.workload, question.replica
-    share = kv.context_share(question.engine.model.shape, workload.context)
-    found = least(workload, replica, question.target, MOST, share)
-    expected = found if found is not None else expect(workload, replica, MOST, share)
-    wanted = working_set(workload, share)
+    replicas, bound = least(workload, replica, question.target, MOST)
+    given = replicas or least(workload, replica, None, MOST)[0] or MOST
+    offload = None
+    if replicas is not None:
+        with_pool, _ = least(workload, replica, question.target, replicas, pooled=True)
+        offload = kv.offload(replicas, with_pool or replicas, workload.history, replica.prefill_rate)
     return Answer(
         question=question,
-        enough=found is not None,
-        expected=expected,
-        cases=tuple(_cases(question, expected.replicas, share)),
-        working_set=wanted,
-        pool=kv.pool(expected.kept, workload.history, replica.prefill_rate),
+        replicas=replicas,
+        bound=bound,
+        expected=expect(workload, replica, given),
+        cases=tuple(_cases(question, given)),
+        working_set=working_set(workload, replica),
+        offload=offload,
     )
 
 
-def _cases(question: Question, replicas: int, share: float) -> Iterator[Case]:
+def _cases(question: Question, replicas: int) -> Iterator[Case]:
     asked, replica = question.workload, question.replica
     rows = [("as asked", asked, replicas)]
     if replicas > 1:
@@ -81,6 +90,6 @@ def _cases(question: Question, replicas: int, share: float) -> Iterator[Case]:
         ("twice the prompt", replace(asked, prefix=asked.prefix * 2), replicas),
         ("twice the history", replace(asked, history=asked.history * 2), replicas),
     ]
-    for what, workload, count in rows:
-        found = least(workload, replica, question.target, MOST, share)
-        yield Case(what, found.replicas if found is not None else None, expect(workload, replica, count, share))
+    for what, workload, given in rows:
+        needed, _ = least(workload, replica, question.target, MOST)
+        yield Case(what, needed, expect(workload, replica, given))

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterator
 
 from promptgroup_operator.cli.answer import MOST, Answer, Case
-from promptgroup_operator.sizing.expectation import BUSY, Expectation
+from promptgroup_operator.sizing.expectation import Expectation
+from promptgroup_operator.sizing.need import UTILISATION, Limit
 
 COLUMNS = 100
 """Width of the text."""
@@ -41,12 +42,13 @@ def document(answer: Answer) -> str:
                 "answerTokens": workload.answer,
             },
             "targetTTFT": question.target,
-            "replicas": answer.expected.replicas if answer.enough else None,
+            "replicas": answer.replicas,
+            "boundBy": answer.bound,
             "expected": _figures(answer.expected),
             "sensitivity": [
                 {"case": case.what, "needed": case.needed, "expected": _figures(case.expected)} for case in answer.cases
             ],
-            "kvPool": {"pays": answer.pool.pays, "message": answer.pool.message},
+            "kvPool": {"pays": answer.offload.pays, "message": answer.offload.message} if answer.offload else None,
             "assumed": list(question.assumed),
         },
         indent=2,
@@ -94,18 +96,31 @@ def _tokens(count: float, each: int) -> str:
     return f"{count:,.0f} tokens, {count * each / 1e9:,.2f} GB"
 
 
+_BOUNDS = {
+    Limit.UTILISATION: f"would be busy for more than {UTILISATION:.0%} of the time",
+    Limit.FIRST_TOKEN: "would miss the target",
+    Limit.RUNNING: "would have too little KV cache for the requests that run",
+    Limit.WORKING_SET: "would not have the KV cache for all sessions",
+    Limit.QUEUE: "would queue",
+}
+"""What fewer replicas do."""
+
+
 def _verdict(answer: Answer) -> Iterator[str]:
     expected, target = answer.expected, answer.question.target
-    if answer.enough:
-        yield (
-            f"replicas: {expected.replicas}   hit rate {expected.hit_rate:.1%}, TTFT p95 {_time(expected.ttft)} "
-            f"(target {_time(target)}), KV use {expected.use:.0%}, busy {expected.utilization:.0%}"
-        )
+    figures = (
+        f"hit rate {expected.hit_rate:.1%}, TTFT p95 {_time(expected.ttft)} (target {_time(target)}), "
+        f"KV use {expected.use:.0%}, busy {expected.utilization:.0%}"
+    )
+    if answer.replicas is not None:
+        yield f"replicas: {answer.replicas}   {figures}"
+        if answer.bound is not None:
+            yield f"             fewer {_BOUNDS[answer.bound]} ({answer.bound})"
     else:
         yield from _wrapped(
-            f"no number of replicas up to {MOST} keeps TTFT p95 at {_time(target)}: with {MOST} it is "
-            f"{_time(expected.ttft)}, and a request computes {expected.uncached:,.0f} tokens. More GPUs a "
-            "replica (--tp), shorter turns or a higher --ttft help."
+            f"no number of replicas up to {MOST} keeps the target. With {expected.replicas}: {figures}; a request "
+            f"computes {expected.uncached:,.0f} tokens. More GPUs a replica (--tp), shorter turns or a higher --ttft "
+            "help."
         )
 
 
@@ -146,8 +161,9 @@ def _time(seconds: float) -> str:
 
 
 def _notes(answer: Answer) -> Iterator[str]:
-    yield f"needs: replicas that keep the target, busy {BUSY:.0%} at most; figures: with the replicas given"
-    yield from _wrapped(f"KV pool: {answer.pool.message}")
+    yield "needs: replicas that keep the target and the operator's limits; figures: with the replicas given"
+    if answer.offload is not None:
+        yield from _wrapped(f"KV pool: {answer.offload.message}")
     if answer.question.reported is not None:
         yield from _wrapped(f"KV cache: {answer.question.reported.message}")
     for sentence in answer.question.assumed:

@@ -99,7 +99,7 @@ def _run(refuse: Callable[[str], object], arguments: argparse.Namespace) -> int:
         refuse(str(error))
         return 2
     print({"table": sheet.table, "json": sheet.document}[arguments.output](found))
-    return 0 if found.enough else 1
+    return 0 if found.replicas is not None else 1
 
 
 def _question(arguments: argparse.Namespace) -> Question:
@@ -118,7 +118,7 @@ def _question(arguments: argparse.Namespace) -> Question:
     )
     workload = _workload(arguments, assumed)
     one, reported = _replica(engine, arguments, assumed)
-    _check(workload, one, engine)
+    _check(workload, one)
     return Question(
         name=arguments.model or str(arguments.config),
         engine=engine,
@@ -226,9 +226,9 @@ def _workload(arguments: argparse.Namespace, assumed: list[str]) -> Workload:
     )
 
 
-def _check(workload: Workload, one: Replica, engine: Engine) -> None:
+def _check(workload: Workload, one: Replica) -> None:
     """Raises ValueError for loads that cannot be."""
-    longest = workload.prefix + workload.context * kv.context_share(engine.model.shape, workload.context)
+    longest = workload.prefix + one.held(workload.context)
     if longest > one.kv_tokens:
         raise ValueError(
             f"a request holds {longest:,.0f} tokens of KV, a replica has {one.kv_tokens:,}: shorten --prompt-tokens or "

@@ -65,4 +65,5 @@ def replica(engine: Engine, kv_tokens: int | None = None, prefill_rate: float | 
         prefill_rate=engine.prefill_rate if prefill_rate is None else prefill_rate,
         step=engine.model.weights / bandwidth,
         context_rate=bandwidth / engine.token_bytes,
+        shape=engine.model.shape,
     )

@@ -25,16 +25,12 @@ Once there is something to observe, the operator's model (`model.py`) is anchore
 import math
 from dataclasses import dataclass
 
-from promptgroup_operator.sizing.kv import WorkingSet
+from promptgroup_operator.sizing.kv import WorkingSet, context_share
+from promptgroup_operator.sizing.model import QUANTILE
+from promptgroup_operator.sizing.shape import Shape
 
 SEQUENCE = 0.000_06
 """Seconds that a running request adds to a step whatever its length: sampling, scheduling (docs/policy.md)."""
-
-BUSY = 0.8
-"""Utilization that is planned for at most: beyond it queues grow faster than load, and a lost replica is not borne."""
-
-QUANTILE = 0.95
-"""Of the times to first token: the one that a target is about."""
 
 ROUNDS = 100
 CLOSE = 1e-6
@@ -84,6 +80,12 @@ class Replica:
     """Seconds of a decoding step of one request: reading the weights."""
     context_rate: float
     """Tokens of context a second that decoding reads."""
+    shape: Shape | None = None
+    """Of the model; None when all layers keep every token."""
+
+    def held(self, context: float) -> float:
+        """KV tokens that a session of so many tokens takes, by what all layers together keep of one token."""
+        return context * context_share(self.shape, context) if self.shape is not None else context
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +106,14 @@ class Expectation:
     median: float
     """Seconds to the first token, p50; infinite when the load cannot be served."""
     ttft: float
-    """The same, p95: what a target is about."""
-
-    def meets(self, target: float) -> bool:
-        """Whether the first token comes within so many seconds, and the replicas bear it."""
-        return self.utilization <= BUSY and self.ttft <= target
+    """The same, at the quantile that a target is about (p95)."""
+    running: float
+    """Requests that run at a time, on all replicas together."""
 
 
-def working_set(workload: Workload, share: float = 1.0) -> WorkingSet:
-    """KV that is wanted again.
-
-    Args:
-        workload: what clients send.
-        share: of a session's tokens that is kept, less than 1 with a sliding window (`kv.context_share`).
-    """
-    return WorkingSet(workload.prefix, workload.sessions * workload.context * share)
+def working_set(workload: Workload, replica: Replica) -> WorkingSet:
+    """KV that is wanted again."""
+    return WorkingSet(workload.prefix, workload.sessions * replica.held(workload.context))
 
 
 def found(fill: float, turns: float) -> float:
@@ -140,20 +135,20 @@ def found(fill: float, turns: float) -> float:
     return 1 - math.exp(-high)
 
 
-def expect(workload: Workload, replica: Replica, replicas: int, share: float = 1.0) -> Expectation:
+def expect(workload: Workload, replica: Replica, replicas: int, *, pooled: bool = False) -> Expectation:
     """What so many replicas will do; see the module's formulas.
 
     Args:
         workload: what clients send.
         replica: what one can do.
         replicas: at least 1.
-        share: of a session's tokens that is kept, see `working_set`.
+        pooled: whether a KV pool brings what the GPUs' caches have lost, in no time.
     """
-    wanted = working_set(workload, share)
-    context = workload.context * share
+    wanted = working_set(workload, replica)
+    context = replica.held(workload.context)
     room = wanted.room(replica.kv_tokens, replicas)
     rate = workload.rate / replicas
-    token = SEQUENCE + (workload.prefix + context) / replica.context_rate
+    token = SEQUENCE + replica.held(workload.prefix + workload.context) / replica.context_rate
     decoding = rate * workload.answer * token
     # more that is found makes shorter answers, fewer that run, and more room: from everything found, down to the circle
     kept = 1.0
@@ -161,8 +156,9 @@ def expect(workload: Workload, replica: Replica, replicas: int, share: float = 1
         uncached = workload.turn + (1 - kept) * workload.history
         prefill = uncached / replica.prefill_rate
         utilization = rate * prefill + decoding
-        running = workload.rate * workload.answer * _stretch(replica.step, utilization)
-        before, kept = kept, _kept(workload, context, room, running)
+        running = min(workload.sessions, workload.rate * workload.answer * _stretch(replica.step, utilization))
+        before = kept
+        kept = 1.0 if pooled else _kept(workload, context, room, running)
         if before - kept < CLOSE:
             break
     return Expectation(
@@ -174,13 +170,13 @@ def expect(workload: Workload, replica: Replica, replicas: int, share: float = 1
         utilization=utilization,
         median=_ttft(0.5, replica.step, prefill, decoding, utilization),
         ttft=_ttft(QUANTILE, replica.step, prefill, decoding, utilization),
+        running=running,
     )
 
 
 def _kept(workload: Workload, context: float, room: float, running: float) -> float:
     if not workload.history:
         return 1.0
-    running = min(running, workload.sessions)
     idle = workload.sessions - running
     left = room - running * context
     # nobody who is idle: those who run come back at once
@@ -197,20 +193,3 @@ def _ttft(quantile: float, step: float, prefill: float, decoding: float, utiliza
         return math.inf
     stretched = step + decoding * _stretch(step, utilization)
     return 1.5 * stretched - math.log(1 - quantile) * prefill / (1 - utilization)
-
-
-def least(workload: Workload, replica: Replica, target: float, most: int, share: float = 1.0) -> Expectation | None:
-    """The fewest replicas that are good enough; None when `most` are not.
-
-    Args:
-        workload: what clients send.
-        replica: what one can do.
-        target: seconds to the first token, p95.
-        most: replicas to look at.
-        share: see `working_set`.
-    """
-    for replicas in range(1, most + 1):
-        expected = expect(workload, replica, replicas, share)
-        if expected.meets(target):
-            return expected
-    return None

@@ -22,8 +22,6 @@ UTILIZATION = 0.92
 TOLERANCE = 0.1
 """Share of the GPUs' memory by which computation and report may differ: GB against GiB is 7 %, activations the rest."""
 
-POOL_KEPT = 0.9
-"""Share of histories above which a pool has next to nothing to bring."""
 POOL_TOKENS = 500
 """Below so many tokens a transfer costs as much as computing them (measured figures say 300 to 500)."""
 POOL_SECONDS = (0.1, 0.3)
@@ -125,7 +123,7 @@ class WorkingSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class Offload:
     """Whether KV kept outside of the GPUs (CPU memory, a shared pool) would pay."""
 
     pays: bool | None
@@ -133,25 +131,27 @@ class Pool:
     message: str
 
 
-def pool(kept: float, history: float, prefill_rate: float) -> Pool:
+def offload(replicas: int, with_pool: int, history: float, prefill_rate: float) -> Offload:
     """Whether an offload to CPU memory or a shared pool would pay, for sessions that come back with their history.
 
     Args:
-        kept: share of histories that the GPUs' caches still have, 0 to 1.
+        replicas: that it takes without.
+        with_pool: replicas that would do if every history were found.
         history: tokens that a request brings beyond the prefix and would find in a pool.
         prefill_rate: prompt tokens a second that a replica computes.
     """
-    if kept >= POOL_KEPT:
-        return Pool(False, f"does not pay: {kept:.0%} of histories are found in the GPUs' caches")
+    if with_pool >= replicas:
+        return Offload(False, "does not pay: it takes as many replicas with one")
     low, high = POOL_SECONDS
     again = history / prefill_rate
-    cost = f"{1 - kept:.0%} of histories are lost, {history:,.0f} tokens take {again * 1000:,.0f} ms to compute again"
-    if history < POOL_TOKENS:
-        return Pool(False, f"does not pay: {cost}; below {POOL_TOKENS} tokens a transfer takes as long")
-    if again < low:
-        return Pool(False, f"does not pay: {cost}; below {low * 1000:.0f} ms a transfer gains nothing")
-    if again > high:
-        return Pool(True, f"CPU offload or a shared pool pays: {cost}; it does above {high * 1000:.0f} ms")
-    return Pool(
-        None, f"to be measured: {cost}; between {low * 1000:.0f} and {high * 1000:.0f} ms it depends on the transfer"
+    gain = (
+        f"{with_pool} instead of {replicas} replicas would do, and {again * 1000:,.0f} ms of recomputation, "
+        f"{history:,.0f} tokens, be saved where a history is lost"
     )
+    if history < POOL_TOKENS:
+        return Offload(False, f"does not pay: {gain}, but below {POOL_TOKENS} tokens a transfer takes as long")
+    if again < low:
+        return Offload(False, f"does not pay: {gain}, but below {low * 1000:.0f} ms a transfer takes as long")
+    if again > high:
+        return Offload(True, f"pays: {gain}")
+    return Offload(None, f"to be measured: {gain}; below {high * 1000:.0f} ms that depends on the transfer")

@@ -7,6 +7,7 @@ from promptgroup_operator.sizing.estimate import Engine, replica
 from promptgroup_operator.sizing.expectation import Workload
 from promptgroup_operator.sizing.gpus import gpu
 from promptgroup_operator.sizing.known import model
+from promptgroup_operator.sizing.need import Limit
 
 ENGINE = Engine(model("meta-llama/Llama-3.1-8B"), gpu("H100-80GB"))
 ASKED = Question(
@@ -26,8 +27,7 @@ def by_name(found):
 
 def test_the_first_case_is_what_was_asked():
     found = answer(ASKED)
-    assert found.enough
-    assert found.cases[0].needed == found.cases[0].expected.replicas == found.expected.replicas
+    assert found.replicas == found.cases[0].needed == found.expected.replicas
     assert found.cases[0].expected == found.expected
 
 
@@ -48,11 +48,31 @@ def test_one_replica_cannot_be_one_less():
     assert "one replica less" not in by_name(answer(small))
 
 
-def test_a_target_that_no_number_keeps_is_said_with_the_figures_of_the_most():
+def test_what_fewer_would_not_keep_is_named():
+    assert answer(ASKED).bound is Limit.UTILISATION
+    idle = replace(ASKED, workload=replace(ASKED.workload, rate=1))
+    assert answer(idle).bound is Limit.WORKING_SET
+
+
+def test_a_target_that_no_number_keeps_is_answered_for_what_bears_the_load():
     found = answer(replace(ASKED, target=0.001))
-    assert not found.enough
-    assert found.expected.replicas == MOST
+    assert found.replicas is None
+    assert found.bound is Limit.FIRST_TOKEN
+    assert found.expected.replicas == answer(ASKED).replicas
     assert found.cases[0].needed is None
+    assert found.offload is None
+
+
+def test_a_load_that_no_number_bears_is_answered_for_the_most():
+    found = answer(replace(ASKED, workload=replace(ASKED.workload, rate=1e5, sessions=2e6)))
+    assert found.replicas is None
+    assert found.expected.replicas == MOST
+
+
+def test_a_pool_is_judged_by_the_replicas_that_it_saves():
+    idle = answer(replace(ASKED, workload=replace(ASKED.workload, rate=1, history=12_000)))
+    assert idle.offload.pays is True
+    assert f"1 instead of {idle.replicas} replicas" in idle.offload.message
 
 
 def test_a_window_shrinks_the_working_set():

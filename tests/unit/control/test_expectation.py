@@ -3,16 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_operator.sizing.expectation import (
-    BUSY,
-    SEQUENCE,
-    Replica,
-    Workload,
-    expect,
-    found,
-    least,
-    working_set,
-)
+from promptgroup_operator.sizing.expectation import SEQUENCE, Replica, Workload, expect, found, working_set
+from promptgroup_operator.sizing.shape import Shape
 
 CHAT = Workload(rate=20, sessions=400, prefix=3000, history=1200, turn=100, answer=200)
 """Sessions of five turns."""
@@ -23,8 +15,15 @@ def test_what_a_session_is_made_of():
     assert CHAT.prompt == 4300
     assert CHAT.context == 1500
     assert CHAT.turns == 5
-    assert working_set(CHAT).sessions == 600_000
-    assert working_set(CHAT, share=0.5).sessions == 300_000
+    assert working_set(CHAT, REPLICA).sessions == 600_000
+
+
+def test_a_window_bounds_what_a_session_takes():
+    halves = replace(REPLICA, shape=Shape(16, 8, 256, 16, 500))
+    assert halves.held(500) == 500
+    assert halves.held(1500) == 1000
+    assert working_set(CHAT, halves).sessions == 400_000
+    assert expect(CHAT, halves, 4).use < expect(CHAT, REPLICA, 4).use
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,6 @@ def test_a_load_beyond_the_replicas_has_no_first_token():
     expected = expect(replace(CHAT, rate=2000, sessions=40_000), REPLICA, 4)
     assert expected.utilization > 1
     assert expected.ttft == expected.median == math.inf
-    assert not expected.meets(3600)
 
 
 def test_requests_that_run_take_the_room_of_those_that_pause():
@@ -86,12 +84,13 @@ def test_requests_that_run_take_the_room_of_those_that_pause():
     assert expect(CHAT, replace(slow, step=0.002), 4).kept > 0
 
 
-def test_the_least_number_meets_the_target_and_one_less_does_not():
-    wanted = least(CHAT, REPLICA, 0.3, 64)
-    assert wanted.ttft <= 0.3
-    assert wanted.utilization <= BUSY
-    assert not expect(CHAT, REPLICA, wanted.replicas - 1).meets(0.3)
+def test_what_runs_is_how_many_come_times_how_long_they_take():
+    expected = expect(CHAT, REPLICA, 4)
+    assert expected.running == pytest.approx(20 * 200 * 0.007 / (1 - expected.utilization))
+    assert expect(replace(CHAT, rate=2000), REPLICA, 4).running == CHAT.sessions
 
 
-def test_a_target_below_a_step_is_met_by_no_number():
-    assert least(CHAT, REPLICA, 0.005, 64) is None
+def test_a_pool_brings_what_the_gpus_have_lost():
+    small = replace(REPLICA, kv_tokens=40_000)
+    assert expect(CHAT, small, 4).kept < 0.5
+    assert expect(CHAT, small, 4, pooled=True).uncached == CHAT.turn

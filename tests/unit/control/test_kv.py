@@ -1,7 +1,7 @@
 import pytest
 
 from promptgroup_operator.sizing.known import model
-from promptgroup_operator.sizing.kv import BYTES, WorkingSet, capacity, compare, context_share, pool, token_bytes
+from promptgroup_operator.sizing.kv import BYTES, WorkingSet, capacity, compare, context_share, offload, token_bytes
 from promptgroup_operator.sizing.shape import ConfigError, Shape
 
 GIB = 2**30
@@ -87,18 +87,18 @@ def test_a_working_set_holds_the_prefix_once_in_each_replica():
     assert found.room(500, 4) == 0
 
 
-POOLS = {
-    "nothing is lost": ((0.95, 10_000, 10_000), False, "95% of histories are found"),
-    "short histories": ((0.5, 400, 1000), False, "below 500 tokens"),
-    "quick to compute": ((0.5, 900, 10_000), False, "90 ms to compute again; below 100 ms"),
-    "in between": ((0.5, 2000, 10_000), None, "between 100 and 300 ms"),
-    "slow to compute": ((0.5, 4000, 10_000), True, "50% of histories are lost, 4,000 tokens take 400 ms"),
+OFFLOADS = {
+    "no replica less": ((4, 4, 10_000, 10_000), False, "as many replicas"),
+    "short histories": ((4, 2, 400, 1000), False, "below 500 tokens"),
+    "quick to compute": ((4, 2, 900, 10_000), False, "90 ms of recomputation, 900 tokens"),
+    "in between": ((4, 2, 2000, 10_000), None, "below 300 ms that depends"),
+    "slow to compute": ((4, 2, 4000, 10_000), True, "pays: 2 instead of 4 replicas would do"),
 }
 
 
-@pytest.mark.parametrize("case", POOLS)
-def test_a_pool_pays_where_much_is_lost_that_takes_long_to_compute(case):
-    arguments, pays, message = POOLS[case]
-    found = pool(*arguments)
+@pytest.mark.parametrize("case", OFFLOADS)
+def test_a_pool_pays_where_it_saves_replicas_and_much_recomputation(case):
+    arguments, pays, message = OFFLOADS[case]
+    found = offload(*arguments)
     assert found.pays is pays
     assert message in found.message

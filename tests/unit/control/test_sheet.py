@@ -11,6 +11,7 @@ from promptgroup_operator.sizing.expectation import Workload
 from promptgroup_operator.sizing.gpus import gpu
 from promptgroup_operator.sizing.known import model
 from promptgroup_operator.sizing.kv import Agreement
+from promptgroup_operator.sizing.need import Limit
 from promptgroup_operator.sizing.shape import Shape
 
 
@@ -44,6 +45,11 @@ def test_text_is_readable_at_100_columns(case):
     assert not any(line.endswith(" ") for line in text.splitlines())
 
 
+@pytest.mark.parametrize("limit", Limit)
+def test_every_limit_has_words(limit):
+    assert f"({limit})" in sheet.table(replace(answer(asked()), bound=limit))
+
+
 @pytest.mark.parametrize("case", QUESTIONS)
 def test_json_has_no_number_that_json_has_not(case):
     def refuse(constant):
@@ -51,7 +57,7 @@ def test_json_has_no_number_that_json_has_not(case):
 
     found = answer(QUESTIONS[case])
     document = json.loads(sheet.document(found), parse_constant=refuse)
-    assert document["replicas"] == (found.expected.replicas if found.enough else None)
+    assert document["replicas"] == found.replicas
     assert len(document["sensitivity"]) == len(found.cases)
 
 
@@ -60,7 +66,8 @@ def test_what_is_said_is_what_was_found():
     text = sheet.table(found)
     assert f"replicas: {found.expected.replicas}   hit rate {found.expected.hit_rate:.1%}" in text
     assert "assumed: the moon is full" in text
-    assert found.pool.message in text
+    assert found.offload.message in " ".join(text.split())
+    assert "(DemandRose)" in text
 
 
 def test_layers_that_are_counted_otherwise_are_named():
