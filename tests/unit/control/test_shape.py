@@ -50,8 +50,8 @@ SHAPES = {
         Shape(12, 32, 256, constant=36),
     ),
     "Mamba by period and offset": (
-        {**LLAMA, "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16},
-        Shape(4, 32, 256, constant=28),
+        {**LLAMA, "num_hidden_layers": 36, "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16},
+        Shape(4, 32, 256, constant=32),
     ),
     "Mamba by each layer": (
         {**LLAMA, "layer_types": ["mamba"] * 28 + ["attention"] * 4, "mamba_d_state": 128},
