@@ -3,7 +3,7 @@
 import json
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from promptgroup_operator.cli.answer import MOST, Answer, Case
 from promptgroup_operator.sizing.expectation import Expectation
@@ -109,7 +109,7 @@ _BOUNDS = {
 def _verdict(answer: Answer) -> Iterator[str]:
     expected, target = answer.expected, answer.question.target
     figures = (
-        f"hit rate {expected.hit_rate:.1%}, TTFT p95 {_time(expected.ttft)} (target {_time(target)}), "
+        f"hit rate {expected.hit_rate:.1%}, TTFT p95 {time(expected.ttft)} (target {time(target)}), "
         f"KV use {expected.use:.0%}, busy {expected.utilization:.0%}"
     )
     if answer.replicas is not None:
@@ -117,7 +117,7 @@ def _verdict(answer: Answer) -> Iterator[str]:
         if answer.bound is not None:
             yield f"             fewer {_BOUNDS[answer.bound]} ({answer.bound})"
     else:
-        yield from _wrapped(
+        yield from wrapped(
             f"no number of replicas up to {MOST} keeps the target. With {expected.replicas}: {figures}; a request "
             f"computes {expected.uncached:,.0f} tokens. More GPUs a replica (--tp), shorter turns or a higher --ttft "
             "help."
@@ -126,35 +126,36 @@ def _verdict(answer: Answer) -> Iterator[str]:
 
 _HEADS = ("what if", "needs", "given", "KV use", "hit rate", "TTFT p50", "p95", "busy")
 _WIDTHS = (-28, 7, 7, 8, 10, 10, 10, 8)
-"""Negative: to the left. Together below COLUMNS."""
+"""Together below COLUMNS."""
 
 
 def _cases(cases: tuple[Case, ...]) -> Iterator[str]:
-    yield _row(_HEADS)
+    yield row(_HEADS, _WIDTHS)
     for case in cases:
         expected = case.expected
-        yield _row(
+        yield row(
             (
                 case.what,
                 str(case.needed) if case.needed is not None else f">{MOST}",
                 str(expected.replicas),
                 f"{expected.use:.0%}",
                 f"{expected.hit_rate:.1%}",
-                _time(expected.median),
-                _time(expected.ttft),
+                time(expected.median),
+                time(expected.ttft),
                 f"{expected.utilization:.0%}",
-            )
+            ),
+            _WIDTHS,
         )
 
 
-def _row(cells: tuple[str, ...]) -> str:
-    padded = (
-        cell.ljust(-width) if width < 0 else cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True)
-    )
+def row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """A line of a table; a negative width is of a cell that stands to the left."""
+    padded = (cell.ljust(-width) if width < 0 else cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
     return "".join(padded).rstrip()
 
 
-def _time(seconds: float) -> str:
+def time(seconds: float) -> str:
+    """A time as people read it."""
     if math.isinf(seconds):
         return "never"
     return f"{seconds * 1000:,.0f} ms" if seconds < 10 else f"{seconds:,.0f} s"
@@ -163,12 +164,13 @@ def _time(seconds: float) -> str:
 def _notes(answer: Answer) -> Iterator[str]:
     yield "needs: replicas that keep the target and the operator's limits; figures: with the replicas given"
     if answer.offload is not None:
-        yield from _wrapped(f"KV pool: {answer.offload.message}")
+        yield from wrapped(f"KV pool: {answer.offload.message}")
     if answer.question.reported is not None:
-        yield from _wrapped(f"KV cache: {answer.question.reported.message}")
+        yield from wrapped(f"KV cache: {answer.question.reported.message}")
     for sentence in answer.question.assumed:
-        yield from _wrapped(f"assumed: {sentence}")
+        yield from wrapped(f"assumed: {sentence}")
 
 
-def _wrapped(text: str) -> list[str]:
+def wrapped(text: str) -> list[str]:
+    """A sentence in lines."""
     return textwrap.wrap(text, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
