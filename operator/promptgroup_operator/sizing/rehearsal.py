@@ -55,6 +55,7 @@ def observed(workload: Workload, replica: Replica, expected: Expectation, *, poo
         session_tokens=None if pooled else working_set(workload, replica).sessions,
         declared_tokens=workload.prefix,
         first_token=first_token,
+        opening=1 / workload.turns,
     )
     return Load(seconds=SAMPLE, engines=engines, clients=clients)
 

@@ -13,6 +13,12 @@ REPLICA = Replica(kv_tokens=400_000, prefill_rate=10_000, step=0.007, context_ra
 LOAD = observed(CHAT, REPLICA, expect(CHAT, REPLICA, 4))
 
 
+def small(kv_tokens):
+    """The load of replicas whose cache is too small for it."""
+    replica = replace(REPLICA, kv_tokens=kv_tokens)
+    return observed(CHAT, replica, expect(CHAT, replica, 4))
+
+
 def test_what_was_observed_stands_among_the_numbers_around_it():
     found = running(LOAD, 0.3, 64)
     present = next(each for each in found.prospects if each.replicas == 4)
@@ -22,8 +28,7 @@ def test_what_was_observed_stands_among_the_numbers_around_it():
 
 
 def test_what_is_needed_is_shown_even_far_from_what_there_is():
-    engines = replace(LOAD.engines, kv_tokens=40_000)
-    found = running(replace(LOAD, engines=engines), 0.3, 64)
+    found = running(small(40_000), 0.3, 64)
     assert found.needed > 6
     assert found.prospects[-1].replicas == found.needed
     assert found.prospects[-1].lacks is None
@@ -32,8 +37,7 @@ def test_what_is_needed_is_shown_even_far_from_what_there_is():
 
 
 def test_a_need_beyond_the_most_is_none():
-    engines = replace(LOAD.engines, kv_tokens=3000)
-    found = running(replace(LOAD, engines=engines), 0.3, 8)
+    found = running(small(40_000), 0.3, 8)
     assert found.needed is None
     assert "more replicas than were looked at" in table(found)
 
