@@ -99,7 +99,6 @@ def _tokens(count: float, each: int) -> str:
 _BOUNDS = {
     Limit.UTILISATION: f"would be busy for more than {UTILISATION:.0%} of the time",
     Limit.FIRST_TOKEN: "would miss the target",
-    Limit.RUNNING: "would have too little KV cache for the requests that run",
     Limit.WORKING_SET: "would not have the KV cache for all sessions",
     Limit.QUEUE: "would queue",
 }
