@@ -7,7 +7,7 @@ from promptgroup_operator.sizing import kv
 from promptgroup_operator.sizing.estimate import Engine
 from promptgroup_operator.sizing.expectation import Expectation, Replica, Workload, expect, working_set
 from promptgroup_operator.sizing.need import Limit
-from promptgroup_operator.sizing.rehearsal import least
+from promptgroup_operator.sizing.preview import least
 
 MOST = 512
 """Replicas that are tried: more is another design."""

@@ -19,5 +19,5 @@ known        well-known models
 gpus         what GPUs have
 estimate     what a replica can do, where nothing is measured
 expectation  what replicas will do, before there is anything to observe
-rehearsal    what the operator would decide, if it observed that
+preview      what the operator would decide, if it observed that
 """

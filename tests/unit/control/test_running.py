@@ -6,7 +6,7 @@ from promptgroup_operator.cli.running import running, table
 from promptgroup_operator.sizing.expectation import Replica, Workload, expect
 from promptgroup_operator.sizing.load import Load
 from promptgroup_operator.sizing.need import Limit
-from promptgroup_operator.sizing.rehearsal import observed
+from promptgroup_operator.sizing.preview import observed
 
 CHAT = Workload(rate=20, sessions=400, prefix=3000, history=1200, turn=100, answer=200)
 REPLICA = Replica(kv_tokens=400_000, prefill_rate=10_000, step=0.007, context_rate=25e6)

@@ -5,7 +5,7 @@ import pytest
 from promptgroup_operator.sizing.expectation import Replica, Workload, expect
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.need import UTILISATION, Limit, Target, exceeded
-from promptgroup_operator.sizing.rehearsal import lacks, least, observed
+from promptgroup_operator.sizing.preview import lacks, least, observed
 
 CHAT = Workload(rate=20, sessions=400, prefix=3000, history=1200, turn=100, answer=200)
 REPLICA = Replica(kv_tokens=400_000, prefill_rate=10_000, step=0.007, context_rate=25e6)
