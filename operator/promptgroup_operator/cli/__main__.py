@@ -1,0 +1,20 @@
+"""Plan and look at PromptGroups."""
+
+import argparse
+import sys
+
+from promptgroup_operator.cli import size
+
+
+def main() -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="promptgroup", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    size.add(commands)
+    arguments = parser.parse_args()
+    status: int = arguments.run(arguments)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

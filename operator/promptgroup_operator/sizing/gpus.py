@@ -1,0 +1,50 @@
+"""What GPUs have, by their vendors' data sheets. Pure.
+
+Memory as printed (GB of 10^9 bytes where the driver reports up to 7 % more), arithmetic dense (without sparsity), of
+the SXM or only form: NVIDIA A100 80GB (2021), H100 and H200 Tensor Core GPU, L4, L40S data sheets (2023-2024), DGX B200
+data sheet (2024, an eighth of it), A10G by AWS's page of G5 instances; AMD Instinct MI300X data sheet (2023).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU."""
+
+    name: str
+    memory: float
+    """Bytes."""
+    flops: float
+    """bf16 operations a second, dense."""
+    bandwidth: float
+    """Bytes a second between memory and cores."""
+
+
+GPUS: Mapping[str, Gpu] = {
+    each.name: each
+    for each in (
+        Gpu("A10G-24GB", 24e9, 70e12, 0.600e12),
+        Gpu("A100-40GB", 40e9, 312e12, 1.555e12),
+        Gpu("A100-80GB", 80e9, 312e12, 2.039e12),
+        Gpu("B200-180GB", 180e9, 2250e12, 8.0e12),
+        Gpu("H100-80GB", 80e9, 989e12, 3.35e12),
+        Gpu("H200-141GB", 141e9, 989e12, 4.8e12),
+        Gpu("L4-24GB", 24e9, 121e12, 0.300e12),
+        Gpu("L40S-48GB", 48e9, 362e12, 0.864e12),
+        Gpu("MI300X-192GB", 192e9, 1307e12, 5.3e12),
+    )
+}
+
+
+def gpu(name: str) -> Gpu:
+    """The GPU of a name, whose memory may be left out where there is one size only.
+
+    Raises:
+        KeyError: with the names to choose from.
+    """
+    found = [known for known in GPUS if name.upper() in {known.upper(), known.split("-")[0].upper()}]
+    if len(found) == 1:
+        return GPUS[found[0]]
+    raise KeyError(", ".join(found or GPUS))
