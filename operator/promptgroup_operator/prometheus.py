@@ -55,6 +55,10 @@ class Token(requests.auth.AuthBase):
         return request
 
 
+class Unanswered(Exception):  # noqa: N818 - says what came of the question, as people are told
+    """Prometheus could not be asked, or what it said is no answer."""
+
+
 def shown(url: str) -> str:
     """The address as people may see it: without user, password, query."""
     parts = urlsplit(url)
@@ -116,9 +120,9 @@ class Prometheus:
 
     def _ask(self, key: tuple[str, ...], subject: Subject, now: datetime) -> None:
         try:
-            load = self._load(subject, now)
-        except _FAILURES as error:
-            self._fail(_reason(error), now)
+            load = self.ask(subject, now)
+        except Unanswered as error:
+            self._fail(str(error), now)
             return
         except Exception:
             logger.exception("Prometheus at %s", self._url)
@@ -133,6 +137,17 @@ class Prometheus:
             if self._trouble is None:
                 logger.warning("Prometheus at %s: %s", self._url, why)
             self._trouble = (self._trouble[0] if self._trouble is not None else now), why
+
+    def ask(self, subject: Subject, now: datetime) -> Load:
+        """The same as `load`, waiting for the answer.
+
+        Raises:
+            Unanswered: there is none; says why.
+        """
+        try:
+            return self._load(subject, now)
+        except _FAILURES as error:
+            raise Unanswered(_reason(error)) from None
 
     def _load(self, subject: Subject, now: datetime) -> Load:
         seconds, since = promql.WINDOW.total_seconds(), now - promql.WINDOW

@@ -3,6 +3,7 @@
 By the model that the operator itself sizes by, so that its next decision can be seen coming.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -77,6 +78,31 @@ _WIDTHS = (8, 10, 11, 7, 26)
 def table(found: Running) -> str:
     """For people."""
     return "\n".join(_lines(found))
+
+
+def document(found: Running) -> str:
+    """For programs; times in seconds, shares 0 to 1."""
+    return json.dumps(
+        {
+            "observed": {
+                "replicas": round(found.observed, 2),
+                "requestsPerSecond": round(found.rate, 3),
+                "promptTokens": round(found.prompt_tokens),
+            },
+            "replicas": found.needed,
+            "prospects": [
+                {
+                    "replicas": each.replicas,
+                    "hitRate": round(each.hit_rate, 4),
+                    "utilization": round(each.utilization, 4),
+                    "ttftP95": round(each.ttft, 4),
+                    "lacks": each.lacks,
+                }
+                for each in found.prospects
+            ],
+        },
+        indent=2,
+    )
 
 
 def _lines(found: Running) -> Iterator[str]:

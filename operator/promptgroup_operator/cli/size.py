@@ -1,26 +1,21 @@
-"""`promptgroup size`: how many replicas a load takes, from a model, a GPU and what requests are like. No cluster."""
+"""`promptgroup size`: how many replicas a load takes, from what requests are like, or as observed."""
 
 import argparse
 import json
 import math
-import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
-from promptgroup_operator import durations
-from promptgroup_operator.cli import sheet
-from promptgroup_operator.cli.answer import Question, answer
+from promptgroup_operator.cli import flags, observing, running, sheet
+from promptgroup_operator.cli.answer import MOST, Question, answer
+from promptgroup_operator.cli.flags import TOKEN_BYTES, TURNS
 from promptgroup_operator.sizing import kv
 from promptgroup_operator.sizing.estimate import MBU, MFU, Engine, replica
 from promptgroup_operator.sizing.expectation import Replica, Workload
-from promptgroup_operator.sizing.gpus import GPUS, Gpu, gpu
+from promptgroup_operator.sizing.gpus import Gpu, gpu
 from promptgroup_operator.sizing.known import MODELS, SIXTEEN_BITS, Model, model
 from promptgroup_operator.sizing.shape import ConfigError, Shape, shape
-
-TURNS = 5
-"""Turns of a session, the mean, when nobody says what history requests bring: between a question and an agent."""
-TOKEN_BYTES = 4
-"""Bytes of English text a token: what tokenizers of 100,000 and more entries make of it."""
 
 EXAMPLE = """\
 example:
@@ -38,62 +33,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _model_flags(parser)
-    _load_flags(parser)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s")
+    flags.add(parser)
     parser.set_defaults(run=lambda arguments: _run(parser.error, arguments))
-
-
-def _model_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("model and GPUs")
-    named = group.add_mutually_exclusive_group(required=True)
-    named.add_argument("--model", metavar="NAME", help="a well-known model, by its Hugging Face name")
-    named.add_argument("--config", type=Path, metavar="FILE", help="config.json of another one; needs --parameters")
-    group.add_argument("--parameters", type=_billions, metavar="8B", help="parameters of the model of --config")
-    group.add_argument("--active-parameters", type=_billions, metavar="3B", help="of a mixture of experts, for a token")
-    group.add_argument(
-        "--weights-gb", type=_positive, metavar="GB", help="size of the checkpoint (default: 2 bytes a parameter)"
-    )
-    group.add_argument("--gpu", required=True, metavar="NAME", help=", ".join(GPUS))
-    group.add_argument(
-        "--tp", type=_whole, default=1, metavar="N", help="GPUs of a replica: tensor parallel size (default: 1)"
-    )
-    group.add_argument("--kv-dtype", choices=tuple(kv.BYTES), default="auto", help="type of the KV cache (auto: bf16)")
-    group.add_argument(
-        "--gpu-memory-utilization", type=_share, default=kv.UTILIZATION, metavar="SHARE", help="default: %(default)s"
-    )
-    group.add_argument(
-        "--kv-tokens", type=_whole, metavar="N", help="KV cache of a replica, as the engine reports it at its start"
-    )
-    group.add_argument(
-        "--prefill-rate", type=_positive, metavar="N", help="prompt tokens a second of a replica, as measured"
-    )
-
-
-def _load_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("load", "lengths are means")
-    prompt = group.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt-tokens", type=_whole, metavar="N", help="system prompt and tools")
-    prompt.add_argument(
-        "--prompt-file", type=Path, metavar="FILE", help=f"the system prompt; {TOKEN_BYTES} bytes count as a token"
-    )
-    group.add_argument("--turn-tokens", type=_positive, required=True, metavar="N", help="new in a request")
-    group.add_argument("--answer-tokens", type=_positive, required=True, metavar="N")
-    group.add_argument(
-        "--history-tokens",
-        type=_natural,
-        metavar="N",
-        help=f"of its session that a request repeats, first requests included (default: of {TURNS} turns)",
-    )
-    group.add_argument("--sessions", type=_positive, required=True, metavar="N", help="that live at the same time")
-    group.add_argument("--rate", type=_positive, required=True, metavar="N", help="requests a second, of all sessions")
-    group.add_argument(
-        "--ttft", type=_seconds, default="300ms", metavar="DURATION", help="target, p95 (default: %(default)s)"
-    )
 
 
 def _run(refuse: Callable[[str], object], arguments: argparse.Namespace) -> int:
     try:
+        flags.check(arguments)
+        if arguments.from_prometheus:
+            seen = running.running(observing.load(arguments, datetime.now(UTC)), arguments.ttft, MOST)
+            print({"table": running.table, "json": running.document}[arguments.output](seen))
+            return 0 if seen.needed is not None else 1
         found = answer(_question(arguments))
     except ValueError as error:
         refuse(str(error))
@@ -240,50 +190,3 @@ def _check(workload: Workload, one: Replica) -> None:
             f"--rate {workload.rate:g} --sessions {workload.sessions:g}: an answer takes {answering:.1f} s, so that "
             f"so many requests are of {workload.rate * answering:,.0f} sessions at least"
         )
-
-
-def _positive(text: str) -> float:
-    value = _natural(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def _natural(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
-    return value
-
-
-def _whole(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,12}", text, re.ASCII) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
-    return int(text)
-
-
-def _share(text: str) -> float:
-    value = _positive(text)
-    if value > 1:
-        raise argparse.ArgumentTypeError(f"{text} is above 1: a share, as in {kv.UTILIZATION}")
-    return value
-
-
-def _billions(text: str) -> float:
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([BM])", text, re.ASCII | re.IGNORECASE)
-    if match is None or float(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters: write 8B, 70.6B or 500M")
-    return float(match[1]) * (1e9 if match[2].upper() == "B" else 1e6)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = durations.parse(text).total_seconds()
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value

@@ -1,0 +1,46 @@
+"""`promptgroup size --from-prometheus`: the load of a group that runs, as the operator would read it."""
+
+import argparse
+from datetime import datetime
+
+from promptgroup_operator.measured import Measured
+from promptgroup_operator.observed import Key
+from promptgroup_operator.settings import Settings
+from promptgroup_operator.sizing.load import Load
+
+
+def load(arguments: argparse.Namespace, now: datetime) -> Load:
+    """What Prometheus knows of the group.
+
+    Raises:
+        ValueError: it does not answer; says how not.
+    """
+    # the client takes half a second to import, which a sizing without it does not
+    from promptgroup_operator.dialect import VLLM  # noqa: PLC0415
+    from promptgroup_operator.observations import Observations  # noqa: PLC0415
+    from promptgroup_operator.prometheus import Prometheus, Unanswered, shown  # noqa: PLC0415
+    from promptgroup_operator.sources import Subject  # noqa: PLC0415
+
+    namespace, name = arguments.group
+    settings = Settings(
+        prometheus_url=arguments.from_prometheus,
+        prometheus_token_file=arguments.prometheus_token_file,
+        prometheus_ca_file=arguments.prometheus_ca_file,
+    )
+    subject = Subject(
+        key=Key(namespace, name),
+        fingerprint=arguments.revision,
+        names=VLLM.metrics,
+        deployment=f"{name}-{arguments.revision}",
+        pods={},
+        serving={},
+        known=Measured(arguments.kv_tokens, round(arguments.prefill_rate), arguments.prompt_tokens),
+        declared_bytes=0,
+    )
+    source = Prometheus(settings, Observations())
+    try:
+        return source.ask(subject, now)
+    except Unanswered as error:
+        raise ValueError(f"--from-prometheus {shown(arguments.from_prometheus)}: {error}") from None
+    finally:
+        source.close()
