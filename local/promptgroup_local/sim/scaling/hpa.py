@@ -57,6 +57,9 @@ class Behavior:
             wanted: what is set at present.
             asked: what the metric asks for.
         """
+        if not self._asked:
+            # what it finds counts as a recommendation, so that nothing goes down within the first window
+            self._asked.append((now, wanted))
         self._asked = [*_since(self._asked, now - DOWN_WINDOW), (now, asked)]
         highest = max(each for _, each in self._asked)
         stable = asked if asked > wanted else min(wanted, highest)

@@ -1,9 +1,8 @@
 """Loads that change over time: a day, a burst, sessions that outgrow the caches, a timestamp on top, a trace."""
 
-import bisect
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +15,9 @@ from promptgroup_operator.sizing.load import Departure
 
 DAY = 10_800.0
 """Seconds in which a day goes by: eight times as fast as a real one, so replicas have an eighth of the time to come."""
+HOUR = 3600.0
+TURN = 0.25
+"""Share of the length after which sessions become long, or prompts drift."""
 NOISE_STEP, NOISE_MEMORY, NOISE_WIDTH = 60.0, 0.8, 0.08
 """Demand wanders about its shape: a first-order autoregression a minute, 13 % wide in the end."""
 
@@ -36,11 +38,10 @@ class Scene:
     least: int = 1
     most: int = 16
     model: Model = field(default_factory=Model)
-    turning: tuple[float, ...] = ()
-    """Shares of the length at which demand turns: the least number of changes follows from it."""
-    measured: float = 0.0
-    """Seconds from which on requests are judged: before, all of it is alike for everybody."""
-    departs: tuple[float, Departure] | None = None
+    peak: bool = False
+    """Whether demand rises and falls again; else it goes one way, or nowhere."""
+    departure: Departure | None = None
+    """What routers say of prompts that leave the declared one, from TURN on."""
 
 
 Shape = Callable[[float], float]
@@ -64,20 +65,29 @@ def wave(length: float, low: float, shift: float = 0.0) -> Shape:
 NOISIEST = math.exp(0.4)
 
 
-def _sessions(author: Author, rate: float, until: float, shape: Shape, roots: Sequence[Root],
-              turns: Callable[[], int], talk: Talk) -> list[Session]:  # fmt: skip
-    """Sessions of so many requests a second at the peak of a noisy shape."""
+def arrivals(author: Author, rate: float, until: float, shape: Shape) -> Iterator[float]:
+    """Times of arrivals at `rate` a second at the peak of a shape, with noise."""
+    draw = author.draw
+    return modulated(draw, rate, until, noisy(draw, shape, until), NOISIEST)
+
+
+def sessions(
+    author: Author, when: Iterable[float], roots: Sequence[Root], turns: Callable[[], int], talk: Talk
+) -> list[Session]:
+    """One session at each of these times."""
     pick = zipf(author.draw, len(roots))
-    when = modulated(author.draw, rate, until, noisy(author.draw, shape, until), NOISIEST)
     return [author.session(began, roots[pick()], turns(), talk) for began in when]
 
 
 def chats(author: Author, rate: float, until: float, shape: Shape) -> list[Session]:
-    """People in six task groups."""
-    roots = [author.root(author.draw.randint(2000, 4000), group) for group in range(6)]
-    return _sessions(
-        author, rate / 5, until, shape, roots, lambda: geometric(author.draw, 5.0, MOST_TURNS), chatting(author)
-    )
+    """People in six task groups; a fifth of the requests are single prompts that share nothing."""
+    draw = author.draw
+    roots = [author.root(draw.randint(2000, 4000), group) for group in range(6)]
+    talk = chatting(author)
+    begun = arrivals(author, 0.8 * rate / 5, until, shape)
+    found = sessions(author, begun, roots, lambda: geometric(draw, 5.0, MOST_TURNS), talk)
+    alone = Talk(lognormal(draw, 1000, 0.8, 32, 16_000), talk.answer, talk.think)
+    return found + sessions(author, arrivals(author, 0.2 * rate, until, shape), [author.lone()], lambda: 1, alone)
 
 
 def agents(author: Author, rate: float, until: float, shape: Shape) -> list[Session]:
@@ -85,19 +95,19 @@ def agents(author: Author, rate: float, until: float, shape: Shape) -> list[Sess
     roots = [author.root(8000, 6 + group) for group in range(4)]
     draw = author.draw
     talk = Talk(lognormal(draw, 500, 0.8, 16, 8000), answers(author), lambda: 0.3 + draw.expovariate(1 / 1.5))
-    return _sessions(author, rate / 10, until, shape, roots, lambda: 10, talk)
+    return sessions(author, arrivals(author, rate / 10, until, shape), roots, lambda: 10, talk)
 
 
 def day(length: float, seed: int) -> list[Session]:
     """Chat by day, agents somewhat later, both with noise."""
     author = Author(seed)
-    return chats(author, 30.0, length, wave(length, 0.1)) + agents(author, 10.0, length, wave(length, 0.1, 0.15))
+    return chats(author, 24.0, length, wave(length, 0.1)) + agents(author, 8.0, length, wave(length, 0.1, 0.15))
 
 
 def burst(length: float, seed: int) -> list[Session]:
     """A steady load of chat, three times as much for ten minutes."""
     author = Author(seed)
-    begin, end = length / 3, length / 3 + 600
+    begin, end = length / 3, length / 2
     return chats(author, 24.0, length, lambda now: 1.0 if begin <= now < end else 1 / 3)
 
 
@@ -105,7 +115,7 @@ def thrash(length: float, seed: int) -> list[Session]:
     """As many requests all the time, of sessions that become long: from some time on they bring files along."""
     author = Author(seed)
     draw = author.draw
-    turning = length / 4
+    turning = TURN * length
     roots = [author.root(2000, group) for group in range(2)]
     short, long = lognormal(draw, 100, 0.6, 8, 2000), lognormal(draw, 1500, 0.6, 100, 8000)
     answer = answers(author)
@@ -113,41 +123,32 @@ def thrash(length: float, seed: int) -> list[Session]:
     for message, begin, end in ((short, 0.0, turning), (long, turning, length)):
         talk = Talk(message, answer, lambda: 0.5 + draw.expovariate(1 / 3))
         shape: Shape = lambda now, begin=begin, end=end: float(begin <= now < end)  # type: ignore[misc]  # noqa: E731
-        found += _sessions(author, 0.5, length, shape, roots, lambda: 12, talk)
+        found += sessions(author, arrivals(author, 0.5, length, shape), roots, lambda: 12, talk)
     return found
 
 
 def drift(length: float, seed: int) -> list[Session]:
     """Chat whose clients put the time on top of the prompt, from some time on: nothing can be found in a cache."""
     author = Author(seed)
-    sessions = chats(author, 6.0, length, lambda _: 0.7)
-    for session in sessions:
-        if session.began >= DRIFTS * length:
+    found = chats(author, 2.8, length, lambda _: 1.0)
+    for session in found:
+        if session.began >= TURN * length:
             for turn in session.turns:
                 # another first byte makes another path of everything that follows it
                 unique = author.draw.getrandbits(62)
                 turn.nodes = tuple(-1 - unique - node for node in turn.nodes)
-    return sessions
-
-
-DRIFTS = 0.25
-"""Share of the length from which on sessions drift."""
+    return found
 
 
 def scenes(recorded: Path | None = None, *, quick: bool = False) -> dict[str, Scene]:
     """By name; the trace is synthetic when no file is named. A quick one is compressed to a sixth."""
     rows = trace.read(recorded) if recorded else trace.synthetic(0, 12_000)
     span = rows[-1].when - rows[0].when + trace.BATCH
-    departure = Departure(1.0, 18, 9000)
     found = {
-        "day": Scene("a day of chat and agents", day, DAY, 1.0, 2, turning=(0.5,)),
-        "burst": Scene("chat, three times as much for ten minutes", burst, 3600.0, 1.0, 2, turning=(1 / 3, 0.5)),
-        "thrash": Scene(
-            "sessions outgrow the caches", thrash, 3600.0, 1.0, 2, model=Model(kv_tokens=150_000), turning=(0.25,)
-        ),
-        "drift": Scene(
-            "a timestamp on top", drift, 3600.0, 1.0, 2, turning=(), departs=(DRIFTS * 3600.0, departure)
-        ),
+        "day": Scene("a day of chat and agents", day, DAY, 1.0, 2, peak=True),
+        "burst": Scene("chat, three times as much for ten minutes", burst, HOUR, 1.0, 2, peak=True),
+        "thrash": Scene("sessions outgrow the caches", thrash, HOUR, 2.0, 2, model=Model(kv_tokens=150_000)),
+        "drift": Scene("a timestamp on top", drift, HOUR, 1.0, 2, departure=Departure(1.0, 18, 9000)),
         "trace": Scene(
             f"trace {recorded.stem}" if recorded else "synthetic trace",
             lambda length, seed: [
@@ -159,11 +160,3 @@ def scenes(recorded: Path | None = None, *, quick: bool = False) -> dict[str, Sc
     if quick:
         return {name: replace(scene, length=scene.length / 6) for name, scene in found.items()}
     return found
-
-
-def offered(sessions: Sequence[Session], length: float, width: float) -> list[float]:
-    """Sessions that begin a second, in stretches of `width` seconds."""
-    times = sorted(session.began for session in sessions)
-    edges = [at * width for at in range(int(length / width) + 1)]
-    places = [bisect.bisect_left(times, edge) for edge in edges]
-    return [(b - a) / width for a, b in zip(places, places[1:], strict=False)]

@@ -3,16 +3,15 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from promptgroup_local.sim.measure import hit, percentile, ttfts
 from promptgroup_local.sim.ours import Ours
 from promptgroup_local.sim.scaling.fleet import Change, Fleet
 from promptgroup_local.sim.scaling.hpa import SYNC_SECONDS
-from promptgroup_local.sim.scaling.loads import Scene, scenes
+from promptgroup_local.sim.scaling.loads import TURN, Scene
 from promptgroup_local.sim.scaling.meter import Live, Meter
 from promptgroup_local.sim.scaling.scalers import Scaler
-from promptgroup_local.sim.turns import Session, Turn
+from promptgroup_local.sim.turns import Turn
 from promptgroup_local.sim.world import World
 
 DRAIN = 60.0
@@ -68,7 +67,8 @@ def play(scene: Scene, make: Maker, seed: int) -> Course:
     router = Ours(seed=seed)
     prompts = sorted({(s.turns[0].nodes[0], s.tier1) for s in sessions if s.group >= 0 and s.turns[0].nodes[0] >= 0})
     declared = round(statistics.fmean(tokens for _, tokens in prompts)) if prompts else 0
-    meter = Meter(router, declared, lambda: _live(router), scene.departs)
+    departure = (TURN * scene.length, scene.departure) if scene.departure else None
+    meter = Meter(router, declared, lambda: _live(router), departure)
     world = World(meter, sessions, scene.begin, scene.model)
     fleet = Fleet(world, prompts)
     scaler = make(scene)
@@ -85,7 +85,16 @@ def play(scene: Scene, make: Maker, seed: int) -> Course:
     world.run(scene.length)
     seconds = fleet.seconds()
     world.run(scene.length + DRAIN)
-    return _course(scene, scaler.name, seed, world.turns, fleet.changes, seconds, said)
+    ended = scene.length + DRAIN
+    judged = [turn for turn in world.turns if turn.arrived < scene.length]
+    times = ttfts(judged, ended)
+    return Course(
+        scaler.name, seed, len(judged),
+        missed=_missed(judged, scene.target, ended),
+        refused=sum(turn.refused for turn in judged) / max(1, len(judged)),
+        p50=percentile(times, 0.5), p99=percentile(times, 0.99), hit=hit(judged), replica_seconds=seconds,
+        changes=tuple(fleet.changes), points=_points(scene, judged, fleet.changes), said=tuple(said),
+    )  # fmt: skip
 
 
 def _live(router: Ours) -> Live:
@@ -95,11 +104,7 @@ def _live(router: Ours) -> Live:
     )
 
 
-def _course(scene: Scene, name: str, seed: int, turns: Sequence[Turn], changes: Sequence[Change], seconds: float,
-            said: Sequence[tuple[float, str]]) -> Course:  # fmt: skip
-    ended = scene.length + DRAIN
-    judged = [turn for turn in turns if scene.measured <= turn.arrived < scene.length]
-    times = ttfts(judged, ended)
+def _points(scene: Scene, judged: Sequence[Turn], changes: Sequence[Change]) -> tuple[Point, ...]:
     bins: list[list[Turn]] = [[] for _ in range(int(scene.length / BIN))]
     for turn in judged:
         if turn.arrived < len(bins) * BIN:
@@ -107,26 +112,11 @@ def _course(scene: Scene, name: str, seed: int, turns: Sequence[Turn], changes: 
     points = []
     for number, some in enumerate(bins):
         wanted = next(each.wanted for each in reversed(changes) if each.when <= (number + 1) * BIN)
-        points.append(Point(number * BIN, wanted, len(some) / BIN, hit(some), _missed(some, scene.target, ended)))
-    return Course(
-        name, seed, len(judged),
-        missed=_missed(judged, scene.target, ended),
-        refused=sum(turn.refused for turn in judged) / max(1, len(judged)),
-        p50=percentile(times, 0.5), p99=percentile(times, 0.99), hit=hit(judged), replica_seconds=seconds,
-        changes=tuple(changes), points=tuple(points), said=tuple(said),
-    )  # fmt: skip
+        missed = _missed(some, scene.target, scene.length + DRAIN)
+        points.append(Point(number * BIN, wanted, len(some) / BIN, hit(some), missed))
+    return tuple(points)
 
 
 def _missed(turns: Sequence[Turn], target: float, ended: float) -> float:
     late = sum(each > target for each in ttfts(turns, ended)) + sum(turn.refused for turn in turns)
     return late / max(1, len(turns))
-
-
-def scene(name: str, recorded: Path | None, *, quick: bool) -> Scene:
-    """By its name."""
-    return scenes(recorded, quick=quick)[name]
-
-
-def written(of: Scene, seed: int) -> list[Session]:
-    """The sessions of a run."""
-    return of.write(of.length, seed)
