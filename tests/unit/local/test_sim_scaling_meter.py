@@ -7,10 +7,10 @@ from promptgroup_local.sim.world import World
 from promptgroup_operator.sizing.load import Departure
 
 
-def played(until=300.0, rate=8.0, replicas=2, departure=None):
+def played(until=300.0, rate=8.0, replicas=2, departure=None, change=list):
     router = Ours()
     meter = Meter(router, 3000, lambda: Live(5, 1234.0, 2), departure)
-    world = World(meter, chat(rate, until, 3), replicas)
+    world = World(meter, change(chat(rate, until, 3)), replicas)
     world.run(until)
     return world, meter
 
@@ -34,6 +34,7 @@ def test_a_load_says_what_the_requests_of_the_window_did():
     assert engines.replicas == pytest.approx(2)
     assert (load.clients.sessions, load.clients.session_tokens, load.clients.held) == (5, 1234.0, 2)
     assert load.clients.declared_tokens == 3000
+    assert load.clients.opening == pytest.approx(sum(not turn.number for turn in first) / len(first))
 
 
 def test_gauges_are_near_what_littles_law_says():
@@ -55,8 +56,18 @@ def test_a_window_that_is_not_filled_yet_covers_less():
     assert meter.load(120).engines.coverage == pytest.approx(0.5)
 
 
-def test_a_departure_is_told_once_a_window_saw_it():
+def test_a_departure_is_told_with_the_share_of_requests_that_do():
+    def drifting(sessions):
+        for session in sessions[::2]:
+            for turn in session.turns:
+                turn.nodes = tuple(-1 - node for node in turn.nodes)
+        return sessions
+
     departure = Departure(1.0, 18, 9000)
-    _, meter = played(300, departure=(200.0, departure))
-    assert meter.load(120).departure is None
-    assert meter.load(60).departure == departure
+    _, none = played(departure=departure)
+    world, meter = played(departure=departure, change=drifting)
+    assert none.load(120).departure is None
+    first = [turn for turn in world.turns if 180 < turn.first <= 300]
+    share = sum(turn.nodes[0] < 0 for turn in first) / len(first)
+    assert meter.load(120).departure == Departure(pytest.approx(share), 18, 9000)
+    assert 0.2 < share < 0.8

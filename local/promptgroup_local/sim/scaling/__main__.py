@@ -1,7 +1,7 @@
 """`python -m promptgroup_local.sim.scaling`: the project's sizing beside HorizontalPodAutoscaler, in a simulation.
 
-Without flags: five loads, seeds that nothing was tuned on, HorizontalPodAutoscaler at every target of a sweep; then what
-was to be reached and whether it was. `--help` has the rest.
+Without flags: five loads, seeds that nothing was tuned on, HorizontalPodAutoscaler at every target of a sweep; then
+what was to be reached and whether it was. `--help` has the rest.
 """
 
 import argparse
@@ -29,9 +29,9 @@ TUNING, JUDGING = (1, 2, 3), (11, 12, 13)
 """Seeds that constants of the sizing may be chosen on, and those that it is judged by."""
 QUEUE = (3.0, 5.0, 8.0, 12.0, 16.0, 20.0, 25.0, 32.0)
 """Targets of HorizontalPodAutoscaler: requests a replica."""
-KV = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6)
+KV = (0.05, 0.1, 0.2, 0.3, 0.4, 0.6)
 """The same: share of the cache that is held."""
-FIXED = {"day": range(3, 9), "burst": range(2, 8), "thrash": range(3, 10), "drift": range(2, 5), "trace": range(6, 12)}
+FIXED = {"day": range(4, 8), "burst": range(3, 7), "thrash": range(4, 9), "drift": range(2, 5), "trace": range(6, 10)}
 WIDTH = 150
 """Columns of tables that go to a file or a pipe."""
 

@@ -1,9 +1,10 @@
 """What scalers did side by side, and what the project's own must reach. Pure.
 
-A rival is given its best: its target is swept. Against it stands what it pays *at the misses that ours has*, read off the
-line through the targets of its sweep; one that has more misses at every target is taken where it has fewest.
+A rival is given its best: its target is swept. Ours stands against what it pays *at the misses that ours has*, read off
+the line through the targets of its sweep; one that has more misses at every target is taken where it has fewest.
 """
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,14 +51,13 @@ class Standing:
 def moves(course: Course) -> int:
     """Replicas added and removed."""
     counts = [change.wanted for change in course.changes]
-    return sum(abs(b - a) for a, b in zip(counts, counts[1:], strict=False))
+    return sum(abs(b - a) for a, b in itertools.pairwise(counts))
 
 
-def least_moves(course: Course, scene: Scene) -> int:
-    """The fewest that lead from the first number, by the highest where demand has a peak, to the last."""
+def least_moves(course: Course) -> int:
+    """The fewest that lead from the first number by the highest to the last; none at all counts as one."""
     counts = [change.wanted for change in course.changes]
-    first, last, highest = counts[0], counts[-1], max(counts)
-    return max(1, 2 * highest - first - last if scene.peak else abs(last - first))
+    return max(1, 2 * max(counts) - counts[0] - counts[-1])
 
 
 def standings(courses: Iterable[Course]) -> list[Standing]:
@@ -84,7 +84,7 @@ def cost_at(found: Sequence[Standing], family: str, missed: float) -> float:
     front = sorted(point for point in some if not any(o[0] <= point[0] and o[1] < point[1] for o in some))
     if missed <= front[0][0]:
         return front[0][1]
-    for (less, dear), (more, cheap) in zip(front, front[1:], strict=False):
+    for (less, dear), (more, cheap) in itertools.pairwise(front):
         if missed <= more:
             return dear + (cheap - dear) * (missed - less) / (more - less)
     return front[-1][1]
@@ -103,7 +103,7 @@ def gates(scenes: Mapping[str, Scene], courses: Mapping[str, Sequence[Course]]) 
             judged.append(Gate(name, "replica-seconds, x HPA on the queue at equal misses", ratio, COST))
         if name in COMPARED:
             judged.append(Gate(name, "share of requests that miss the target", ours.missed, OBJECTIVE))
-        wobble = max(moves(course) / least_moves(course, scenes[name]) for course in ours.courses)
+        wobble = max(moves(course) / least_moves(course) for course in ours.courses)
         judged.append(Gate(name, "replicas added and removed, x the least; worst seed", wobble, OSCILLATION))
         if name == "thrash":
             judged += _thrash(scenes[name], ours, tuned(found, FIXED))
@@ -160,18 +160,18 @@ def sheets(scenes: Mapping[str, Scene], courses: Mapping[str, Sequence[Course]])
             (title, [*([ours] if ours else []), *best]),
             (f"{of.title}: the rest of the sweep", swept),
         ):
-            rows = tuple(_row(each, of, ours) for each in some)
+            rows = tuple(_row(each, ours) for each in some)
             if rows:
                 sheets_.append(Sheet(heading, columns, rows))
     return sheets_
 
 
-def _row(each: Standing, scene: Scene, ours: Standing | None) -> tuple[str, ...]:
+def _row(each: Standing, ours: Standing | None) -> tuple[str, ...]:
     return (
         each.scaler, f"{each.missed:.2%}", f"{each.mean('refused'):.2%}", f"{each.mean('p50'):.2f}",
         f"{each.mean('p99'):.2f}", f"{each.mean('hit'):.1%}", f"{late_hit(each):.1%}", f"{each.cost:,.0f}",
         f"{each.cost / ours.cost:.2f}" if ours else "-",
         f"{statistics.fmean(len(course.changes) - 1 for course in each.courses):.1f}",
         f"{statistics.fmean(moves(course) for course in each.courses):.1f}",
-        f"{statistics.fmean(least_moves(course, scene) for course in each.courses):.1f}",
+        f"{statistics.fmean(least_moves(course) for course in each.courses):.1f}",
     )  # fmt: skip

@@ -38,8 +38,6 @@ class Scene:
     least: int = 1
     most: int = 16
     model: Model = field(default_factory=Model)
-    peak: bool = False
-    """Whether demand rises and falls again; else it goes one way, or nowhere."""
     departure: Departure | None = None
     """What routers say of prompts that leave the declared one, from TURN on."""
 
@@ -145,10 +143,10 @@ def scenes(recorded: Path | None = None, *, quick: bool = False) -> dict[str, Sc
     rows = trace.read(recorded) if recorded else trace.synthetic(0, 12_000)
     span = rows[-1].when - rows[0].when + trace.BATCH
     found = {
-        "day": Scene("a day of chat and agents", day, DAY, 1.0, 2, peak=True),
-        "burst": Scene("chat, three times as much for ten minutes", burst, HOUR, 1.0, 2, peak=True),
-        "thrash": Scene("sessions outgrow the caches", thrash, HOUR, 2.0, 2, model=Model(kv_tokens=150_000)),
-        "drift": Scene("a timestamp on top", drift, HOUR, 1.0, 2, departure=Departure(1.0, 18, 9000)),
+        "day": Scene("a day of chat and agents", day, DAY, 1.0, 2),
+        "burst": Scene("chat, three times as much for ten minutes", burst, HOUR, 1.0, 2),
+        "thrash": Scene("sessions outgrow the caches", thrash, HOUR, 2.0, 1, model=Model(kv_tokens=150_000)),
+        "drift": Scene("a timestamp on top", drift, HOUR, 1.0, 2, least=2, departure=Departure(1.0, 18, 9000)),
         "trace": Scene(
             f"trace {recorded.stem}" if recorded else "synthetic trace",
             lambda length, seed: [

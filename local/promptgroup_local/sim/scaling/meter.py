@@ -7,7 +7,7 @@ A scaler sees this and nothing else. Counters move when an engine's would: looke
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from promptgroup_local.sim.turns import Turn
 from promptgroup_local.sim.world import Router, World
@@ -29,6 +29,12 @@ class Counters:
     """Sums since the beginning, over all replicas that ever were."""
 
     requests: float = 0.0
+    begun: float = 0.0
+    """Requests that had their first token."""
+    opening: float = 0.0
+    """Of these, the first of their session."""
+    departing: float = 0.0
+    """Of these, those whose prompt leaves the declared one."""
     queries: float = 0.0
     hits: float = 0.0
     generated: float = 0.0
@@ -74,11 +80,12 @@ class Meter:
         router: the one that places requests.
         declared: tokens of the declared prefix.
         live: of the router, at this moment.
-        departure: what a router would say of prompts that leave the declared one; from the time on that they do.
+        departure: where prompts that leave the declared one do so; None where none does. They are told by their first
+            node, which is below zero.
     """
 
     def __init__(
-        self, router: Router, declared: int, live: Callable[[], Live], departure: tuple[float, Departure] | None = None
+        self, router: Router, declared: int, live: Callable[[], Live], departure: Departure | None = None
     ) -> None:
         self.name = router.name
         self._router = router
@@ -106,6 +113,9 @@ class Meter:
     def first_token(self, turn: Turn, now: float) -> None:
         """Count what the engine found."""
         counters = self._counters
+        counters.begun += 1
+        counters.opening += not turn.number
+        counters.departing += turn.nodes[0] < 0
         counters.queries += turn.prompt
         counters.hits += turn.cached
         self._engine_first[bisect_left(BOUNDS, now - turn.sent)] += 1
@@ -194,10 +204,15 @@ class Meter:
             session_tokens=live.tokens,
             declared_tokens=self._declared,
             first_token=_grown(begin.client_first, end.client_first),
+            opening=rates.opening / rates.begun if rates.begun else None,
             held=live.held,
         )
-        departs = self._departure is not None and self._world.now >= self._departure[0] + window
-        return Load(seconds, engines, clients, self._departure[1] if departs and self._departure else None)
+        return Load(seconds, engines, clients, self._departed(rates))
+
+    def _departed(self, rates: Counters) -> Departure | None:
+        if self._departure is None or not rates.departing:
+            return None
+        return replace(self._departure, share=rates.departing / rates.begun)
 
 
 def _grown(begin: tuple[float, ...], end: tuple[float, ...]) -> Histogram:

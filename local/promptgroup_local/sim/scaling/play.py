@@ -8,7 +8,7 @@ from promptgroup_local.sim.measure import hit, percentile, ttfts
 from promptgroup_local.sim.ours import Ours
 from promptgroup_local.sim.scaling.fleet import Change, Fleet
 from promptgroup_local.sim.scaling.hpa import SYNC_SECONDS
-from promptgroup_local.sim.scaling.loads import TURN, Scene
+from promptgroup_local.sim.scaling.loads import Scene
 from promptgroup_local.sim.scaling.meter import Live, Meter
 from promptgroup_local.sim.scaling.scalers import Scaler
 from promptgroup_local.sim.turns import Turn
@@ -67,8 +67,7 @@ def play(scene: Scene, make: Maker, seed: int) -> Course:
     router = Ours(seed=seed)
     prompts = sorted({(s.turns[0].nodes[0], s.tier1) for s in sessions if s.group >= 0 and s.turns[0].nodes[0] >= 0})
     declared = round(statistics.fmean(tokens for _, tokens in prompts)) if prompts else 0
-    departure = (TURN * scene.length, scene.departure) if scene.departure else None
-    meter = Meter(router, declared, lambda: _live(router), departure)
+    meter = Meter(router, declared, lambda: _live(router), scene.departure)
     world = World(meter, sessions, scene.begin, scene.model)
     fleet = Fleet(world, prompts)
     scaler = make(scene)
