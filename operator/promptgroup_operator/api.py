@@ -146,8 +146,89 @@ class EngineSpec(_Model):
 # --- PromptGroup: size -------------------------------------------------------------------------------------
 
 
+class SizingTargets(_Model):
+    """What the size must keep."""
+
+    model_config = _rules(
+        _rule(
+            "!has(self.ttft) || self.ttft.matches('[1-9]')",
+            "sizing.targets.ttft is zero: give a time such as 300ms, or remove it to size by utilisation alone",
+            ".ttft",
+        )
+    )
+
+    ttft: Duration | None = None
+    """Time to first token that 95 of 100 requests shall get, from the router's view. Without it the size follows
+    utilisation and the working set alone."""
+
+
+class PolicyType(enum.StrEnum):
+    """What a scaling policy counts."""
+
+    PODS = "Pods"
+    PERCENT = "Percent"
+
+
+class ScalingPolicy(_Model):
+    """Most by which the number of replicas may change within a period."""
+
+    type: PolicyType
+    """Pods: replicas. Percent: of those that there were when the period began."""
+    value: Annotated[int, Field(ge=1, le=10_000)]
+    """How many, or how much."""
+    period_seconds: Annotated[int, Field(ge=1, le=1800)]
+    """Length of the period."""
+
+
+class SelectPolicy(enum.StrEnum):
+    """Which of several policies holds."""
+
+    MAX = "Max"
+    MIN = "Min"
+    DISABLED = "Disabled"
+
+
+class ScaleUpRules(_Model):
+    """How the number of replicas may rise."""
+
+    stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] = 0
+    """The least number recommended within this time is taken."""
+    select_policy: SelectPolicy = SelectPolicy.MAX
+    """Max takes the policy that allows most, Min the one that allows least, Disabled allows no change."""
+    policies: Annotated[list[ScalingPolicy], Field(min_length=1, max_length=10)] = [
+        ScalingPolicy(type=PolicyType.PERCENT, value=100, period_seconds=60),
+        ScalingPolicy(type=PolicyType.PODS, value=4, period_seconds=60),
+    ]
+    """By default the number doubles in a minute, or rises by 4: engines take minutes to start, so what a step of
+    fifteen seconds ago brought cannot be seen yet."""
+
+
+class ScaleDownRules(_Model):
+    """How the number of replicas may fall."""
+
+    stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] = 300
+    """The greatest number recommended within this time is taken."""
+    select_policy: SelectPolicy = SelectPolicy.MAX
+    """Max takes the policy that allows most, Min the one that allows least, Disabled allows no change."""
+    policies: Annotated[list[ScalingPolicy], Field(min_length=1, max_length=10)] = [
+        ScalingPolicy(type=PolicyType.PODS, value=1, period_seconds=60),
+        ScalingPolicy(type=PolicyType.PERCENT, value=10, period_seconds=60),
+    ]
+    """By default one replica a minute leaves, or a tenth: its sessions are computed anew elsewhere within their next
+    turn, which the others must bear."""
+
+
+class Behavior(_Model):
+    """How fast the number of replicas may change, as `behavior` of HorizontalPodAutoscaler has it."""
+
+    scale_up: ScaleUpRules = ScaleUpRules()
+    """How the number of replicas may rise."""
+    scale_down: ScaleDownRules = ScaleDownRules()
+    """How the number of replicas may fall."""
+
+
 class SizingSpec(_Model):
-    """Bounds for the number of replicas."""
+    """The number of replicas follows what engines and routers did; it stays within bounds."""
 
     model_config = _rules(
         _rule(
@@ -160,6 +241,10 @@ class SizingSpec(_Model):
     """Fewest replicas of the revision that serves."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     """Most replicas of the revision that serves."""
+    targets: SizingTargets = SizingTargets()
+    """What the size must keep."""
+    behavior: Behavior = Behavior()
+    """How fast the number of replicas may change."""
 
 
 # --- PromptGroup: routing, rollout, warm-up ----------------------------------------------------------------
@@ -281,7 +366,7 @@ class PromptGroupSpec(_Model):
     replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Number of replicas of the revision that serves. One, when neither this nor sizing is given."""
     sizing: SizingSpec | None = None
-    """Bounds for the number of replicas, instead of a fixed one."""
+    """The number of replicas follows the load, instead of a fixed one."""
     routing: RoutingSpec = RoutingSpec()
     """How routers place this group's requests."""
     rollout: RolloutSpec = RolloutSpec()
@@ -346,7 +431,8 @@ class PromptGroupStatus(_Model):
         list[Condition],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = []
-    """Ready, Progressing, Degraded, Accepted, ResolvedRefs, PrefixWarm, RouterProgrammed, ScalingActive."""
+    """Ready, Progressing, Degraded, Accepted, ResolvedRefs, PrefixWarm, RouterProgrammed, ScalingActive;
+    of a group with sizing AbleToScale, ScalingLimited and CacheEffective as well."""
 
 
 class PromptGroup(_Model):

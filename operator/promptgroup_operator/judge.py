@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from promptgroup_operator.api import JudgeSpec
-from promptgroup_operator.samples import Histogram, Sample, Stratum
+from promptgroup_operator.samples import Histogram, Sample, Stratum, bucket_of, quantile
 
 COMPARISONS = 4
 """Errors, hit rate, and time to first token twice: each has this part of the error that may be made."""
@@ -115,7 +115,7 @@ def _comparisons(pairs: Sequence[Pair], spec: JudgeSpec) -> Iterator[_Comparison
 def _first_token(pairs: Sequence[Pair], factor: float) -> Iterator[_Comparison]:
     old, new = _standardised([(a.first_token, b.first_token) for a, b in pairs])
     shifted = greater([(a.first_token, b.first_token) for a, b in pairs])
-    edge = _bucket(old, TAIL)
+    edge = bucket_of(old, TAIL)
     slow = _more(
         [
             (_above(a.first_token, edge), a.first_token.total, _above(b.first_token, edge), b.first_token.total)
@@ -155,28 +155,8 @@ def _mean(shares: Histogram) -> float:
     return sum(count * at for count, at in zip(shares.counts, middles, strict=True)) / shares.total
 
 
-def _bucket(histogram: Histogram, q: float) -> int:
-    """Index of the bucket that the quantile falls into."""
-    left = q * histogram.total
-    for index, count in enumerate(histogram.counts):
-        left -= count
-        if left <= 0:
-            return index
-    return len(histogram.counts) - 1
-
-
 def _above(histogram: Histogram, bucket: int) -> float:
     return sum(histogram.counts[bucket + 1 :])
-
-
-def quantile(histogram: Histogram, q: float) -> float:
-    """Estimate, linear within the bucket; the last bound for what lies above it."""
-    index = _bucket(histogram, q)
-    if index >= len(histogram.bounds):
-        return histogram.bounds[-1]
-    low = histogram.bounds[index - 1] if index else 0.0
-    rest = q * histogram.total - sum(histogram.counts[:index])
-    return low + (histogram.bounds[index] - low) * rest / (histogram.counts[index] or 1)
 
 
 def _more(tables: Sequence[tuple[float, float, float, float]]) -> float:

@@ -8,6 +8,9 @@ from typing import Any
 from promptgroup_operator.api import PromptGroupSpec
 from promptgroup_operator.measured import UNKNOWN, Measured
 from promptgroup_operator.samples import Traffic
+from promptgroup_operator.sizing.load import Load
+from promptgroup_operator.sizing.pool import Member
+from promptgroup_operator.sizing.verdict import NEW, History
 from promptgroup_router.contract.table import Prompt, PromptRef
 
 Manifest = Mapping[str, Any]
@@ -249,3 +252,9 @@ class World:
     """Whether the Secret stands by which the namespace's routers know each other."""
     touch_every: timedelta = timedelta(minutes=5)
     """Longest time between two touches of a warm replica."""
+    load: Load | None = None
+    """What engines and routers did lately; None when nothing was observed, or the number of replicas is fixed."""
+    pool: tuple[Member, ...] = ()
+    """The other groups whose replicas lend to this one's."""
+    sizing: History = NEW
+    """What sizing remembers of the looks before."""

@@ -39,7 +39,9 @@ from promptgroup_operator import (
 from promptgroup_operator.draining import PodMark
 from promptgroup_operator.observed import Manifest, Pod, Problem, PromptText, Revision, World
 from promptgroup_operator.release import Phase, Step
-from promptgroup_operator.sizing import verdict
+from promptgroup_operator.sizing import diagnosis, verdict
+from promptgroup_operator.sizing.diagnosis import Diagnosis
+from promptgroup_operator.sizing.verdict import NEW, History, Verdict
 from promptgroup_operator.status import Event
 from promptgroup_router.contract import table
 from promptgroup_router.contract.table import PromptRef
@@ -88,6 +90,8 @@ class Plan:
     touches: tuple[keepwarm.Touch, ...] = ()
     peers_key: bool = False
     """Whether the namespace's routers lack the key by which they know each other."""
+    sizing: History = NEW
+    """What the next pass's sizing is to remember."""
     look_again: timedelta = SETTLED
 
 
@@ -139,7 +143,9 @@ def _refused(world: World, problem: Problem, now: datetime) -> Plan:
 
 def _plan(world: World, target: str, text: PromptText | None, problem: Problem | None, now: datetime) -> Plan:
     group = world.group
-    size = verdict.replicas(group.spec, verdict.current(world.revisions, target))
+    before = shares.wanted(world.revisions, target)
+    size = _size(world, target, before, now)
+    cache = _diagnosis(world, size)
     policy = release.policy(group.spec.rollout, size.value)
     if problem is not None:
         policy = replace(policy, paused=True)
@@ -157,7 +163,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
     route = routes.route(group, world.revisions, steps, held, world.live)
     ready = routes.ready(route)
     facts = (
-        status.conditions(world, steps, target, size, ready=ready, waits=stage.waits)
+        status.conditions(world, steps, target, size, cache, ready=ready, waits=stage.waits)
         if problem is None
         else status.rejected(world, problem)
     )
@@ -169,12 +175,33 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
         route=_route(world, route),
         deletions=tuple(_deletions(world, steps, target, policy.history)),
         status=status.build(world, facts, steps, ready, target=target, wanted=size.value, now=now),
-        events=tuple(status.events(group, facts)),
+        events=(*status.rescaled(before, size), *status.events(group, facts)),
         warmups=tuple(_warmups(world, steps)),
         touches=tuple(_touches(world, steps, now)),
         peers_key=not world.peers_key,
-        look_again=_look_again(world, steps, held, stage.waits or problem, now),
+        sizing=size.history,
+        look_again=min(_look_again(world, steps, held, stage.waits or problem, now), size.look_again or SETTLED),
     )
+
+
+def _size(world: World, target: str, before: int | None, now: datetime) -> Verdict:
+    routed = routes.standing(_standing(world))
+    seen = verdict.Group(
+        current=before,
+        serving=sum(len(slots) for _, slots in routed.values()),
+        revision=target,
+        load=world.load,
+        releasing=sum(weight > 0 for weight, _ in routed.values()) > 1,
+        others=world.pool,
+    )
+    return verdict.replicas(world.group.spec, seen, world.sizing, now)
+
+
+def _diagnosis(world: World, size: Verdict) -> Diagnosis | None:
+    """Of a group whose load is observed."""
+    if world.load is None and world.group.spec.sizing is None:
+        return None
+    return diagnosis.diagnose(world.load, size.wave, status.told(world.group, "CacheEffective"))
 
 
 def _standing(world: World) -> Manifest | None:

@@ -18,6 +18,7 @@ from promptgroup_operator.observed import Key, Manifest, Pod, Problem, PromptTex
 from promptgroup_operator.plan import ConditionChange, Plan
 from promptgroup_operator.samples import Traffic
 from promptgroup_operator.settings import Settings
+from promptgroup_operator.sizing.verdict import NEW, History
 from promptgroup_operator.touches import Touches
 from promptgroup_operator.traffic import Counts, Readings, parse
 from promptgroup_operator.warmth import Job, Outcome, WarmReason
@@ -47,6 +48,7 @@ class Reconciler:
         self._warmups = Warmups(engines, settings.warmups, self._report, self._rates.spend)
         self._touches = Touches(engines, self._report_touch, self._rates.spend)
         self._touch_every = timedelta(seconds=settings.touch_seconds)
+        self._sizing: dict[Key, History] = {}
 
     def close(self) -> None:
         """Stop warm-ups, touches and readings."""
@@ -63,10 +65,12 @@ class Reconciler:
         world = self.observe(key, now)
         if world is None:
             self._warmups.want(key, (), now)
+            self._sizing.pop(key, None)
             return None  # deleted; owner references clean up
         todo = plan.decide(world, now)
         try:
             self.act(world, todo, now)
+            self._sizing[key] = todo.sizing
         except ClusterError as error:
             if error.status in REFUSED:
                 self._tell_refusal(world, error, now)
@@ -101,6 +105,7 @@ class Reconciler:
             hit_rate=self._rates.rate(containers),
             peers_key=self._cluster.look(key, "Secret", names.SECRET_PEERS) is not None,
             touch_every=self._touch_every,
+            sizing=self._sizing.get(key, NEW),
         )
 
     def _told(self, seen: Seen, now: datetime) -> Traffic | None:

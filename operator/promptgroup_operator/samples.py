@@ -32,6 +32,26 @@ class Histogram:
         return Histogram(self.bounds or other.bounds, counts)
 
 
+def bucket_of(histogram: Histogram, q: float) -> int:
+    """Index of the bucket that the quantile falls into."""
+    left = q * histogram.total
+    for index, count in enumerate(histogram.counts):
+        left -= count
+        if left <= 0:
+            return index
+    return len(histogram.counts) - 1
+
+
+def quantile(histogram: Histogram, q: float) -> float:
+    """Estimate, linear within the bucket; the last bound for what lies above it."""
+    index = bucket_of(histogram, q)
+    if index >= len(histogram.bounds):
+        return histogram.bounds[-1]
+    low = histogram.bounds[index - 1] if index else 0.0
+    rest = q * histogram.total - sum(histogram.counts[:index])
+    return low + (histogram.bounds[index] - low) * rest / (histogram.counts[index] or 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Stratum:
     """Requests of one revision that may be compared with those of another."""

@@ -28,6 +28,20 @@ SLACK = 0.75
 on noise; less than one, so that it gets there."""
 
 
+def wanted(revisions: Sequence[Revision], target: str) -> int | None:
+    """Replicas that the group wanted before: as noted, since a release or a drain leaves no Deployment with so many.
+
+    Args:
+        revisions: the revisions that have a Deployment.
+        target: fingerprint that the group wants to serve.
+    """
+    noted = {each.fingerprint: each.size for each in revisions if each.size is not None}
+    if noted:
+        return noted.get(target, max(noted.values()))
+    alive = [each.replicas for each in revisions if each.replicas]
+    return alive[0] if len(alive) == 1 else None
+
+
 def allot(revisions: Sequence[Revision], release: Release, goal: Goal) -> dict[str, Step]:
     """The steps with their sizes."""
     target = goal.target

@@ -10,7 +10,10 @@ Accepted          the spec can be acted on (no conflict, fingerprint holds)     
 ResolvedRefs      what the spec refers to exists                                False
 PrefixWarm        every replica of the serving revision was proven warm         False
 RouterProgrammed  the PromptRoute stands as wanted and has a replica            False
-ScalingActive     the operator decides the number of replicas                   -
+ScalingActive     the operator decides the number of replicas, and can          -
+AbleToScale       the operator decides it; its reason names a window that holds -
+ScalingLimited    bounds or policies hold the number of replicas back           -
+CacheEffective    what repeats in prompts is found in cache                     False
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +25,7 @@ from promptgroup_operator import warmth
 from promptgroup_operator.desired import name
 from promptgroup_operator.observed import Group, Pod, Problem, Revision, World
 from promptgroup_operator.release import Phase, Step
+from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.verdict import Verdict
 from promptgroup_operator.warmth import SELF_MENDING, WarmReason
 from promptgroup_router.contract import names
@@ -46,7 +50,8 @@ class Fact:
     """A condition without its times."""
 
     type: str
-    status: bool
+    status: bool | None
+    """None is unknown."""
     reason: str
     message: str
 
@@ -79,6 +84,7 @@ def conditions(
     plan: Mapping[str, Step],
     target: str,
     size: Verdict,
+    cache: Diagnosis | None = None,
     *,
     ready: Mapping[str, int],
     waits: Problem | None,
@@ -90,6 +96,7 @@ def conditions(
         plan: fingerprint → step.
         target: fingerprint that the group wants to serve.
         size: replicas wanted of it.
+        cache: whether its caches do their work; None where that is not observed.
         ready: fingerprint → slots that the route has Ready.
         waits: what the release of the target waits for, or why it was rolled back; None when none is under way.
     """
@@ -123,7 +130,16 @@ def conditions(
         if routed
         else Fact("RouterProgrammed", False, "NoReplica", "no replica is warm: routers have nowhere to send"),
         Fact("ScalingActive", size.active, size.reason, size.message),
+        *_sizing(size, cache),
     ]
+
+
+def _sizing(size: Verdict, cache: Diagnosis | None) -> list[Fact]:
+    facts = []
+    for kind, aspect in (("AbleToScale", size.able), ("ScalingLimited", size.limited), ("CacheEffective", cache)):
+        if aspect is not None:
+            facts.append(Fact(kind, aspect.status, aspect.reason, aspect.message))
+    return facts
 
 
 def _ready(size: Verdict, warm: Problem, fault: Problem | None, released: Problem | None, *, served: bool) -> Fact:
@@ -164,12 +180,6 @@ def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count
         if reason in said:
             return Fact("PrefixWarm", True, reason, said[reason])
     return Fact("PrefixWarm", True, WarmReason.PROVEN, count)
-
-
-def _progress(*, missing: bool, retiring: bool) -> str:
-    if missing:
-        return "ReplicasWarming"
-    return "RevisionRetiring" if retiring else "ReplicasDraining"
 
 
 def _worst(pods: Sequence[Pod]) -> Problem | None:
@@ -217,24 +227,37 @@ def build(
         # what autoscalers count: replicas of all revisions, since a release would else look like a small group
         selector = f"{names.LABEL_GROUP}={group.key.name}"
         status |= {"fingerprint": target, "revision": short(target), "selector": selector}
-    return status | _hit_rate(world, status)
+    return _at_rest(world, status)
 
 
 HIT_RATE_STEP = 5
 """Percentage points by which the hit rate must differ to be written alone: under traffic its last digit never rests."""
+MEASURED = frozenset({"ScalingActive", "AbleToScale", "ScalingLimited", "CacheEffective"})
+"""Conditions whose messages carry measured numbers: while status and reason stand, a message is not written alone."""
 
 
-def _hit_rate(world: World, status: Mapping[str, Any]) -> dict[str, str]:
-    """The hit rate to write. Unknown is not zero: the last known rate stands. A new one comes with any other change."""
+def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
+    """The status to write. Numbers that never rest are written with any other change, or when they differ by much.
+
+    Unknown is not zero: the last known hit rate stands.
+    """
     standing: str | None = world.group.status.get("hitRate")
-    if world.hit_rate is None:
-        return {"hitRate": standing} if standing is not None else {}
-    rate = round(100 * world.hit_rate)
+    rate = round(100 * world.hit_rate) if world.hit_rate is not None else None
+    calm = {**status, "conditions": [_unmoved(world.group, each) for each in status["conditions"]]}
+    calm |= {"hitRate": standing} if standing is not None else {}
     digits = (standing or "").removesuffix("%")
-    near = digits.isdecimal() and abs(rate - int(digits)) < HIT_RATE_STEP
-    if near and world.group.status == {**status, "hitRate": standing}:
-        return {"hitRate": str(standing)}
-    return {"hitRate": f"{rate}%"}
+    near = rate is None or (digits.isdecimal() and abs(rate - int(digits)) < HIT_RATE_STEP)
+    if near and world.group.status == calm:
+        return calm
+    shown = f"{rate}%" if rate is not None else standing
+    return {**status, "hitRate": shown} if shown is not None else status
+
+
+def _unmoved(group: Group, condition: dict[str, Any]) -> dict[str, Any]:
+    """The condition with the message that stands, where only measured numbers differ."""
+    old = _old(group, condition["type"])
+    same = all(old.get(key) == condition[key] for key in ("status", "reason"))
+    return {**condition, "message": old["message"]} if same and condition["type"] in MEASURED else condition
 
 
 def _revision(group: Group, revision: Revision, plan: Mapping[str, Step], ready: Mapping[str, int]) -> dict[str, Any]:
@@ -251,7 +274,7 @@ def _revision(group: Group, revision: Revision, plan: Mapping[str, Step], ready:
 
 
 def _condition(group: Group, fact: Fact, now: datetime) -> dict[str, Any]:
-    status = "True" if fact.status else "False"
+    status = _word(fact.status)
     old = _old(group, fact.type)
     turned = old.get("status") != status
     return {
@@ -264,6 +287,16 @@ def _condition(group: Group, fact: Fact, now: datetime) -> dict[str, Any]:
     }
 
 
+def _word(status: bool | None) -> str:
+    return "Unknown" if status is None else str(status)
+
+
+def told(group: Group, kind: str) -> str:
+    """The reason of a condition as it was last written; empty when there is none."""
+    reason: str = _old(group, kind).get("reason", "")
+    return reason
+
+
 def _old(group: Group, kind: str) -> Mapping[str, Any]:
     return next((each for each in group.status.get("conditions", []) if each["type"] == kind), {})
 
@@ -274,7 +307,7 @@ RELEASING = frozenset(
 )
 """Reasons of a group that is not Ready because a release is under way: no fault."""
 
-TOLD = ("Ready", "Degraded", "PrefixWarm")
+TOLD = ("Ready", "Degraded", "PrefixWarm", "ScalingActive", "CacheEffective")
 """Conditions whose change is worth an event."""
 
 
@@ -283,15 +316,32 @@ def events(group: Group, facts: Sequence[Fact]) -> list[Event]:
     told = []
     for fact in facts:
         old = _old(group, fact.type)
-        status = "True" if fact.status else "False"
-        if fact.type not in TOLD or (old.get("status"), old.get("reason")) == (status, fact.reason):
+        if fact.type not in TOLD or not _news(fact, old.get("status"), old.get("reason")):
             continue
-        if not old and not fact.status and fact.type == "Degraded":
-            continue  # a new group that is not degraded is no news
         bad = (
             fact.status
             if fact.type == "Degraded"
-            else not fact.status and fact.reason not in {*SELF_MENDING, *RELEASING, "Warming", "ScaledToZero"}
+            else fact.status is False and fact.reason not in {*SELF_MENDING, *RELEASING, "Warming", "ScaledToZero"}
         ) or fact.reason == WarmReason.PRESSED
-        told.append(Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={status}: {fact.message}"))
+        told.append(
+            Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={_word(fact.status)}: {fact.message}")
+        )
     return told
+
+
+def _news(fact: Fact, status: str | None, reason: str | None) -> bool:
+    """Whether a condition is worth an event, after what it was before."""
+    if fact.type == "ScalingActive":  # its reasons follow the load: what is told of them is the change of size
+        return status == "True" and fact.status is False and fact.reason != "FixedReplicas"
+    if fact.type == "CacheEffective":
+        return reason != fact.reason and (fact.status is False or (status == "False" and fact.status is True))
+    if status is None and not fact.status and fact.type == "Degraded":
+        return False  # a new group that is not degraded is no news
+    return (status, reason) != (_word(fact.status), fact.reason)
+
+
+def rescaled(before: int | None, size: Verdict) -> list[Event]:
+    """The change of a number of replicas that the operator decides, in HorizontalPodAutoscaler's words."""
+    if before is None or before == size.value or not size.active:
+        return []
+    return [Event("Normal", "SuccessfulRescale", f"New size: {size.value}; reason: {size.reason}: {size.message}")]

@@ -1,10 +1,60 @@
-"""How many replicas a group wants, and why."""
+"""How many replicas a group wants, and why: the entry of sizing. Pure.
+
+    decide(sizing, Group(name, current, serving, revision, load, ...), history, now) -> Verdict
+
+What a look learns for the next ones is `Verdict.history`; callers keep it and pass it in. Order of the decision:
+
+1. Unknown is not zero: without a load that can be spoken of the number is held.
+2. The least number that keeps every limit (`need`), of the pool and the group's part of it (`pool`). It rises by what
+   the group is answerable for: neither by a dip of its own making (`waves`) nor by prompts that drift (`drift`). It
+   falls only if the smaller number keeps the limits with a margin, at the hit rate that it would have.
+3. Windows and policies (`behavior`), then bounds.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
 
-from promptgroup_operator.api import PromptGroupSpec
-from promptgroup_operator.observed import Revision
+from promptgroup_operator import durations
+from promptgroup_operator.api import PromptGroupSpec, SizingSpec
+from promptgroup_operator.sizing import behavior, need, pool, waves
+from promptgroup_operator.sizing.behavior import Paced, Past, pace
+from promptgroup_operator.sizing.drift import drifts, mended
+from promptgroup_operator.sizing.load import Load
+from promptgroup_operator.sizing.model import QUANTILE, Model, fit
+from promptgroup_operator.sizing.need import Target
+from promptgroup_operator.sizing.pool import Member
+from promptgroup_operator.sizing.waves import Cause, Shape, Wave
+
+COVERED = 0.5
+"""Least share of the window's replica-seconds that readings must cover."""
+LOOK = timedelta(seconds=15)
+"""Time between two looks at a group that is sized, as HorizontalPodAutoscaler's sync period."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aspect:
+    """A condition beside ScalingActive."""
+
+    status: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What looks at a group remember for the next ones. Losing it costs a window of patience, nothing else."""
+
+    past: Past = behavior.NOTHING
+    shape: Shape | None = None
+    wave: Wave | None = None
+    calm: float | None = None
+    """Hit rate at the last look that no wave disturbed."""
+
+
+NEW: Final = History()
+"""Before the first look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,36 +65,202 @@ class Verdict:
     reason: str
     message: str
     active: bool
-    """Whether the operator itself decides the number."""
+    """Whether the operator itself decides the number, and could at this look: condition ScalingActive."""
+    able: Aspect | None = None
+    """Condition AbleToScale; None where the operator does not decide the number."""
+    limited: Aspect | None = None
+    """Condition ScalingLimited; None likewise."""
+    wave: Cause | None = None
+    """What disturbs the caches at this look."""
+    history: History = NEW
+    look_again: timedelta | None = None
+    """When to look again if nothing happens; None when there is nothing to look at."""
 
 
-def replicas(spec: PromptGroupSpec, current: int | None) -> Verdict:
-    """Replicas of all revisions together, but for those that a release adds.
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group as sizing sees it."""
 
-    Args:
-        spec: the group's spec.
-        current: replicas that the group had; None when it has none yet.
-    """
+    current: int | None
+    """Replicas that it wanted at the last look; None when it has none yet."""
+    serving: int
+    """Warm replicas that routers send to."""
+    revision: str
+    """Fingerprint that it wants to serve."""
+    load: Load | None
+    releasing: bool = False
+    """Whether several revisions share the traffic."""
+    others: Sequence[Member] = ()
+    """The other groups of its pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What the load asks for, whatever windows and bounds say."""
+
+    value: int
+    reason: str
+    why: str
+
+
+def replicas(spec: PromptGroupSpec, group: Group, history: History, now: datetime) -> Verdict:
+    """Replicas of all revisions together, but for those that a release adds."""
     if spec.replicas is not None:
         return Verdict(spec.replicas, "FixedReplicas", f"spec.replicas asks for {spec.replicas}", active=False)
     if spec.sizing is None:
         return Verdict(1, "FixedReplicas", "neither spec.replicas nor spec.sizing is given: one replica", active=False)
-    low, high = spec.sizing.min_replicas, spec.sizing.max_replicas
-    value = min(max(current if current is not None else low, low), high)
+    return decide(spec.sizing, group, history, now)
+
+
+def decide(sizing: SizingSpec, group: Group, history: History, now: datetime) -> Verdict:
+    """The number of replicas of a group that the operator sizes."""
+    low, high = sizing.min_replicas, sizing.max_replicas
+    current = group.current if group.current is not None else low
+    shape = Shape(current, group.serving, group.revision, group.releasing)
+    wave = waves.noted(history.wave, history.shape, shape, history.calm, now)
+    disturbed = wave is not None and now - wave.at < waves.settles(group.load)
+    engines = group.load.engines if group.load is not None else None
+    calm = history.calm if disturbed or engines is None else engines.hit_rate
+    history = replace(history, shape=shape, wave=wave, calm=calm)
+    cause = wave.cause if wave is not None and disturbed else None
+    missing = _missing(group.load)
+    if missing is not None:
+        return _held(missing, min(max(current, low), high), cause, history)
+    assert group.load is not None  # noqa: S101 - nothing is missing
+    advice = _advice(sizing, group, group.load, current, wave if disturbed else None)
+    return replace(_paced(sizing, current, advice, history, now), wave=cause)
+
+
+def _missing(load: Load | None) -> Aspect | None:
+    """Why nothing can be said of the load; None when something can."""
+    if load is None:
+        return Aspect(False, "FailedGetMetrics", "no load was observed yet")
+    if load.stale:
+        return Aspect(False, "FailedGetMetrics", load.stale)
+    engines = load.engines
+    if engines is None or engines.coverage < COVERED:
+        covered = f"{engines.coverage:.0%}" if engines is not None else "nothing"
+        text = f"of the last {load.seconds:.0f} s {covered} was read of the engines: see that their metrics answer"
+        return Aspect(False, "FailedGetMetrics", text)
+    if fit(load) is None:
+        text = "the engines' prefill rate is unknown: warm-up measures it on a cold engine, from 256 uncached tokens on"
+        return Aspect(False, "PrefillRateUnknown", text)
+    return None
+
+
+def _held(missing: Aspect, value: int, cause: Cause | None, history: History) -> Verdict:
+    message = f"held at {value}: {missing.message}"
     return Verdict(
-        value, "WithinBounds", f"held at {value}, within {low} to {high}: no load signal is evaluated", active=False
+        value,
+        missing.reason,
+        message,
+        active=False,
+        able=Aspect(True, "ReadyForNewScale", "the number may change once the load is known"),
+        limited=Aspect(False, "DesiredWithinRange", "nothing is asked for"),
+        wave=cause,
+        history=history,
+        look_again=LOOK,
     )
 
 
-def current(revisions: Sequence[Revision], target: str) -> int | None:
-    """Replicas that the group wanted before; while a release is under way no Deployment alone has so many.
+# --- what the load asks for --------------------------------------------------------------------------------
 
-    Args:
-        revisions: the revisions that have a Deployment.
-        target: fingerprint that the group wants to serve.
-    """
-    alive = [each.replicas for each in revisions if each.replicas]
-    if len(alive) == 1:
-        return alive[0]
-    noted = {each.fingerprint: each.size for each in revisions if each.size is not None}
-    return noted.get(target, max(noted.values(), default=None))
+
+def _advice(sizing: SizingSpec, group: Group, load: Load, current: int, wave: Wave | None) -> _Advice:
+    if _quiet(load):
+        return _Advice(sizing.min_replicas, "Quiet", "no request came")
+    ttft = durations.parse(sizing.targets.ttft).total_seconds() if sizing.targets.ttft is not None else None
+    there = max(1, current)
+    own = Member("", load, sizing.min_replicas, sizing.max_replicas, there, ttft)
+    answerable = mended(waves.calmed(load, wave)) if wave is not None else mended(load)
+    rising = pool.least(replace(own, load=answerable), group.others)
+    asked = pool.least(own, group.others)
+    falling = pool.least(own, group.others, 1 - need.TOLERANCE)
+    assert rising is not None and asked is not None and falling is not None  # noqa: S101, PT018 - the load fits
+    target, model = Target(ttft), asked[1]
+    if rising[0] > there:
+        limit = need.exceeded(rising[1], there, target) or need.Limit.UTILISATION
+        return _Advice(rising[0], limit.value, _numbers(rising[1], there, rising[0], target))
+    if falling[0] < there and not group.releasing:
+        return _Advice(falling[0], "DemandFell", _numbers(model, there, falling[0], target))
+    told = _numbers(model, there, there, target)
+    if asked[0] > there and drifts(load) is not None:
+        return _Advice(there, "PromptDrift", f"{told}; prompts leave the declared one: more replicas do not help")
+    if asked[0] > there and wave is not None:
+        return _Advice(there, wave.cause.value, f"{told}; the hit rate recovers from a change just made")
+    if not need.reachable(model, target):
+        far = f"with {need.FAR:.0f} times the replicas it is {1000 * model.ttft(need.FAR * model.observed):.0f} ms"
+        return _Advice(there, "TargetOutOfReach", f"{told}; their number is not what the target lacks: {far}")
+    return _Advice(there, "WithinTarget", told)
+
+
+def _quiet(load: Load) -> bool:
+    """Nothing came and nothing runs, by the engines' and, where they were asked, the routers' counters."""
+    engines, clients = load.engines, load.clients
+    idle = engines is not None and not any((engines.queries, engines.requests, engines.running, engines.waiting))
+    return idle and (clients is None or not (clients.requests or clients.held))
+
+
+def _numbers(model: Model, there: int, value: int, target: Target) -> str:
+    """What the decision rests on, of the number that there is and of the one that is asked for."""
+
+    def of(n: int) -> str:
+        told = f"{n} replicas: utilisation {model.utilisation(n):.0%}, hit rate {model.hit_rate(n):.0%}"
+        room = model.room()
+        if model.working_set is not None and room:
+            told += f", working set {model.working_set / (n * room):.0%} of its room"
+        if target.ttft is not None:
+            told += f", p{QUANTILE * 100:.0f} TTFT {1000 * model.ttft(n):.0f} of {1000 * target.ttft:.0f} ms"
+        return told
+
+    return of(there) if value == there else f"{of(there)}; {of(value)}"
+
+
+# --- what may be done of it --------------------------------------------------------------------------------
+
+
+def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, now: datetime) -> Verdict:
+    low, high = sizing.min_replicas, sizing.max_replicas
+    past = history.past.recommending(advice.value, current, now)
+    paced = pace(past, current, advice.value, sizing.behavior, now)
+    value = min(max(paced.value, low), high)
+    history = replace(history, past=past.changing(value - current, now))
+    reason, message = advice.reason, advice.why
+    if value != paced.value:
+        reason = "TooManyReplicas" if value < paced.value else "TooFewReplicas"
+        message = _asked(advice)
+    elif value == current != advice.value:
+        reason = "Stabilizing" if paced.stabilised else "ScaleLimited"
+        message = _asked(advice)
+    return Verdict(
+        value,
+        reason,
+        f"{value} replicas: {message}" if value == current else f"{current} to {value} replicas: {message}",
+        active=True,
+        able=_able(paced, advice.value),
+        limited=_limited(paced, advice.value, low, high),
+        history=history,
+        look_again=min(LOOK, paced.look_again) if paced.look_again is not None else LOOK,
+    )
+
+
+def _asked(advice: _Advice) -> str:
+    return f"{advice.value} asked for ({advice.reason}): {advice.why}"
+
+
+def _able(paced: Paced, wanted: int) -> Aspect:
+    if paced.stabilised:
+        way = "ScaleDownStabilized" if wanted < paced.value else "ScaleUpStabilized"
+        return Aspect(True, way, f"{wanted} replicas were not asked for through the whole stabilization window")
+    return Aspect(True, "ReadyForNewScale", "no stabilization window holds the number")
+
+
+def _limited(paced: Paced, wanted: int, low: int, high: int) -> Aspect:
+    if paced.value > high or wanted > high:
+        return Aspect(True, "TooManyReplicas", f"the load asks for more than sizing.maxReplicas, {high}")
+    if paced.value < low or wanted < low:
+        return Aspect(True, "TooFewReplicas", f"the load asks for fewer than sizing.minReplicas, {low}")
+    if paced.limited:
+        way = "ScaleUpLimit" if wanted > paced.value else "ScaleDownLimit"
+        return Aspect(True, way, "sizing.behavior lets the number change by no more at once")
+    return Aspect(False, "DesiredWithinRange", "the number asked for is within the bounds")

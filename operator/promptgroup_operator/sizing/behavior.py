@@ -1,0 +1,149 @@
+"""How fast the number of replicas may follow what is recommended: windows and policies. Pure.
+
+The words and their meaning are HorizontalPodAutoscaler's (autoscaling/v2 `behavior`; KEP-853; the algorithm as in
+pkg/controller/podautoscaler/horizontal.go). What was recommended and changed before is a value that callers keep and
+pass in; nothing that matters is lost with it: whoever starts without one lets a window pass before it scales down.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from promptgroup_operator.api import Behavior, PolicyType, ScaleDownRules, ScaleUpRules, SelectPolicy
+
+LONGEST = timedelta(seconds=3600)
+"""Longest window, and twice the longest period of a policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A number that was recommended, without a break."""
+
+    value: int
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the number of replicas."""
+
+    at: datetime
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was recommended and done."""
+
+    recommended: tuple[Recommendation, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    def recommending(self, value: int, current: int, now: datetime) -> "Past":
+        """With one recommendation more. Before the first one the number that there is counts as recommended."""
+        kept = [each for each in self.recommended if now - each.until <= LONGEST]
+        if not kept:
+            kept = [Recommendation(current, now, now)]
+        last = kept[-1]
+        # what is recommended holds until the next look
+        kept[-1] = replace(last, until=now)
+        if last.value != value:
+            kept.append(Recommendation(value, now, now))
+        return replace(self, recommended=tuple(kept))
+
+    def changing(self, by: int, now: datetime) -> "Past":
+        """With one change more."""
+        kept = tuple(each for each in self.changes if now - each.at <= LONGEST)
+        return replace(self, changes=(*kept, Change(now, by)) if by else kept)
+
+
+NOTHING: Final = Past()
+"""Before the first look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """What may be done at once."""
+
+    value: int
+    stabilised: bool
+    """Whether a window held the number back."""
+    limited: bool
+    """Whether a policy did."""
+    look_again: timedelta | None
+    """When more may be done if nothing else changes; None when nothing is held back."""
+
+
+def pace(past: Past, current: int, wanted: int, behavior: Behavior, now: datetime) -> Paced:
+    """How far towards `wanted`, the latest recommendation in `past`, the number may go at once."""
+    steady, until = _stabilised(past, current, wanted, behavior, now)
+    if steady > current:
+        value, again = _up(past, current, steady, behavior.scale_up, now)
+    elif steady < current:
+        value, again = _down(past, current, steady, behavior.scale_down, now)
+    else:
+        value, again = steady, None
+    waits = [each for each in (until, again) if each is not None]
+    return Paced(value, steady != wanted, value != steady, min(waits) if waits else None)
+
+
+def _stabilised(
+    past: Past, current: int, wanted: int, behavior: Behavior, now: datetime
+) -> tuple[int, timedelta | None]:
+    """The number between the least of the window for rising and the greatest of the window for falling."""
+    up = timedelta(seconds=behavior.scale_up.stabilization_window_seconds)
+    down = timedelta(seconds=behavior.scale_down.stabilization_window_seconds)
+    least = min([wanted, *(each.value for each in past.recommended if now - each.until < up)])
+    most = max([wanted, *(each.value for each in past.recommended if now - each.until < down)])
+    steady = max(min(current, most), least)
+    if steady == wanted:
+        return steady, None
+    window = up if wanted > steady else down
+    holds = [
+        each.until + window - now
+        for each in past.recommended
+        if now - each.until < window and (each.value < wanted if wanted > steady else each.value > wanted)
+    ]
+    return steady, min(holds, default=None)
+
+
+def _up(past: Past, current: int, wanted: int, rules: ScaleUpRules, now: datetime) -> tuple[int, timedelta | None]:
+    if rules.select_policy is SelectPolicy.DISABLED:
+        return current, None
+    allowed = []
+    for policy in rules.policies:
+        before = current - _changed(past.changes, policy.period_seconds, now)
+        more = policy.value if policy.type is PolicyType.PODS else math.ceil(before * policy.value / 100)
+        allowed.append(before + more)
+    most = max(current, min(allowed) if rules.select_policy is SelectPolicy.MIN else max(allowed))
+    if wanted <= most:
+        return wanted, None
+    return most, _renewed(past.changes, [each.period_seconds for each in rules.policies], now)
+
+
+def _down(past: Past, current: int, wanted: int, rules: ScaleDownRules, now: datetime) -> tuple[int, timedelta | None]:
+    if rules.select_policy is SelectPolicy.DISABLED:
+        return current, None
+    allowed = []
+    for policy in rules.policies:
+        before = current - _changed(past.changes, policy.period_seconds, now)
+        pods = policy.type is PolicyType.PODS
+        allowed.append(before - policy.value if pods else math.floor(before * (1 - policy.value / 100)))
+    least = min(current, max(allowed) if rules.select_policy is SelectPolicy.MIN else min(allowed))
+    if wanted >= least:
+        return wanted, None
+    return least, _renewed(past.changes, [each.period_seconds for each in rules.policies], now)
+
+
+def _changed(changes: Sequence[Change], seconds: int, now: datetime) -> int:
+    """Replicas that the period added, less those that it took away."""
+    return sum(each.by for each in changes if now - each.at < timedelta(seconds=seconds))
+
+
+def _renewed(changes: Sequence[Change], periods: Sequence[int], now: datetime) -> timedelta:
+    """When the first of the changes leaves its period; the shortest period where there is none."""
+    spans = [timedelta(seconds=period) for period in periods]
+    ends = [each.at + span - now for each in changes for span in spans if now - each.at < span]
+    return min(ends, default=min(spans))

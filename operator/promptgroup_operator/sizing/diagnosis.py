@@ -1,0 +1,107 @@
+"""Whether the caches do their work, and if not why: a falling hit rate is explained, not just followed. Pure.
+
+hit rate             cache                   then
+of what may be found
+low                  full, blocks evicted    Thrashing: more replicas (or a KV pool) help
+low                  prompts leave the       PromptDrift: replicas do not help
+                     declared prefix
+little is shared     -                       LowSharing: grouping does not pay
+low                  a change just before    ScalingWave, Release: expected, it recovers
+low                  none of these           Unexplained
+else                                         Healthy
+"""
+
+from dataclasses import dataclass
+
+from promptgroup_operator.sizing.ceiling import ceiling, expected
+from promptgroup_operator.sizing.drift import BYTES_A_TOKEN, drifts
+from promptgroup_operator.sizing.load import Departure, Load
+from promptgroup_operator.sizing.model import fit
+from promptgroup_operator.sizing.waves import Cause
+
+LOW = 0.8
+"""Share of what may be found below which hits are low."""
+RECOVERED = 0.9
+"""Share of it from which they are no longer: between the two what was said stands."""
+SHARED = 0.25
+"""Share of prompt tokens that repeat below which caching does not pay: 20 to 30 % in what is published."""
+FULL = 0.9
+"""Share of the KV cache held by running requests from which it is full."""
+HEALTHY = "Healthy"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Condition CacheEffective."""
+
+    status: bool | None
+    """None is unknown."""
+    reason: str
+    message: str
+
+
+def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
+    """What the caches do, and what can be done about it.
+
+    Args:
+        load: what was observed.
+        wave: a change of the group's own that disturbs the caches.
+        before: the reason that was told last; empty at first.
+    """
+    engines = load.engines if load is not None else None
+    if load is None or load.stale or engines is None:
+        return Diagnosis(None, "FailedGetMetrics", (load.stale if load is not None else "") or "nothing was read yet")
+    rate, may = engines.hit_rate, expected(load)
+    if rate is None:
+        return Diagnosis(None, "NoTraffic", "no prompt was looked up")
+    if may is None:
+        return _alone(load, rate)
+    told = f"{_share(rate)} of prompt tokens found, of {_share(may)} that repeat"
+    low = rate < (LOW if before in ("", HEALTHY) else RECOVERED) * may
+    drift = drifts(load)
+    if low and drift is not None:
+        return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
+    if low and wave is not None:
+        return Diagnosis(None, wave.value, f"{told}: expected after a change of the group's own, it recovers by itself")
+    if low and full(load):
+        text = "the KV cache is too small for the sessions that are live: more replicas help, or a KV pool"
+        return Diagnosis(False, "Thrashing", f"{told}: {text}")
+    if max(rate, may) < SHARED:
+        text = "too little is shared for grouping to pay; serve these prompts without a group, or share more of them"
+        if ceiling(load) is not None or rate < SHARED:
+            return Diagnosis(False, "LowSharing", f"{told}: {text}")
+    if low:
+        text = (
+            "prompts keep to the declared prefix and sessions fit: see that clients send whole prompts, one session key"
+        )
+        return Diagnosis(None, "Unexplained", f"{told}: {text}")
+    return Diagnosis(True, HEALTHY, told)
+
+
+def full(load: Load) -> bool:
+    """Whether the caches lose what would be needed again: live sessions do not fit, or running requests fill them."""
+    engines, model = load.engines, fit(load)
+    if engines is None:
+        return False
+    evicts = engines.usage >= FULL or bool(engines.preemptions)
+    return evicts or (model is not None and model.resident(engines.replicas) < 1)
+
+
+def _alone(load: Load, rate: float) -> Diagnosis:
+    """Without the routers' view of prompts: only what engines say by themselves."""
+    told = f"{_share(rate)} of prompt tokens found"
+    if rate < LOW and full(load):
+        return Diagnosis(False, "Thrashing", f"{told}: running requests fill the KV cache: more replicas help")
+    return Diagnosis(None, "RoutersUnknown", f"{told}: no router says what of the prompts repeats")
+
+
+def _where(drift: Departure) -> str:
+    at, length = drift.at // BYTES_A_TOKEN, drift.length // BYTES_A_TOKEN
+    return (
+        f"{_share(drift.share)} of the requests leave the declared prompt at byte {drift.at} of {drift.length} (about "
+        f"token {at} of {length}); more replicas do not help: move what changes with each request behind that text"
+    )
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"

@@ -1,0 +1,242 @@
+"""What a group's engines would do with another number of replicas, from what they did with this one. Pure.
+
+The model is anchored: at the number that was observed it says what was observed, so it predicts changes only.
+
+hit ratio     h(n) = tier_one + history r(n),  r(n) = min(1, n (SHARE kv - prefix) / working set)
+              What fits is found, what does not fit is computed anew. With least recently used eviction and sessions
+              that come back alike, the share that is found is the share that fits (Che, Tung, Wang, IEEE JSAC 2002,
+              with one popularity; Denning, CACM 1968, for the working set).
+demand        D(n) = U(n) / R + B,  U(n) = (1 - h(n)) prompt tokens/s
+              replica-seconds a second: prefill of what is not found, and decoding.
+decoding      B = m (1 - U/(R m)) k u / (1 + k u) at the m replicas observed, u their KV usage
+              A decode step reads the weights, and the KV of what runs: its length grows as 1 + k u, k = KV cache over
+              weights in bytes (Pope et al., MLSys 2023, "Efficiently scaling transformer inference": decoding is bound
+              by memory). What exceeds an empty step is the cost of what decodes.
+utilisation   rho(n) = D(n) / n
+first token   T(n) = own(n) + excess(n): own(n) is the request's uncached prefill at rate R; the excess follows
+              S(n) - own(n) + W(n), with S = own / (1 - B/n) and Sakasegawa's wait in M/G/n,
+              W = V S rho^(sqrt(2(n+1)) - 1) / (n (1 - rho))  (Sakasegawa, Ann. Inst. Stat. Math. 29, 1977).
+KV in use     u(n) = u m (1 - rho(m)) / (n (1 - rho(n))): what runs, times how long it runs.
+queue         where one stands, what runs in a replica is all that it can run: c(n) = (running + waiting) / running m / n
+
+The prefill rate R is the proof of warmth's, lowered where requests' own prefill times say so: m prefills at once take
+longer each (processor sharing: T = p / (1 - rho)), so computed / prefill_busy = R (1 - rho) is solved for R.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from promptgroup_operator.samples import Histogram, quantile
+from promptgroup_operator.sizing.load import Load
+
+SHARE = 0.75
+"""Share of a KV cache that live sessions may take: beyond it routers let no new session in (`NEW_SHARE` of their
+admission), and hits begin to fall before the cache is full, since sessions are not spread evenly."""
+KV_OVER_WEIGHTS = 4.0
+"""Bytes of KV cache over bytes of weights. 80 GB and an 8B model in bf16 leave 3.4, larger models less; more than it is
+makes decoding dearer than it is, so that the demand is not under-estimated."""
+RATE_LEAST = 0.5
+"""Least share of the proven prefill rate that requests' own times may lower it to. Long contexts make a token dearer
+(by half at 15,000 tokens); below that it is the overhead of short prefills, which replicas do not share out."""
+SATURATED = 0.98
+"""Utilisation at which waits are computed where there would be no end of them."""
+VARIABILITY = 2.0
+"""(ca^2 + cs^2) / 2 of Sakasegawa's formula: arrivals in waves, prefills from a few tokens to a whole history."""
+QUANTILE = 0.95
+"""Of the times to first token: the one that the target is about."""
+TAIL = -math.log(1 - QUANTILE)
+"""That quantile over the mean, of an exponential distribution."""
+FEW = 30
+"""First tokens below which their 95th percentile is chance: then the model alone speaks."""
+CREDIT = 3.0
+"""Most by which the modelled excess may be wrong: what is observed beyond is overhead that replicas do not share out,
+unless requests were seen to queue."""
+NO_QUEUE = 0.5
+"""Waiting requests a replica that are no queue: they begin with the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A load, and what the engines make of it. Rates per second, of all replicas together."""
+
+    observed: float
+    """Replicas that the load was observed with."""
+    requests: float
+    prompt_tokens: float
+    tier_one: float
+    """Share of prompt tokens found that is the Tier-1 prefix: every replica has it."""
+    history: float
+    """Share of prompt tokens that is found beyond it when all live sessions fit."""
+    prefix_tokens: int
+    """Length of the Tier-1 prefix; 0 when unknown."""
+    working_set: float | None
+    """Tokens of the live sessions beyond it; None when nobody knows."""
+    kv_tokens: int
+    """Of one replica; 0 when unknown."""
+    rate: float
+    """Prompt tokens a second of a replica that does nothing else."""
+    decode: float
+    """Replica-seconds a second that decoding takes."""
+    usage: float
+    """Share of the KV cache that running requests held."""
+    running: float
+    """Requests in the engines' batches."""
+    queue: float
+    """Requests that wait, in engines and in routers, beyond those that begin with the next step."""
+    first_token: float | None
+    """95th percentile that was observed, in seconds; None when too few were."""
+
+    def room(self) -> float | None:
+        """KV tokens of a replica that live sessions may take; None when unknown."""
+        return max(0.0, SHARE * self.kv_tokens - self.prefix_tokens) if self.kv_tokens else None
+
+    def resident(self, n: float) -> float:
+        """Share of the live sessions that fits `n` replicas; where nobody knows, all that was there is needed."""
+        room = self.room()
+        if self.working_set is None or room is None:
+            return min(1.0, n / self.observed)
+        return min(1.0, n * room / self.working_set) if self.working_set > 0 else 1.0
+
+    def hit_rate(self, n: float) -> float:
+        """Share of prompt tokens found in cache."""
+        return min(1.0, self.tier_one + self.history * self.resident(n))
+
+    def own(self, n: float) -> float:
+        """Mean seconds of a request's uncached prefill, alone on its replica."""
+        if not self.requests or not self.prompt_tokens:
+            return 0.0
+        return self.prompt_tokens * (1 - self.hit_rate(n)) / self.requests / self.rate
+
+    def demand(self, n: float) -> float:
+        """Replica-seconds a second."""
+        return self.requests * self.own(n) + self.decode
+
+    def utilisation(self, n: float) -> float:
+        """Share of their time that `n` replicas need; above 1 the queue grows without end."""
+        return self.demand(n) / n
+
+    def kv_usage(self, n: float) -> float:
+        """Share of the KV cache that running requests would hold."""
+        spare = 1 - min(SATURATED, self.utilisation(n))
+        return self.usage * self.observed / n * (1 - min(SATURATED, self.utilisation(self.observed))) / spare
+
+    def queueing(self, n: float) -> float:
+        """Requests that run or wait over those that `n` replicas can run; 0 while no queue stands.
+
+        Those that wait for one to end begin within the time that one takes, so a queue that stands is worked off.
+        """
+        running = max(self.running, self.observed)  # one each at the least
+        return (1 + self.queue / running) * self.observed / n if self.queue > 0 else 0.0
+
+    def excess(self, n: float) -> float:
+        """Mean seconds to first token beyond the request's own prefill, as modelled: sharing the engine, waiting."""
+        slowed = self.own(n) / (1 - min(SATURATED, self.decode / n))
+        rho = min(SATURATED, self.utilisation(n))
+        wait = VARIABILITY * slowed * math.pow(rho, math.sqrt(2 * (n + 1)) - 1) / (n * (1 - rho))
+        return slowed - self.own(n) + wait
+
+    def ttft(self, n: float) -> float:
+        """95th percentile of the time to first token, in seconds."""
+        shared, constant = self._seen()
+        before = self.excess(self.observed)
+        ratio = self.excess(n) / before if before > 0 else self.observed / n
+        late = shared * ratio
+        if n < self.observed:  # little was late so far, which says little of what would be
+            late = max(late, shared + TAIL * (self.excess(n) - before))
+        return self._tail() * self.own(n) + constant + late
+
+    def _tail(self) -> float:
+        """The percentile of a request's own prefill over its mean; what was observed bounds it."""
+        own = self.own(self.observed)
+        return min(TAIL, self.first_token / own) if self.first_token is not None and own > 0 else TAIL
+
+    def _seen(self) -> tuple[float, float]:
+        """Of the excess at the observed number of replicas: what they share out, and what they do not."""
+        modelled = TAIL * self.excess(self.observed)
+        if self.first_token is None:
+            return modelled, 0.0
+        excess = max(0.0, self.first_token - self._tail() * self.own(self.observed))
+        queued = self.queue / self.requests if self.requests else 0.0  # seconds: Little's law
+        shared = min(excess, max(CREDIT * modelled, TAIL * queued))
+        return shared, excess - shared
+
+
+def fit(load: Load) -> Model | None:
+    """The model that says of the observed replicas what was observed; None where too little is known."""
+    engines, clients = load.engines, load.clients
+    if engines is None or engines.replicas <= 0:
+        return None
+    rate = _rate(load)
+    if not rate and engines.queries > 0:
+        return None
+    rate = rate or 1.0  # of no prompt
+    hit_rate = engines.hit_rate or 0.0
+    prefix = clients.declared_tokens if clients is not None else 0
+    length = engines.queries / engines.requests if engines.requests > 0 else 0.0
+    tier_one = min(hit_rate, prefix / length) if length > 0 else 0.0
+    held = clients.held if clients is not None else 0.0
+    base = Model(
+        observed=engines.replicas,
+        requests=engines.requests,
+        prompt_tokens=engines.queries,
+        tier_one=tier_one,
+        history=0.0,
+        prefix_tokens=prefix,
+        working_set=_working_set(load),
+        kv_tokens=engines.kv_tokens,
+        rate=rate,
+        decode=_decode(load, rate),
+        usage=engines.usage,
+        running=engines.running,
+        queue=max(0.0, engines.waiting + held - NO_QUEUE * engines.replicas),
+        first_token=_first_token(load),
+    )
+    found = base.resident(engines.replicas)
+    history = (hit_rate - tier_one) / found if found > 0 else 0.0
+    return replace(base, history=min(history, 1 - tier_one))
+
+
+def _interference(usage: float) -> float:
+    """Share of the time left by prefill that decoding takes."""
+    return KV_OVER_WEIGHTS * usage / (1 + KV_OVER_WEIGHTS * usage)
+
+
+def _rate(load: Load) -> float:
+    """Prompt tokens a second of one replica; 0 when nothing was proven."""
+    engines = load.engines
+    if engines is None or not engines.prefill_rate:
+        return 0.0
+    if not engines.computed or not engines.prefill_busy:
+        return engines.prefill_rate
+    alone = engines.computed / engines.prefill_busy / (1 - _interference(engines.usage))
+    seen = alone + engines.computed / engines.replicas
+    return min(engines.prefill_rate, max(RATE_LEAST * engines.prefill_rate, seen))
+
+
+def _decode(load: Load, rate: float) -> float:
+    engines = load.engines
+    if engines is None:
+        return 0.0
+    prefill = (engines.queries - min(engines.hits, engines.queries)) / rate
+    return max(0.0, engines.replicas - prefill) * _interference(engines.usage)
+
+
+def _working_set(load: Load) -> float | None:
+    """Tokens of the live sessions beyond the Tier-1 prefix, those included that wait for room."""
+    clients = load.clients
+    if clients is None or clients.session_tokens is None or clients.sessions is None:
+        return None
+    each = clients.session_tokens / clients.sessions if clients.sessions > 0 else 0.0
+    return clients.session_tokens + clients.held * each
+
+
+def _first_token(load: Load) -> float | None:
+    """As routers saw it; as engines did where no router was asked."""
+    found = [load.clients.first_token] if load.clients is not None else []
+    found += [load.engines.first_token] if load.engines is not None else []
+    told = next((each for each in found if _tells(each)), None)
+    return quantile(told, QUANTILE) if told is not None else None
+
+
+def _tells(first_token: Histogram) -> bool:
+    return first_token.total >= FEW and len(first_token.bounds) > 0

@@ -1,0 +1,85 @@
+"""The dip in the hit rate that a group's own changes cause, and for how long it is expected. Pure.
+
+A replica that joins, leaves or is replaced moves sessions, about 1/(n+1) of them; each is computed anew in its next
+turn. A release does so to every new session. Whoever took that dip for demand would chase a wave of its own making.
+"""
+
+import enum
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from promptgroup_operator.sizing.load import Load
+
+GAPS = 3
+"""Mean pauses between two turns until the sessions that moved are cached again: 95 % of exponential pauses."""
+GAP = timedelta(seconds=30)
+"""Pause between two turns where nobody knows it: people read for half a minute."""
+LONGEST = timedelta(minutes=5)
+"""No wave is expected for longer, whatever the pauses are."""
+
+
+class Cause(enum.StrEnum):
+    """What began a wave, as a condition's reason."""
+
+    SCALING = "ScalingWave"
+    RELEASE = "Release"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a group's replicas look like; a change of it moves sessions."""
+
+    wanted: int
+    serving: int
+    revision: str
+    """Fingerprint that the group wants to serve."""
+    releasing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """The last change."""
+
+    cause: Cause
+    at: datetime
+    hit_rate: float | None
+    """Before it."""
+
+
+def noted(wave: Wave | None, before: Shape | None, shape: Shape, calm: float | None, now: datetime) -> Wave | None:
+    """The wave that a look at the group begins, or the one that goes on.
+
+    Args:
+        wave: the last one.
+        before: the shape at the look before; None at the first.
+        shape: the shape.
+        calm: hit rate at the last look that no wave disturbed; None when there was none.
+        now: the time.
+    """
+    if shape.releasing or (before is not None and before.revision != shape.revision):
+        return Wave(Cause.RELEASE, now, calm)
+    if before is not None and before != shape:
+        return Wave(wave.cause if wave is not None and before.releasing else Cause.SCALING, now, calm)
+    return wave
+
+
+def settles(load: Load | None) -> timedelta:
+    """How long a wave is expected: the window must have passed it, and the sessions that moved must have come back."""
+    clients = load.clients if load is not None else None
+    gap = GAP
+    if clients is not None and clients.sessions and clients.requests > 0:
+        gap = timedelta(seconds=min(clients.sessions / clients.requests, LONGEST.total_seconds()))  # Little's law
+    window = timedelta(seconds=load.seconds) if load is not None else timedelta()
+    return min(LONGEST, window + GAPS * gap)
+
+
+def calmed(load: Load, wave: Wave) -> Load:
+    """The load with the hit rate of before the wave, if that was better; first tokens are late for the same reason."""
+    engines, clients = load.engines, load.clients
+    if engines is None or wave.hit_rate is None:
+        return load
+    hits = max(engines.hits, wave.hit_rate * engines.queries)
+    nothing = replace(engines.first_token, counts=())
+    if clients is not None:
+        clients = replace(clients, first_token=nothing)
+    return replace(load, engines=replace(engines, hits=hits, first_token=nothing), clients=clients)
