@@ -6,6 +6,7 @@ from promptgroup_local.sim.scaling.fleet import Fleet
 from promptgroup_local.sim.scaling.loads import Scene
 from promptgroup_local.sim.scaling.meter import Meter
 from promptgroup_operator.api import SizingSpec, SizingTargets
+from promptgroup_operator.sizing.diagnosis import diagnose
 from promptgroup_operator.sizing.verdict import Group, History, decide
 
 WINDOW = 60.0
@@ -26,13 +27,17 @@ class Sizer:
             targets=SizingTargets(ttft=f"{scene.target * 1000:.0f}ms"),
         )
         self._history = History()
+        self._told = ""
         self.said = ""
-        """Reason and message of the last decision."""
+        """What status says after the last look: of the number, and of the caches."""
 
     def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
         """The verdict of this look."""
-        group = Group(fleet.wanted, fleet.up, "revision", meter.load(WINDOW))
+        load = meter.load(WINDOW)
+        group = Group(fleet.wanted, fleet.up, "revision", load)
         verdict = decide(self._spec, group, self._history, BEGIN + timedelta(seconds=now))
         self._history = verdict.history
-        self.said = f"{verdict.reason}: {verdict.message}"
+        diagnosis = diagnose(load, verdict.wave, self._told)
+        self._told = diagnosis.reason
+        self.said = f"{verdict.reason}: {verdict.message} | {diagnosis.reason}: {diagnosis.message}"
         return verdict.value
