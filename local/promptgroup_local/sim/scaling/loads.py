@@ -13,8 +13,8 @@ from promptgroup_local.sim.turns import Session
 from promptgroup_local.sim.workloads import MOST_TURNS, Author, Root, Talk, answers, chatting
 from promptgroup_operator.sizing.load import Departure
 
-DAY = 10_800.0
-"""Seconds in which a day goes by: eight times as fast as a real one, so replicas have an eighth of the time to come."""
+DAY = 14_400.0
+"""Seconds in which a day goes by: six times as fast as a real one, so replicas have a sixth of the time to come."""
 HOUR = 3600.0
 TURN = 0.25
 """Share of the length after which sessions become long, or prompts drift."""
@@ -143,7 +143,7 @@ def scenes(recorded: Path | None = None, *, quick: bool = False) -> dict[str, Sc
     rows = trace.read(recorded) if recorded else trace.synthetic(0, 12_000)
     span = rows[-1].when - rows[0].when + trace.BATCH
     found = {
-        "day": Scene("a day of chat and agents", day, DAY, 1.0, 2),
+        "day": Scene("a day of chat and agents", day, DAY, 1.0, 1),
         "burst": Scene("chat, three times as much for ten minutes", burst, HOUR, 1.0, 2),
         "thrash": Scene("sessions outgrow the caches", thrash, HOUR, 2.0, 1, model=Model(kv_tokens=150_000)),
         "drift": Scene("a timestamp on top", drift, HOUR, 1.0, 2, least=2, departure=Departure(1.0, 18, 9000)),
