@@ -53,6 +53,11 @@ class Past:
             kept.append(Recommendation(value, now, now))
         return replace(self, recommended=tuple(kept))
 
+    def range(self, window: timedelta, now: datetime) -> tuple[int, int]:
+        """The least and the greatest number recommended within the window, the latest included."""
+        values = [each.value for each in self.recommended if each is self.recommended[-1] or now - each.until < window]
+        return min(values), max(values)
+
     def changing(self, by: int, now: datetime) -> "Past":
         """With one change more."""
         kept = tuple(each for each in self.changes if now - each.at <= LONGEST)

@@ -12,22 +12,39 @@ else                                         Healthy
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from promptgroup_operator.sizing.ceiling import ceiling, expected
-from promptgroup_operator.sizing.drift import BYTES_A_TOKEN, drifts
+from promptgroup_operator.sizing.departures import BYTES_A_TOKEN, drifts
 from promptgroup_operator.sizing.load import Departure, Load
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.waves import Cause
 
-LOW = 0.8
-"""Share of what may be found below which hits are low."""
-RECOVERED = 0.9
-"""Share of it from which they are no longer: between the two what was said stands."""
+SLACK = 0.05
+"""Share of prompt tokens that may be missing without a cause: what may be found is an estimate."""
 SHARED = 0.25
 """Share of prompt tokens that repeat below which caching does not pay: 20 to 30 % in what is published."""
 FULL = 0.9
 """Share of the KV cache held by running requests from which it is full."""
 HEALTHY = "Healthy"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Below it hits are low: too small a share of what may be found, or too many times the misses that must be."""
+
+    share: float
+    times: float
+
+    def of(self, may: float) -> float:
+        """Hit rate at the line."""
+        return max(self.share * may, 1 - self.times * (1 - may) - SLACK)
+
+
+LOW: Final = Line(0.8, 2.0)
+"""A tenth of all tokens missing instead of a fiftieth is five times the prefill, at a hit rate that looks well."""
+RECOVERED: Final = Line(0.9, 1.5)
+"""From here hits are low no longer: between the two what was said stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +74,7 @@ def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
     if may is None:
         return _alone(load, rate)
     told = f"{_share(rate)} of prompt tokens found, of {_share(may)} that repeat"
-    low = rate < (LOW if before in ("", HEALTHY) else RECOVERED) * may
+    low = rate < (LOW if before in ("", HEALTHY) else RECOVERED).of(may)
     drift = drifts(load)
     if low and drift is not None:
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
@@ -90,7 +107,7 @@ def full(load: Load) -> bool:
 def _alone(load: Load, rate: float) -> Diagnosis:
     """Without the routers' view of prompts: only what engines say by themselves."""
     told = f"{_share(rate)} of prompt tokens found"
-    if rate < LOW and full(load):
+    if rate < LOW.share and full(load):
         return Diagnosis(False, "Thrashing", f"{told}: running requests fill the KV cache: more replicas help")
     return Diagnosis(None, "RoutersUnknown", f"{told}: no router says what of the prompts repeats")
 
@@ -104,4 +121,4 @@ def _where(drift: Departure) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:.0f} %"
+    return f"{value:.0%}"

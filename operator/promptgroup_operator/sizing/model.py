@@ -17,7 +17,7 @@ first token   T(n) = own(n) + excess(n): own(n) is the request's uncached prefil
               S(n) - own(n) + W(n), with S = own / (1 - B/n) and Sakasegawa's wait in M/G/n,
               W = V S rho^(sqrt(2(n+1)) - 1) / (n (1 - rho))  (Sakasegawa, Ann. Inst. Stat. Math. 29, 1977).
 KV in use     u(n) = u m (1 - rho(m)) / (n (1 - rho(n))): what runs, times how long it runs.
-queue         where one stands, what runs in a replica is all that it can run: c(n) = (running + waiting) / running m / n
+queue         where one stands, what runs in a replica is all that it can run: (running + waiting) / running m / n
 
 The prefill rate R is the proof of warmth's, lowered where requests' own prefill times say so: m prefills at once take
 longer each (processor sharing: T = p / (1 - rho)), so computed / prefill_busy = R (1 - rho) is solved for R.
@@ -27,6 +27,7 @@ import math
 from dataclasses import dataclass, replace
 
 from promptgroup_operator.samples import Histogram, quantile
+from promptgroup_operator.sizing.ceiling import ceiling
 from promptgroup_operator.sizing.load import Load
 
 SHARE = 0.75
@@ -50,7 +51,7 @@ FEW = 30
 """First tokens below which their 95th percentile is chance: then the model alone speaks."""
 CREDIT = 3.0
 """Most by which the modelled excess may be wrong: what is observed beyond is overhead that replicas do not share out,
-unless requests were seen to queue."""
+unless engines saw requests queue, or take longer in prefill than alone."""
 NO_QUEUE = 0.5
 """Waiting requests a replica that are no queue: they begin with the next step."""
 
@@ -70,7 +71,7 @@ class Model:
     prefix_tokens: int
     """Length of the Tier-1 prefix; 0 when unknown."""
     working_set: float | None
-    """Tokens of the live sessions beyond it; None when nobody knows."""
+    """Tokens of the live sessions beyond it, those included that wait for room; None when nobody knows."""
     kv_tokens: int
     """Of one replica; 0 when unknown."""
     rate: float
@@ -82,7 +83,9 @@ class Model:
     running: float
     """Requests in the engines' batches."""
     queue: float
-    """Requests that wait, in engines and in routers, beyond those that begin with the next step."""
+    """Requests that wait in engines, beyond those that begin with the next step; those in routers wait for KV."""
+    prefill: float
+    """Seconds that a request spent in prefill, as a mean; 0 when unknown."""
     first_token: float | None
     """95th percentile that was observed, in seconds; None when too few were."""
 
@@ -101,15 +104,17 @@ class Model:
         """Share of prompt tokens found in cache."""
         return min(1.0, self.tier_one + self.history * self.resident(n))
 
+    def prefilling(self, n: float) -> float:
+        """Replica-seconds a second of uncached prefill."""
+        return self.prompt_tokens * (1 - self.hit_rate(n)) / self.rate
+
     def own(self, n: float) -> float:
         """Mean seconds of a request's uncached prefill, alone on its replica."""
-        if not self.requests or not self.prompt_tokens:
-            return 0.0
-        return self.prompt_tokens * (1 - self.hit_rate(n)) / self.requests / self.rate
+        return self.prefilling(n) / self.requests if self.requests > 0 else 0.0
 
     def demand(self, n: float) -> float:
         """Replica-seconds a second."""
-        return self.requests * self.own(n) + self.decode
+        return self.prefilling(n) + self.decode
 
     def utilisation(self, n: float) -> float:
         """Share of their time that `n` replicas need; above 1 the queue grows without end."""
@@ -157,7 +162,8 @@ class Model:
             return modelled, 0.0
         excess = max(0.0, self.first_token - self._tail() * self.own(self.observed))
         queued = self.queue / self.requests if self.requests else 0.0  # seconds: Little's law
-        shared = min(excess, max(CREDIT * modelled, TAIL * queued))
+        slowed = max(0.0, self.prefill - self.own(self.observed))
+        shared = min(excess, max(CREDIT * modelled, TAIL * (queued + slowed)))
         return shared, excess - shared
 
 
@@ -174,7 +180,6 @@ def fit(load: Load) -> Model | None:
     prefix = clients.declared_tokens if clients is not None else 0
     length = engines.queries / engines.requests if engines.requests > 0 else 0.0
     tier_one = min(hit_rate, prefix / length) if length > 0 else 0.0
-    held = clients.held if clients is not None else 0.0
     base = Model(
         observed=engines.replicas,
         requests=engines.requests,
@@ -182,18 +187,40 @@ def fit(load: Load) -> Model | None:
         tier_one=tier_one,
         history=0.0,
         prefix_tokens=prefix,
-        working_set=_working_set(load),
+        working_set=None,
         kv_tokens=engines.kv_tokens,
         rate=rate,
         decode=_decode(load, rate),
         usage=engines.usage,
         running=engines.running,
-        queue=max(0.0, engines.waiting + held - NO_QUEUE * engines.replicas),
+        queue=max(0.0, engines.waiting - NO_QUEUE * engines.replicas),
+        prefill=(engines.prefill_busy or 0.0) / engines.requests if engines.requests > 0 else 0.0,
         first_token=_first_token(load),
     )
-    found = base.resident(engines.replicas)
+    most = max((ceiling(load) or 1.0) - tier_one, hit_rate - tier_one)
+    seen = (hit_rate - tier_one) / most if most > 0 else 0.0
+    sized = replace(base, working_set=_working_set(load, base.room(), seen))
+    found = sized.resident(engines.replicas)
     history = (hit_rate - tier_one) / found if found > 0 else 0.0
-    return replace(base, history=min(history, 1 - tier_one))
+    return replace(sized, history=min(history, 1 - tier_one))
+
+
+def credited(load: Load, hits: float) -> Load:
+    """The load as it would have been had so many tokens been found, if that is more than were.
+
+    What decodes costs what it did, in less time, so that it holds less of the KV cache. How late first tokens were, and
+    how slow prefills, is left out: they would not have been.
+    """
+    engines, clients, nothing = load.engines, load.clients, Histogram()
+    if engines is None or hits <= engines.hits:
+        return load
+    rate = _rate(load)
+    found = replace(engines, hits=hits, prefill_rate=rate, computed=None, prefill_busy=None, first_token=nothing)
+    spare = engines.replicas - (engines.queries - hits) / rate if rate else 0.0
+    decoding = _decode(load, rate) / spare if spare > 0 and rate else 0.0
+    usage = decoding / (1 - decoding) / KV_OVER_WEIGHTS if decoding < 1 else engines.usage
+    served = replace(found, usage=min(engines.usage, usage))
+    return replace(load, engines=served, clients=replace(clients, first_token=nothing) if clients is not None else None)
 
 
 def _interference(usage: float) -> float:
@@ -221,13 +248,19 @@ def _decode(load: Load, rate: float) -> float:
     return max(0.0, engines.replicas - prefill) * _interference(engines.usage)
 
 
-def _working_set(load: Load) -> float | None:
-    """Tokens of the live sessions beyond the Tier-1 prefix, those included that wait for room."""
-    clients = load.clients
-    if clients is None or clients.session_tokens is None or clients.sessions is None:
+def _working_set(load: Load, room: float | None, seen: float) -> float | None:
+    """Tokens of the live sessions beyond the Tier-1 prefix, and of those that wait for room.
+
+    Routers estimate what a session needs. What is found fits: `seen`, the share of its history that is, bounds them.
+    """
+    clients, engines = load.clients, load.engines
+    if clients is None or engines is None or clients.session_tokens is None or clients.sessions is None:
         return None
     each = clients.session_tokens / clients.sessions if clients.sessions > 0 else 0.0
-    return clients.session_tokens + clients.held * each
+    live = clients.session_tokens
+    if room is not None and seen > 0:
+        live = min(live, engines.replicas * room / seen)
+    return live + clients.held * each
 
 
 def _first_token(load: Load) -> float | None:

@@ -10,12 +10,10 @@ UTILISATION = 0.75
 USAGE = 0.75
 """Most of the KV cache that running requests may hold: near 1 they wait for blocks, or lose theirs."""
 TOLERANCE = 0.1
-"""A number of replicas that is smaller than what there is must keep every limit by so much more: as much as
-HorizontalPodAutoscaler tolerates before it acts."""
-
-
-FAR = 2.0
-"""Times the replicas that there are: if so many do not meet the target, it is not their number that it takes."""
+"""As HorizontalPodAutoscaler's: what is observed must miss the target by so much to add replicas, and fewer replicas
+must keep every limit by so much to take some away."""
+IDLE = 0.3
+"""Utilisation below which replicas do not make first tokens late: hardly a request waits for another."""
 
 
 class Limit(enum.StrEnum):
@@ -36,9 +34,17 @@ class Target:
     """Seconds to first token of 95 of 100 requests; None when utilisation alone counts."""
 
 
+def late(model: Model, target: Target) -> bool:
+    """Whether first tokens were late; too few to tell are not."""
+    if target.ttft is None or model.first_token is None:
+        return False
+    return model.ttft(model.observed) > (1 + TOLERANCE) * target.ttft
+
+
 def reachable(model: Model, target: Target) -> bool:
-    """Whether replicas are what the target lacks: a prefill takes its time, however many others there are."""
-    return target.ttft is None or model.ttft(FAR * model.observed) <= target.ttft
+    """Whether replicas are what the target lacks: a prefill takes its time, however idle all others are."""
+    idle = max(model.observed, model.demand(model.observed) / IDLE)
+    return target.ttft is None or model.ttft(idle) <= target.ttft
 
 
 def exceeded(model: Model, n: int, target: Target, margin: float = 1.0) -> Limit | None:
@@ -59,9 +65,21 @@ def exceeded(model: Model, n: int, target: Target, margin: float = 1.0) -> Limit
         return Limit.RUNNING
     if model.queueing(n) > margin:
         return Limit.QUEUE
-    if target.ttft is not None and reachable(model, target) and model.ttft(n) > margin * target.ttft:
-        return Limit.FIRST_TOKEN
-    return None
+    return Limit.FIRST_TOKEN if _too_late(model, n, target, margin) else None
+
+
+def _too_late(model: Model, n: int, target: Target, margin: float) -> bool:
+    """Fewer replicas must meet the target, or be no worse where none do; more are asked for when it is missed."""
+    if target.ttft is None:
+        return False
+    if n < model.observed:
+        most = margin * target.ttft if reachable(model, target) else (1 + TOLERANCE) * model.ttft(model.observed)
+        return model.ttft(n) > most
+    if not late(model, target) or not reachable(model, target):
+        return False
+    # no more of them than HorizontalPodAutoscaler's ratio gives: how much replicas help is an estimate, and seen next
+    most = model.observed * model.ttft(model.observed) / target.ttft
+    return n < most and model.ttft(n) > target.ttft
 
 
 def least(model: Model, low: int, high: int, target: Target, margin: float = 1.0) -> int:

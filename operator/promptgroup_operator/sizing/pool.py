@@ -13,9 +13,6 @@ from promptgroup_operator.sizing.load import Clients, Engines, Load
 from promptgroup_operator.sizing.model import Model, fit
 from promptgroup_operator.sizing.need import Target
 
-SLACK = 1.0
-"""Replicas by which a group's part of an unchanged pool may differ from what it has: the others lend it the rest."""
-
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -61,13 +58,13 @@ def least(own: Member, others: Sequence[Member], margin: float = 1.0) -> tuple[i
 
 
 def _part(members: Sequence[Member], weights: Sequence[float], total: int, *, rising: bool) -> int:
-    """The first member's part. Where the pool as a whole does not change, a part changes by whole replicas only."""
+    """The first member's part. A pool that is large enough as a whole lends what one of its groups lacks."""
+    if rising and total > sum(each.high for each in members):
+        return members[0].high + 1
     there = sum(each.current for each in members)
     if total > there if rising else total < there:
         return split(total, weights, [(each.low, each.high) for each in members])[0]
-    ideal = there * weights[0] / sum(weights)
-    part = math.ceil(ideal - SLACK) if rising else math.floor(ideal + SLACK)
-    return min(max(part, members[0].low), members[0].high)
+    return members[0].current
 
 
 def _weight(model: Model) -> float:

@@ -6,8 +6,8 @@ What a look learns for the next ones is `Verdict.history`; callers keep it and p
 
 1. Unknown is not zero: without a load that can be spoken of the number is held.
 2. The least number that keeps every limit (`need`), of the pool and the group's part of it (`pool`). It rises by what
-   the group is answerable for: neither by a dip of its own making (`waves`) nor by prompts that drift (`drift`). It
-   falls only if the smaller number keeps the limits with a margin, at the hit rate that it would have.
+   the group is answerable for: neither by a dip of its own making (`waves`), nor by prompts that leave the declared
+   one (`departures`). It falls only if fewer keep the limits with a margin, at the hit rate that they would have.
 3. Windows and policies (`behavior`), then bounds.
 """
 
@@ -20,7 +20,7 @@ from promptgroup_operator import durations
 from promptgroup_operator.api import PromptGroupSpec, SizingSpec
 from promptgroup_operator.sizing import behavior, need, pool, waves
 from promptgroup_operator.sizing.behavior import Paced, Past, pace
-from promptgroup_operator.sizing.drift import drifts, mended
+from promptgroup_operator.sizing.departures import drifts, mended
 from promptgroup_operator.sizing.load import Load
 from promptgroup_operator.sizing.model import QUANTILE, Model, fit
 from promptgroup_operator.sizing.need import Target
@@ -188,9 +188,8 @@ def _advice(sizing: SizingSpec, group: Group, load: Load, current: int, wave: Wa
         return _Advice(there, "PromptDrift", f"{told}; prompts leave the declared one: more replicas do not help")
     if asked[0] > there and wave is not None:
         return _Advice(there, wave.cause.value, f"{told}; the hit rate recovers from a change just made")
-    if not need.reachable(model, target):
-        far = f"with {need.FAR:.0f} times the replicas it is {1000 * model.ttft(need.FAR * model.observed):.0f} ms"
-        return _Advice(there, "TargetOutOfReach", f"{told}; their number is not what the target lacks: {far}")
+    if need.late(model, target):
+        return _Advice(there, "TargetOutOfReach", f"{told}; replicas do not wait for each other, prefills take so long")
     return _Advice(there, "WithinTarget", told)
 
 
@@ -220,47 +219,61 @@ def _numbers(model: Model, there: int, value: int, target: Target) -> str:
 
 
 def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, now: datetime) -> Verdict:
-    low, high = sizing.min_replicas, sizing.max_replicas
     past = history.past.recommending(advice.value, current, now)
     paced = pace(past, current, advice.value, sizing.behavior, now)
-    value = min(max(paced.value, low), high)
-    history = replace(history, past=past.changing(value - current, now))
+    value = min(max(paced.value, sizing.min_replicas), sizing.max_replicas)
+    able, limited = _able(past, value, sizing, now), _limited(past, paced, value, sizing, now)
     reason, message = advice.reason, advice.why
-    if value != paced.value:
-        reason = "TooManyReplicas" if value < paced.value else "TooFewReplicas"
-        message = _asked(advice)
-    elif value == current != advice.value:
-        reason = "Stabilizing" if paced.stabilised else "ScaleLimited"
-        message = _asked(advice)
+    if advice.value != value:
+        message = f"{advice.value} asked for ({advice.reason}): {advice.why}"
+    if value == current or value != paced.value:
+        reason = _rests(advice, able, limited)
     return Verdict(
         value,
         reason,
-        f"{value} replicas: {message}" if value == current else f"{current} to {value} replicas: {message}",
+        message if value == current else f"{current} to {value}: {message}",
         active=True,
-        able=_able(paced, advice.value),
-        limited=_limited(paced, advice.value, low, high),
-        history=history,
+        able=able,
+        limited=limited,
+        history=replace(history, past=past.changing(value - current, now)),
         look_again=min(LOOK, paced.look_again) if paced.look_again is not None else LOOK,
     )
 
 
-def _asked(advice: _Advice) -> str:
-    return f"{advice.value} asked for ({advice.reason}): {advice.why}"
+def _rests(advice: _Advice, able: Aspect, limited: Aspect) -> str:
+    """The reason of a number that is not what was asked for, or that nothing asks to change."""
+    if limited.status:
+        return limited.reason
+    return "Stabilizing" if able.reason != "ReadyForNewScale" and advice.reason in _CALM else advice.reason
 
 
-def _able(paced: Paced, wanted: int) -> Aspect:
-    if paced.stabilised:
-        way = "ScaleDownStabilized" if wanted < paced.value else "ScaleUpStabilized"
-        return Aspect(True, way, f"{wanted} replicas were not asked for through the whole stabilization window")
+_CALM = frozenset({"WithinTarget", "DemandFell", "Quiet", *need.Limit})
+"""Reasons that say nothing more than that a window does not."""
+
+
+def _able(past: Past, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
+    """Whether a window holds the number; what holds it is told through the whole window, not at each look anew."""
+    up, down = (
+        timedelta(seconds=rules.stabilization_window_seconds)
+        for rules in (sizing.behavior.scale_up, sizing.behavior.scale_down)
+    )
+    if max(past.range(down, now)[0], sizing.min_replicas) < value:
+        return Aspect(True, "ScaleDownStabilized", "fewer replicas were asked for, but not through the whole window")
+    if min(past.range(up, now)[1], sizing.max_replicas) > value:
+        return Aspect(True, "ScaleUpStabilized", "more replicas were asked for, but not through the whole window")
     return Aspect(True, "ReadyForNewScale", "no stabilization window holds the number")
 
 
-def _limited(paced: Paced, wanted: int, low: int, high: int) -> Aspect:
-    if paced.value > high or wanted > high:
-        return Aspect(True, "TooManyReplicas", f"the load asks for more than sizing.maxReplicas, {high}")
-    if paced.value < low or wanted < low:
-        return Aspect(True, "TooFewReplicas", f"the load asks for fewer than sizing.minReplicas, {low}")
+def _limited(past: Past, paced: Paced, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
+    """Whether bounds or policies hold the number, told through the window for falling likewise."""
+    least, most = past.range(timedelta(seconds=sizing.behavior.scale_down.stabilization_window_seconds), now)
+    if most > sizing.max_replicas == value:
+        text = f"the load asks for more than sizing.maxReplicas, {sizing.max_replicas}"
+        return Aspect(True, "TooManyReplicas", text)
+    if least < sizing.min_replicas == value:
+        text = f"the load asks for fewer than sizing.minReplicas, {sizing.min_replicas}"
+        return Aspect(True, "TooFewReplicas", text)
     if paced.limited:
-        way = "ScaleUpLimit" if wanted > paced.value else "ScaleDownLimit"
+        way = "ScaleUpLimit" if past.recommended[-1].value > value else "ScaleDownLimit"
         return Aspect(True, way, "sizing.behavior lets the number change by no more at once")
     return Aspect(False, "DesiredWithinRange", "the number asked for is within the bounds")

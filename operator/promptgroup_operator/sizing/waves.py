@@ -5,10 +5,11 @@ turn. A release does so to every new session. Whoever took that dip for demand w
 """
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from promptgroup_operator.sizing.load import Load
+from promptgroup_operator.sizing.model import credited
 
 GAPS = 3
 """Mean pauses between two turns until the sessions that moved are cached again: 95 % of exponential pauses."""
@@ -74,12 +75,7 @@ def settles(load: Load | None) -> timedelta:
 
 
 def calmed(load: Load, wave: Wave) -> Load:
-    """The load with the hit rate of before the wave, if that was better; first tokens are late for the same reason."""
-    engines, clients = load.engines, load.clients
-    if engines is None or wave.hit_rate is None:
+    """The load with the hit rate of before the wave, if that was better."""
+    if load.engines is None or wave.hit_rate is None:
         return load
-    hits = max(engines.hits, wave.hit_rate * engines.queries)
-    nothing = replace(engines.first_token, counts=())
-    if clients is not None:
-        clients = replace(clients, first_token=nothing)
-    return replace(load, engines=replace(engines, hits=hits, first_token=nothing), clients=clients)
+    return credited(load, wave.hit_rate * load.engines.queries)

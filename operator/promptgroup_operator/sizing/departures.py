@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from promptgroup_operator.samples import Histogram
 from promptgroup_operator.sizing.ceiling import expected
 from promptgroup_operator.sizing.load import Departure, Load
+from promptgroup_operator.sizing.model import credited
 
 SHARE = 0.1
 """Share of the requests from which departures are worth speaking of: below it, it is an old client here and there."""
@@ -25,16 +25,14 @@ def drifts(load: Load) -> Departure | None:
 def mended(load: Load) -> Load:
     """The load as it would be if those prompts began with the declared prefix: what replicas are answerable for.
 
-    Of a prompt that departs all is lost that comes after, the history too. How late its first token was, and what
-    waited behind it, is left out: it would not have.
+    Of a prompt that departs all is lost that comes after, the history too; and what waited, waited behind that.
     """
     found, engines, share = drifts(load), load.engines, expected(load)
     if found is None or engines is None or share is None:
         return load
-    hits = max(engines.hits, min(share * engines.queries, engines.hits + found.share * share * engines.queries))
-    nothing = Histogram()
-    clients = load.clients
-    if clients is not None:
-        clients = replace(clients, first_token=nothing, held=0.0)
-    served = replace(engines, hits=hits, first_token=nothing, waiting=0.0, computed=None, prefill_busy=None)
-    return replace(load, engines=served, clients=clients)
+    most = share * engines.queries
+    kept = credited(load, min(most, engines.hits + found.share * most))
+    if kept is load or kept.engines is None:
+        return load
+    clients = replace(kept.clients, held=0.0) if kept.clients is not None else None
+    return replace(kept, engines=replace(kept.engines, waiting=0.0), clients=clients)
