@@ -9,7 +9,7 @@ from promptgroup_operator.api import SizingSpec, SizingTargets
 from promptgroup_operator.sizing.diagnosis import diagnose
 from promptgroup_operator.sizing.verdict import Group, History, decide
 
-WINDOW = 60.0
+WINDOW = 120.0
 """Seconds that a load is of."""
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 """Virtual time zero."""
