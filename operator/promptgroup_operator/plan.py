@@ -185,13 +185,12 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
 
 
 def _size(world: World, target: str, before: int | None, now: datetime) -> Verdict:
-    routed = routes.standing(_standing(world))
     seen = verdict.Group(
         current=before,
-        serving=sum(len(slots) for _, slots in routed.values()),
+        serving=sum(len(each.serving) for each in world.revisions),
         revision=target,
         load=world.load,
-        releasing=sum(weight > 0 for weight, _ in routed.values()) > 1,
+        releasing=sum(each.alive > 0 for each in world.revisions) > 1,
         others=world.pool,
     )
     return verdict.replicas(world.group.spec, seen, world.sizing, now)

@@ -426,6 +426,17 @@ BAD = {
         {"replicas": None, "sizing": {"minReplicas": 4, "maxReplicas": 2}},
         "sizing.minReplicas is above sizing.maxReplicas",
     ),
+    "no time to first token": (
+        {"replicas": None, "sizing": {"maxReplicas": 2, "targets": {"ttft": "0ms"}}},
+        "sizing.targets.ttft is zero",
+    ),
+    "a scaling policy without a period": (
+        {
+            "replicas": None,
+            "sizing": {"maxReplicas": 2, "behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 1}]}}},
+        },
+        "spec.sizing.behavior.scaleUp.policies[0].periodSeconds: Required value",
+    ),
     "replicas and sizing": ({"sizing": {"maxReplicas": 2}}, "replicas (fixed, or set through the scale subresource)"),
     "no image": ({"engine": {"image": ""}}, "spec.engine.image"),
     "model equals name": ({"model": "bad"}, "spec.model equals metadata.name"),

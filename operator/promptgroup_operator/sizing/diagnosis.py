@@ -29,6 +29,10 @@ FULL = 0.9
 HEALTHY = "Healthy"
 
 
+STANDING: Final = {HEALTHY: True, "Thrashing": False, "PromptDrift": False, "LowSharing": False, "Unexplained": None}
+"""Reason → status of what holds on while nobody asks for anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """Below it hits are low: too small a share of what may be found, or too many times the misses that must be."""
@@ -69,8 +73,9 @@ def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
     if load is None or load.stale or engines is None:
         return Diagnosis(None, "FailedGetMetrics", (load.stale if load is not None else "") or "nothing was read yet")
     rate, may = engines.hit_rate, expected(load)
-    if rate is None:
-        return Diagnosis(None, "NoTraffic", "no prompt was looked up")
+    if rate is None:  # what was found lately stands: traffic that comes now and then changes nothing of it
+        known = before in STANDING
+        return Diagnosis(STANDING.get(before), before if known else "NoTraffic", "no prompt was looked up")
     if may is None:
         return _alone(load, rate)
     told = f"{_share(rate)} of prompt tokens found, of {_share(may)} that repeat"

@@ -16,7 +16,6 @@ utilisation   rho(n) = D(n) / n
 first token   T(n) = own(n) + excess(n): own(n) is the request's uncached prefill at rate R; the excess follows
               S(n) - own(n) + W(n), with S = own / (1 - B/n) and Sakasegawa's wait in M/G/n,
               W = V S rho^(sqrt(2(n+1)) - 1) / (n (1 - rho))  (Sakasegawa, Ann. Inst. Stat. Math. 29, 1977).
-KV in use     u(n) = u m (1 - rho(m)) / (n (1 - rho(n))): what runs, times how long it runs.
 queue         where one stands, what runs in a replica is all that it can run: (running + waiting) / running m / n
 
 The prefill rate R is the proof of warmth's, lowered where requests' own prefill times say so: m prefills at once take
@@ -78,8 +77,6 @@ class Model:
     """Prompt tokens a second of a replica that does nothing else."""
     decode: float
     """Replica-seconds a second that decoding takes."""
-    usage: float
-    """Share of the KV cache that running requests held."""
     running: float
     """Requests in the engines' batches."""
     queue: float
@@ -119,11 +116,6 @@ class Model:
     def utilisation(self, n: float) -> float:
         """Share of their time that `n` replicas need; above 1 the queue grows without end."""
         return self.demand(n) / n
-
-    def kv_usage(self, n: float) -> float:
-        """Share of the KV cache that running requests would hold."""
-        spare = 1 - min(SATURATED, self.utilisation(n))
-        return self.usage * self.observed / n * (1 - min(SATURATED, self.utilisation(self.observed))) / spare
 
     def queueing(self, n: float) -> float:
         """Requests that run or wait over those that `n` replicas can run; 0 while no queue stands.
@@ -191,7 +183,6 @@ def fit(load: Load) -> Model | None:
         kv_tokens=engines.kv_tokens,
         rate=rate,
         decode=_decode(load, rate),
-        usage=engines.usage,
         running=engines.running,
         queue=max(0.0, engines.waiting - NO_QUEUE * engines.replicas),
         prefill=(engines.prefill_busy or 0.0) / engines.requests if engines.requests > 0 else 0.0,

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from promptgroup_operator.sizing.model import Model
 
 UTILISATION = 0.75
-"""Most of their time that replicas may need: waits double from here to 0.85, and what is not in the model has room."""
-USAGE = 0.75
-"""Most of the KV cache that running requests may hold: near 1 they wait for blocks, or lose theirs."""
+"""Most of their time that replicas may need: waits double from here to 0.85, and what is not in the model has room.
+Requests that run hold no more than 75 % of the KV cache there, since decoding counts by what they hold."""
 TOLERANCE = 0.1
 """As HorizontalPodAutoscaler's: what is observed must miss the target by so much to add replicas, and fewer replicas
 must keep every limit by so much to take some away."""
@@ -21,7 +20,6 @@ class Limit(enum.StrEnum):
 
     UTILISATION = "DemandRose"
     FIRST_TOKEN = "FirstTokenLate"  # noqa: S105 - a reason
-    RUNNING = "RunningFillCache"
     WORKING_SET = "WorkingSetOutgrewCache"
     QUEUE = "QueueStanding"
 
@@ -61,8 +59,6 @@ def exceeded(model: Model, n: int, target: Target, margin: float = 1.0) -> Limit
         return Limit.WORKING_SET
     if model.utilisation(n) > margin * UTILISATION:
         return Limit.UTILISATION
-    if model.kv_usage(n) > margin * USAGE:
-        return Limit.RUNNING
     if model.queueing(n) > margin:
         return Limit.QUEUE
     return Limit.FIRST_TOKEN if _too_late(model, n, target, margin) else None

@@ -41,14 +41,11 @@ def least(own: Member, others: Sequence[Member], margin: float = 1.0) -> tuple[i
     model = fit(own.load) if own.load is not None else None
     if model is None:
         return None
-    fitted = {each.name: fit(each.load) for each in others if each.load is not None}
-    known = {name: found for name, found in fitted.items() if found is not None}
-    members = [own, *(each for each in others if each.name in known)]
-    if len(members) == 1:
-        return need.least(model, 1, own.high, Target(own.ttft), margin), model
-    models = [model, *(known[each.name] for each in members[1:])]
+    fitted = [(each, fit(each.load)) for each in others if each.load is not None]
+    known = [(each, found) for each, found in fitted if found is not None]
+    members, models = [own, *(each for each, _ in known)], [model, *(found for _, found in known)]
     whole = fit(together([each.load for each in members if each.load is not None]))
-    if whole is None:
+    if len(members) == 1 or whole is None:
         return need.least(model, 1, own.high, Target(own.ttft), margin), model
     targets = [each.ttft for each in members if each.ttft is not None]
     low, high = sum(each.low for each in members), sum(each.high for each in members)

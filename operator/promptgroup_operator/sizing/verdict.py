@@ -89,7 +89,7 @@ class Group:
     """Fingerprint that it wants to serve."""
     load: Load | None
     releasing: bool = False
-    """Whether several revisions share the traffic."""
+    """Whether several revisions have replicas: the load is then that of one of them."""
     others: Sequence[Member] = ()
     """The other groups of its pool."""
 
@@ -168,7 +168,8 @@ def _held(missing: Aspect, value: int, cause: Cause | None, history: History) ->
 
 def _advice(sizing: SizingSpec, group: Group, load: Load, current: int, wave: Wave | None) -> _Advice:
     if _quiet(load):
-        return _Advice(sizing.min_replicas, "Quiet", "no request came")
+        least = sizing.min_replicas
+        return _Advice(least, "Quiet" if current > least else "WithinTarget", "no request came")
     ttft = durations.parse(sizing.targets.ttft).total_seconds() if sizing.targets.ttft is not None else None
     there = max(1, current)
     own = Member("", load, sizing.min_replicas, sizing.max_replicas, there, ttft)

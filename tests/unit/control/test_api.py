@@ -20,6 +20,20 @@ def test_what_is_not_written_has_a_default():
     assert (spec.warmup.failure_policy, spec.warmup.timeout) == (FailurePolicy.BLOCK, "5m")
 
 
+def test_the_size_changes_as_fast_as_engines_start_and_sessions_move():
+    behavior = parse_spec(LEAST | {"sizing": {"maxReplicas": 4}}).sizing.behavior
+    up, down = behavior.scale_up, behavior.scale_down
+    assert (up.stabilization_window_seconds, down.stabilization_window_seconds) == (0, 300)
+    assert [(each.type, each.value, each.period_seconds) for each in up.policies] == [
+        ("Percent", 100, 60),
+        ("Pods", 4, 60),
+    ]
+    assert [(each.type, each.value, each.period_seconds) for each in down.policies] == [
+        ("Pods", 1, 60),
+        ("Percent", 10, 60),
+    ]
+
+
 def test_fields_of_a_newer_schema_are_passed_over():
     assert parse_spec(LEAST | {"kvPool": {"size": 1}}) == parse_spec(LEAST)
 

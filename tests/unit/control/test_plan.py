@@ -7,6 +7,8 @@ from promptgroup_operator import plan
 from promptgroup_operator.draining import PodMark
 from promptgroup_operator.observed import Problem, Sighting
 from promptgroup_operator.plan import MOVING, REFERENCED, SETTLED, WAITING, decide, route_unwritten, unwritten
+from promptgroup_operator.sizing.behavior import Past, Recommendation
+from promptgroup_operator.sizing.verdict import History
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import (
     FINGERPRINT,
@@ -22,6 +24,7 @@ from support.builders import (
     text,
     world,
 )
+from support.loads import load
 
 NAME = f"support-{FINGERPRINT[:8]}"
 TOLD = {"draining_since": ago(seconds=9), "in_flight": 0}
@@ -480,3 +483,52 @@ def test_the_next_touch_is_waited_for():
 
 def test_a_touch_that_runs_is_not_waited_for_in_haste():
     assert decide(world([revision(pods=[overdue(), pod("p1", 1)])]), NOW).look_again == WAITING
+
+
+# --- sizing ------------------------------------------------------------------------------------------------
+
+SIZING = {"replicas": None, "sizing": {"minReplicas": 1, "maxReplicas": 9}}
+
+
+def observed(seen, count=4, **fields):
+    """A group that is sized, so many of its replicas warm and routed, under a load."""
+    rev = revision(pods=[pod(f"p{i}", i) for i in range(count)], size=count)
+    snapshot = standing(world([rev], of=group(**SIZING)))
+    return replace(snapshot, load=seen, **fields)
+
+
+def test_the_size_follows_the_load_and_is_told():
+    todo = decide(observed(load(40, usage=0.45, sessions=300)), NOW)
+    assert deployments(todo) == {NAME: 5}
+    assert todo.events[0].reason == "SuccessfulRescale"
+    assert todo.sizing.past.changes[0].by == 1
+    told = {each["type"]: (each["status"], each["reason"]) for each in todo.status["conditions"]}
+    assert told["ScalingActive"] == ("True", "DemandRose")
+    assert told["CacheEffective"] == ("True", "Healthy")
+
+
+def test_a_steady_load_is_written_once():
+    snapshot = observed(load())
+    status = decide(snapshot, NOW).status
+    later = replace(snapshot, group=replace(snapshot.group, status=status), load=load(16.2, hit_rate=0.938))
+    assert decide(later, NOW + timedelta(seconds=15)).status == status
+
+
+def test_a_group_that_is_sized_is_looked_at_as_often_as_an_autoscaler_does():
+    assert decide(observed(load()), NOW).look_again == timedelta(seconds=15)
+
+
+def test_a_replica_that_drains_is_no_change_of_size():
+    """The Deployment has four still; three are wanted, and noted."""
+    snapshot = observed(load(10, usage=0.1, sessions=60))
+    drains = replace(snapshot, revisions=(replace(snapshot.revisions[0], size=3),))
+    assert not any(each.reason == "SuccessfulRescale" for each in decide(drains, NOW).events)
+
+
+def test_while_revisions_share_the_traffic_the_size_stands():
+    seen = load(1, usage=0.01, sessions=5, p95=0.05)
+    old = revision("a", [pod("a0", 0), pod("a1", 1)], size=4, weight=0, superseded_at=ago(minutes=1))
+    new = revision(pods=[pod("p0", 0), pod("p1", 1)], size=4)
+    past = Past((Recommendation(1, ago(minutes=20), ago(seconds=5)),))
+    snapshot = replace(world([old, new], of=group(**SIZING)), load=seen, sizing=History(past))
+    assert decide(snapshot, NOW).status["warm"].endswith("/4")

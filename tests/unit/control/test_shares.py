@@ -3,11 +3,24 @@ import pytest
 from promptgroup_operator import rollout
 from promptgroup_operator.observed import Progress
 from promptgroup_operator.samples import Flow, Traffic
-from promptgroup_operator.shares import allot
+from promptgroup_operator.shares import allot, wanted
 from promptgroup_router.contract.fingerprint import fingerprint, short
 from support.builders import ago, cold, goal, pod, restarted, revision
 
 A, B = fingerprint("a"), fingerprint("b")
+
+
+def test_what_a_group_wanted_is_what_was_noted_then_what_its_one_revision_has():
+    assert wanted([], A) is None
+    assert wanted([revision("a", replicas=3)], A) == 3
+    assert wanted([revision("a", replicas=3), revision("b", replicas=0)], B) == 3
+    assert wanted([revision("a", replicas=3), revision("b", replicas=1)], B) is None
+
+
+def test_neither_a_drain_nor_a_release_changes_what_it_wanted():
+    assert wanted([revision("a", replicas=4, size=3)], A) == 3
+    assert wanted([revision("a", replicas=3), revision("b", replicas=1, size=3)], B) == 3
+    assert wanted([revision("a", replicas=2, size=4), revision("b", replicas=2)], B) == 4
 
 
 def warm(count):

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from promptgroup_operator.observed import PodCondition, Problem, RolledBack
 from promptgroup_operator.release import Phase, Step
-from promptgroup_operator.sizing.verdict import Verdict
-from promptgroup_operator.status import Event, Fact, build, conditions, events, rejected
+from promptgroup_operator.sizing.diagnosis import Diagnosis
+from promptgroup_operator.sizing.verdict import Aspect, Verdict
+from promptgroup_operator.status import Event, Fact, build, conditions, events, rejected, rescaled
 from support.builders import FINGERPRINT, NOW, cold, group, pod, restarted, revision, starting, world
 
 B = revision("b").fingerprint
@@ -434,3 +437,78 @@ def test_what_is_written_anyway_has_the_hit_rate_of_the_moment():
 
 def test_a_standing_hit_rate_of_another_form_is_replaced():
     assert built({"hitRate": "0.8"}, hit_rate=0.8)["hitRate"] == "80%"
+
+
+# --- sizing ------------------------------------------------------------------------------------------------
+
+SIZED = Verdict(
+    2, "WithinTarget", "2 replicas: utilisation 40%", active=True,
+    able=Aspect(True, "ReadyForNewScale", "a"), limited=Aspect(False, "DesiredWithinRange", "b"),
+)  # fmt: skip
+CACHE = Diagnosis(True, "Healthy", "94% found")
+
+
+def sized(size=SIZED, cache=CACHE):
+    target = revision(pods=[pod("a", 0), pod("b", 1)])
+    plan = {FINGERPRINT: step(2)}
+    return conditions(world([target]), plan, FINGERPRINT, size, cache, ready={FINGERPRINT: 2}, waits=None)
+
+
+def test_a_group_that_is_sized_has_the_conditions_of_an_autoscaler_and_of_its_caches():
+    found = brief({each.type: each for each in sized()})
+    assert found["ScalingActive"] == (True, "WithinTarget")
+    assert found["AbleToScale"] == (True, "ReadyForNewScale")
+    assert found["ScalingLimited"] == (False, "DesiredWithinRange")
+    assert found["CacheEffective"] == (True, "Healthy")
+    assert not {"AbleToScale", "ScalingLimited", "CacheEffective"} & said().keys()
+
+
+def test_what_is_unknown_is_said_so():
+    facts = sized(cache=Diagnosis(None, "ScalingWave", "it recovers"))
+    (found,) = (each for each in built({}, facts=facts)["conditions"] if each["type"] == "CacheEffective")
+    assert found["status"] == "Unknown"
+
+
+def test_measured_numbers_alone_are_no_reason_to_write():
+    standing = built({}, facts=sized())
+    moved = sized(replace(SIZED, message="2 replicas: utilisation 41%"), replace(CACHE, message="93% found"))
+    assert built(standing, facts=moved) == standing
+
+
+def test_with_another_reason_all_numbers_are_those_of_the_moment():
+    standing = built({}, facts=sized())
+    moved = sized(replace(SIZED, message="2 replicas: utilisation 41%"), Diagnosis(False, "Thrashing", "40% found"))
+    said_now = {each["type"]: each["message"] for each in built(standing, facts=moved)["conditions"]}
+    assert said_now["ScalingActive"] == "2 replicas: utilisation 41%"
+    assert said_now["CacheEffective"] == "40% found"
+
+
+NEWS = {
+    "caches that were well thrash": (("True", "Healthy"), CACHE, (False, "Thrashing"), "Warning"),
+    "caches that thrashed are well": (("False", "Thrashing"), CACHE, (True, "Healthy"), "Normal"),
+    "another cause": (("False", "Thrashing"), CACHE, (False, "PromptDrift"), "Warning"),
+    "the same cause": (("False", "Thrashing"), CACHE, (False, "Thrashing"), None),
+    "well at first": (None, CACHE, (True, "Healthy"), None),
+    "a wave": (("True", "Healthy"), CACHE, (None, "ScalingWave"), None),
+    "the load cannot be observed": (("True", "WithinTarget"), SIZED, (False, "FailedGetMetrics"), "Warning"),
+    "nothing was observed at first": (None, SIZED, (False, "FailedGetMetrics"), None),
+    "another reason": (("True", "WithinTarget"), SIZED, (True, "DemandRose"), None),
+    "fixed by the user": (("True", "WithinTarget"), SIZED, (False, "FixedReplicas"), None),
+}
+
+
+@pytest.mark.parametrize("case", NEWS)
+def test_causes_are_told_once(case):
+    old, what, (status, reason), kind = NEWS[case]
+    name = "CacheEffective" if what is CACHE else "ScalingActive"
+    before = [{"type": name, "status": old[0], "reason": old[1]}] if old is not None else []
+    told = events(group(status={"conditions": before}), [Fact(name, status, reason, "why")])
+    assert [(each.type, each.reason) for each in told] == ([(kind, reason)] if kind else [])
+
+
+def test_a_change_of_size_is_told_as_an_autoscaler_does():
+    rose = replace(SIZED, value=3, reason="DemandRose", message="2 to 3: why")
+    assert rescaled(2, rose) == [
+        Event("Normal", "SuccessfulRescale", "New size: 3; reason: DemandRose: 2 to 3: why"),
+    ]
+    assert rescaled(3, rose) == rescaled(None, rose) == rescaled(2, SIZE[3]) == []

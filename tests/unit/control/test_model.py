@@ -1,0 +1,115 @@
+from dataclasses import replace
+
+import pytest
+
+from promptgroup_operator.sizing.model import RATE_LEAST, SHARE, credited, fit
+from support.loads import histogram, load
+
+
+def test_at_the_observed_number_it_says_what_was_observed():
+    model = fit(load(16, replicas=4, hit_rate=0.94, usage=0.15, p95=0.2))
+    assert model.hit_rate(4) == pytest.approx(0.94)
+    assert model.ttft(4) == pytest.approx(0.2)
+
+
+def test_demand_is_prefill_of_what_is_not_found_and_decoding():
+    model = fit(load(16, replicas=4, hit_rate=0.94, usage=0.15))
+    prefill = 16 * 600 / 10_000
+    assert model.prefilling(4) == pytest.approx(prefill)
+    assert model.demand(4) == pytest.approx(prefill + (4 - prefill) * 0.6 / 1.6)
+    assert model.utilisation(8) == pytest.approx(model.utilisation(4) / 2)
+
+
+@pytest.mark.parametrize(
+    ("n", "share"), [(1, 0.25), (2, 0.5), (4, 1.0), (8, 1.0)], ids=["a quarter", "half", "all", "no more than all"]
+)
+def test_the_sessions_that_fit_are_found(n, share):
+    """Sessions that need exactly the room of four replicas."""
+    room = SHARE * 400_000 - 8000
+    model = fit(load(replicas=4, hit_rate=0.97, sessions=100, history=4 * room / 100))
+    assert model.hit_rate(n) == pytest.approx(0.8 + 0.17 * share)
+
+
+def test_where_the_sessions_are_not_known_all_that_was_there_is_needed():
+    model = fit(replace(load(replicas=4, hit_rate=0.9), clients=None))
+    assert [model.resident(n) for n in (2, 4, 8)] == [0.5, 1.0, 1.0]
+
+
+def test_what_is_found_fits_whatever_routers_estimate():
+    """Hits as high as they can be: the sessions cannot need thrice the room."""
+    generous = fit(load(replicas=4, hit_rate=0.975, sessions=1000, history=3500))
+    assert generous.working_set == pytest.approx(4 * generous.room(), rel=0.01)
+    thrashing = fit(load(replicas=4, hit_rate=0.82, sessions=1000, history=3500))
+    assert thrashing.working_set == 3_500_000
+
+
+def test_requests_that_routers_hold_need_room_too():
+    assert fit(load(sessions=100, history=2000, held=50)).working_set == 300_000
+
+
+def test_requests_that_wait_in_engines_show_what_a_replica_can_run():
+    model = fit(load(16, replicas=4, running=24, waiting=26))
+    assert model.queueing(8) == pytest.approx(1.0)
+    assert fit(load(16, replicas=4, running=24, waiting=2)).queueing(1) == 0
+
+
+RATES = {
+    "proven": (None, None, 10_000),
+    "an engine that does nothing else": (6000, 0.6 * 1.6, 10_000),
+    "slower than proven, by as much as others interfere": (6000, 1.5, 6000 / 1.5 * 1.6 + 1500),
+    "no less than half, since short prefills are mostly overhead": (500, 4.0, RATE_LEAST * 10_000),
+    "never above the proof": (6000, 0.1, 10_000),
+}
+
+
+@pytest.mark.parametrize("case", RATES)
+def test_the_prefill_rate_is_never_over_estimated(case):
+    computed, busy, rate = RATES[case]
+    model = fit(load(10, replicas=4, usage=0.15, computed=computed, prefill_busy=busy))
+    assert model.rate == pytest.approx(rate)
+
+
+def test_more_replicas_bring_first_tokens_sooner_down_to_the_own_prefill():
+    model = fit(load(16, replicas=4, p95=0.4))
+    times = [model.ttft(n) for n in range(2, 60)]
+    assert times == sorted(times, reverse=True)
+    assert times[-1] == pytest.approx(3 * model.own(60), rel=0.1)
+
+
+def test_lateness_that_no_queue_explains_is_not_shared_out():
+    """Two seconds where a third is modelled, and nothing waits: of that replicas take away no more than is credible."""
+    model = fit(load(16, replicas=4, p95=2.0))
+    assert model.ttft(100) > 1.0
+    waits = fit(load(16, replicas=4, p95=2.0, waiting=14))
+    assert waits.ttft(100) < 0.5
+
+
+def test_first_tokens_are_the_routers_then_the_engines_then_nobodys():
+    assert fit(load(p95=0.3)).first_token == pytest.approx(0.3)
+    seen = load(p95=0.3)
+    assert fit(replace(seen, clients=replace(seen.clients, first_token=histogram(None)))).first_token == pytest.approx(
+        0.3
+    )
+    assert fit(load(p95=None)).first_token is None
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [replace(load(), engines=None), load(replicas=0), load(prefill_rate=0)],
+    ids=["no engines", "none", "no rate"],
+)
+def test_where_too_little_is_known_there_is_no_model(seen):
+    assert fit(seen) is None
+
+
+def test_of_no_traffic_no_rate_is_needed():
+    assert fit(load(0, usage=0, sessions=0, p95=None, prefill_rate=0)).utilisation(1) == 0
+
+
+def test_a_load_with_more_found_decodes_as_much_in_less_time():
+    seen = load(16, replicas=4, hit_rate=0.8, usage=0.3)
+    better = credited(seen, 0.94 * 160_000)
+    assert fit(better).decode == pytest.approx(fit(seen).decode)
+    assert better.engines.usage < 0.3
+    assert fit(better).first_token is None
+    assert credited(seen, 0.5 * 160_000) is seen
