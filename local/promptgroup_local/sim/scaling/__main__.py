@@ -26,16 +26,14 @@ from promptgroup_local.sim.scaling.sizer import Sizer
 from promptgroup_local.sim.trace import TraceError
 
 NAMES = ("day", "burst", "thrash", "drift", "trace")
-TUNING, JUDGING = (1, 2, 3), (11, 12, 13)
+TUNING, JUDGING = (1, 2, 3), (11, 12)
 """Seeds that constants of the sizing may be chosen on, and those that it is judged by."""
-SEEDS = {"day": 2}
-"""Seeds that are worth a run, where it is not all of them: a day takes as long as all other scenes together."""
 QUEUE = (3.0, 5.0, 8.0, 12.0, 16.0, 20.0, 25.0, 32.0)
 KV = (0.05, 0.1, 0.2, 0.3, 0.4, 0.6)
 """Targets of HorizontalPodAutoscaler: requests a replica, and the share of the cache that is held."""
-DAY_QUEUE, DAY_KV = (12.0, 16.0, 20.0, 25.0, 32.0), (0.1, 0.15, 0.2, 0.3)
+DAY_QUEUE, DAY_KV = (12.0, 16.0, 20.0, 25.0, 32.0), (0.15, 0.2, 0.3)
 """The same for a day, about its best."""
-FIXED = {"day": range(5, 8), "burst": range(3, 7), "thrash": range(4, 9), "drift": range(2, 5), "trace": range(6, 10)}
+FIXED = {"day": range(5, 7), "burst": range(3, 7), "thrash": range(4, 9), "drift": range(2, 5), "trace": range(6, 10)}
 WIDTH = 150
 """Columns of tables that go to a file or a pipe."""
 
@@ -84,8 +82,7 @@ def jobs(chosen: argparse.Namespace) -> list[Job]:
                 (judge.QUEUE, queue), (judge.KV, kv), (judge.FIXED, FIXED[scene]),
             )  # fmt: skip
             ways += [(kind, value) for kind, values in swept for value in values[::step]]
-        some = seeds[: SEEDS.get(scene)]
-        found += [Job(scene, *way, seed, chosen.quick, chosen.trace) for way in ways for seed in some]
+        found += [Job(scene, *way, seed, chosen.quick, chosen.trace) for way in ways for seed in seeds]
     return found
 
 

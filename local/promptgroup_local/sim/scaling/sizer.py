@@ -9,7 +9,7 @@ from promptgroup_operator.api import SizingSpec, SizingTargets
 from promptgroup_operator.sizing.diagnosis import diagnose
 from promptgroup_operator.sizing.verdict import Group, History, decide
 
-WINDOW = 120.0
+WINDOW = 90.0
 """Seconds that a load is of."""
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 """Virtual time zero."""
