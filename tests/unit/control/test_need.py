@@ -12,6 +12,8 @@ LIMITS = {
     "sessions before work": (load(40, hit_rate=0.82, usage=0.45, sessions=1000), 4, TTFT, Limit.WORKING_SET),
     "requests that run and fill the cache": (load(2, usage=0.76, hit_rate=1, sessions=9), 4, NONE, Limit.UTILISATION),
     "a queue": (load(waiting=20), 4, NONE, Limit.QUEUE),
+    "a queue in which nobody waits too long": (load(waiting=20, p95=0.2), 4, TTFT, None),
+    "a queue in which somebody does": (load(waiting=20, p95=0.4), 4, TTFT, Limit.QUEUE),
     "first tokens": (load(p95=0.4), 4, TTFT, Limit.FIRST_TOKEN),
     "first tokens within the tolerance": (load(p95=0.32), 4, TTFT, None),
     "first tokens nobody asks for": (load(p95=0.4), 4, NONE, None),
