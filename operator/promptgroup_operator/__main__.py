@@ -1,13 +1,15 @@
-"""Command line: run the operator, print the CRDs, fingerprint a prompt."""
+"""Command line: run the operator, plan without a cluster, print the CRDs, fingerprint a prompt."""
 
 import argparse
 import asyncio
 import json
 import logging
+import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
-from promptgroup_operator import crd, settings
+from promptgroup_operator import crd, plancommand, settings
 from promptgroup_router.contract.fingerprint import fingerprint
 
 
@@ -17,6 +19,8 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run the operator against a cluster")
     settings.add_flags(run)
+    planned = commands.add_parser("plan", help="print what would be done about a PromptGroup, without a cluster")
+    plancommand.add_flags(planned)
     schemas = commands.add_parser("crd", help="print the CustomResourceDefinitions, or write them to a folder")
     schemas.add_argument("--output", type=Path, metavar="DIR", help="write one file a CRD here")
     hashed = commands.add_parser("fingerprint", help="print the fingerprint of a system prompt: what to pin")
@@ -26,6 +30,8 @@ def main() -> int:
     match arguments.command:
         case "run":
             return _run(parser, arguments)
+        case "plan":
+            return _plan(arguments)
         case "crd":
             return _crd(arguments.output)
         case _:
@@ -43,6 +49,19 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     for library in ("kopf", "aiohttp.access"):
         logging.getLogger(library).setLevel(logging.WARNING)
     asyncio.run(handlers.run(chosen))
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    try:
+        for line in plancommand.run(arguments, datetime.now(UTC).replace(microsecond=0)):
+            print(line, flush=True)
+    except plancommand.PlanError as error:
+        print(f"promptgroup-operator plan: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # whoever reads has seen enough; what is buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

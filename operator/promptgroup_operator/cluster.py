@@ -9,10 +9,9 @@ from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
-from promptgroup_operator import measured, prompt, records, routes
+from promptgroup_operator import measured, prompt, routes
 from promptgroup_operator.apiserver import ApiServer, collection
 from promptgroup_operator.copies import Copies
-from promptgroup_operator.desired import ANNOTATION_PROMPT
 from promptgroup_operator.draining import PodMark
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.leadership import Term
@@ -21,16 +20,17 @@ from promptgroup_operator.observed import Group, Key, Manifest, Pod, Revision, R
 from promptgroup_operator.plan import ConditionChange, Deletion
 from promptgroup_operator.snapshot import (
     ANNOTATION_DRAINING,
-    failure_of,
     fingerprint_of,
     group_of,
     is_owned,
     pod_of,
+    prompt_ref,
+    revision_of,
     router_of,
 )
 from promptgroup_operator.status import Event
 from promptgroup_router.contract import names
-from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef
+from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt
 
 logger = logging.getLogger(__name__)
 
@@ -129,31 +129,13 @@ class Cluster:
         standing: Mapping[str, tuple[int, frozenset[int]]],
         live: dict[tuple[str, str], Manifest],
     ) -> Revision:
-        metadata = deployment["metadata"]
-        annotations = metadata.get("annotations", {})
-        fingerprint = fingerprint_of(deployment)
-        weight, routed = standing.get(fingerprint, (0, frozenset()))
-        source = PromptRef(annotations.get(ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
+        source = prompt_ref(deployment)
         holder = self.look(group.key, source.kind, source.name)
         if holder is not None:
             live[source.kind, source.name] = holder
         data = _decoded(holder) if holder is not None else {}
-        return Revision(
-            fingerprint=fingerprint,
-            deployment=metadata["name"],
-            created=metadata["creationTimestamp"],
-            replicas=deployment["spec"].get("replicas", 1),
-            superseded_at=records.superseded_at(annotations),
-            prompt_from=source,
-            prompt=Prompt(data[SYSTEM_KEY], data.get(TOOLS_KEY, "")) if SYSTEM_KEY in data else None,
-            pods=tuple(pod for pod in pods if pod.fingerprint == fingerprint),
-            weight=weight,
-            routed=routed,
-            progress=records.progress(annotations),
-            rolled_back=records.rolled_back(annotations),
-            size=records.size(annotations),
-            failure=failure_of(deployment),
-        )
+        text = Prompt(data[SYSTEM_KEY], data.get(TOOLS_KEY, "")) if SYSTEM_KEY in data else None
+        return revision_of(deployment, text, pods, standing)
 
     def _values(self, key: Key, kind: str, name: str) -> Mapping[str, str] | None:
         found = self._copies.get(key, kind, name, REFERENCED_SECONDS)

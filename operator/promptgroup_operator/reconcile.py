@@ -238,7 +238,7 @@ class Reconciler:
             self._cluster.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC), container=container)
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
-        self._queue.add(key)
+        self._queue.add(key, ahead=True)  # a replica that could serve waits for nothing but its slot
 
     def _report_touch(self, key: Key, touch: Touch, outcome: Outcome) -> None:
         """Write what a touch found into the pod's condition, which stays True; then look at the group."""

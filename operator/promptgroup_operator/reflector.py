@@ -13,6 +13,7 @@ from collections.abc import Callable
 from promptgroup_operator.apiserver import ApiServer, collection
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.mirror import KINDS, Mirror, lean
+from promptgroup_operator.pacing import WATCH_AGAIN, Pace
 from promptgroup_operator.workqueue import backoff
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Reflector:
         self._query = {"labelSelector": KINDS[kind]} if KINDS[kind] else {}
         self._version = ""
         """From where to watch on; empty: a list comes first."""
+        self._pace = Pace(WATCH_AGAIN)
         self._stopping = threading.Event()
         self.listed = threading.Event()
         """The mirror has what the first list showed."""
@@ -61,7 +63,7 @@ class Reflector:
                     self.list()
                 self.watch()
                 failures = 0
-                wait = backoff(1, random.random()).total_seconds()  # noqa: S311 - a server may end watches at once
+                wait = self._pace.reserve(self._kind)  # a server may end watches at once
             except ClusterError as error:
                 if error.status is not None:
                     self._version = ""  # refused: the version is too old, or the right to watch came and went

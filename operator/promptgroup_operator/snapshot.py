@@ -1,13 +1,14 @@
 """Objects as the API server returns them → the frozen values that decisions look at. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from promptgroup_operator import api, measured
-from promptgroup_operator.desired import CONTAINER
-from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition
+from promptgroup_operator import api, measured, records
+from promptgroup_operator.desired import ANNOTATION_PROMPT, CONTAINER
+from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition, Revision
 from promptgroup_operator.records import time_of
 from promptgroup_router.contract import names
+from promptgroup_router.contract.table import Prompt, PromptRef
 
 ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
 """On a pod: when its slot was taken off the ring."""
@@ -37,6 +38,48 @@ def fingerprint_of(deployment: Manifest) -> str:
         if names.ANNOTATION_FINGERPRINT in annotations:
             return str(annotations[names.ANNOTATION_FINGERPRINT])
     return ""
+
+
+def prompt_ref(deployment: Manifest) -> PromptRef:
+    """The object that holds the prompt of a Deployment's revision."""
+    metadata = deployment["metadata"]
+    return PromptRef(metadata.get("annotations", {}).get(ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
+
+
+def revision_of(
+    deployment: Manifest,
+    prompt: Prompt | None,
+    pods: Iterable[Pod],
+    standing: Mapping[str, tuple[int, frozenset[int]]],
+) -> Revision:
+    """The revision that a Deployment runs.
+
+    Args:
+        deployment: it carries the fingerprint and the records.
+        prompt: its text; None when the object that holds it is gone.
+        pods: pods of the group.
+        standing: what the PromptRoute says, by fingerprint (`routes.standing`).
+    """
+    metadata = deployment["metadata"]
+    annotations = metadata.get("annotations", {})
+    fingerprint = fingerprint_of(deployment)
+    weight, routed = standing.get(fingerprint, (0, frozenset()))
+    return Revision(
+        fingerprint=fingerprint,
+        deployment=metadata["name"],
+        created=metadata["creationTimestamp"],
+        replicas=deployment["spec"].get("replicas", 1),
+        superseded_at=records.superseded_at(annotations),
+        prompt_from=prompt_ref(deployment),
+        prompt=prompt,
+        pods=tuple(pod for pod in pods if pod.fingerprint == fingerprint),
+        weight=weight,
+        routed=routed,
+        progress=records.progress(annotations),
+        rolled_back=records.rolled_back(annotations),
+        size=records.size(annotations),
+        failure=failure_of(deployment),
+    )
 
 
 def failure_of(deployment: Manifest) -> str:

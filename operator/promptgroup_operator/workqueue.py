@@ -14,6 +14,8 @@ from promptgroup_operator.observed import Key
 FIRST_RETRY = timedelta(milliseconds=200)
 LAST_RETRY = timedelta(seconds=30)
 """Back-off of a key whose pass failed: soon at first (a conflict), seldom later (a server that is down)."""
+AHEAD = 1e6
+"""A key that is ahead of others counts as due so many seconds ago, a longer time than any key waits."""
 
 
 def backoff(failures: int, jitter: float) -> timedelta:
@@ -37,9 +39,9 @@ class WorkQueue:
         self._failures: dict[Key, int] = {}
         self._closed = False
 
-    def add(self, key: Key, after: timedelta = timedelta()) -> None:
-        """Run the key no later than `after` from now."""
-        due = self._clock() + after.total_seconds()
+    def add(self, key: Key, after: timedelta = timedelta(), *, ahead: bool = False) -> None:
+        """Run the key no later than `after` from now, and before all that are not `ahead`."""
+        due = self._clock() + after.total_seconds() - (AHEAD if ahead else 0.0)
         with self._condition:
             if due < self._due.get(key, float("inf")):
                 self._due[key] = due

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from promptgroup_operator.observed import Key
-from promptgroup_operator.workqueue import WorkQueue
+from promptgroup_operator.workqueue import AHEAD, WorkQueue
 
 KEYS = st.sampled_from([Key("chat", name) for name in "abcd"])
 SECONDS = st.integers(0, 10)
@@ -36,6 +36,11 @@ class Queue(RuleBasedStateMachine):
     def add(self, key, seconds):
         self.queue.add(key, timedelta(seconds=seconds))
         self.plan(key, seconds)
+
+    @rule(key=KEYS)
+    def add_ahead(self, key):
+        self.queue.add(key, ahead=True)
+        self.due[key] = min(self.due.get(key, float("inf")), self.now - AHEAD)
 
     @rule(seconds=SECONDS)
     def wait(self, seconds):

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,7 +67,6 @@ class Fleet:
 
     cluster: LocalCluster
     pods: dict[str, Journey] = field(default_factory=dict)
-    _stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         pki = self.cluster.folder / "pki"
@@ -120,17 +119,24 @@ class Fleet:
             threading.Thread(target=self._watch, args=(path, note), daemon=True).start()
 
     def _watch(self, path: str, note: Any) -> None:
-        url = f"{self.cluster.plane.server}{path}?watch=true&timeoutSeconds=3600"
+        version = ""
+        with suppress(urllib3.exceptions.HTTPError, OSError):  # the cluster ended
+            while True:  # the API server ends a watch whose client does not keep up
+                version = self._follow(path, note, version)
+
+    def _follow(self, path: str, note: Any, version: str) -> str:
+        """One watch to its end. Returns from where to go on."""
+        url = f"{self.cluster.plane.server}{path}?watch=true&timeoutSeconds=3600&resourceVersion={version}"
         response = self._http.request("GET", url, preload_content=False, timeout=urllib3.Timeout(connect=5, read=None))
         rest = b""
-        try:
-            for chunk in response.stream(65536):
-                now = time.monotonic()
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    note(json.loads(line)["object"], now)
-        except (urllib3.exceptions.HTTPError, OSError):
-            return  # the cluster ended
+        for chunk in response.stream(65536):
+            now = time.monotonic()
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                told = json.loads(line)["object"]
+                note(told, now)
+                version = told["metadata"]["resourceVersion"]
+        return version
 
     def _pod(self, pod: dict[str, Any], now: float) -> None:
         journey = self.pods.setdefault(pod["metadata"]["name"], Journey())

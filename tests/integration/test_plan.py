@@ -1,0 +1,69 @@
+"""What `promptgroup-operator plan` says without a cluster, beside what a real control plane says."""
+
+import sys
+from subprocess import CompletedProcess, run
+
+import pytest
+import yaml
+
+from promptgroup_local.kubectl import Kubectl
+from promptgroup_operator import rules
+from promptgroup_operator.api import parse_spec
+from support.brokenspecs import BROKEN
+from support.groups import PROMPTS, group
+
+pytestmark = pytest.mark.integration
+
+SERVER_SIDE = ("--server-side", "--force-conflicts")
+
+
+def plan(*arguments: str, stdin: str) -> CompletedProcess[str]:
+    command = [sys.executable, "-m", "promptgroup_operator", "plan", "-", *arguments]
+    return run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60)
+
+
+def document(*objects: dict) -> str:
+    return yaml.safe_dump_all(objects)
+
+
+def objects_of(namespace: str, *wanted: dict) -> str:
+    planned = plan("--objects", "-n", namespace, stdin=document(*wanted))
+    assert planned.returncode == 0, planned.stderr
+    return planned.stdout
+
+
+def test_what_is_planned_is_what_the_operator_makes(kube: Kubectl, namespace: str, operator: None) -> None:
+    text = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "p"}, "stringData": {"system": PROMPTS["b"]}}
+    source = {"systemFrom": {"secretKeyRef": {"name": "p", "key": "system"}}}
+    for wanted in ([group("inline", replicas=2)], [text, group("secret", replicas=1, prompt=PROMPTS["b"])]):
+        if len(wanted) > 1:
+            wanted[-1]["spec"]["prompt"] = source
+        planned = objects_of(namespace, *wanted)
+        assert PROMPTS["b"] not in planned
+        kube.run("apply", *SERVER_SIDE, "--dry-run=server", "-f", "-", stdin=planned)
+        kube.apply(*wanted)
+        replicas = wanted[-1]["spec"]["replicas"]
+        kube.wait_warm(wanted[-1]["metadata"]["name"], f"{replicas}/{replicas}")
+        shown = kube.run("diff", *SERVER_SIDE, "-f", "-", stdin=planned, check=False)
+        assert (shown.returncode, shown.stdout) == (0, "")
+        other = planned.replace("maxSurge: 1", "maxSurge: 2")
+        assert kube.run("diff", *SERVER_SIDE, "-f", "-", stdin=other, check=False).returncode == 1
+
+
+def test_the_api_server_tells_of_a_pod_template_that_only_it_can_judge(kube: Kubectl, namespace: str) -> None:
+    wanted = group("broken")
+    wanted["spec"]["engine"]["template"] = {"spec": {"restartPolicy": "Sometimes"}}
+    planned = objects_of(namespace, wanted)
+    refused = kube.run("apply", *SERVER_SIDE, "--dry-run=server", "-f", "-", stdin=planned, check=False)
+    assert "spec.template.spec.restartPolicy" in refused.stderr
+
+
+def test_both_refuse_the_same_specs_in_the_same_words(kube: Kubectl, crds: None) -> None:
+    for fields, _ in BROKEN.values():
+        wanted = group("support")
+        wanted["spec"] = {key: value for key, value in (wanted["spec"] | fields).items() if value is not None}
+        (broken,) = rules.broken("support", parse_spec(wanted["spec"]))
+        message = broken.partition(": ")[2]
+        for refused in (plan(stdin=document(wanted)), kube.apply(wanted, check=False)):
+            assert refused.returncode == 1
+            assert message in refused.stderr
