@@ -6,10 +6,12 @@ The API server adds defaults before it evaluates rules, as the models do; `has(s
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel
 
+from promptgroup_operator import durations
 from promptgroup_operator.api import MAX_NAME, PromptGroup, PromptGroupSpec
 
 _SURGE = re.compile(r"[1-9][0-9]{0,2}%", re.ASCII)
@@ -40,6 +42,9 @@ HOLDS: Mapping[str, Callable[[Any], bool]] = {
         not (prompt.tools and prompt.tools_from is not None)
     ),
     "!has(self.system) || size(self.system) > 0": lambda prompt: prompt.system != "",
+    "!has(self.ttft) || self.ttft.matches('[1-9]')": lambda targets: (
+        targets.ttft is None or durations.parse(targets.ttft) > timedelta()
+    ),
     "self.minReplicas <= self.maxReplicas": lambda sizing: sizing.min_replicas <= sizing.max_replicas,
     "self.steps.map(s, s.weight).isSorted() && "
     "self.steps.all(s, self.steps.exists_one(t, t.weight == s.weight))": lambda rollout: _increase(

@@ -15,6 +15,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "tools or toolsFrom",
     ),
     "bounds crossed": ({"replicas": None, "sizing": {"minReplicas": 3, "maxReplicas": 2}}, "spec.sizing: "),
+    "no time to first token": (
+        {"replicas": None, "sizing": {"maxReplicas": 2, "targets": {"ttft": "0ms"}}},
+        "spec.sizing.targets.ttft: ",
+    ),
     "size given twice": ({"sizing": {"maxReplicas": 2}}, "spec: replicas"),
     "equal weights": ({"rollout": {"steps": [{"weight": 5}, {"weight": 5}]}}, "spec.rollout.steps: "),
     "falling weights": ({"rollout": {"steps": [{"weight": 9}, {"weight": 5}]}}, "spec.rollout.steps: "),

@@ -35,7 +35,9 @@ def test_fewer_replicas_keep_every_limit_with_a_margin():
 
 
 def test_first_tokens_ask_for_no_more_than_their_ratio_to_the_target():
-    assert least(fit(load(20, replicas=8, usage=0.12, p95=0.34)), 1, 40, TTFT) <= 10
+    """By the model alone it would take twelve."""
+    model = fit(load(20, replicas=8, usage=0.15, sessions=100, p95=0.4))
+    assert (least(model, 1, 40, TTFT), model.ttft(11) > 0.3) == (11, True)
 
 
 def test_a_target_that_prefill_alone_misses_asks_for_no_replicas_and_gives_none_away():
@@ -48,3 +50,10 @@ def test_a_target_that_prefill_alone_misses_asks_for_no_replicas_and_gives_none_
 
 def test_one_above_the_bound_says_that_the_bound_does_not_do():
     assert least(fit(load(40, usage=0.45, sessions=100)), 1, 3, NONE) == 4
+
+
+def test_sessions_must_fit_fewer_replicas_with_a_margin_too():
+    """They need 95 % of the room of four."""
+    model = fit(load(2, hit_rate=0.94, usage=0.02, sessions=100, history=0.95 * 4 * 292_000 / 100, p95=0.05))
+    assert least(model, 1, 9, NONE) == 4
+    assert least(model, 1, 9, NONE, margin=0.9) == 5

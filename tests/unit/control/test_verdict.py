@@ -68,6 +68,14 @@ def test_the_next_look_comes_when_a_window_ends_if_that_is_sooner():
     assert (verdict.value, verdict.look_again) == (4, timedelta(seconds=5))
 
 
+def test_a_quiet_group_keeps_its_least_number():
+    """One replica would do for what little there is."""
+    past = Past((Recommendation(1, ago(minutes=20), ago(seconds=5)),))
+    few = load(1, replicas=2, usage=0.01, sessions=5, p95=0.05)
+    verdict = replicas(spec(**BOUNDS), group(2, few), History(past), NOW)
+    assert (verdict.value, verdict.reason, verdict.limited.status) == (2, "TooFewReplicas", True)
+
+
 def test_while_revisions_share_the_traffic_the_number_does_not_fall():
     past = Past((Recommendation(2, ago(minutes=20), ago(seconds=5)),))
     few = load(1, usage=0.01, sessions=5, p95=0.05)
