@@ -35,7 +35,7 @@ def test_fewer_replicas_keep_every_limit_with_a_margin():
 
 
 def test_first_tokens_ask_for_no_more_than_their_ratio_to_the_target():
-    """By the model alone it would take more: engines saw prefills take 75 ms longer than alone, of which 3 x is late."""
+    """By the model alone it would take more; engines saw prefills take 75 ms longer than alone."""
     model = fit(load(20, replicas=8, usage=0.15, sessions=100, p95=0.4, prefill_busy=20 * (0.06 + 0.075)))
     assert (least(model, 1, 40, TTFT), model.ttft(11) > 0.3) == (11, True)
 
