@@ -60,6 +60,10 @@ bench: setup ## CPU that the router takes for a request and for a streamed event
 bench-policy: setup ## The routing policy beside its peers in a simulation (ARGS="--quick", "--scenario", "--help")
 	$(RUN) python -m promptgroup_local.sim $(ARGS)
 
+.PHONY: bench-sizing
+bench-sizing: setup ## Sizing beside HorizontalPodAutoscaler in a simulation (ARGS="--quick", "--trace FILE", "--help")
+	$(RUN) python -m promptgroup_local.sim.scaling $(ARGS)
+
 .PHONY: bench-peers
 bench-peers: setup ## The router beside the real sglang-router and vllm-router, over sockets (PEERS=--quick: 10 min)
 	@PYTHONPATH=tests $(RUN) python -m bench.peers $(PEERS)

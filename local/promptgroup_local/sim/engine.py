@@ -131,6 +131,11 @@ class Engine:
         """Requests that decode."""
         return len(self._decoding)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is there."""
+        return self.running > 0 or bool(self.waiting)
+
     def warm(self, node: int, tokens: int) -> None:
         """Have a prompt in the cache, as after a warm-up request for it that made one token."""
         if self.cache.admit((node,), (tokens,), 1):

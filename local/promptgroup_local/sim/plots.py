@@ -1,12 +1,9 @@
-"""Plots as SVG text: bars for policies, lines for what happens over time. Pure.
-
-Written by hand: a plotting library would be the project's largest dependency, for two kinds of plots.
-"""
+"""Plots as SVG text: bars for policies, lines for what happens over time. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
+from promptgroup_local.sim import svg
 from promptgroup_local.sim.report import milliseconds
 from promptgroup_local.sim.runs import Cell
 from promptgroup_local.sim.scenarios import SCENARIOS, Outcome
@@ -31,16 +28,16 @@ class Bar:
 def bars(title: str, some: Sequence[Bar], most: float) -> str:
     """Horizontal bars; what is more than `most` is cut there."""
     height = LINE * (len(some) + 2)
-    parts = [_text(4, 16, title, bold=True)]
+    parts = [svg.text(4, 16, title, bold=True)]
     for row, bar in enumerate(some):
         y = LINE * (row + 1) + 8
         length = BARS * min(1.0, bar.value / most) if most else 0.0
         colour = OURS_COLOUR if bar.name.startswith("promptgroup") else PEER_COLOUR
-        parts.append(_text(LABEL - 6, y + 13, bar.name, anchor="end"))
+        parts.append(svg.text(LABEL - 6, y + 13, bar.name, anchor="end"))
         parts.append(f'<rect x="{LABEL}" y="{y + 2}" width="{length:.1f}" height="{LINE - 5}" fill="{colour}"/>')
         cut = " »" if bar.value > most else ""
-        parts.append(_text(LABEL + length + 5, y + 13, bar.text + cut))
-    return _svg(LABEL + BARS + 110, height, parts)
+        parts.append(svg.text(LABEL + length + 5, y + 13, bar.text + cut))
+    return svg.document(LABEL + BARS + 110, height, parts)
 
 
 def comparison(cells: Sequence[Cell], title: str) -> dict[str, str]:
@@ -56,7 +53,7 @@ def comparison(cells: Sequence[Cell], title: str) -> dict[str, str]:
 
 def over_time(outcomes: Sequence[Outcome], title: str) -> str:
     """TTFT p99 of each bin, one line an event, above one another; a mark where the event is."""
-    parts = [_text(4, 16, title, bold=True)]
+    parts = [svg.text(4, 16, title, bold=True)]
     for number, outcome in enumerate(outcomes):
         top = 30 + number * (HEIGHT + 40)
         begin, end = outcome.bins[0][0], outcome.bins[-1][0]
@@ -68,32 +65,13 @@ def over_time(outcomes: Sequence[Outcome], title: str) -> str:
         points = " ".join(f"{x(when):.1f},{top + 15 + HEIGHT * (1 - p99 / most):.1f}" for when, p99, _ in outcome.bins)
         bottom = top + 15 + HEIGHT
         parts += [
-            _text(EDGE, top + 6, SCENARIOS[outcome.scenario].title),
-            _line((EDGE, bottom), (WIDTH - 20, bottom), f'stroke="{AXIS_COLOUR}"'),
-            _line((x(0), top + 15), (x(0), bottom), 'stroke="#c1121f" stroke-dasharray="4"'),
+            svg.text(EDGE, top + 6, SCENARIOS[outcome.scenario].title),
+            svg.line((EDGE, bottom), (WIDTH - 20, bottom), f'stroke="{AXIS_COLOUR}"'),
+            svg.line((x(0), top + 15), (x(0), bottom), 'stroke="#c1121f" stroke-dasharray="4"'),
             f'<polyline points="{points}" fill="none" stroke="{OURS_COLOUR}" stroke-width="2"/>',
-            _text(EDGE - 4, top + 22, f"{milliseconds(most)} ms", anchor="end"),
-            _text(EDGE - 4, bottom, "0", anchor="end"),
-            _text(WIDTH - 20, bottom + 14, f"{end:.0f} s", anchor="end"),
-            _text(x(0), bottom + 14, "0", anchor="middle"),
+            svg.text(EDGE - 4, top + 22, f"{milliseconds(most)} ms", anchor="end"),
+            svg.text(EDGE - 4, bottom, "0", anchor="end"),
+            svg.text(WIDTH - 20, bottom + 14, f"{end:.0f} s", anchor="end"),
+            svg.text(x(0), bottom + 14, "0", anchor="middle"),
         ]
-    return _svg(WIDTH, 30 + len(outcomes) * (HEIGHT + 40), parts)
-
-
-def _text(x: float, y: float, text: str, *, anchor: str = "start", bold: bool = False) -> str:
-    weight = ' font-weight="bold"' if bold else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
-
-
-def _line(one: tuple[float, float], other: tuple[float, float], style: str) -> str:
-    return f'<line x1="{one[0]:.1f}" y1="{one[1]:.1f}" x2="{other[0]:.1f}" y2="{other[1]:.1f}" {style}/>'
-
-
-def _svg(width: float, height: float, parts: Sequence[str]) -> str:
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        'font-family="sans-serif" font-size="11">'
-    )
-    # readable on dark pages too
-    ground = '<rect width="100%" height="100%" fill="white"/>'
-    return "\n".join([head, ground, *parts, "</svg>", ""])
+    return svg.document(WIDTH, 30 + len(outcomes) * (HEIGHT + 40), parts)

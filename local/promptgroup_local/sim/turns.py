@@ -23,6 +23,8 @@ class Turn:
     """Tokens before the last message; 0 on a first turn."""
     arrived: float = -1.0
     replica: int = -1
+    sent: float = -1.0
+    """When the router passed it on."""
     cached: int = -1
     """Tokens found in the cache, by the engine's word."""
     admitted: float = -1.0

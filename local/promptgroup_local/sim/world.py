@@ -109,7 +109,7 @@ class World:
 
     def send(self, turn: Turn, replica: int) -> None:
         """Hand a request to an engine."""
-        turn.replica = replica
+        turn.replica, turn.sent = replica, self.now
         engine = self.engines[replica]
         self._await(engine, engine.arrive(turn, self.now))
 

@@ -48,9 +48,6 @@ TAIL = -math.log(1 - QUANTILE)
 """That quantile over the mean, of an exponential distribution."""
 FEW = 30
 """First tokens below which their 95th percentile is chance: then the model alone speaks."""
-CREDIT = 3.0
-"""Most by which the modelled excess may be wrong: what is observed beyond is overhead that replicas do not share out,
-unless engines saw requests queue, or take longer in prefill than alone."""
 NO_QUEUE = 0.5
 """Waiting requests a replica that are no queue: they begin with the next step."""
 
@@ -148,14 +145,19 @@ class Model:
         return min(TAIL, self.first_token / own) if self.first_token is not None and own > 0 else TAIL
 
     def _seen(self) -> tuple[float, float]:
-        """Of the excess at the observed number of replicas: what they share out, and what they do not."""
+        """Of the excess at the observed number of replicas: what they share out, and what they do not.
+
+        They share out what is modelled, and what engines saw: requests that queued, or took longer in prefill than
+        alone. The rest is overhead, and prompts that are longer than an exponential distribution has them; with fewer
+        replicas it grows as little as it falls with more.
+        """
         modelled = TAIL * self.excess(self.observed)
         if self.first_token is None:
             return modelled, 0.0
         excess = max(0.0, self.first_token - self._tail() * self.own(self.observed))
         queued = self.queue / self.requests if self.requests else 0.0  # seconds: Little's law
         slowed = max(0.0, self.prefill - self.own(self.observed))
-        shared = min(excess, max(CREDIT * modelled, TAIL * (queued + slowed)))
+        shared = min(excess, max(modelled, TAIL * (queued + slowed)))
         return shared, excess - shared
 
 

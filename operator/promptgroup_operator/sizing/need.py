@@ -59,9 +59,15 @@ def exceeded(model: Model, n: int, target: Target, margin: float = 1.0) -> Limit
         return Limit.WORKING_SET
     if model.utilisation(n) > margin * UTILISATION:
         return Limit.UTILISATION
-    if model.queueing(n) > margin:
+    if _queues(model, n, target, margin):
         return Limit.QUEUE
     return Limit.FIRST_TOKEN if _too_late(model, n, target, margin) else None
+
+
+def _queues(model: Model, n: int, target: Target, margin: float) -> bool:
+    """A queue in which nobody waits for longer than is asked for needs no replicas: one long prompt makes one."""
+    kept = target.ttft is not None and model.first_token is not None and not late(model, target)
+    return not kept and model.queueing(n) > margin
 
 
 def _too_late(model: Model, n: int, target: Target, margin: float) -> bool:

@@ -1,0 +1,67 @@
+"""What decides how many replicas are wanted: a fixed number, and HorizontalPodAutoscaler on two metrics."""
+
+from typing import Protocol
+
+from promptgroup_local.sim.scaling import hpa
+from promptgroup_local.sim.scaling.fleet import Fleet
+from promptgroup_local.sim.scaling.meter import Meter
+
+MEAN_SECONDS = 60.0
+"""Over which the metric of a HorizontalPodAutoscaler is averaged, as `avg_over_time(...[1m])`: gauges jump, and what is
+down for one reading would be taken for calm."""
+
+
+class Scaler(Protocol):
+    """Decides, again and again, from what can be observed."""
+
+    name: str
+
+    def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
+        """The replicas that are wanted from now on."""
+
+
+class Fixed:
+    """Always the same."""
+
+    def __init__(self, count: int) -> None:
+        self.name = f"fixed at {count}"
+        self._count = count
+
+    def recommend(self, _: float, __: Meter, ___: Fleet) -> int:
+        """The number."""
+        return self._count
+
+
+class HpaOnQueue:
+    """On requests that run or wait, per replica; those that wait in the routers for room count too."""
+
+    def __init__(self, target: float, least: int, most: int) -> None:
+        self.name = f"HPA, queue {target:g}"
+        self._target = target
+        self._behavior = hpa.Behavior(least, most)
+
+    def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
+        """What HPA would set."""
+        seconds, rates = meter.rates(MEAN_SECONDS)
+        if not seconds:
+            return fleet.wanted
+        total = rates.running + rates.waiting + rates.held
+        asked = hpa.replicas(fleet.wanted, fleet.up, total, self._target)
+        return self._behavior.decide(now, fleet.wanted, asked)
+
+
+class HpaOnKvUsage:
+    """On the share of the KV cache that running requests hold."""
+
+    def __init__(self, target: float, least: int, most: int) -> None:
+        self.name = f"HPA, KV {target:.1%}"
+        self._target = target
+        self._behavior = hpa.Behavior(least, most)
+
+    def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
+        """What HPA would set."""
+        seconds, rates = meter.rates(MEAN_SECONDS)
+        if not seconds:
+            return fleet.wanted
+        asked = hpa.replicas(fleet.wanted, fleet.up, rates.usage, self._target)
+        return self._behavior.decide(now, fleet.wanted, asked)
