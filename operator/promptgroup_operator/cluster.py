@@ -238,10 +238,20 @@ class Cluster:
         """
         record = {
             names.ANNOTATION_WARMED: container,
-            names.ANNOTATION_ENGINE: measured.encode(change.outcome.measured),
+            names.ANNOTATION_ENGINE: measured.encode(
+                measured.completed(change.outcome.measured, self._measured(namespace, change.pod, container))
+            ),
         }
         metadata = {"uid": change.uid} | ({"annotations": record} if container else {})
         self._patch_pod(namespace, change.pod, metadata, [_condition(change, warm=warm, now=now)])
+
+    def _measured(self, namespace: str, pod: str, container: str) -> measured.Measured:
+        """What stands on record of a container by now: a second warm-up finds it warm, and measures no prefill."""
+        found = self._mirrors["Pod"].get(namespace, pod) or {}
+        annotations = found.get("metadata", {}).get("annotations", {})
+        if annotations.get(names.ANNOTATION_WARMED) != container:
+            return measured.UNKNOWN
+        return measured.decode(annotations.get(names.ANNOTATION_ENGINE, ""))
 
     def _patch_pod(
         self, namespace: str, pod: str, metadata: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]

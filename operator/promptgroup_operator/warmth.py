@@ -14,12 +14,12 @@ cannot be cached at all: there is nothing to prove, and the message says so.
 import enum
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from promptgroup_operator import durations
 from promptgroup_operator.api import EngineType, FailurePolicy, PromptGroupSpec
-from promptgroup_operator.measured import UNKNOWN, Measured, completed
+from promptgroup_operator.measured import UNKNOWN, Measured
 from promptgroup_operator.observed import Pod, Spent
 from promptgroup_router.contract.table import Prompt
 
@@ -92,8 +92,6 @@ class Job:
     """The failure policy is Proceed."""
     deadline: datetime
     """When the failure policy applies."""
-    known: Measured = UNKNOWN
-    """What an earlier warm-up measured of the same container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +180,6 @@ def jobs(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[Job
             proven=proven[kin(pod)],
             proceed=spec.warmup.failure_policy is FailurePolicy.PROCEED,
             deadline=pod.containers_ready_since + timeout,
-            known=pod.measured if pod.warmed == pod.container_id else UNKNOWN,
         )
         for pod in pods
         if _can_be_asked(pod) and not pod.is_warm and pod.containers_ready_since is not None
@@ -199,12 +196,11 @@ def _can_be_asked(pod: Pod) -> bool:
 
 
 def settle(outcome: Outcome, job: Job, now: datetime) -> Outcome:
-    """What becomes of the replica after this outcome: the failure policy applied, earlier measurements kept."""
-    measured = completed(outcome.measured, job.known)
+    """What becomes of the replica after this outcome, by the failure policy."""
     if not outcome.warm and job.proceed and (outcome.reason in FINAL or now >= job.deadline):
         message = f"serves cold, as warmup.failurePolicy says: {outcome.message}"
-        return Outcome(WarmReason.PROCEEDED, message, measured)
-    return replace(outcome, measured=measured)
+        return Outcome(WarmReason.PROCEEDED, message, outcome.measured)
+    return outcome
 
 
 def stale_condition(pod: Pod) -> Outcome | None:

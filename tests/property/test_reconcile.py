@@ -4,7 +4,7 @@ import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from promptgroup_operator import desired, records
@@ -160,7 +160,15 @@ def check_at_rest(model: Model) -> None:
     assert model.status["warm"] == f"{replicas}/{replicas}"
 
 
+STALE_WARM_UP = [
+    *[("operate", 100), ("control", 0), ("operate", 100), ("kubelet", 0), ("kubelet", 0), ("replicas", 3)],
+    *[("operate", 2), ("leader", 0), ("operate", 100), ("replicas", 1), ("warmup", 0, "proven"), ("leader", 0)],
+]
+"""A pass that began before a proof is resumed after it, and has the replica warmed once more."""
+
+
 @settings(max_examples=HISTORIES)
+@example(False, STALE_WARM_UP)
 @given(st.booleans(), st.lists(ACTIONS, min_size=30, max_size=80))
 def test_any_history_ends_in_the_state_that_the_spec_asks_for(warm, history):
     model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC), {("ConfigMap", "texts"): None})

@@ -601,7 +601,9 @@ class Model:
         if pod is None:
             return
         cold = pod.engine != job.container_id
-        found = measured.Measured(KV_TOKENS, PREFILL_RATE if cold else 0, PREFIX_TOKENS)
+        before = measured.decode(pod.measured) if pod.warmed == job.container_id else measured.UNKNOWN
+        fresh = measured.Measured(KV_TOKENS, PREFILL_RATE if cold else 0, PREFIX_TOKENS)
+        found = measured.completed(fresh, before)
         reason = WarmReason.PROVEN if proven else WarmReason.NOT_CACHED
         outcome = settle(Outcome(reason, "as told", found), job, self.now)
         if proven:

@@ -7,7 +7,7 @@ from promptgroup_operator.cluster import OWN_SECONDS, Cluster
 from promptgroup_operator.draining import PodMark
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.leadership import Term
-from promptgroup_operator.measured import Measured
+from promptgroup_operator.measured import Measured, decode
 from promptgroup_operator.mirror import KINDS, Mirror
 from promptgroup_operator.observed import Key
 from promptgroup_operator.plan import ConditionChange, Deletion
@@ -185,6 +185,16 @@ def test_a_pods_proof_and_its_condition_are_one_write(cluster, server, mirrors):
     (kept,) = mirrors["Pod"].of_group(KEY)
     assert kept["metadata"]["annotations"]["promptgroup.dev/warmed-container"] == "containerd://1"
     assert kept["status"]["conditions"][0]["status"] == "True"
+
+
+@pytest.mark.parametrize(("again", "rate"), [("containerd://1", 9_800), ("containerd://2", 0)], ids=["same", "another"])
+def test_a_second_warm_up_of_a_container_keeps_what_the_first_measured(cluster, server, mirrors, again, rate):
+    tell(server, mirrors, pod("p"))
+    for container, found in (("containerd://1", Measured(400_000, 9_800, 96)), (again, Measured(400_000, 0, 96))):
+        change = ConditionChange("p", "uid", Outcome(WarmReason.PROVEN, "in cache", found))
+        cluster.set_condition("chat", change, warm=True, now=NOW, container=container)
+    (kept,) = mirrors["Pod"].of_group(KEY)
+    assert decode(kept["metadata"]["annotations"]["promptgroup.dev/engine"]) == Measured(400_000, rate, 96)
 
 
 def test_a_pods_slot_and_its_shut_gate_are_one_write(cluster, server, mirrors):

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.api import EngineType
-from promptgroup_operator.measured import UNKNOWN, Measured
+from promptgroup_operator.measured import Measured
 from promptgroup_operator.observed import PodCondition
 from promptgroup_operator.warmth import (
     FINAL,
@@ -92,16 +92,6 @@ def test_what_the_engine_said_of_itself_is_kept_whatever_the_verdict(found):
 
 def test_a_prefix_that_was_not_tokenized_is_counted_without_the_probes_tail():
     assert judge(evidence(shared_tokens=None, prompt_tokens=PROBE_TAIL + 7)).measured.prefix_tokens == 7
-
-
-def test_a_second_warm_up_of_a_container_keeps_what_the_first_measured():
-    again = asked(cold(warmed=cold().container_id, measured=MEASURED))
-    found = Outcome(WarmReason.PROVEN, "", Measured(prefix_tokens=96))
-    assert settle(found, again, NOW).measured == Measured(400_000, 9_800, 96)
-
-
-def test_what_was_measured_of_another_container_is_not_kept():
-    assert asked(restarted(measured=MEASURED)).known == UNKNOWN
 
 
 def asked(of):
