@@ -251,9 +251,8 @@ def _failures(outcomes: Iterable[Outcome]) -> int:
 
 
 async def _measure(demo: Demo) -> None:
-    routed = await demo.through_router()
-    changes = [await demo.scale(), await demo.lose(), await demo.release()]
-    demo.report([await demo.round_robin(), routed], changes)
+    routed, robin = await demo.through_router(), await demo.round_robin()  # while nothing changes their replicas
+    demo.report([robin, routed], [await demo.scale(), await demo.lose(), await demo.release()])
 
 
 def _cluster(command: str, state: Path) -> str:

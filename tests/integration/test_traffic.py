@@ -145,10 +145,10 @@ def test_the_demo_shows_what_it_promises(cluster: LocalCluster) -> None:
     demo.install()
 
     async def measure() -> tuple:
-        routed = await demo.through_router()
-        return routed, await demo.scale(), await demo.lose(), await demo.release(), await demo.round_robin()
+        routed, robin = await demo.through_router(), await demo.round_robin()
+        return routed, robin, await demo.scale(), await demo.lose(), await demo.release()
 
-    routed, scaled, lost, released, robin = uvloop.run(measure())
+    routed, robin, scaled, lost, released = uvloop.run(measure())
     assert routed.failures == robin.failures == 0
     assert routed.of_possible >= 0.95
     assert routed.measured.hit_rate > robin.measured.hit_rate

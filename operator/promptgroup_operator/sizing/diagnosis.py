@@ -2,11 +2,12 @@
 
 hit rate             cache                   then
 of what may be found
-low                  full, blocks evicted    Thrashing: more replicas (or a KV pool) help
 low                  prompts leave the       PromptDrift: replicas do not help
                      declared prefix
-little is shared     -                       LowSharing: grouping does not pay
+low                  sessions do not fit     Thrashing: more replicas (or a KV pool) help
 low                  a change just before    ScalingWave, Release: expected, it recovers
+low                  full, blocks evicted    Thrashing
+little is shared     -                       LowSharing: grouping does not pay
 low                  none of these           Unexplained
 else                                         Healthy
 """
@@ -83,11 +84,12 @@ def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
     drift = drifts(load)
     if low and drift is not None:
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
-    if low and wave is not None:
-        return Diagnosis(None, wave.value, f"{told}: expected after a change of the group's own, it recovers by itself")
-    if low and full(load):
+    if low and (_outgrown(load) or (wave is None and full(load))):
+        # no wave makes sessions outgrow the caches: a replica that joins brings more room than what moves takes
         text = "the KV cache is too small for the sessions that are live: more replicas help, or a KV pool"
         return Diagnosis(False, "Thrashing", f"{told}: {text}")
+    if low and wave is not None:
+        return Diagnosis(None, wave.value, f"{told}: expected after a change of the group's own, it recovers by itself")
     if max(rate, may) < SHARED:
         text = "too little is shared for grouping to pay; serve these prompts without a group, or share more of them"
         if ceiling(load) is not None or rate < SHARED:
@@ -102,11 +104,15 @@ def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
 
 def full(load: Load) -> bool:
     """Whether the caches lose what would be needed again: live sessions do not fit, or running requests fill them."""
+    engines = load.engines
+    evicts = engines is not None and (engines.usage >= FULL or bool(engines.preemptions))
+    return evicts or _outgrown(load)
+
+
+def _outgrown(load: Load) -> bool:
+    """Whether the sessions that are live do not fit."""
     engines, model = load.engines, fit(load)
-    if engines is None:
-        return False
-    evicts = engines.usage >= FULL or bool(engines.preemptions)
-    return evicts or (model is not None and model.resident(engines.replicas) < 1)
+    return engines is not None and model is not None and model.resident(engines.replicas) < 1
 
 
 def _alone(load: Load, rate: float) -> Diagnosis:

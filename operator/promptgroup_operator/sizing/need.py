@@ -24,6 +24,10 @@ class Limit(enum.StrEnum):
     QUEUE = "QueueStanding"
 
 
+OF_THE_PAST = frozenset({Limit.QUEUE, Limit.FIRST_TOKEN})
+"""Limits whose figures are of the replicas that there were: they say nothing of a number that is new."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What must be kept."""

@@ -127,7 +127,7 @@ def decide(sizing: SizingSpec, group: Group, history: History, now: datetime) ->
     if missing is not None:
         return _held(missing, min(max(current, low), high), cause, history)
     assert group.load is not None  # noqa: S101 - nothing is missing
-    advice = _advice(sizing, group, group.load, current, wave if disturbed else None)
+    advice = _advice(sizing, group, group.load, current, wave if disturbed else None, now=now)
     return replace(_paced(sizing, current, advice, history, now), wave=cause)
 
 
@@ -166,7 +166,7 @@ def _held(missing: Aspect, value: int, cause: Cause | None, history: History) ->
 # --- what the load asks for --------------------------------------------------------------------------------
 
 
-def _advice(sizing: SizingSpec, group: Group, load: Load, current: int, wave: Wave | None) -> _Advice:
+def _advice(sizing: SizingSpec, group: Group, load: Load, current: int, wave: Wave | None, *, now: datetime) -> _Advice:
     if _quiet(load):
         least = sizing.min_replicas
         return _Advice(least, "Quiet" if current > least else "WithinTarget", "no request came")
@@ -181,6 +181,9 @@ def _advice(sizing: SizingSpec, group: Group, load: Load, current: int, wave: Wa
     target, model = Target(ttft), asked[1]
     if rising[0] > there:
         limit = need.exceeded(rising[1], there, target) or need.Limit.UTILISATION
+        if wave is not None and limit in need.OF_THE_PAST and now - wave.at < timedelta(seconds=load.seconds):
+            told = _numbers(model, there, there, target)
+            return _Advice(there, wave.cause.value, f"{told}; of a time that began before a change just made")
         return _Advice(rising[0], limit.value, _numbers(rising[1], there, rising[0], target))
     if falling[0] < there and not group.releasing:
         return _Advice(falling[0], "DemandFell", _numbers(model, there, falling[0], target))

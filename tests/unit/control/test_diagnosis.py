@@ -27,7 +27,13 @@ ROWS = {
     "low, and prompts depart": (load(hit_rate=0.1, departure=TOP), None, "", False, "PromptDrift"),
     "drift before all else": (load(hit_rate=0.1, departure=TOP, **FULL), Cause.SCALING, "", False, "PromptDrift"),
     "prompts depart and nothing is lost": (load(departure=TOP), None, "", True, HEALTHY),
-    "low after a change of its own": (load(hit_rate=0.7, **FULL), Cause.SCALING, "", None, "ScalingWave"),
+    "low after a change of its own": (load(hit_rate=0.7), Cause.SCALING, "", None, "ScalingWave"),
+    "full of what runs after a change of its own": (
+        load(hit_rate=0.7, usage=0.95), Cause.SCALING, "", None, "ScalingWave",
+    ),
+    "sessions that do not fit, whatever was changed": (
+        load(hit_rate=0.7, **FULL), Cause.SCALING, "", False, "Thrashing",
+    ),
     "low in a release": (load(hit_rate=0.7), Cause.RELEASE, "", None, "Release"),
     "well after a change of its own": (load(), Cause.SCALING, "", True, HEALTHY),
     "little is shared": (load(hit_rate=0.05, declared_tokens=500, opening=1.0), None, "", False, "LowSharing"),
