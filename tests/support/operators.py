@@ -53,7 +53,9 @@ def operator_process(
     argv = [sys.executable, "-m", "promptgroup_operator", "run", f"--namespaces={namespace}", "--host=127.0.0.1"]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)}
     with (cluster.folder / "logs" / f"operator-{namespace}.log").open("ab") as log:
-        process = subprocess.Popen([*argv, f"--health-port={port}", *flags], env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*argv, f"--health-port={port}", "--metrics-port=0", *flags], env=environment, stdout=log, stderr=log
+        )
     try:
         yield process, f"http://127.0.0.1:{port}/healthz"
     finally:

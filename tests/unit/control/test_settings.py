@@ -17,6 +17,7 @@ FLAGS = {
     "router_namespaces": ("c,d", ("c", "d")),
     "host": ("127.0.0.1", "127.0.0.1"),
     "health_port": ("9", 9),
+    "metrics_port": ("7", 7),
     "workers": ("3", 3),
     "warmups": ("4", 4),
     "touch_seconds": ("1.5", 1.5),
