@@ -68,7 +68,7 @@ async def serving(registry: CollectorRegistry, host: str, port: int) -> AsyncIte
 
     async def metrics(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(",".join(request.headers.getall(hdrs.ACCEPT, [])))
-        body = await asyncio.to_thread(encode, registry)  # 50 ms of a thousand groups, which watches need not wait for
+        body = await asyncio.to_thread(encode, registry)  # 0.3 s of a thousand groups: no watch waits
         response = web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
         response.enable_compression()
         return response

@@ -107,7 +107,7 @@ def test_no_port_is_none_and_a_port_in_use_is_told_with_the_flag():
 
 def documented(prefix):
     """Name → (type, labels), from the rows of the page's tables."""
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*)\|", PAGE, re.MULTILINE)
     found = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert len(found) == len(rows)
     return {name: each for name, each in found.items() if name.startswith(prefix)}
@@ -136,4 +136,4 @@ def test_the_page_has_every_series_of_the_process_with_its_labels():
     exposed = re.findall(
         rf"^# TYPE ({PREFIX}\w+) (\w+)", generate_latest(Instruments().registry).decode(), re.MULTILINE
     )
-    assert {name: kind for name, kind in exposed} == {name: kind for name, (kind, _) in told.items()}
+    assert dict(exposed) == {name: kind for name, (kind, _) in told.items()}

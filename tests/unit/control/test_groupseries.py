@@ -43,7 +43,7 @@ class Told:
         self.text = generate_latest(registry).decode()
         self.samples = [each for family in text_string_to_metric_families(self.text) for each in family.samples]
 
-    def __call__(self, name, **labels):
+    def __call__(self, name, /, **labels):
         return [each.value for each in self.samples if each.name == name and labels.items() <= each.labels.items()]
 
 

@@ -53,6 +53,15 @@ def test_a_number_out_of_range_is_refused_with_the_flag_and_the_value(flag, valu
         parse([f"--{flag}={value}"])
 
 
+@pytest.mark.parametrize("value", [-1, 65536, 8081])
+def test_a_port_that_is_none_or_the_other_one_is_refused(value):
+    with pytest.raises(
+        ValueError, match=rf"--metrics-port is {value}, expected a port up to 65535 other than --health"
+    ):
+        parse([f"--metrics-port={value}"])
+    assert parse(["--metrics-port=0"]).metrics_port == 0
+
+
 @pytest.mark.parametrize("value", ["0.5", "86401", "nan"])
 def test_a_time_between_looks_that_is_none_is_refused(value):
     with pytest.raises(ValueError, match=rf"--touch-seconds is {value}.*, expected 1 to 86400"):
