@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from promptgroup_operator.observed import Key, Manifest
+from promptgroup_operator.sizing.load import Load
 from promptgroup_operator.sizing.model import Model
 from promptgroup_operator.sizing.verdict import Verdict
 
@@ -31,6 +32,13 @@ class Look:
     """Share of clients' prompt tokens found in cache lately; None when nothing is known."""
     read: datetime | None
     """When a load was last known; None before, and where none is asked for."""
+
+
+def looked(size: Verdict, hit_rate: float | None, load: Load | None, before: Look | None, now: datetime) -> Look:
+    """What a pass found; the time of the load that the look before knew stands while none is."""
+    known = load is not None and load.engines is not None and not load.stale
+    read = before.read if before is not None else None
+    return Look(size, hit_rate, now if known else read)
 
 
 _Read: TypeAlias = Callable[[Manifest, Look | None], float | None]

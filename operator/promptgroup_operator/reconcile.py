@@ -12,7 +12,7 @@ from promptgroup_operator.cluster import Cluster, Seen
 from promptgroup_operator.dialect import DIALECTS, Dialect
 from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import ClusterError, EngineError
-from promptgroup_operator.groupseries import Look
+from promptgroup_operator.groupseries import Look, looked
 from promptgroup_operator.instruments import Instruments
 from promptgroup_operator.keepwarm import Touch
 from promptgroup_operator.observations import Observations
@@ -99,13 +99,10 @@ class Reconciler:
         return todo.look_again
 
     def _remember(self, world: World, todo: Plan, now: datetime) -> None:
-        key, before = world.group.key, self._looks.get(world.group.key)
-        if todo.size is None:
-            self._looks.pop(key, None)
-            return
-        known = world.load is not None and world.load.engines is not None and not world.load.stale
-        read = now if known else before.read if before is not None else None
-        self._looks[key] = Look(todo.size, world.hit_rate, read)
+        """For the next pass, and for who asks what this one found."""
+        before = self._looks.pop(world.group.key, None)
+        if todo.size is not None:
+            self._looks[world.group.key] = looked(todo.size, world.hit_rate, world.load, before, now)
 
     def _tell_refusal(self, world: World, error: ClusterError, now: datetime) -> None:
         """The API server does not take an object (a template it finds invalid, an admission policy): say so."""

@@ -2,11 +2,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from promptgroup_operator.groupseries import NUMBERS, Look, families
+from promptgroup_operator.groupseries import NUMBERS, Look, families, looked
 from promptgroup_operator.observed import Key
+from promptgroup_operator.sizing.load import Load
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.verdict import NEW, Group, Verdict, replicas
-from support.builders import NOW, spec
+from support.builders import NOW, ago, spec
 from support.loads import load
 
 KEY = Key("chat", "support")
@@ -110,6 +111,15 @@ def test_unknown_is_no_series():
 def test_a_group_that_no_pass_has_seen_is_there_without_numbers(status):
     told = Told([stored(status=status)], {})
     assert {each.name for each in told.samples} == {"promptgroup_info"}
+
+
+def test_the_time_of_a_load_stands_until_another_is_known():
+    first = looked(sized(), 0.9, load(), None, ago(minutes=2))
+    assert first.read == ago(minutes=2)
+    for nothing in (None, load(stale="no engine could be read yet"), Load(60.0, None)):
+        assert looked(sized(), 0.9, nothing, first, NOW).read == ago(minutes=2)
+        assert looked(sized(), 0.9, nothing, None, NOW).read is None
+    assert looked(sized(), 0.9, load(), first, NOW).read == NOW
 
 
 def test_a_load_that_is_not_known_any_more_leaves_the_time_when_it_was():
