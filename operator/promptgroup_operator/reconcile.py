@@ -100,9 +100,11 @@ class Reconciler:
 
     def _remember(self, world: World, todo: Plan, now: datetime) -> None:
         """For the next pass, and for who asks what this one found."""
-        before = self._looks.pop(world.group.key, None)
-        if todo.size is not None:
-            self._looks[world.group.key] = looked(todo.size, world.hit_rate, world.load, before, now)
+        key = world.group.key
+        if todo.size is None:
+            self._looks.pop(key, None)
+        else:
+            self._looks[key] = looked(todo.size, world.hit_rate, world.load, self._looks.get(key), now)
 
     def _tell_refusal(self, world: World, error: ClusterError, now: datetime) -> None:
         """The API server does not take an object (a template it finds invalid, an admission policy): say so."""
