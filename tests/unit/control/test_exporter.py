@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from promptgroup_operator import exporter
 from promptgroup_operator.exporter import Groups, PortError, serving
 from promptgroup_operator.groupseries import NUMBERS, Look, families
 from promptgroup_operator.instruments import PREFIX, Instruments
@@ -90,12 +91,17 @@ def test_nothing_else_is_served():
     assert scraped(Operator(), method="POST")[0] == 405
 
 
-def test_no_port_is_none_and_a_port_in_use_is_told_with_the_flag():
-    async def begin(port):
-        async with serving(Instruments().registry, "127.0.0.1", port):
-            pass
+async def begin(port):
+    async with serving(Instruments().registry, "127.0.0.1", port):
+        pass
 
+
+def test_port_0_is_none(monkeypatch):
+    monkeypatch.setattr(exporter.web, "TCPSite", None)
     asyncio.run(begin(0))
+
+
+def test_a_port_in_use_is_told_with_the_flag():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortError, match=rf"--metrics-port: cannot listen on 127\.0\.0\.1, port {port}.*0 for none"):

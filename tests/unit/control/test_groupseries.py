@@ -130,9 +130,10 @@ def test_a_load_that_is_not_known_any_more_leaves_the_time_when_it_was():
 
 
 def test_only_groups_that_stand_have_series():
-    look = Look(sized(), 0.9, NOW)
-    told = Told([stored("other")], {KEY: look, Key("chat", "other"): look})
-    assert {each.labels["name"] for each in told.samples} == {"other"}
+    looks = {KEY: Look(sized(), 0.9, NOW), Key("chat", "other"): Look(sized(), 0.5, NOW)}
+    told = Told([stored("other"), stored("third")], looks)
+    assert {each.labels["name"] for each in told.samples} == {"other", "third"}
+    assert told("promptgroup_hit_ratio", name="other") == told("promptgroup_hit_ratio") == [0.5]
 
 
 def test_no_text_of_a_prompt_is_told(told):
