@@ -15,7 +15,7 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.freezer import freezer
 from support.groups import PROMPTS, group
-from support.operators import NAME, SYSTEM, holder, is_ready, leader, operator_process
+from support.operators import NAME, SYSTEM, holder, is_ready, leader, metrics, operator_process
 
 pytestmark = pytest.mark.integration
 
@@ -35,12 +35,6 @@ def health(url: str) -> tuple[int, dict]:
         return error.code, {}
     except OSError:
         return 0, {}
-
-
-def metrics(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}:8082/metrics", timeout=5) as answer:
-        text: str = answer.read().decode()
-        return text
 
 
 # --- the Lease -----------------------------------------------------------------------------------------------
@@ -86,14 +80,10 @@ def test_only_the_leader_tells_prometheus_of_groups(system: Kubectl, kube: Kubec
     leading = leader(system)
     kube.apply(group("told", replicas=2))
     kube.wait_warm("told", "2/2")
-    pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in system.list("pods")}
     of_group = f'{{name="told",namespace="{kube.namespace}"}}'
 
-    def told() -> dict[str, str]:
-        return {name: metrics(address) for name, address in pods.items()}
-
     def settled() -> dict[str, str] | None:
-        found = told()
+        found = metrics(system)
         return found if f"promptgroup_status_warm_replicas{of_group} 2.0" in found[leading] else None
 
     found = wait_for(settled, "the mirror to have the status")
@@ -103,7 +93,7 @@ def test_only_the_leader_tells_prometheus_of_groups(system: Kubectl, kube: Kubec
     for line in (of_group, "promptgroup_operator_leader 1.0"):
         assert [name for name, text in found.items() if line in text] == [leading]
     kube.delete("promptgroup", "told")
-    wait_for(lambda: True if of_group not in told()[leading] else None, "its series to go")
+    wait_for(lambda: True if of_group not in metrics(system)[leading] else None, "its series to go")
 
 
 def test_after_an_outage_of_the_api_server_the_same_processes_lead_and_listen(

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import urllib3
+
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 
@@ -42,6 +44,13 @@ def holder(kube: Kubectl) -> str:
 def leader(kube: Kubectl) -> str:
     """Name of the pod that leads, once one does."""
     return wait_for(lambda: holder(kube) or None, "an operator to lead").partition("_")[0]
+
+
+def metrics(kube: Kubectl) -> dict[str, str]:
+    """Pod of the operator in a namespace → what it tells Prometheus."""
+    pods = kube.list("pods", f"app.kubernetes.io/name={NAME}")
+    urls = {pod["metadata"]["name"]: f"http://{pod['status']['podIP']}:8082/metrics" for pod in pods}
+    return {name: urllib3.request("GET", url, timeout=5, retries=False).data.decode() for name, url in urls.items()}
 
 
 @contextmanager
