@@ -25,8 +25,8 @@ from promptgroup_operator.counts import parse
 from promptgroup_operator.dialect import VLLM
 from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import EngineError
-from promptgroup_operator.measured import Measured
 from promptgroup_operator.groupseries import NUMBERS
+from promptgroup_operator.measured import Measured
 from promptgroup_operator.observations import Observations
 from promptgroup_operator.observed import Key
 from promptgroup_operator.prometheus import Prometheus
@@ -316,5 +316,5 @@ def test_the_load_of_a_sized_group_reaches_its_conditions_and_prometheus(
     mine = f'{{name="sized",namespace="{kube.namespace}"}}'
     values = dict(re.findall(rf"^(promptgroup_\w+){mine} (\S+)$", told, re.MULTILINE))
     assert {name for name, *_ in NUMBERS} - set(values) <= {"promptgroup_sizing_working_set_ratio"}  # no live session
-    assert abs(float(values["promptgroup_sizing_load_timestamp_seconds"]) - time.time()) < 120
+    assert abs(float(values["promptgroup_sizing_load_timestamp_seconds"]) - datetime.now(UTC).timestamp()) < 120
     assert 0 < float(values["promptgroup_sizing_utilization_ratio"]) < 1
