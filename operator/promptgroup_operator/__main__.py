@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from promptgroup_operator import handlers  # noqa: PLC0415 - kopf and the client take a second to import
+    from promptgroup_operator import exporter, handlers  # noqa: PLC0415 - kopf and the client take a second to import
 
     try:
         chosen = settings.from_flags(arguments)
@@ -48,7 +48,11 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=chosen.log_level, format="%(asctime)s %(levelname)-7s %(name)s %(message)s")
     for library in ("kopf", "aiohttp.access"):
         logging.getLogger(library).setLevel(logging.WARNING)
-    asyncio.run(handlers.run(chosen))
+    try:
+        asyncio.run(handlers.run(chosen))
+    except exporter.PortError as error:
+        print(f"promptgroup-operator run: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -14,8 +14,10 @@ from urllib.parse import quote, urlencode
 import urllib3
 from kubernetes import client, config
 from kubernetes.config import incluster_config
+from prometheus_client import Counter
 
 from promptgroup_operator.errors import ClusterError
+from promptgroup_operator.instruments import NO_ANSWER, WATCH
 from promptgroup_operator.settings import Settings
 from promptgroup_router.contract import names
 
@@ -75,10 +77,16 @@ def _read_token(configuration: Any, file: Path) -> None:
 
 
 class ApiServer:
-    """The API server, for one operator process. Safe to use from many threads."""
+    """The API server, for one operator process. Safe to use from many threads.
 
-    def __init__(self, api_client: client.ApiClient) -> None:
+    Args:
+        api_client: the connection.
+        requests: counts them by verb and code.
+    """
+
+    def __init__(self, api_client: client.ApiClient, requests: Counter) -> None:
         self._api = api_client
+        self._requests = requests
 
     def request(
         self,
@@ -150,17 +158,20 @@ class ApiServer:
         data: bytes | None = None,
         preload: bool = True,
     ) -> urllib3.BaseHTTPResponse:
+        verb = method if preload else WATCH
         url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
             response: urllib3.BaseHTTPResponse = self._api.rest_client.pool_manager.request(
                 method, url, body=data, headers=headers, timeout=timeout, retries=False, preload_content=preload
             )
-            if response.status < 300:
-                return response
-            refusal = response.data
+            refusal = response.data if response.status >= 300 else b""
         except (urllib3.exceptions.HTTPError, OSError) as error:
+            self._requests.labels(verb, NO_ANSWER).inc()
             raise ClusterError(f"{method} {path}: {type(error).__name__}") from error
+        self._requests.labels(verb, str(response.status)).inc()
+        if response.status < 300:
+            return response
         raise ClusterError(
             f"{method} {path}: {response.status} {_message(refusal)}",
             status=response.status,

@@ -19,10 +19,13 @@ import aiohttp
 import kopf
 from kubernetes import client
 
+from promptgroup_operator import exporter
 from promptgroup_operator.apiserver import ApiServer, connect
 from promptgroup_operator.cluster import Cluster
 from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import ClusterError
+from promptgroup_operator.exporter import Groups
+from promptgroup_operator.instruments import FAULT, REFUSED, Instruments
 from promptgroup_operator.leadership import Elector, Term
 from promptgroup_operator.mirror import KINDS, Mirror
 from promptgroup_operator.observed import Key
@@ -49,7 +52,8 @@ class Operator:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        server = ApiServer(connect(settings))
+        self.instruments = Instruments()
+        server = ApiServer(connect(settings), self.instruments.api_requests)
         self._engines = Engines()
         self.queue = WorkQueue()
         self.term = Term(until=float("-inf") if settings.lease else float("inf"))
@@ -57,7 +61,14 @@ class Operator:
         mirrors = {kind: Mirror(kind, self.queue.add) for kind in KINDS}
         self._reflectors = Reflectors(server, mirrors, settings.namespaces)
         self.resync = Resync(server, self.queue, mirrors, settings.namespaces, settings.resync)
-        self._reconciler = Reconciler(Cluster(server, self.term, mirrors), self._engines, self.queue, settings)
+        self._reconciler = Reconciler(
+            Cluster(server, self.term, mirrors), self._engines, self.queue, settings, self.instruments
+        )
+        self.instruments.leader.set_function(lambda: self.term.lasts)
+        self.instruments.queue_depth.set_function(self.queue.depth)
+        self.instruments.registry.register(
+            Groups(lambda: self.term.lasts, mirrors["PromptGroup"].all, self._reconciler.looks)
+        )
         self._busy_since: dict[Key, datetime] = {}
         self._workers = [
             threading.Thread(target=self._work, name=f"pass-{i}", daemon=True) for i in range(settings.workers)
@@ -105,11 +116,14 @@ class Operator:
         now = datetime.now(UTC)
         self._busy_since[key] = now
         try:
-            again = self._reconciler.run(key, now)
+            with self.instruments.passes.time():
+                again = self._reconciler.run(key, now)
         except ClusterError as error:
+            self.instruments.pass_failures.labels(REFUSED).inc()
             wait = self.queue.failed(key, timedelta(seconds=error.retry_after or 0))
             logger.warning("%s/%s: %s; again in %.1f s", key.namespace, key.name, error, wait.total_seconds())
         except Exception:
+            self.instruments.pass_failures.labels(FAULT).inc()
             wait = self.queue.failed(key)
             logger.exception("%s/%s: pass failed; again in %.1f s", key.namespace, key.name, wait.total_seconds())
         else:
@@ -221,13 +235,18 @@ def _session(info: kopf.ConnectionInfo, watches: PacedWatches) -> kopf.AiohttpSe
 
 
 async def run(settings: Settings) -> None:
-    """Run until told to stop."""
-    registry, _ = build(settings)
+    """Run until told to stop.
+
+    Raises:
+        exporter.PortError: the metrics' port cannot be listened on; nothing was begun.
+    """
+    registry, operator = build(settings)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    await kopf.operator(
-        registry=registry,
-        standalone=True,
-        namespaces=list(settings.namespaces),
-        clusterwide=not settings.namespaces,
-        liveness_endpoint=f"http://{host}:{settings.health_port}/healthz",
-    )
+    async with exporter.serving(operator.instruments.registry, settings.host, settings.metrics_port):
+        await kopf.operator(
+            registry=registry,
+            standalone=True,
+            namespaces=list(settings.namespaces),
+            clusterwide=not settings.namespaces,
+            liveness_endpoint=f"http://{host}:{settings.health_port}/healthz",
+        )

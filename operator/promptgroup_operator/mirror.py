@@ -100,6 +100,11 @@ class Mirror:
         with self._lock:
             return [each for (where, _), each in self._objects.items() if where == namespace]
 
+    def all(self) -> list[Manifest]:
+        """Every object."""
+        with self._lock:
+            return list(self._objects.values())
+
     def versions(self) -> dict[Name, str]:
         """Every object's resourceVersion."""
         with self._lock:

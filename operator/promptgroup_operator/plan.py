@@ -41,7 +41,7 @@ from promptgroup_operator.observed import Manifest, Pod, Problem, PromptText, Re
 from promptgroup_operator.release import Phase, Step
 from promptgroup_operator.sizing import diagnosis, verdict
 from promptgroup_operator.sizing.diagnosis import Diagnosis
-from promptgroup_operator.sizing.verdict import NEW, History, Verdict
+from promptgroup_operator.sizing.verdict import Verdict
 from promptgroup_operator.status import Event
 from promptgroup_router.contract import table
 from promptgroup_router.contract.table import PromptRef
@@ -90,8 +90,8 @@ class Plan:
     touches: tuple[keepwarm.Touch, ...] = ()
     peers_key: bool = False
     """Whether the namespace's routers lack the key by which they know each other."""
-    sizing: History = NEW
-    """What the next pass's sizing is to remember."""
+    size: Verdict | None = None
+    """How many replicas, and what the next pass's sizing is to remember; None before there is anything to size."""
     look_again: timedelta = SETTLED
 
 
@@ -179,7 +179,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
         warmups=tuple(_warmups(world, steps)),
         touches=tuple(_touches(world, steps, now)),
         peers_key=not world.peers_key,
-        sizing=size.history,
+        size=size,
         look_again=min(_look_again(world, steps, held, stage.waits or problem, now), size.look_again or SETTLED),
     )
 

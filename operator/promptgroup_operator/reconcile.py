@@ -12,6 +12,8 @@ from promptgroup_operator.cluster import Cluster, Seen
 from promptgroup_operator.dialect import DIALECTS, Dialect
 from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import ClusterError, EngineError
+from promptgroup_operator.groupseries import Look, looked
+from promptgroup_operator.instruments import Instruments
 from promptgroup_operator.keepwarm import Touch
 from promptgroup_operator.observations import Observations
 from promptgroup_operator.observed import Key, Manifest, Pod, Problem, PromptText, Reading, Revision, Spent, World
@@ -22,7 +24,7 @@ from promptgroup_operator.routers import Routers
 from promptgroup_operator.samples import Traffic
 from promptgroup_operator.settings import Settings
 from promptgroup_operator.sizing.load import Load
-from promptgroup_operator.sizing.verdict import NEW, History
+from promptgroup_operator.sizing.verdict import NEW
 from promptgroup_operator.sources import OwnReadings, Source, subject
 from promptgroup_operator.touches import Touches
 from promptgroup_operator.traffic import PERIOD, RELEASE_PERIOD, Readings
@@ -42,7 +44,9 @@ READERS = 16
 class Reconciler:
     """Runs passes. Holds nothing that the next process would miss."""
 
-    def __init__(self, cluster: Cluster, engines: Engines, queue: WorkQueue, settings: Settings) -> None:
+    def __init__(
+        self, cluster: Cluster, engines: Engines, queue: WorkQueue, settings: Settings, instruments: Instruments
+    ) -> None:
         self._cluster = cluster
         self._engines = engines
         self._queue = queue
@@ -53,11 +57,12 @@ class Reconciler:
         self._router_namespaces = settings.router_namespaces
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
         self._warmups = Warmups(engines, settings.warmups, self._report, self._spend)
-        self._touches = Touches(engines, self._report_touch, self._spend)
+        self._touches = Touches(engines, self._report_touch, self._spend, instruments.touches)
         self._routers = Routers(cluster.routers, engines.text, self._traffic, self._readers)
         self._touch_every = timedelta(seconds=settings.touch_seconds)
         self._pools = Pools()
-        self._sizing: dict[Key, History] = {}
+        self._looks: dict[Key, Look] = {}
+        self._warmed = instruments.warmups
 
     def close(self) -> None:
         """Stop warm-ups, touches and readings."""
@@ -66,6 +71,10 @@ class Reconciler:
         if self._prometheus is not None:
             self._prometheus.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
+
+    def looks(self) -> dict[Key, Look]:
+        """What the latest pass over each group found."""
+        return self._looks.copy()
 
     def run(self, key: Key, now: datetime) -> timedelta | None:
         """One pass: observe, decide, act. Returns when to look again, None when the group is gone.
@@ -77,17 +86,25 @@ class Reconciler:
         if world is None:
             self._warmups.want(key, (), now)
             self._pools.forget(key)
-            self._sizing.pop(key, None)
+            self._looks.pop(key, None)
             return None  # deleted; owner references clean up
         todo = plan.decide(world, now)
         try:
             self.act(world, todo, now)
-            self._sizing[key] = todo.sizing
+            self._remember(world, todo, now)
         except ClusterError as error:
             if error.status in REFUSED:
                 self._tell_refusal(world, error, now)
             raise
         return todo.look_again
+
+    def _remember(self, world: World, todo: Plan, now: datetime) -> None:
+        """For the next pass, and for who asks what this one found."""
+        key = world.group.key
+        if todo.size is None:
+            self._looks.pop(key, None)
+        else:
+            self._looks[key] = looked(todo.size, world.hit_rate, world.load, self._looks.get(key), now)
 
     def _tell_refusal(self, world: World, error: ClusterError, now: datetime) -> None:
         """The API server does not take an object (a template it finds invalid, an admission policy): say so."""
@@ -122,7 +139,7 @@ class Reconciler:
             hit_rate=self._observations.rate(containers),
             peers_key=self._cluster.look(key, "Secret", names.SECRET_PEERS) is not None,
             touch_every=self._touch_every,
-            sizing=self._sizing.get(key, NEW),
+            sizing=self._looks[key].size.history if key in self._looks else NEW,
         )
 
     def _told(self, seen: Seen, now: datetime) -> Traffic | None:
@@ -245,6 +262,7 @@ class Reconciler:
     def _report(self, key: Key, job: Job, outcome: Outcome) -> None:
         """Write on the pod what its warm-up found; then look at the group."""
         serves = outcome.warm or outcome.reason is WarmReason.PROCEEDED
+        self._warmed.labels(outcome.reason).inc()
         logger.info("pod %s/%s: %s: %s", key.namespace, job.pod, outcome.reason, outcome.message)
         try:
             change = ConditionChange(job.pod, job.uid, outcome)

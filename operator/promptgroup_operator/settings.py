@@ -16,6 +16,9 @@ SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DAY = 86_400
 """Seconds; a longer time between two looks is none."""
 
+MAX_PORT = 65_535
+"""Of TCP (RFC 9293, section 3.1)."""
+
 MIN_TIMEOUT, MAX_TIMEOUT = 0.1, 60
 """Seconds: a shorter wait fails on a busy network, a longer one tells nothing of now."""
 
@@ -31,9 +34,11 @@ class Settings:
     router_namespaces: tuple[str, ...] = ()
     """Namespaces whose routers serve groups of others; a group's own is always looked at."""
     host: str = ""
-    """Address of the health and metrics port; empty: every address."""
+    """Address of the health and metrics ports; empty: every address."""
     health_port: int = names.PORT_OPERATOR_HEALTH
     """Port of /healthz."""
+    metrics_port: int = names.PORT_OPERATOR_METRICS
+    """Port of /metrics; 0: none."""
     workers: int = 8
     """Passes that may run at the same time."""
     warmups: int = 16
@@ -73,10 +78,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="read routers here too, beside those of a group's own namespace, to judge its releases",
     )
-    group.add_argument(
-        "--host", default=_env("host", defaults.host), help="address of the health port (default: every)"
-    )
-    group.add_argument("--health-port", type=int, default=_env("health_port", str(defaults.health_port)))
+    group.add_argument("--host", default=_env("host", defaults.host), help="address of both ports (default: every)")
+    for flag, port, what in (
+        ("health-port", defaults.health_port, "port of /healthz"),
+        ("metrics-port", defaults.metrics_port, "port of /metrics, 0 for none"),
+    ):
+        given = _env(flag.replace("-", "_"), str(port))
+        group.add_argument(f"--{flag}", type=int, default=given, metavar="PORT", help=f"{what} (default: %(default)s)")
     group.add_argument("--workers", type=int, default=_env("workers", str(defaults.workers)), help="passes at a time")
     group.add_argument("--warmups", type=int, default=_env("warmups", str(defaults.warmups)), help="warm-ups at a time")
     group.add_argument(
@@ -145,6 +153,9 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
     for flag in ("workers", "warmups", "resync"):
         if getattr(arguments, flag) < 1:
             raise ValueError(f"--{flag} is {getattr(arguments, flag)}, expected 1 or more")
+    if not 0 <= arguments.metrics_port <= MAX_PORT or arguments.metrics_port == arguments.health_port:
+        expected = f"expected a port up to {MAX_PORT} other than --health-port, or 0 for none"
+        raise ValueError(f"--metrics-port is {arguments.metrics_port}, {expected}")
     if not 1 <= arguments.touch_seconds <= DAY:
         raise ValueError(f"--touch-seconds is {arguments.touch_seconds}, expected 1 to {DAY}")
     if arguments.lease and [bool(part) for part in arguments.lease.split("/")] != [True, True]:
@@ -155,6 +166,7 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
         router_namespaces=tuple(name for name in arguments.router_namespaces.split(",") if name),
         host=arguments.host,
         health_port=arguments.health_port,
+        metrics_port=arguments.metrics_port,
         workers=arguments.workers,
         warmups=arguments.warmups,
         touch_seconds=arguments.touch_seconds,

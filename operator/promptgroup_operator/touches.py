@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from prometheus_client import Counter
+
 from promptgroup_operator import keepwarm
 from promptgroup_operator.dialect import DIALECTS
 from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import EngineError
 from promptgroup_operator.observed import Key, Pod, Reading, Sighting, Spent
-from promptgroup_operator.warmth import Outcome
+from promptgroup_operator.warmth import Outcome, WarmReason
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +33,8 @@ UNTOLD = Spent(0, None)
 class Touches:
     """Starts touches and reports what a replica's condition must say after one, from a worker thread.
 
-    `spend(container, spent)` is told what they added to the engine's counters before `runs` says that they ended.
+    `spend(container, spent)` is told what they added to the engine's counters before `runs` says that they ended;
+    `ended` counts them by what they found.
     """
 
     def __init__(
@@ -39,10 +42,12 @@ class Touches:
         engines: Engines,
         report: Callable[[Key, keepwarm.Touch, Outcome], None],
         spend: Callable[[str, Spent], None],
+        ended: Counter,
     ) -> None:
         self._engines = engines
         self._report = report
         self._spend = spend
+        self._ended = ended
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="touch")
         self._seen: dict[str, tuple[datetime, Sighting]] = {}
         """Container → when it was last read, and its prefix."""
@@ -93,6 +98,7 @@ class Touches:
 
     def _touch(self, touch: keepwarm.Touch) -> Outcome | None:
         spent, seen, outcome = UNTOLD, replace(touch.sighting, at=datetime.now(UTC)), None
+        result = WarmReason.UNREACHABLE
         try:
             found = self._engines.touch(touch.address, DIALECTS[touch.engine], touch.model, touch.prompt, touch.needed)
         except EngineError as error:
@@ -101,7 +107,16 @@ class Touches:
         else:
             now = datetime.now(UTC)
             spent, seen, outcome = found.spent, keepwarm.seen(touch, found, now), keepwarm.judge(touch, found, now)
+            result = _result(found, outcome)
+        self._ended.labels(result).inc()
         self._spend(touch.container_id, spent)
         with self._lock:
             self._seen[touch.container_id] = datetime.now(UTC), seen
         return outcome
+
+
+def _result(found: keepwarm.Found, outcome: Outcome | None) -> WarmReason:
+    """What a touch found, also where the replica's condition may stand."""
+    if outcome is not None:
+        return outcome.reason
+    return WarmReason.NOT_REPORTED if found.cached is None else WarmReason.PROVEN

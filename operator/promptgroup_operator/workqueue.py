@@ -81,6 +81,12 @@ class WorkQueue:
         self.add(key, after)
         return after
 
+    def depth(self) -> int:
+        """Keys that are due and not running."""
+        now = self._clock()
+        with self._condition:
+            return sum(due <= now and key not in self._running for key, due in self._due.items())
+
     def closed(self) -> bool:
         """Whether nothing is given out any more."""
         return self._closed

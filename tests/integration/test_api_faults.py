@@ -97,7 +97,7 @@ def operator(api: Api) -> Iterator[subprocess.Popen]:
         "KUBERNETES_SERVICE_HOST": "127.0.0.1",
         "KUBERNETES_SERVICE_PORT": str(api.kube.port),
     }
-    flags = ["--namespaces=chat", "--host=127.0.0.1", f"--health-port={next(ports)}"]
+    flags = ["--namespaces=chat", "--host=127.0.0.1", f"--health-port={next(ports)}", "--metrics-port=0"]
     argv = [sys.executable, "-m", "promptgroup_operator", "run", *flags, f"--service-account-dir={api.kube.folder}"]
     with (api.kube.folder / "log").open("ab") as log:
         process = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)

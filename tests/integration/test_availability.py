@@ -1,6 +1,7 @@
 """Several operators, an API server that fails, rights of one namespace, other tools: on a real control plane."""
 
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -14,7 +15,7 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.freezer import freezer
 from support.groups import PROMPTS, group
-from support.operators import NAME, SYSTEM, holder, is_ready, leader, operator_process
+from support.operators import NAME, SYSTEM, holder, is_ready, leader, metrics, operator_process
 
 pytestmark = pytest.mark.integration
 
@@ -73,6 +74,26 @@ def test_only_the_leader_writes(system: Kubectl, kube: Kubectl, cluster: LocalCl
     said = {pod["metadata"]["name"]: cluster.logs(SYSTEM, pod["metadata"]["name"]) for pod in system.list("pods")}
     mine = f"pod {kube.namespace}/alone"
     assert [name for name, lines in said.items() if mine in lines] == [leading]
+
+
+def test_only_the_leader_tells_prometheus_of_groups(system: Kubectl, kube: Kubectl) -> None:
+    leading = leader(system)
+    kube.apply(group("told", replicas=2))
+    kube.wait_warm("told", "2/2")
+    of_group = f'{{name="told",namespace="{kube.namespace}"}}'
+
+    def settled() -> dict[str, str] | None:
+        found = metrics(system)
+        return found if f"promptgroup_status_warm_replicas{of_group} 2.0" in found[leading] else None
+
+    found = wait_for(settled, "the mirror to have the status")
+    assert f"promptgroup_status_desired_replicas{of_group} 2.0" in found[leading]
+    assert re.search(r'promptgroup_operator_warmups_total\{outcome="PrefixCached"\} [1-9]', found[leading])
+    assert re.search(r'promptgroup_operator_api_requests_total\{code="20[01]",verb="PATCH"\} [1-9]', found[leading])
+    for line in (of_group, "promptgroup_operator_leader 1.0"):
+        assert [name for name, text in found.items() if line in text] == [leading]
+    kube.delete("promptgroup", "told")
+    wait_for(lambda: True if of_group not in metrics(system)[leading] else None, "its series to go")
 
 
 def test_after_an_outage_of_the_api_server_the_same_processes_lead_and_listen(

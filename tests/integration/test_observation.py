@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -17,12 +18,14 @@ import pytest
 import urllib3
 
 from promptgroup_local import lab
+from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_operator import metricnames, observations, prometheus, promql, traffic
 from promptgroup_operator.counts import parse
 from promptgroup_operator.dialect import VLLM
 from promptgroup_operator.engine import Engines
 from promptgroup_operator.errors import EngineError
+from promptgroup_operator.groupseries import NUMBERS
 from promptgroup_operator.measured import Measured
 from promptgroup_operator.observations import Observations
 from promptgroup_operator.observed import Key
@@ -35,6 +38,8 @@ from promptgroup_router import tablefile
 from promptgroup_router.contract.fingerprint import fingerprint
 from support.groups import PROMPTS
 from support.groups import group as group_of
+from support.operators import SYSTEM as SYSTEM_NAMESPACE
+from support.operators import metrics
 from support.prometheus import prometheus as running_prometheus
 from support.prometheus import until
 from support.tables import group, revision, slot, table
@@ -289,7 +294,9 @@ def condition(kube: Kubectl, name: str, kind: str) -> dict[str, str]:
     return next((each for each in found if each["type"] == kind), {})
 
 
-def test_the_load_of_a_sized_group_reaches_its_conditions(kube: Kubectl, operator: None) -> None:
+def test_the_load_of_a_sized_group_reaches_its_conditions_and_prometheus(
+    kube: Kubectl, cluster: LocalCluster, operator: None
+) -> None:
     lab.install_router(kube)
     made = group_of("sized")
     del made["spec"]["replicas"]
@@ -305,3 +312,9 @@ def test_the_load_of_a_sized_group_reaches_its_conditions(kube: Kubectl, operato
 
     found = wait_for(active, "a load", lambda: kube.get("promptgroup", "sized")["status"], seconds=120)
     assert found["reason"] != "FailedGetMetrics", found
+    told = "".join(metrics(cluster.kubectl(SYSTEM_NAMESPACE)).values())
+    mine = f'{{name="sized",namespace="{kube.namespace}"}}'
+    values = dict(re.findall(rf"^(promptgroup_\w+){mine} (\S+)$", told, re.MULTILINE))
+    assert {name for name, *_ in NUMBERS} - set(values) <= {"promptgroup_sizing_working_set_ratio"}  # no live session
+    assert abs(float(values["promptgroup_sizing_load_timestamp_seconds"]) - datetime.now(UTC).timestamp()) < 120
+    assert 0 < float(values["promptgroup_sizing_utilization_ratio"]) < 1

@@ -213,7 +213,8 @@ def operator(cluster: LocalCluster) -> OperatorProcess:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    argv = [sys.executable, "-m", "promptgroup_operator", "run", "--host=127.0.0.1", f"--health-port={port}"]
+    flags = ("--host=127.0.0.1", f"--health-port={port}", "--metrics-port=0")
+    argv = [sys.executable, "-m", "promptgroup_operator", "run", *flags]
     with (cluster.folder / "logs" / "operator.log").open("ab") as log:
         process = subprocess.Popen(argv, env={**os.environ, "KUBECONFIG": str(path)}, stdout=log, stderr=log)
     wait_for(lambda: _answers(process, port), "the operator to answer")

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import urllib3
+
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 
@@ -44,6 +46,13 @@ def leader(kube: Kubectl) -> str:
     return wait_for(lambda: holder(kube) or None, "an operator to lead").partition("_")[0]
 
 
+def metrics(kube: Kubectl) -> dict[str, str]:
+    """Pod of the operator in a namespace → what it tells Prometheus."""
+    pods = kube.list("pods", f"app.kubernetes.io/name={NAME}")
+    urls = {pod["metadata"]["name"]: f"http://{pod['status']['podIP']}:8082/metrics" for pod in pods}
+    return {name: urllib3.request("GET", url, timeout=5, retries=False).data.decode() for name, url in urls.items()}
+
+
 @contextmanager
 def operator_process(
     cluster: LocalCluster, namespace: str, *flags: str, kubeconfig: Path | None = None
@@ -53,7 +62,9 @@ def operator_process(
     argv = [sys.executable, "-m", "promptgroup_operator", "run", f"--namespaces={namespace}", "--host=127.0.0.1"]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)}
     with (cluster.folder / "logs" / f"operator-{namespace}.log").open("ab") as log:
-        process = subprocess.Popen([*argv, f"--health-port={port}", *flags], env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*argv, f"--health-port={port}", "--metrics-port=0", *flags], env=environment, stdout=log, stderr=log
+        )
     try:
         yield process, f"http://127.0.0.1:{port}/healthz"
     finally:

@@ -68,7 +68,8 @@ class Prometheus:
         every = [{"targets": [address], "labels": dict(labels)} for address, labels in targets.items()]
         config = {
             "global": {"scrape_interval": f"{SCRAPE_SECONDS}s", "scrape_timeout": f"{SCRAPE_SECONDS}s"},
-            "scrape_configs": [{"job_name": "engines", "static_configs": every}],
+            # as docs/metrics.md has it: a target's own labels stand
+            "scrape_configs": [{"job_name": "engines", "honor_labels": True, "static_configs": every}],
         }
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
 

@@ -87,6 +87,11 @@ class Model:
         """KV tokens of a replica that live sessions may take; None when unknown."""
         return max(0.0, SHARE * self.kv_tokens - self.prefix_tokens) if self.kv_tokens else None
 
+    def filled(self, n: float) -> float | None:
+        """Working set over the room that `n` replicas have for it; above 1 it does not fit. None when unknown."""
+        room = self.room()
+        return self.working_set / (n * room) if self.working_set is not None and room else None
+
     def resident(self, n: float) -> float:
         """Share of the live sessions that fits `n` replicas; where nobody knows, all that was there is needed."""
         room = self.room()

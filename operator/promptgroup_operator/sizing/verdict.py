@@ -73,6 +73,11 @@ class Verdict:
     wave: Cause | None = None
     """What disturbs the caches at this look."""
     history: History = NEW
+    asked: int | None = None
+    """What the load asks for, before windows, policies and bounds; one above the most that the bounds allow where
+    that is too little. None where nothing is known of it, or where the operator does not decide the number."""
+    model: Model | None = None
+    """The load that it rests on; None likewise."""
     look_again: timedelta | None = None
     """When to look again if nothing happens; None when there is nothing to look at."""
 
@@ -128,7 +133,7 @@ def decide(sizing: SizingSpec, group: Group, history: History, now: datetime) ->
         return _held(missing, min(max(current, low), high), cause, history)
     assert group.load is not None  # noqa: S101 - nothing is missing
     advice = _advice(sizing, group, group.load, current, wave if disturbed else None, now=now)
-    return replace(_paced(sizing, current, advice, history, now), wave=cause)
+    return replace(_paced(sizing, current, advice, history, now), wave=cause, model=fit(group.load))
 
 
 def _missing(load: Load | None) -> Aspect | None:
@@ -209,9 +214,9 @@ def _numbers(model: Model, there: int, value: int, target: Target) -> str:
 
     def of(n: int) -> str:
         told = f"{n} replicas: utilisation {model.utilisation(n):.0%}, hit rate {model.hit_rate(n):.0%}"
-        room = model.room()
-        if model.working_set is not None and room:
-            told += f", working set {model.working_set / (n * room):.0%} of its room"
+        filled = model.filled(n)
+        if filled is not None:
+            told += f", working set {filled:.0%} of its room"
         if target.ttft is not None:
             told += f", p{QUANTILE * 100:.0f} TTFT {1000 * model.ttft(n):.0f} of {1000 * target.ttft:.0f} ms"
         return told
@@ -240,6 +245,7 @@ def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, 
         able=able,
         limited=limited,
         history=replace(history, past=past.changing(value - current, now)),
+        asked=advice.value,
         look_again=min(LOOK, paced.look_again) if paced.look_again is not None else LOOK,
     )
 

@@ -1,4 +1,5 @@
 import pytest
+from prometheus_client import Counter
 
 from promptgroup_operator import apiserver
 from promptgroup_operator.apiserver import ApiServer, collection
@@ -19,8 +20,13 @@ def kube(tmp_path, monkeypatch):
 @pytest.fixture
 def server(kube):
     api = apiserver.connect(Settings(service_account_dir=kube.folder))
-    yield ApiServer(api)
+    yield ApiServer(api, Counter("requests", "By verb and code.", ["verb", "code"], registry=None))
     api.rest_client.pool_manager.clear()
+
+
+def counted(server):
+    found = (each for family in server._requests.collect() for each in family.samples)
+    return {(each.labels["verb"], each.labels["code"]): each.value for each in found}
 
 
 def test_a_collection_is_a_namespaces_or_the_clusters():
@@ -82,6 +88,23 @@ def test_a_server_that_does_not_answer_is_waited_for_as_long_as_was_said(kube, s
     kube.answers = [Answer(hang=True)]
     with pytest.raises(ClusterError, match="ReadTimeoutError"):
         server.request("GET", "/x", limit=0.05)
+
+
+def test_requests_are_counted_by_verb_and_status(kube, server):
+    kube.answers = [Answer(), Answer(201), refusal(409), Answer(cut=True), Answer(body=b'{"type": "ADDED"}\n')]
+    server.request("GET", "/x")
+    server.request("PATCH", "/x", {})
+    for method in ("PATCH", "DELETE"):
+        with pytest.raises(ClusterError):
+            server.request(method, "/x", {})
+    watch(server)
+    assert counted(server) == {
+        ("GET", "200"): 1,
+        ("PATCH", "201"): 1,
+        ("PATCH", "409"): 1,
+        ("DELETE", "none"): 1,
+        ("WATCH", "200"): 1,
+    }
 
 
 def watch(server, silent=5.0):

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from promptgroup_operator import status
+from promptgroup_operator.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = ROOT / "manifests"
@@ -37,6 +38,18 @@ def test_the_operator_may_hold_the_lease_that_it_is_told_of():
     assert [f"--lease=$(POD_NAMESPACE)/{name}" for name in named] == [
         each for each in arguments if each.startswith("--lease=")
     ]
+
+
+def test_prometheus_finds_every_operator_at_its_metrics_port():
+    (deployment,) = yaml.safe_load_all((MANIFESTS / "operator/base/deployment.yaml").read_text())
+    (service,) = yaml.safe_load_all((MANIFESTS / "operator/base/service.yaml").read_text())
+    pod = deployment["spec"]["template"]
+    assert service["spec"]["selector"] == pod["metadata"]["labels"]
+    assert service["spec"]["clusterIP"] == "None"
+    (port,) = service["spec"]["ports"]
+    served = {each["name"]: each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]}
+    assert served == {"health": Settings().health_port, "metrics": Settings().metrics_port}
+    assert (port["targetPort"], port["port"]) == ("metrics", served["metrics"])
 
 
 # --- Argo CD ---------------------------------------------------------------------------------------------------

@@ -139,3 +139,8 @@ def test_an_items_kind_is_filled_in_and_its_managed_fields_are_left_out():
         "metadata": {"name": "a"},
         "spec": 1,
     }
+
+
+def test_all_is_every_object_of_every_namespace(mirror):
+    mirror.replace("", [pod("a", 1), pod("b", 2, namespace="else")], "5")
+    assert [each["metadata"]["name"] for each in mirror.all()] == ["a", "b"]

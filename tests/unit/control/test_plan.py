@@ -501,7 +501,7 @@ def test_the_size_follows_the_load_and_is_told():
     todo = decide(observed(load(40, usage=0.45, sessions=300)), NOW)
     assert deployments(todo) == {NAME: 5}
     assert todo.events[0].reason == "SuccessfulRescale"
-    assert todo.sizing.past.changes[0].by == 1
+    assert todo.size.history.past.changes[0].by == 1
     told = {each["type"]: (each["status"], each["reason"]) for each in todo.status["conditions"]}
     assert told["ScalingActive"] == ("True", "DemandRose")
     assert told["CacheEffective"] == ("True", "Healthy")

@@ -17,6 +17,7 @@ FLAGS = {
     "router_namespaces": ("c,d", ("c", "d")),
     "host": ("127.0.0.1", "127.0.0.1"),
     "health_port": ("9", 9),
+    "metrics_port": ("7", 7),
     "workers": ("3", 3),
     "warmups": ("4", 4),
     "touch_seconds": ("1.5", 1.5),
@@ -50,6 +51,15 @@ def test_a_setting_is_a_flag_and_an_environment_variable(name, monkeypatch):
 def test_a_number_out_of_range_is_refused_with_the_flag_and_the_value(flag, value):
     with pytest.raises(ValueError, match=rf"--{flag} is {value}, expected 1 or more"):
         parse([f"--{flag}={value}"])
+
+
+@pytest.mark.parametrize("value", [-1, 65536, 8081])
+def test_a_port_that_is_none_or_the_other_one_is_refused(value):
+    with pytest.raises(
+        ValueError, match=rf"--metrics-port is {value}, expected a port up to 65535 other than --health"
+    ):
+        parse([f"--metrics-port={value}"])
+    assert parse(["--metrics-port=0"]).metrics_port == 0
 
 
 @pytest.mark.parametrize("value", ["0.5", "86401", "nan"])

@@ -4,6 +4,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from prometheus_client import Counter
 
 from promptgroup_operator import keepwarm
 from promptgroup_operator.errors import EngineError
@@ -31,12 +32,20 @@ class Scripted:
         return self.answer
 
 
+def counter():
+    return Counter("touches", "By what they found.", ["outcome"], registry=None)
+
+
 class Told:
     """What the runner reports, in order."""
 
     def __init__(self, engines):
         self.lines = []
-        self.runner = Touches(engines, self.report, self.spend)
+        self.ended = counter()
+        self.runner = Touches(engines, self.report, self.spend, self.ended)
+
+    def counted(self):
+        return {each.labels["outcome"]: each.value for family in self.ended.collect() for each in family.samples}
 
     def report(self, key, touch, outcome):
         self.lines.append(("report", key, touch.pod, outcome.reason))
@@ -91,13 +100,27 @@ def test_a_touch_that_failed_is_tried_again_in_its_time_and_what_it_spent_is_not
     assert (seen.then, seen.lost) == (touch.sighting.then, None)
 
 
+OUTCOMES = {
+    "PrefixCached": Found(reading(10), 96, 96, Spent(100, 96)),
+    "PrefixEvicted": Found(reading(10), 0, 96, Spent(200, 96)),
+    "CachedTokensNotReported": Found(reading(10), None, None, Spent(100, None)),
+    "EngineUnreachable": EngineError("/metrics: ReadTimeoutError"),
+}
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_touches_are_counted_by_what_they_found(run, outcome):
+    told, _, _ = run(OUTCOMES[outcome])
+    assert told.counted() == {outcome: 1}
+
+
 def test_one_replica_has_one_touch_at_a_time(run):
     _, _, engines = run(Found(reading(10), 96, 96, Spent(100, 96)), times=3)
     assert engines.asked == 1
 
 
 def test_readings_after_a_touch_do_not_move_what_it_saw():
-    runner = Touches(Scripted(None), lambda *_: None, lambda *_: None)
+    runner = Touches(Scripted(None), lambda *_: None, lambda *_: None, counter())
     assert runner.read(pod(), None, NOW) is None
     runner.read(pod(), reading(1), NOW)
     seen = runner.read(pod(), reading(2), NOW + EVERY)
@@ -106,7 +129,7 @@ def test_readings_after_a_touch_do_not_move_what_it_saw():
 
 
 def test_containers_that_are_gone_are_forgotten_and_others_kept():
-    runner = Touches(Scripted(None), lambda *_: None, lambda *_: None)
+    runner = Touches(Scripted(None), lambda *_: None, lambda *_: None, counter())
     runner.read(pod("p0"), reading(), NOW)
     runner.read(pod("p1"), reading(), NOW + FORGOTTEN)
     runner.forget(NOW + FORGOTTEN + timedelta(seconds=1))

@@ -58,6 +58,17 @@ def test_a_key_is_not_taken_before_it_is_due(queue, clock):
     assert drained(queue) == []
 
 
+def test_the_depth_is_what_is_due_and_does_not_run(queue, clock):
+    queue.add(A)
+    queue.add(B, SOON)
+    assert queue.depth() == 1
+    clock.seconds = 5
+    assert queue.depth() == 2
+    assert queue.take() == A
+    queue.add(A)
+    assert queue.depth() == 1
+
+
 def test_a_key_is_due_when_the_first_who_asked_said(queue, clock):
     queue.add(A, SOON)
     queue.add(A)

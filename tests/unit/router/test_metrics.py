@@ -1,6 +1,9 @@
+import re
+from pathlib import Path
+
 from prometheus_client.parser import text_string_to_metric_families
 
-from promptgroup_router.metrics import LATENCY_BUCKETS, Metrics
+from promptgroup_router.metrics import LATENCY_BUCKETS, Counter, Metrics
 
 
 def parsed(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -54,3 +57,15 @@ def test_every_metric_has_help_and_type():
     helped = {line.split()[2] for line in lines if line.startswith("# HELP")}
     typed = {line.split()[2] for line in lines if line.startswith("# TYPE")}
     assert helped == typed == {metric.name for metric in vars(Metrics()).values()}
+
+
+def test_the_page_has_every_metric_with_its_type_and_its_labels():
+    page = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
+    rows = re.findall(r"^\| `(promptgroup_router_\w+)` \| (\w+) \| ([^|]*)\|", page, re.MULTILINE)
+    documented = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    kinds = {metric.name: metric._kind if isinstance(metric, Counter) else "histogram" for metric in every()}
+    assert documented == {metric.name: (kinds[metric.name], metric._labels) for metric in every()}
+
+
+def every():
+    return vars(Metrics()).values()

@@ -1,0 +1,58 @@
+"""What this process counts of its own work, for Prometheus. What is told of groups is in `groupseries`.
+
+Counted where it happens; gauges are functions that a scrape calls. Labels come from fixed lists and from statuses of
+HTTP, so the number of series is bounded whatever groups there are.
+"""
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+PREFIX = "promptgroup_operator_"
+
+PASS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Seconds: from a pass at rest to one whose requests to the API server and to engines all meet their limits."""
+
+NO_ANSWER = "none"
+"""Code of a request that got no answer."""
+WATCH = "WATCH"
+"""Verb of a watch, as Kubernetes calls it; the others are methods of HTTP."""
+REFUSED, FAULT = "cluster", "fault"
+"""Why a pass failed: the API server could not be asked or refused; the operator itself is wrong."""
+
+# the time at which each series began is a series of its own otherwise
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Instruments:
+    """The process's counters, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.leader = Gauge(f"{PREFIX}leader", "Whether this process may write: it holds the Lease.", registry=registry)
+        self.queue_depth = Gauge(
+            f"{PREFIX}queue_depth", "Groups whose pass is due and has not begun.", registry=registry
+        )
+        self.passes = Histogram(
+            f"{PREFIX}pass_duration_seconds",
+            "Passes over one group, those that failed included.",
+            buckets=PASS_BUCKETS,
+            registry=registry,
+        )
+        self.pass_failures = Counter(
+            f"{PREFIX}pass_failures", "Passes that failed and are run again, by cause.", ["cause"], registry=registry
+        )
+        self.api_requests = Counter(
+            f"{PREFIX}api_requests",
+            "Requests to the API server, by method and status.",
+            ["verb", "code"],
+            registry=registry,
+        )
+        self.warmups = Counter(
+            f"{PREFIX}warmups", "Warm-ups that ended, by what they found.", ["outcome"], registry=registry
+        )
+        self.touches = Counter(
+            f"{PREFIX}touches", "Touches of warm replicas, by what they found.", ["outcome"], registry=registry
+        )
+        for cause in (REFUSED, FAULT):
+            self.pass_failures.labels(cause)  # from 0 on, so that the first failure is an increase

@@ -1,0 +1,123 @@
+"""A real Prometheus scrapes what operators and routers serve, and answers the queries of docs/metrics.md."""
+
+import asyncio
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from promptgroup_local.kubectl import wait_for
+from promptgroup_operator.exporter import Groups, serving
+from promptgroup_operator.groupseries import Look
+from promptgroup_operator.instruments import FAULT, Instruments
+from promptgroup_operator.observed import Key
+from promptgroup_operator.sizing.model import fit
+from promptgroup_operator.sizing.verdict import Verdict
+from promptgroup_router.metrics import Metrics
+from support.loads import load
+from support.prometheus import prometheus
+
+pytestmark = pytest.mark.integration
+
+QUERIES = re.findall(
+    r"^```promql\n(.*?)\n```$", (Path(__file__).parents[2] / "docs/metrics.md").read_text(), re.MULTILINE | re.DOTALL
+)
+
+GROUP: dict[str, Any] = {
+    "metadata": {"namespace": "chat", "name": "support"},
+    "spec": {"model": "llama", "engine": {"type": "vLLM"}, "sizing": {"minReplicas": 1, "maxReplicas": 4}},
+    "status": {
+        "conditions": [
+            {"type": "Ready", "status": "False", "reason": "Warming"},
+            {"type": "CacheEffective", "status": "False", "reason": "Thrashing"},
+        ],
+        "replicas": 4,
+    },
+}
+
+
+def trouble() -> Instruments:
+    """An operator of which each query has something to say."""
+    instruments = Instruments()
+    instruments.leader.set_function(lambda: False)
+    size = Verdict(4, "TooManyReplicas", "", active=True, asked=5, model=fit(load()))
+    looks = {Key("chat", "support"): Look(size, 0.4, datetime.now(UTC) - timedelta(hours=1))}
+    instruments.registry.register(Groups(lambda: True, lambda: [GROUP], lambda: looks))
+    return instruments
+
+
+class Router(Collector):
+    """A router's own text."""
+
+    def __init__(self) -> None:
+        self._metrics = Metrics()
+        self._metrics.requests.add("chat/support", "200")
+
+    def collect(self) -> Iterator[Any]:
+        return iter(text_string_to_metric_families(self._metrics.text()))
+
+
+@contextmanager
+def served(registries: dict[int, CollectorRegistry]) -> Iterator[None]:
+    """Each at its port, from a thread."""
+    loop, begun, ended = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        async with AsyncExitStack() as stack:
+            for port, registry in registries.items():
+                await stack.enter_async_context(serving(registry, "127.0.0.1", port))
+            begun.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert begun.wait(10)
+        yield
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(10)
+        loop.close()
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def test_every_documented_query_finds_the_trouble_it_is_for(tmp_path: Path) -> None:
+    operator_port, router_port, port = free_ports(3)
+    instruments, router = trouble(), CollectorRegistry()
+    router.register(Router())
+    targets = {f"127.0.0.1:{operator_port}": {"namespace": "promptgroup-system"}, f"127.0.0.1:{router_port}": {}}
+    with (
+        served({operator_port: instruments.registry, router_port: router}),
+        prometheus(tmp_path, port, targets) as server,
+    ):
+
+        def ask(query: str) -> list[dict[str, Any]] | None:
+            instruments.pass_failures.labels(FAULT).inc()  # an increase is between two scrapes
+            answer = urllib3.request("GET", f"{server.url}/api/v1/query", fields={"query": query}, timeout=5)
+            assert answer.status == 200, answer.data
+            found: list[dict[str, Any]] = answer.json()["data"]["result"]
+            return found or None
+
+        assert len(QUERIES) == 8
+        found = {query: wait_for(lambda query=query: ask(query), query) for query in QUERIES}
+        named = {query: each[0]["metric"] for query, each in found.items() if "namespace" in each[0]["metric"]}
+        assert {labels["namespace"] for query, labels in named.items() if "_operator_" not in query} == {"chat"}
+        assert wait_for(lambda: ask("up == 1"), "both")
+        assert len(ask("up == 1") or []) == 2
