@@ -34,7 +34,7 @@ from promptgroup_router.contract import names
 GROUP = "vllm-diagnosis"
 BLOCKS = 256
 """Of 32 tokens: a cache of 8,192 tokens. The declared prompt takes 2,304, a session of twelve turns some 2,000."""
-ARGS = ("--max-model-len=4096", f"--num-gpu-blocks-override={BLOCKS}")
+ARGS = ("--max-model-len=6144", f"--num-gpu-blocks-override={BLOCKS}")
 ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
 """With `POST /reset_prefix_cache`."""
 TOUCH_SECONDS = 20
@@ -89,6 +89,9 @@ class Row:
     outcomes: Sequence[Outcome]
     measured: Measured
     said: Mapping[str, str]
+    """The condition."""
+    size: Mapping[str, str]
+    """ScalingActive, which tells what the size would be without the bound."""
 
     @property
     def kept(self) -> bool:
@@ -129,7 +132,7 @@ class Diagnosis:
             while True:
                 measured = measure(before, await scrape(self._engines))
                 if all(measured.requests.values()):
-                    return Row(TOUCHED, (), measured, await self._condition(TOUCHED))
+                    return Row(TOUCHED, (), measured, *await self._conditions(TOUCHED))
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def reset(self) -> Row:
@@ -142,12 +145,7 @@ class Diagnosis:
         said = await self._settled(RESET, 0.0, DEADLINE)
         before, drawn = await scrape(self._engines), itertools.islice(_endless(0, turns=1), REPLICAS)
         outcomes = await drive(drawn, Target(self._engines, MODEL), concurrency=1)
-        return Row(RESET, outcomes, measure(before, await scrape(self._engines)), said)
-
-    def _all_told(self) -> bool | None:
-        conditions = [pod["status"]["conditions"] for pod in lab.engine_pods(self._kubectl, GROUP)]
-        gates = [each for found in conditions for each in found if each["type"] == names.CONDITION_PREFIX_WARM]
-        return all(gate["reason"] == RESET.reason for gate in gates) or None
+        return Row(RESET, outcomes, measure(before, await scrape(self._engines)), *said)
 
     async def load(self, step: Step, seed: int) -> Row:
         """Drive a load until the condition is as promised, or the time is up."""
@@ -170,19 +168,25 @@ class Diagnosis:
             measured = measure(before, await scrape(self._engines))
             for each in loads:
                 each.cancel()
-        return Row(step, outcomes, measured, said)
+        return Row(step, outcomes, measured, *said)
 
-    async def _settled(self, step: Step, least: float, longest: float) -> Mapping[str, str]:
-        """The condition once it is as promised, after `least` seconds; as it is after `longest`."""
+    async def _settled(self, step: Step, least: float, longest: float) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """The conditions once they are as promised, after `least` seconds; as they are after `longest`."""
         began = time.monotonic()
         while True:
-            said, elapsed = await self._condition(step), time.monotonic() - began
-            if elapsed > longest or (elapsed > least and _as_promised(step, said)):
-                return said
+            found, elapsed = await self._conditions(step), time.monotonic() - began
+            if elapsed > longest or (elapsed > least and _as_promised(step, found[0])):
+                return found
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _condition(self, step: Step) -> Mapping[str, str]:
-        return await asyncio.to_thread(self._kubectl.condition, GROUP, step.condition)
+    async def _conditions(self, step: Step) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        said = await asyncio.to_thread(self._kubectl.condition, GROUP, step.condition)
+        return said, await asyncio.to_thread(self._kubectl.condition, GROUP, "ScalingActive")
+
+    def _all_told(self) -> bool | None:
+        conditions = [pod["status"]["conditions"] for pod in lab.engine_pods(self._kubectl, GROUP)]
+        gates = [each for found in conditions for each in found if each["type"] == names.CONDITION_PREFIX_WARM]
+        return all(gate["reason"] == RESET.reason for gate in gates) or None
 
 
 def _as_promised(step: Step, said: Mapping[str, str]) -> bool:
@@ -208,9 +212,13 @@ async def _steps(diagnosis: Diagnosis, console: Console) -> list[Row]:
 
 
 def _tell(console: Console, row: Row) -> None:
-    said = row.said
-    told = f"{row.step.condition}={said.get('status')} {said.get('reason')}: {said.get('message')}"
-    console.print(f"{row.step.name}\n  {told}", highlight=False, soft_wrap=True)
+    told = f"{_words(row.step.condition, row.said)}: {row.said.get('message')}"
+    size = f"{_words('ScalingActive', row.size)}: {row.size.get('message')}"
+    console.print(f"{row.step.name}\n  {told}\n  {size}", highlight=False, soft_wrap=True)
+
+
+def _words(kind: str, said: Mapping[str, str]) -> str:
+    return f"{kind}={said.get('status')} {said.get('reason')}"
 
 
 def report(rows: Sequence[Row]) -> Table:
@@ -226,7 +234,7 @@ def report(rows: Sequence[Row]) -> Table:
             str(len(row.outcomes)),
             str(failed),
             "-" if rate is None else f"{rate:.1%}",
-            f"{row.step.condition}={row.said.get('status')} {row.said.get('reason')}",
+            _words(row.step.condition, row.said),
             "yes" if row.kept else "NO",
         )
     return table
