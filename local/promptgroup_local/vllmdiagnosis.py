@@ -104,12 +104,12 @@ class Row:
         return found and more == self.step.more and _as_promised(self.step, self.said)
 
 
-TOUCHED = Step("prefixes are touched", "PrefixWarm", "True", "PrefixCached", f"{REPLICAS}/{REPLICAS}", found=0.95)
-RESET = Step("caches are reset", "PrefixWarm", "True", "PrefixEvicted", "(the cache was reset)", found=0.9)
+TOUCHED = Step("prefixes touched", "PrefixWarm", "True", "PrefixCached", f"{REPLICAS}/{REPLICAS}", found=0.95)
+RESET = Step("caches reset", "PrefixWarm", "True", "PrefixEvicted", "(the cache was reset)", found=0.9)
 LOADS = (
     Step("4 sessions", "CacheEffective", "True", "Healthy", "of prompt tokens found", [Clients(4, 6, 1.0)]),
     Step(
-        "2 of 4 sessions drift",
+        "2 of 4 drift",
         "CacheEffective",
         "False",
         "PromptDrift",
@@ -235,7 +235,7 @@ def _words(kind: str, said: Mapping[str, str]) -> str:
 def report(rows: Sequence[Row]) -> Table:
     """One line a step."""
     table = Table(title="Two vLLM engines with small caches: what the group's conditions say")
-    for heading in ("step", "requests", "failed", "hit rate", "said", "as promised"):
+    for heading in ("step", "requests", "failed", "hit rate", "said", "as it must"):
         table.add_column(heading, justify="right" if heading in ("requests", "failed", "hit rate") else "left")
     table.caption = "hit rate: by vLLM's counters; drift: the time on top of the declared prompt"
     for row in rows:
