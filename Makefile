@@ -6,7 +6,7 @@ RUN := $(UV) run --frozen
 
 .PHONY: help
 help: ## Show this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 $(CURDIR)/.cache/uv/bin/uv:
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "missing: Python 3.11 or newer as python3"; exit 1; }
@@ -24,6 +24,10 @@ demo: setup ## Bring up a cluster on this machine, apply three groups, measure t
 .PHONY: demo-vllm
 demo-vllm: setup ## The same path with two real vLLM engines on CPU (VLLM=folder with venv/ and tiny/)
 	@$(RUN) python -m promptgroup_local.realvllm --vllm "$(VLLM)"
+
+.PHONY: demo-vllm-diagnosis
+demo-vllm-diagnosis: setup ## What is said of two real vLLM engines with small caches: healthy, thrash, drift (VLLM)
+	@$(RUN) python -m promptgroup_local.vllmdiagnosis --vllm "$(VLLM)"
 
 .PHONY: check
 check: setup ## Format, lint, types, import contracts, unit and property tests: under a minute

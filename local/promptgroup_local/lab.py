@@ -23,6 +23,14 @@ def install_operator(kubectl: Kubectl) -> None:
     system.run("rollout", "status", "deployment/promptgroup-operator", "--timeout=90s")
 
 
+def set_operator(kubectl: Kubectl, **settings: object) -> None:
+    """Change settings of the operator, and wait until it runs with them."""
+    system = kubectl.within("promptgroup-system")
+    variables = [f"PROMPTGROUP_OPERATOR_{name.upper()}={value}" for name, value in settings.items()]
+    system.run("set", "env", "deployment/promptgroup-operator", *variables)
+    system.run("rollout", "status", "deployment/promptgroup-operator", "--timeout=90s")
+
+
 def install_router(kubectl: Kubectl) -> None:
     """Apply manifests/router to the namespace, and wait until the router runs."""
     kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests/router"))
@@ -67,10 +75,8 @@ def engine_url(pod: dict[str, Any]) -> str:
     return f"http://{pod['status']['podIP']}:{names.PORT_ENGINE}"
 
 
-def group(
-    name: str, model: str, system: str, *, replicas: int, image: str = ENGINE_IMAGE, **spec: Any
-) -> dict[str, Any]:
-    """A PromptGroup whose engines take one (fake) GPU each."""
+def group(name: str, model: str, system: str, *, image: str = ENGINE_IMAGE, **spec: Any) -> dict[str, Any]:
+    """A PromptGroup whose engines take one (fake) GPU each; `spec` is the rest of it, `replicas` or `sizing` first."""
     return {
         "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
         "kind": "PromptGroup",
@@ -79,7 +85,6 @@ def group(
             "model": model,
             "prompt": {"system": system},
             "engine": {"image": image, "resources": {"limits": {"nvidia.com/gpu": 1}}},
-            "replicas": replicas,
             **spec,
         },
     }

@@ -1,10 +1,5 @@
-"""`make demo-vllm VLLM=DIR`: the same path with two real vLLM engines on CPU as replicas.
+"""`make demo-vllm VLLM=DIR`: the same path with two real vLLM engines on CPU as replicas."""
 
-DIR holds a virtual environment with vLLM (`venv/`) and a model folder (`tiny/`: config and tokenizer are enough, the
-weights are random). Answers are noise; prefix caching, cached_tokens, cache_salt and metrics are vLLM's own.
-"""
-
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +8,7 @@ import aiohttp
 import uvloop
 from rich.console import Console
 
-from promptgroup_local import lab
+from promptgroup_local import lab, vllm
 from promptgroup_local.cluster import binaries
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
@@ -23,41 +18,11 @@ from promptgroup_local.load.prompts import system_prompt
 from promptgroup_local.load.report import comparison
 from promptgroup_local.load.summary import Summary, summarise
 from promptgroup_local.load.workload import conversations, sessions, tasks
+from promptgroup_local.vllm import MODEL, REPLICAS, START_SECONDS, TASK
 
-MODEL = "tiny"
 GROUP = "vllm-code"
-TASK = "code"
-REPLICAS = 2
 SESSIONS = 16
 CONCURRENCY = 4
-START_SECONDS = 420.0
-"""Longest start of two engines that share the cores: about a minute each on a free machine."""
-
-ARGS = ["--load-format=dummy", "--dtype=bfloat16", "--max-model-len=8192", "--enforce-eager", "--block-size=32"]
-ENVIRONMENT = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-}
-
-
-def image(folder: Path) -> list[str]:
-    """VLLM's image on this machine: its entrypoint, run in the folder that has the model."""
-    return ["bash", "-c", f'cd "{folder}" && exec venv/bin/vllm serve --host {{pod_ip}} "$@"', "vllm"]
-
-
-def manifest() -> dict[str, object]:
-    """A PromptGroup of two vLLM engines."""
-    container = {"name": "engine", "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()]}
-    found = lab.group(GROUP, MODEL, system_prompt(TASK, 1), replicas=REPLICAS)
-    found["spec"]["engine"] |= {
-        "image": "vllm/vllm-openai:v0.32.0",
-        "args": ARGS,
-        "template": {"spec": {"containers": [container]}},
-    }
-    return found
 
 
 async def _measure(name: str, urls: list[str], engines: list[str], seed: int) -> Summary:
@@ -102,23 +67,19 @@ async def _run(kubectl: Kubectl, console: Console) -> None:
 
 def main() -> int:
     """Entry point; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="make demo-vllm", description=__doc__)
-    parser.add_argument("--vllm", type=Path, required=True, metavar="DIR", help="folder with venv/ and tiny/")
-    arguments = parser.parse_args()
-    folder = arguments.vllm.expanduser().resolve()
-    for part in ("venv/bin/vllm", "tiny/config.json"):
-        if not (folder / part).exists():
-            parser.error(f"--vllm {folder}: there is no {part}")
+    folder = vllm.folder("make demo-vllm", __doc__)
     console = Console()
-    images = {"vllm/vllm-openai": image(folder)}
     try:
-        with tempfile.TemporaryDirectory() as state, LocalCluster(Path(state), images=images, say=console.print) as it:
+        with (
+            tempfile.TemporaryDirectory() as state,
+            LocalCluster(Path(state), images=vllm.images(folder), say=console.print) as it,
+        ):
             kubectl = it.kubectl(GROUP)
             lab.install_operator(kubectl)
             kubectl.run("create", "namespace", GROUP)
             lab.install_router(kubectl)
             console.print(f"starting {REPLICAS} vLLM engines")
-            kubectl.apply(manifest())
+            kubectl.apply(vllm.group(GROUP, ["--max-model-len=8192"], replicas=REPLICAS))
             kubectl.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}", START_SECONDS)
             for pod in lab.engine_pods(kubectl, GROUP):
                 gate = next(each for each in pod["status"]["conditions"] if each["type"].endswith("/prefix-warm"))

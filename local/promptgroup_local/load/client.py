@@ -60,6 +60,8 @@ class Target:
     """Task to group name: those requests name the group as their model and bring no system prompt."""
     session_header: str = ""
     """Header that carries the session's id; none when empty."""
+    on_top: Callable[[], str] = str
+    """What clients put on top of their system prompt, anew for each request: nothing, or the time for example."""
 
 
 async def drive(
@@ -111,7 +113,7 @@ async def _send(
 ) -> Outcome:
     session = conversation.session
     messages = [*conversation.history, {"role": "user", "content": turn.text}]
-    whole = [{"role": "system", "content": session.task.system}, *messages]
+    whole = [{"role": "system", "content": target.on_top() + session.task.system}, *messages]
     group = target.groups.get(session.task.name)
     body = {
         "model": group or target.model,

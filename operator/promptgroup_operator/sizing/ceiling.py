@@ -1,12 +1,14 @@
-"""Which share of prompt tokens could be found in cache, if nothing was ever evicted. Pure.
+"""Which share of prompt tokens is found in cache, if nothing was ever evicted. Pure.
 
 A prompt is the Tier-1 prefix, what the session said before, and a new message. Of a session of k turns whose turns are
 alike, a prompt has on average k-1 halves of (message + answer) before its message:
 
     length = prefix + (k - 1)/2 (message + answer) + message
 
-which is solved for the message, the only part that must be computed. k is one over the share of requests that open a
-session.
+which is solved for the message. k is one over the share of requests that open a session. The message must be computed,
+and so may be the answer before it, which all but a session's first request have: generated and sent back it is the same
+text, not always the same tokens. Tokenizers split text as models do not, and templates leave out what a model thought,
+which by this formula is missing from the message.
 """
 
 from promptgroup_operator.sizing.load import Load
@@ -30,10 +32,10 @@ def ceiling(load: Load) -> float | None:
     halves = (1 / clients.opening - 1) / 2
     rest = length * (1 - prefix)
     message = (rest - halves * answer) / (1 + halves)
-    return 1 - min(rest, max(0.0, message)) / length
+    return 1 - min(rest, max(0.0, message + (1 - clients.opening) * answer)) / length
 
 
 def expected(load: Load) -> float | None:
-    """What may be expected at the least: the ceiling; the Tier-1 prefix where sessions cannot be told."""
+    """What may be expected: the ceiling; the Tier-1 prefix where sessions cannot be told."""
     known = ceiling(load)
     return known if known is not None else declared(load)

@@ -14,9 +14,17 @@ def told(turns, prefix, message, answer):
 
 
 @pytest.mark.parametrize("turns", [1, 2, 5, 20])
-def test_only_the_message_is_new(turns):
+def test_the_message_is_new_and_the_answer_before_it_may_be(turns):
     seen = told(turns, 2000, 100, 150)
-    assert ceiling(seen) == pytest.approx(1 - 100 / seen.engines.queries)
+    assert ceiling(seen) == pytest.approx(1 - (100 + 150 * (1 - 1 / turns)) / seen.engines.queries)
+
+
+@pytest.mark.parametrize("turns", [2, 5, 20])
+def test_of_models_whose_thoughts_are_left_out_no_more_is_expected_than_is_found(turns):
+    """1,000 tokens of an answer are thought, and 150 come back."""
+    seen = told(turns, 2000, 100, 150)
+    thinking = replace(seen, engines=replace(seen.engines, generated=1150))
+    assert 0.75 < ceiling(thinking) < ceiling(seen)
 
 
 def test_prompts_that_share_nothing_have_no_hits_to_lose():

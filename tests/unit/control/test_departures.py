@@ -23,9 +23,9 @@ def test_departures_that_lose_much_are_drift(departure, told):
 
 
 def test_what_those_prompts_lose_is_credited():
-    """Half depart and find nothing; the others find what there is to find, 97.6 %."""
-    seen = mended(load(hit_rate=0.488, departure=Departure(0.5, 0, 32_000), waiting=9, held=5))
-    assert seen.engines.hit_rate == pytest.approx(0.976, abs=0.001)
+    """Half depart and find nothing; the others find what there is to find, 96.2 %."""
+    seen = mended(load(hit_rate=0.481, departure=Departure(0.5, 0, 32_000), waiting=9, held=5))
+    assert seen.engines.hit_rate == pytest.approx(0.962, abs=0.001)
     assert (seen.engines.waiting, seen.clients.held) == (0, 0)
 
 

@@ -10,7 +10,7 @@ from support.loads import load
 TOP = Departure(0.9, 0, 32_000)
 FULL = {"sessions": 1000, "history": 3500}
 
-# 97.6 % may be found: hits are low below 90.2 %, and again well from 91.4 % on
+# 96.2 % may be found: hits are low below 87.5 %, and again well from 89.4 % on
 ROWS = {
     "nothing is known": (None, None, "", None, "FailedGetMetrics"),
     "nothing newer is known": (load(stale="gone"), None, "", None, "FailedGetMetrics"),
@@ -38,9 +38,9 @@ ROWS = {
     "well after a change of its own": (load(), Cause.SCALING, "", True, HEALTHY),
     "little is shared": (load(hit_rate=0.05, declared_tokens=500, opening=1.0), None, "", False, "LowSharing"),
     "low for no cause that is seen": (load(hit_rate=0.7), None, "", None, "Unexplained"),
-    "between the lines it was well": (load(hit_rate=0.91), None, HEALTHY, True, HEALTHY),
-    "between the lines it was low": (load(hit_rate=0.91), None, "Unexplained", None, "Unexplained"),
-    "above both it recovered": (load(hit_rate=0.92), None, "Unexplained", True, HEALTHY),
+    "between the lines it was well": (load(hit_rate=0.885), None, HEALTHY, True, HEALTHY),
+    "between the lines it was low": (load(hit_rate=0.885), None, "Unexplained", None, "Unexplained"),
+    "above both it recovered": (load(hit_rate=0.9), None, "Unexplained", True, HEALTHY),
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
@@ -144,6 +145,24 @@ def test_by_name_brings_no_system_prompt_and_content_no_session_header() -> None
     assert by_content["model"] == "m"
     assert by_content["messages"][0]["content"] == tasks()[0].system
     assert headers[1]["x-session-id"] == "1-0"
+
+
+def test_what_stands_on_top_of_the_prompt_is_made_anew_for_each_request() -> None:
+    seen = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append((await request.json())["messages"][0]["content"])
+        return web.Response(text='{"choices":[{"message":{"content":"hi"}}]}', content_type="application/json")
+
+    async def main() -> None:
+        numbers = itertools.count()
+        plain = [replace(session, streamed=False) for session in sessions(tasks(), 1, 1, turns=2)]
+        async with asyncio.timeout(DEADLINE), server(handler) as url:
+            target = Target([url], "m", on_top=lambda: f"{next(numbers)} ")
+            await drive(conversations(plain), target, concurrency=1)
+
+    uvloop.run(main())
+    assert seen == [f"{number} {tasks()[0].system}" for number in range(2)]
 
 
 @pytest.mark.parametrize(

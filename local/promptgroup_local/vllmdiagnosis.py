@@ -1,0 +1,282 @@
+"""`make demo-vllm-diagnosis VLLM=DIR`: what the operator says of two real vLLM engines with small KV caches.
+
+The same engines, one after the other: nobody asks, and the warm prefix is looked after, also when their caches were
+reset; a load that fits; clients that put the time on top of the declared prompt; more sessions than fit, for which
+alone more replicas are asked for. Each time a condition of the group must say so, from vLLM's own counters. The exit
+status is 1 when one does not.
+"""
+
+import asyncio
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from promptgroup_local import lab, vllm
+from promptgroup_local.cluster import binaries
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import DEADLINE, Kubectl, KubectlError, wait_for
+from promptgroup_local.load.client import Outcome, Target, drive
+from promptgroup_local.load.counters import Measured, measure, scrape
+from promptgroup_local.load.prompts import system_prompt
+from promptgroup_local.load.workload import Conversation, conversations, sessions, tasks
+from promptgroup_local.vllm import MODEL, REPLICAS, START_SECONDS, TASK
+from promptgroup_router.contract import names
+
+GROUP = "vllm-diagnosis"
+BLOCKS = 256
+"""Of 32 tokens: a cache of 8,192 tokens. The declared prompt takes 2,304, a session of twelve turns some 2,000."""
+ARGS = ("--max-model-len=6144", f"--num-gpu-blocks-override={BLOCKS}")
+ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
+"""With `POST /reset_prefix_cache`."""
+TOUCH_SECONDS = 20
+"""Time between two looks at a warm prefix, instead of five minutes."""
+LEAST_SECONDS = 90.0
+"""How long a load runs at the least: the window that the operator looks at has nothing else then."""
+LONGEST_SECONDS = 300.0
+"""And at the most: whatever is said then is what is told."""
+LOOK_SECONDS = 1.0
+"""Time between two looks at what is waited for."""
+SEEDS = 100
+"""Seeds of one kind of clients: ten sessions each."""
+DECLARED = len(system_prompt(TASK, 1).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Sessions in a closed loop."""
+
+    sessions: int
+    """At a time; the next one begins when one has ended."""
+    turns: int
+    pause: float
+    """Seconds between an answer and the next turn."""
+    on_top: Callable[[], str] = str
+
+
+def _clock() -> str:
+    return f"It is {datetime.now(UTC).isoformat()}.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that is done to the engines, and what a condition of the group must say of it."""
+
+    name: str
+    condition: str
+    status: str
+    reason: str
+    says: str
+    """Part of the message."""
+    clients: Sequence[Clients] = ()
+    found: float = 0.0
+    """Least hit rate by vLLM's counters, 0 to 1."""
+    more: bool = False
+    """Whether more replicas must be asked for; they are not, otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What came of a step."""
+
+    step: Step
+    outcomes: Sequence[Outcome]
+    measured: Measured
+    said: Mapping[str, str]
+    """The condition."""
+    size: Mapping[str, str]
+    """ScalingActive, which tells what the size would be without the bound."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether all is as promised."""
+        more = self.size.get("reason") == "TooManyReplicas"
+        found = (self.measured.hit_rate or 0.0) >= self.step.found
+        return found and more == self.step.more and _as_promised(self.step, self.said)
+
+
+TOUCHED = Step("prefixes touched", "PrefixWarm", "True", "PrefixCached", f"{REPLICAS}/{REPLICAS}", found=0.95)
+RESET = Step("caches reset", "PrefixWarm", "True", "PrefixEvicted", "(the cache was reset)", found=0.9)
+LOADS = (
+    Step("4 sessions", "CacheEffective", "True", "Healthy", "of prompt tokens found", [Clients(4, 6, 1.0)]),
+    Step(
+        "2 of 4 drift",
+        "CacheEffective",
+        "False",
+        "PromptDrift",
+        f"leave the declared prompt at byte 0 of {DECLARED}",
+        [Clients(2, 6, 1.0), Clients(2, 6, 1.0, _clock)],
+    ),
+    Step(
+        "32 sessions",
+        "CacheEffective",
+        "False",
+        "Thrashing",
+        "the KV cache is too small",
+        [Clients(32, 12, 10.0)],
+        more=True,
+    ),
+)
+
+
+class Diagnosis:
+    """The steps, on a group that runs."""
+
+    def __init__(self, kubectl: Kubectl) -> None:
+        self._kubectl = kubectl
+        self._router = lab.router_url(kubectl)
+        self._engines = [lab.engine_url(pod) for pod in lab.engine_pods(kubectl, GROUP)]
+
+    async def touched(self) -> Row:
+        """Nobody asks, until the operator has asked each engine once more."""
+        before = await scrape(self._engines)
+        async with asyncio.timeout(DEADLINE):
+            while True:
+                measured = measure(before, await scrape(self._engines))
+                if all(measured.requests.values()):
+                    return Row(TOUCHED, (), measured, *await self._conditions(TOUCHED))
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def reset(self) -> Row:
+        """Both caches are emptied; once the operator has told of it, each engine is asked once."""
+        async with aiohttp.ClientSession(raise_for_status=True) as http:
+            for url in self._engines:
+                async with http.post(f"{url}/reset_prefix_cache") as response:
+                    await response.read()
+        await asyncio.to_thread(wait_for, self._all_told, f"{RESET.reason} of every replica")
+        said = await self._settled(RESET, 0.0, DEADLINE)
+        before, drawn = await scrape(self._engines), itertools.islice(_endless(0, turns=1), REPLICAS)
+        outcomes = await drive(drawn, Target(self._engines, MODEL), concurrency=1)
+        return Row(RESET, outcomes, measure(before, await scrape(self._engines)), *said)
+
+    async def load(self, step: Step, seed: int) -> Row:
+        """Drive a load until the condition is as promised, or the time is up."""
+        outcomes: list[Outcome] = []
+        before = await scrape(self._engines)
+        async with asyncio.TaskGroup() as group:
+            loads = [
+                group.create_task(
+                    drive(
+                        _endless(seed + SEEDS * number, clients.turns),
+                        Target([self._router], MODEL, on_top=clients.on_top),
+                        concurrency=clients.sessions,
+                        pause=clients.pause,
+                        record=outcomes.append,
+                    )
+                )
+                for number, clients in enumerate(step.clients)
+            ]
+            said = await self._settled(step, LEAST_SECONDS, LONGEST_SECONDS)
+            measured = measure(before, await scrape(self._engines))
+            for each in loads:
+                each.cancel()
+        return Row(step, outcomes, measured, *said)
+
+    async def _settled(self, step: Step, least: float, longest: float) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """The conditions once they are as promised, after `least` seconds; as they are after `longest`."""
+        began = time.monotonic()
+        while True:
+            found, elapsed = await self._conditions(step), time.monotonic() - began
+            if elapsed > longest or (elapsed > least and _as_promised(step, found[0])):
+                return found
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _conditions(self, step: Step) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        said = await asyncio.to_thread(self._kubectl.condition, GROUP, step.condition)
+        return said, await asyncio.to_thread(self._kubectl.condition, GROUP, "ScalingActive")
+
+    def _all_told(self) -> bool | None:
+        conditions = [pod["status"]["conditions"] for pod in lab.engine_pods(self._kubectl, GROUP)]
+        gates = [each for found in conditions for each in found if each["type"] == names.CONDITION_PREFIX_WARM]
+        return all(gate["reason"] == RESET.reason for gate in gates) or None
+
+
+def _as_promised(step: Step, said: Mapping[str, str]) -> bool:
+    found = said.get("status"), said.get("reason")
+    return found == (step.status, step.reason) and step.says in said.get("message", "")
+
+
+def _endless(seed: int, turns: int) -> Iterator[Conversation]:
+    """Sessions of one task, none twice."""
+    for each in itertools.count(seed):
+        yield from conversations(sessions(tasks([TASK]), 10, each, turns=turns))
+
+
+async def _steps(diagnosis: Diagnosis, console: Console) -> list[Row]:
+    rows = []
+    for step in (diagnosis.touched(), diagnosis.reset()):
+        rows.append(await step)
+        _tell(console, rows[-1])
+    for number, load in enumerate(LOADS, 1):
+        rows.append(await diagnosis.load(load, number * SEEDS * 10))
+        _tell(console, rows[-1])
+    return rows
+
+
+def _tell(console: Console, row: Row) -> None:
+    told = f"{_words(row.step.condition, row.said)}: {row.said.get('message')}"
+    size = f"{_words('ScalingActive', row.size)}: {row.size.get('message')}"
+    console.print(f"{row.step.name}\n  {told}\n  {size}", highlight=False, soft_wrap=True)
+
+
+def _words(kind: str, said: Mapping[str, str]) -> str:
+    return f"{kind}={said.get('status')} {said.get('reason')}"
+
+
+def report(rows: Sequence[Row]) -> Table:
+    """One line a step."""
+    table = Table(title="Two vLLM engines with small caches: what the group's conditions say")
+    for heading in ("step", "requests", "failed", "hit rate", "said", "as it must"):
+        table.add_column(heading, justify="right" if heading in ("requests", "failed", "hit rate") else "left")
+    table.caption = "hit rate: by vLLM's counters; drift: the time on top of the declared prompt"
+    for row in rows:
+        rate, failed = row.measured.hit_rate, sum(each.failed for each in row.outcomes)
+        table.add_row(
+            row.step.name,
+            str(len(row.outcomes)),
+            str(failed),
+            "-" if rate is None else f"{rate:.1%}",
+            str(row.said.get("reason")),
+            "yes" if row.kept else "NO",
+        )
+    return table
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    folder = vllm.folder("make demo-vllm-diagnosis", __doc__, argv)
+    console = Console()
+    try:
+        with (
+            tempfile.TemporaryDirectory() as state,
+            LocalCluster(Path(state), images=vllm.images(folder), say=console.print) as cluster,
+        ):
+            kubectl = cluster.kubectl(GROUP)
+            lab.install_operator(kubectl)
+            lab.set_operator(kubectl, touch_seconds=TOUCH_SECONDS)
+            kubectl.run("create", "namespace", GROUP)
+            lab.install_router(kubectl)
+            console.print(f"starting {REPLICAS} vLLM engines")
+            sizing = {"minReplicas": REPLICAS, "maxReplicas": REPLICAS}
+            kubectl.apply(vllm.group(GROUP, ARGS, ENVIRONMENT, sizing=sizing))
+            kubectl.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}", START_SECONDS)
+            wait_for(lambda: kubectl.get("promptroute", GROUP), "the route")
+            rows = uvloop.run(_steps(Diagnosis(kubectl), console))
+    except (binaries.MissingPrograms, KubectlError, TimeoutError) as error:
+        console.print(f"[red]error[/red]: {error}", highlight=False)
+        return 1
+    console.print(report(rows))
+    return 0 if all(row.kept for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
