@@ -1,7 +1,10 @@
 """Sizing on a real control plane: a load is followed, and what replicas cannot mend is explained instead."""
 
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
