@@ -15,7 +15,7 @@ from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
 from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
-from support.load import Load, Seen
+from support.load import Load, Seen, endless
 
 GROUP = "lives"
 REPLICAS = 3
@@ -94,9 +94,9 @@ class Life:
             self.cluster.kill_pod("promptgroup-system", each["metadata"]["name"], "operator")
 
 
-def cold(folder: Path, namespace: str) -> int:
-    """Requests that met a cold Tier 1 on engines of the namespace, those that are gone included."""
-    files = log_files(folder, namespace, f"{GROUP}-*")
+def cold(folder: Path, namespace: str, group: str = GROUP) -> int:
+    """Requests that met a cold Tier 1 on engines of the group, those that are gone included."""
+    files = log_files(folder, namespace, f"{group}-*")
     return sum(file.read_text(errors="replace").count(COLD) for file in files)
 
 
@@ -118,7 +118,7 @@ def living(cluster: LocalCluster, namespace: str) -> Iterator[Life]:
     kube.apply(lives())
     kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
     target = Target([lab.router_url(kube)], "tiny", groups={"life": GROUP})
-    with Load(target, Task("life", PROMPTS["g"]), lambda: cold(cluster.folder, namespace)) as load:
+    with Load(target, endless(Task("life", PROMPTS["g"])), lambda: cold(cluster.folder, namespace)) as load:
         yield Life(cluster, kube, load)
     kube.run("delete", "namespace", namespace, "--wait=false")
 

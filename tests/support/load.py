@@ -54,25 +54,52 @@ def _revision(slot: str) -> str:
     return slot.rpartition("/")[0]
 
 
+def endless(task: Task, seed: int = 1000, turns: int = TURNS) -> Iterator[Conversation]:
+    """Sessions without end, every second one streamed; another seed that is a million away draws others."""
+    for each in itertools.count(seed):
+        for number, session in enumerate(sessions([task], 10, each, turns=turns)):
+            yield from conversations([replace(session, streamed=number % 2 == 0)])
+
+
+def dated(drawn: Iterator[Conversation]) -> Iterator[Conversation]:
+    """The sessions, each with the time of its own on top of the system prompt."""
+    for number, each in enumerate(drawn):
+        day, second = divmod(number, 86_400)
+        top = f"Day {day}, {second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}.\n"
+        task = replace(each.session.task, system=top + each.session.task.system)
+        yield replace(each, session=replace(each.session, task=task))
+
+
 class Load:
-    """Sessions in a thread, every second one streamed, until the context ends.
+    """Sessions in a thread until the context ends.
 
     Args:
         target: where they go.
-        task: what they bring.
+        drawn: they, without end.
         cold: how many requests met a cold Tier 1 so far.
+        at_once: sessions at a time.
+        pause: seconds between an answer and the next turn.
     """
 
-    def __init__(self, target: Target, task: Task, cold: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        drawn: Iterator[Conversation],
+        cold: Callable[[], int],
+        at_once: int = SESSIONS,
+        pause: float = PAUSE,
+    ) -> None:
         self._target = target
-        self._task = task
+        self._drawn = drawn
         self._cold = cold
+        self._at_once = at_once
+        self._pause = pause
         self._outcomes: list[Outcome] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="load")
 
     def __enter__(self) -> Self:
         self._running = self._thread.submit(lambda: uvloop.run(self._drive()))
-        self._more(2 * SESSIONS)
+        self._more(2 * self._at_once)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,23 +110,18 @@ class Load:
     async def _drive(self) -> None:
         record = self._outcomes.append
         driving = asyncio.ensure_future(
-            drive(self._endless(), self._target, concurrency=SESSIONS, pause=PAUSE, record=record)
+            drive(self._drawn, self._target, concurrency=self._at_once, pause=self._pause, record=record)
         )
         self._cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, driving.cancel)
         with suppress(asyncio.CancelledError):
             await driving
-
-    def _endless(self) -> Iterator[Conversation]:
-        for seed in itertools.count(1000):
-            for number, session in enumerate(sessions([self._task], 10, seed, turns=TURNS)):
-                yield from conversations([replace(session, streamed=number % 2 == 0)])
 
     @contextmanager
     def watched(self) -> Iterator[Seen]:
         """What becomes of the sessions during the block, and until about each had two more turns."""
         before, cold, seen = len(self._outcomes), self._cold(), Seen()
         yield seen
-        self._more(2 * SESSIONS)
+        self._more(2 * self._at_once)
         outcomes = self._outcomes[:]
         during = outcomes[before:]
         seen.requests = len(during)
@@ -111,7 +133,7 @@ class Load:
 
     def served(self, part: str) -> bool:
         """Whether a slot whose name has this part gave the last answers, at least one of them."""
-        return any(part in outcome.served_by for outcome in self._outcomes[-SESSIONS:])
+        return any(part in outcome.served_by for outcome in self._outcomes[-self._at_once :])
 
     def _more(self, count: int) -> None:
         """Wait for so many more answers."""

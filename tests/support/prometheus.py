@@ -7,6 +7,7 @@
 """
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -58,20 +59,33 @@ def _build(path: Path) -> None:
 
 
 class Prometheus:
-    """A server that scrapes fixed targets once a second."""
+    """A server that scrapes its targets once a second."""
 
     def __init__(self, folder: Path, port: int, targets: Mapping[str, Mapping[str, str]]) -> None:
         self._folder = folder
         self._port = port
+        self._targets = folder / "targets.json"
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://127.0.0.1:{port}"
-        every = [{"targets": [address], "labels": dict(labels)} for address, labels in targets.items()]
+        self.aim(targets)
         config = {
             "global": {"scrape_interval": f"{SCRAPE_SECONDS}s", "scrape_timeout": f"{SCRAPE_SECONDS}s"},
-            # as docs/metrics.md has it: a target's own labels stand
-            "scrape_configs": [{"job_name": "engines", "honor_labels": True, "static_configs": every}],
+            "scrape_configs": [
+                {
+                    "job_name": "engines",
+                    "honor_labels": True,  # as docs/metrics.md has it: a target's own labels stand
+                    "file_sd_configs": [{"files": [str(self._targets)]}],
+                }
+            ],
         }
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+
+    def aim(self, targets: Mapping[str, Mapping[str, str]]) -> None:
+        """Scrape these from here on; it notices within a moment."""
+        every = [{"targets": [address], "labels": dict(labels)} for address, labels in targets.items()]
+        written = self._targets.with_suffix(".new")
+        written.write_text(json.dumps(every))
+        written.rename(self._targets)
 
     def start(self) -> None:
         """Run; returns once it answers."""

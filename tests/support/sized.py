@@ -1,0 +1,121 @@
+"""A group that sizes itself under sessions that come and go, and a real Prometheus that watches it."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from promptgroup_local import lab
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import Kubectl
+from promptgroup_local.load.client import Target
+from promptgroup_local.load.workload import Task
+from promptgroup_router.contract import names
+from support.groups import PROMPTS, group
+from support.life import cold
+from support.load import PAUSE, Load, dated, endless
+from support.prometheus import Prometheus, prometheus
+
+GROUP = "sized"
+MODEL = "tiny"
+TASK = Task("sized", PROMPTS["h"])
+LOOK = 2.0
+"""Seconds between two looks of Prometheus' discovery at the pods."""
+SIZING: dict[str, Any] = {
+    "minReplicas": 1,
+    "maxReplicas": 4,
+    "targets": {"ttft": "500ms"},
+    "behavior": {
+        "scaleDown": {
+            "stabilizationWindowSeconds": 15,
+            "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}],
+        }
+    },
+}
+"""Bounds and windows with which a test need not wait for minutes."""
+SLOW = {"STANDIN_PREFILL_TOKENS_PER_SECOND": "1000"}
+"""A tenth of a GPU: a dozen sessions keep two engines busy, and leave the machine's cores alone."""
+
+
+def sized(*, args: tuple[str, ...] = (), **sizing: Any) -> dict[str, Any]:
+    """The group; it lends nothing, so that who serves is warm for its prompt."""
+    made = group(GROUP, TASK.system, args=args, env=SLOW, routing={"sharing": "Dedicated"}, sizing=SIZING | sizing)
+    del made["spec"]["replicas"]
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """The group, and what is seen of it."""
+
+    cluster: LocalCluster
+    kube: Kubectl
+
+    def load(self, at_once: int, seed: int = 1000, pause: float = PAUSE) -> Load:
+        """So many sessions at a time that name the group."""
+        target = Target([lab.router_url(self.kube)], MODEL, groups={TASK.name: GROUP})
+        return Load(target, endless(TASK, seed), self._cold, at_once, pause)
+
+    def departing(self, at_once: int) -> Load:
+        """So many short sessions at a time that bring the prompt with the time on top."""
+        target = Target([lab.router_url(self.kube)], MODEL)
+        return Load(target, dated(endless(TASK, turns=2)), self._cold, at_once)
+
+    def _cold(self) -> int:
+        return cold(self.cluster.folder, self.kube.namespace, GROUP)
+
+    def found(self) -> dict[str, Any]:
+        """The group as it stands."""
+        return self.kube.get("promptgroup", GROUP) or {}
+
+    def wanted(self) -> int:
+        """Replicas that the group wants."""
+        return int(self.found().get("status", {}).get("warm", "0/0").partition("/")[2])
+
+    def pods(self) -> int:
+        """Pods that do not terminate."""
+        return len(lab.engine_pods(self.kube, GROUP))
+
+    def told(self) -> object:
+        """What a test that fails shows."""
+        conditions = self.found().get("status", {}).get("conditions", [])
+        return {
+            "wanted": self.wanted(),
+            "pods": self.pods(),
+            **{each["type"]: f"{each['status']} {each['reason']}: {each['message']}" for each in conditions},
+        }
+
+
+@contextmanager
+def scraping(kube: Kubectl, folder: Path) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes the engines and routers of a namespace as they come and go."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    done = threading.Event()
+    with prometheus(folder, port, targets(kube)) as server:
+
+        def discover() -> None:
+            while not done.wait(LOOK):
+                server.aim(targets(kube))
+
+        discovering = threading.Thread(target=discover)
+        discovering.start()
+        try:
+            yield server
+        finally:
+            done.set()
+            discovering.join()
+
+
+def targets(kube: Kubectl) -> dict[str, dict[str, str]]:
+    """Address → labels of what Prometheus scrapes in a namespace, as its discovery of pods gives them."""
+    found = {}
+    for pod in kube.list("pods"):
+        labels, address = pod["metadata"]["labels"], pod["status"].get("podIP")
+        port = names.PORT_ENGINE if names.LABEL_GROUP in labels else names.PORT_ROUTER_ADMIN
+        if address and pod["status"].get("phase") == "Running":
+            found[f"{address}:{port}"] = {"namespace": kube.namespace, "pod": pod["metadata"]["name"]}
+    return found
