@@ -54,7 +54,7 @@ class _Page:
     def __init__(self) -> None:
         self._flows: dict[str, Flow] = {}
         self._strata: dict[tuple[str, str], Stratum] = {}
-        self._buckets: dict[tuple[str, str, str], dict[float, float]] = {}
+        self._buckets: dict[tuple[str, str, str, str], dict[float, float]] = {}
         self._stocks: dict[str, dict[str, float]] = {}
         self._alone: dict[str, float] = {}
 
@@ -68,7 +68,8 @@ class _Page:
             failed = value if labels.get("outcome") == names.OUTCOME_FAILED else 0
             self._strata[revision, turn] = self._strata.get((revision, turn), Stratum()) + Stratum(value, failed)
         elif "le" in labels:
-            self._buckets.setdefault((name, revision, turn), {})[float(labels["le"])] = value
+            key = name, revision, turn, labels.get("streamed", "")
+            self._buckets.setdefault(key, {})[float(labels["le"])] = value
         elif revision and not turn:
             self._stocks.setdefault(revision, {})[name] = value
         else:
@@ -78,9 +79,13 @@ class _Page:
         """All of them together."""
         samples: dict[str, dict[str, Stratum]] = {}
         for (revision, turn), counted in self._strata.items():
-            first = self._histogram(names.METRIC_REVISION_FIRST_TOKEN, revision, turn)
+            streamed, whole = (
+                self._histogram(names.METRIC_REVISION_FIRST_TOKEN, revision, turn, each)
+                for each in (names.STREAMED, names.WHOLE)
+            )
             cached = self._histogram(names.METRIC_REVISION_CACHED, revision, turn)
-            samples.setdefault(revision, {})[turn] = Stratum(counted.requests, counted.errors, first, cached)
+            timed = Stratum(counted.requests, counted.errors, streamed + whole, cached, streamed)
+            samples.setdefault(revision, {})[turn] = timed
         stocks = {
             revision: Stock(
                 sessions=said.get(names.METRIC_REVISION_SESSIONS, 0),
@@ -93,8 +98,8 @@ class _Page:
         departed, at = self._alone.get(names.METRIC_DEPARTED, 0), self._alone.get(names.METRIC_DEPARTED_AT, 0)
         return Counts(self._flows, samples, stocks, departed, at)
 
-    def _histogram(self, name: str, revision: str, turn: str) -> Histogram:
-        return histogram(self._buckets.get((f"{name}_bucket", revision, turn), {}))
+    def _histogram(self, name: str, revision: str, turn: str, streamed: str = "") -> Histogram:
+        return histogram(self._buckets.get((f"{name}_bucket", revision, turn, streamed), {}))
 
 
 def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:

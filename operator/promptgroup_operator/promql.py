@@ -92,6 +92,7 @@ def of_routers(group: str, revision: str, selector: str = "") -> list[Question]:
     where = _matchers(ours, f'revision="{revision}"', selector)
     failed = _matchers(ours, f'revision="{revision}"', f'outcome="{router.OUTCOME_FAILED}"', selector)
     opening = _matchers(ours, f'revision="{revision}"', f'turn="{router.TURN_FIRST}"', selector)
+    streamed = _matchers(ours, f'revision="{revision}"', f'streamed="{router.STREAMED}"', selector)
     any_revision = _matchers(ours, selector)
     counted = {
         "requests": f"sum(rate({router.METRIC_REVISION_REQUESTS}{where}{_range()}))",
@@ -105,7 +106,7 @@ def of_routers(group: str, revision: str, selector: str = "") -> list[Question]:
         "departed": f"sum(rate({router.METRIC_DEPARTED}{any_revision}{_range()}))",
         "departed_at": f"quantile(0.5, {router.METRIC_DEPARTED_AT}{any_revision})",
     }
-    first = {"first": f"sum by (le) (increase({router.METRIC_REVISION_FIRST_TOKEN}_bucket{where}{_range()}))"}
+    first = {"first": f"sum by (le) (increase({router.METRIC_REVISION_FIRST_TOKEN}_bucket{streamed}{_range()}))"}
     return [Question(counted), Question(first)]
 
 

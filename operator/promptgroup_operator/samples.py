@@ -72,9 +72,11 @@ class Stratum:
     errors: float = 0
     """Those of them that failed: 5xx, or cut short by the engine."""
     first_token: Histogram = Histogram()
-    """Seconds."""
+    """Seconds to the answer's first byte; of one that is not streamed that is its end."""
     cached: Histogram = Histogram()
     """Share of a prompt that was found in cache, 0 to 1."""
+    streamed: Histogram = Histogram()
+    """Seconds to the first byte of those answers that are streamed."""
 
     def __add__(self, other: "Stratum") -> "Stratum":
         """Both together."""
@@ -83,6 +85,7 @@ class Stratum:
             self.errors + other.errors,
             self.first_token + other.first_token,
             self.cached + other.cached,
+            self.streamed + other.streamed,
         )
 
     def __sub__(self, other: "Stratum") -> "Stratum":
@@ -92,6 +95,7 @@ class Stratum:
             max(0.0, self.errors - other.errors),
             self.first_token - other.first_token,
             self.cached - other.cached,
+            self.streamed - other.streamed,
         )
 
 

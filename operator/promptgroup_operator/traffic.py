@@ -160,7 +160,7 @@ class Readings:
             sessions=sum(each.sessions for each in stocks),
             session_tokens=sum(each.session_tokens for each in stocks),
             declared_tokens=declared_tokens,
-            first_token=total.first_token,
+            first_token=total.streamed,
             opening=opening / total.requests if total.requests else None,
             held=sum(each.waiting for each in stocks),
         )

@@ -98,8 +98,8 @@ class Metrics:
         )
         self.revision_first_token = Histogram(
             "revision_first_token_seconds",
-            "From the whole request to the answer's first byte, by revision.",
-            ("group", "revision", "turn"),
+            "From the whole request to the answer's first byte, by revision: its first token where it is streamed.",
+            ("group", "revision", "turn", "streamed"),
             FIRST_TOKEN_BUCKETS,
         )
         self.revision_cached = Histogram(

@@ -228,7 +228,9 @@ class Relay:
         metrics.first_byte.observe(found.group, value=now - self._began)
         self._status = answer.status
         if found.revision and answer.status < ERRORS:
-            metrics.revision_first_token.observe(found.group, found.revision, self._turn, value=now - self._began)
+            streamed = names.STREAMED if found.demand.streamed else names.WHOLE
+            took = now - self._began
+            metrics.revision_first_token.observe(found.group, found.revision, self._turn, streamed, value=took)
         if found.group != UNMATCHED and self._exchange.moved:
             metrics.sessions_moved.add(found.group)
         headers = http1.passed_on(answer.headers, _NOT_RELAYED)

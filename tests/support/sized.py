@@ -27,7 +27,7 @@ LOOK = 2.0
 SIZING: dict[str, Any] = {
     "minReplicas": 1,
     "maxReplicas": 4,
-    "targets": {"ttft": "500ms"},
+    "targets": {"ttft": "1s"},
     "behavior": {
         "scaleDown": {
             "stabilizationWindowSeconds": 15,
@@ -36,8 +36,8 @@ SIZING: dict[str, Any] = {
     },
 }
 """Bounds and windows with which a test need not wait for minutes."""
-SLOW = {"STANDIN_PREFILL_TOKENS_PER_SECOND": "1000"}
-"""A tenth of a GPU: a dozen sessions keep two engines busy, and leave the machine's cores alone."""
+SLOW = {"STANDIN_PREFILL_TOKENS_PER_SECOND": "600"}
+"""A twentieth of a GPU: a dozen sessions keep two engines busy, and leave the machine's cores alone."""
 
 
 def sized(*, args: tuple[str, ...] = (), **sizing: Any) -> dict[str, Any]:

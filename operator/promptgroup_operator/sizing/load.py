@@ -72,7 +72,8 @@ class Clients:
     declared_tokens: int
     """Length of the Tier-1 prefix; 0 when unknown."""
     first_token: Histogram
-    """Seconds from the whole request to the answer's first byte, at the router (counts, not rates)."""
+    """Seconds from the whole request to the first byte of answers that are streamed, at the router (counts, not
+    rates)."""
     opening: float | None = None
     """Share of the requests that open a session, 0 to 1; None when routers do not say."""
     held: float = 0.0

@@ -12,10 +12,13 @@ REVISION_requests_total{group="chat/support",revision="aa",turn="first",how="nam
 REVISION_requests_total{group="chat/support",revision="aa",turn="first",how="content",outcome="ok"} 2
 REVISION_requests_total{group="chat/support",revision="aa",turn="later",how="name",outcome="failed"} 1
 REVISION_requests_total{group="chat/supporter",revision="aa",turn="first",how="name",outcome="ok"} 99
-REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",le="0.1"} 3
-REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",le="1"} 8
-REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",le="+Inf"} 9
-REVISION_first_token_seconds_sum{group="chat/support",revision="aa",turn="first"} 4.5
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="true",le="0.1"} 3
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="true",le="1"} 7
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="true",le="+Inf"} 7
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="false",le="0.1"} 0
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="false",le="1"} 1
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="false",le="+Inf"} 2
+REVISION_first_token_seconds_sum{group="chat/support",revision="aa",turn="first",streamed="true"} 4.5
 REVISION_cached_ratio_bucket{group="chat/support",revision="aa",turn="first",le="0"} 1
 REVISION_cached_ratio_bucket{group="chat/support",revision="aa",turn="first",le="+Inf"} 1
 promptgroup_router_requests_total{group="chat/support",code="200"} 10
@@ -28,9 +31,9 @@ def test_a_group_is_read_out_of_a_routers_metrics():
     assert set(pages) == {KEY, Key("chat", "supporter")}
     found = pages[KEY]
     assert found.flows == {"aa": Flow(10, 8)}
-    first = Histogram((0.1, 1.0), (3.0, 5.0, 1.0))
+    first, streamed = Histogram((0.1, 1.0), (3.0, 5.0, 1.0)), Histogram((0.1, 1.0), (3.0, 4.0, 0.0))
     assert found.samples == {
-        "aa": {"first": Stratum(9, 0, first, Histogram((0.0,), (1.0, 0.0))), "later": Stratum(1, 1)}
+        "aa": {"first": Stratum(9, 0, first, Histogram((0.0,), (1.0, 0.0)), streamed), "later": Stratum(1, 1)}
     }
     assert parse("") == parse("\0" * 99) == {}
 
@@ -39,7 +42,7 @@ def test_what_a_router_counts_is_what_is_read():
     metrics = Metrics()
     for labels in (("first", "name", "ok"), ("later", "content", "failed")):
         metrics.revision_requests.add("chat/support", "aa", *labels)
-    metrics.revision_first_token.observe("chat/support", "aa", "first", value=0.2)
+    metrics.revision_first_token.observe("chat/support", "aa", "first", "true", value=0.2)
     metrics.revision_cached.observe("chat/support", "aa", "first", value=0.95)
     found = parse(metrics.text())[KEY]
     assert found.flows == {"aa": Flow(2, 1)}

@@ -42,6 +42,11 @@ def test_a_selector_is_in_every_query():
         assert text.count('cluster="eu"') == text.count("{")
 
 
+def test_first_tokens_are_asked_for_of_answers_that_are_streamed():
+    (_, first) = [each.text() for each in promql.of_routers("chat/s", "aa")]
+    assert 'revision_first_token_seconds_bucket{group="chat/s",revision="aa",streamed="true"}[' in first
+
+
 def test_an_answer_is_what_is_a_number():
     result = [
         {"metric": {"what": "queries"}, "value": [1, "7.5"]},

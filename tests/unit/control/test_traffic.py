@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_operator.counts import Counts, Stock
 from promptgroup_operator.observed import Key
-from promptgroup_operator.samples import Flow, Stratum
+from promptgroup_operator.samples import Flow, Histogram, Stratum
 from promptgroup_operator.sizing.load import Departure
 from promptgroup_operator.traffic import FORGOTTEN, LOAD_WINDOW, SETTLED, WINDOW, Readings
 from support.builders import NOW
@@ -100,6 +100,15 @@ def test_clients_of_all_routers_together():
     assert found.opening == 1.0
     assert readings.clients(KEY, "bb", 96, after(60)).requests == 0
     assert readings.clients(KEY, "bb", 96, after(60)).opening is None
+
+
+def test_first_tokens_are_those_of_answers_that_are_streamed():
+    def timed(streamed, whole):
+        times = [Histogram((0.1, 1.0), each) for each in (streamed, whole)]
+        return Counts(samples={"aa": {"first": Stratum(9, first_token=times[0] + times[1], streamed=times[0])}})
+
+    readings = read((0, timed((1.0, 0.0, 0.0), (0.0, 0.0, 2.0))), (60, timed((4.0, 1.0, 0.0), (0.0, 0.0, 8.0))))
+    assert readings.clients(KEY, "aa", 96, after(60)).first_token == Histogram((0.1, 1.0), (3.0, 1.0, 0.0))
 
 
 def test_a_router_that_is_not_read_lately_says_nothing_of_clients():

@@ -286,6 +286,17 @@ def test_what_becomes_of_a_revisions_requests_is_counted(tmp_path, case):
     run(check())
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+def test_the_first_byte_of_an_answer_that_is_not_streamed_is_no_first_token(tmp_path, streamed):
+    async def check():
+        async with engines(1, stream) as (engine,), routing(tmp_path, table_for([engine])) as router:
+            await ask(router.port, post(chat(stream=streamed)))
+            (line,) = [each for each in metrics(router).splitlines() if "revision_first_token_seconds_count" in each]
+            assert f'streamed="{str(streamed).lower()}"' in line
+
+    run(check())
+
+
 def test_a_request_that_names_the_group_and_a_later_turn_are_told_apart(tmp_path):
     async def check():
         async with engines(1, stream) as (engine,), routing(tmp_path, table_for([engine])) as router:
