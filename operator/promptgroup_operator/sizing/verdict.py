@@ -184,7 +184,7 @@ def _advice(sizing: SizingSpec, group: Group, load: Load, current: int, wave: Wa
     falling = pool.least(own, group.others, 1 - need.TOLERANCE)
     assert rising is not None and asked is not None and falling is not None  # noqa: S101, PT018 - the load fits
     target, model = Target(ttft), asked[1]
-    if rising[0] > there:
+    if min(rising[0], asked[0]) > there:  # a load without its own dip may lack what tells that a queue is none
         limit = need.exceeded(rising[1], there, target) or need.Limit.UTILISATION
         if wave is not None and limit in need.OF_THE_PAST and now - wave.at < timedelta(seconds=load.seconds):
             told = _numbers(model, there, there, target)

@@ -26,7 +26,7 @@ from promptgroup_local.sim.scaling.sizer import Sizer
 from promptgroup_local.sim.trace import TraceError
 
 NAMES = ("day", "burst", "thrash", "drift", "trace")
-TUNING, JUDGING = (1, 2, 3, 4, 5, 6), (21, 22)
+TUNING, JUDGING = (1, 2, 3, 4, 5, 6), (31, 32)
 """Seeds that constants of the sizing may be chosen on, and those that it is judged by."""
 QUEUE = (3.0, 5.0, 8.0, 12.0, 16.0, 20.0, 25.0, 32.0)
 KV = (0.05, 0.1, 0.2, 0.3, 0.4, 0.6)

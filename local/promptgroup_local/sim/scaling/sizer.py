@@ -6,11 +6,10 @@ from promptgroup_local.sim.scaling.fleet import Fleet
 from promptgroup_local.sim.scaling.loads import Scene
 from promptgroup_local.sim.scaling.meter import Meter
 from promptgroup_operator.api import SizingSpec, SizingTargets
+from promptgroup_operator.observations import LOAD_WINDOW
 from promptgroup_operator.sizing.diagnosis import diagnose
 from promptgroup_operator.sizing.verdict import Group, History, decide
 
-WINDOW = 90.0
-"""Seconds that a load is of."""
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 """Virtual time zero."""
 
@@ -33,7 +32,7 @@ class Sizer:
 
     def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
         """The verdict of this look."""
-        load = meter.load(WINDOW)
+        load = meter.load(LOAD_WINDOW.total_seconds())
         group = Group(fleet.wanted, fleet.up, "revision", load)
         verdict = decide(self._spec, group, self._history, BEGIN + timedelta(seconds=now))
         self._history = verdict.history
