@@ -40,9 +40,9 @@ SLOW = {"STANDIN_PREFILL_TOKENS_PER_SECOND": "600"}
 """A twentieth of a GPU: a dozen sessions keep two engines busy, and leave the machine's cores alone."""
 
 
-def sized(*, args: tuple[str, ...] = ()) -> dict[str, Any]:
+def sized(*, args: tuple[str, ...] = (), most: int = 4) -> dict[str, Any]:
     """The group; alone in its namespace, so that who serves is warm for its prompt."""
-    made = group(GROUP, TASK.system, args=args, env=SLOW, sizing=SIZING)
+    made = group(GROUP, TASK.system, args=args, env=SLOW, sizing=SIZING | {"maxReplicas": most})
     del made["spec"]["replicas"]
     return made
 
