@@ -37,7 +37,7 @@ SIZING: dict[str, Any] = {
 }
 """Bounds and windows with which a test need not wait for minutes."""
 SLOW = 600
-"""Prompt tokens a second, a twentieth of a GPU's: a dozen sessions keep two engines busy, and leave the machine alone."""
+"""Prompt tokens a second, a twentieth of a GPU's: a dozen sessions keep two engines busy, and no core."""
 
 
 def sized(*, args: tuple[str, ...] = (), rate: int = SLOW, most: int = 4) -> dict[str, Any]:
