@@ -28,8 +28,7 @@ SMALL = ("--num-gpu-blocks-override=512",)
 QUICK = 2000
 """Prompt tokens a second of engines that are never short of time."""
 READS = 15.0
-"""Seconds between two turns of those who read what they get: routers hold a session to be live for five, then let others
-in meanwhile."""
+"""Seconds between two turns of those who read what they get: routers hold a session to be live for five."""
 
 
 @pytest.fixture
