@@ -36,13 +36,14 @@ SIZING: dict[str, Any] = {
     },
 }
 """Bounds and windows with which a test need not wait for minutes."""
-SLOW = {"STANDIN_PREFILL_TOKENS_PER_SECOND": "600"}
-"""A twentieth of a GPU: a dozen sessions keep two engines busy, and leave the machine's cores alone."""
+SLOW = 600
+"""Prompt tokens a second, a twentieth of a GPU's: a dozen sessions keep two engines busy, and no core."""
 
 
-def sized(*, args: tuple[str, ...] = (), **sizing: Any) -> dict[str, Any]:
-    """The group; it lends nothing, so that who serves is warm for its prompt."""
-    made = group(GROUP, TASK.system, args=args, env=SLOW, routing={"sharing": "Dedicated"}, sizing=SIZING | sizing)
+def sized(*, args: tuple[str, ...] = (), rate: int = SLOW, most: int = 4) -> dict[str, Any]:
+    """The group; alone in its namespace, so that who serves is warm for its prompt."""
+    env = {"STANDIN_PREFILL_TOKENS_PER_SECOND": str(rate)}
+    made = group(GROUP, TASK.system, args=args, env=env, sizing=SIZING | {"maxReplicas": most})
     del made["spec"]["replicas"]
     return made
 
