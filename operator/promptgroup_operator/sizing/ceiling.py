@@ -13,6 +13,10 @@ which by this formula is missing from the message.
 
 from promptgroup_operator.sizing.load import Load
 
+SLACK = 0.05
+"""Share of prompt tokens that may be missing without a cause: what may be found is an estimate, hits end with a whole
+block, and engines and routers are not read at the same moment."""
+
 
 def declared(load: Load) -> float | None:
     """Share of prompt tokens that the Tier-1 prefix is, if every prompt begins with it; None when unknown."""

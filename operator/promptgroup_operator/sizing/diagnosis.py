@@ -15,14 +15,12 @@ else                                         Healthy
 from dataclasses import dataclass
 from typing import Final
 
-from promptgroup_operator.sizing.ceiling import ceiling, expected
+from promptgroup_operator.sizing.ceiling import SLACK, ceiling, expected
 from promptgroup_operator.sizing.departures import BYTES_A_TOKEN, drifts
 from promptgroup_operator.sizing.load import Departure, Load
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.waves import Cause
 
-SLACK = 0.05
-"""Share of prompt tokens that may be missing without a cause: what may be found is an estimate."""
 SHARED = 0.25
 """Share of prompt tokens that repeat below which caching does not pay: 20 to 30 % in what is published."""
 FULL = 0.9

@@ -26,7 +26,7 @@ import math
 from dataclasses import dataclass, replace
 
 from promptgroup_operator.samples import Histogram, quantile
-from promptgroup_operator.sizing.ceiling import ceiling
+from promptgroup_operator.sizing.ceiling import SLACK, ceiling
 from promptgroup_operator.sizing.load import Load
 
 SHARE = 0.75
@@ -38,9 +38,6 @@ makes decoding dearer than it is, so that the demand is not under-estimated."""
 RATE_LEAST = 0.5
 """Least share of the proven prefill rate that requests' own times may lower it to. Long contexts make a token dearer
 (by half at 15,000 tokens); below that it is the overhead of short prefills, which replicas do not share out."""
-KEPT = 0.9
-"""Share of what sessions may find of their histories from which they are held to fit: what may be found is an estimate,
-and hits end with a whole block."""
 SATURATED = 0.98
 """Utilisation at which waits are computed where there would be no end of them."""
 VARIABILITY = 2.0
@@ -198,7 +195,7 @@ def fit(load: Load) -> Model | None:
         prefill=(engines.prefill_busy or 0.0) / engines.requests if engines.requests > 0 else 0.0,
         first_token=_first_token(load),
     )
-    most = KEPT * ((ceiling(load) or 1.0) - tier_one)
+    most = (ceiling(load) or 1.0) - SLACK - tier_one
     seen = min(1.0, (hit_rate - tier_one) / most) if most > 0 else 1.0
     sized = replace(base, working_set=_working_set(load, base.room(), seen))
     found = sized.resident(engines.replicas)
