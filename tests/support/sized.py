@@ -27,7 +27,7 @@ LOOK = 2.0
 SIZING: dict[str, Any] = {
     "minReplicas": 1,
     "maxReplicas": 4,
-    "targets": {"ttft": "1s"},
+    "targets": {"ttft": "2s"},
     "behavior": {
         "scaleDown": {
             "stabilizationWindowSeconds": 15,
