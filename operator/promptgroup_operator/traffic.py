@@ -1,8 +1,9 @@
 """The routers' counters, read again and again → what the revisions of each group got lately, and since a step began.
 
 A page of a router has all of its groups, so it is read once for all of them. Counters begin anew with each router
-process, so a series belongs to one container, and its first reading is its baseline. Unknown is not zero: without a
-window of readings nothing is said. Losing them costs time, nothing else.
+process, so a series belongs to one container, and its first reading is its baseline: that of the page before, where
+a group that is not on it counts nothing. Unknown is not zero: without a window of readings nothing is said. Losing them
+costs time, nothing else.
 """
 
 import threading
@@ -77,6 +78,8 @@ class Readings:
         self._groups: dict[Key, _Group] = {}
         self._read: dict[str, datetime] = {}
         """Container of a router → when somebody last set out to read it."""
+        self._pages: dict[str, datetime] = {}
+        """Container of a router → when its last page was read."""
         self._lock = threading.Lock()
 
     def take(self, router: str, now: datetime, period: timedelta) -> bool:
@@ -91,11 +94,17 @@ class Readings:
     def add(self, router: str, found: Mapping[Key, Counts], now: datetime) -> None:
         """Keep a reading of a router: all of its groups."""
         with self._lock:
+            before = self._pages.get(router)
+            if before is not None and now - before > LOAD_WINDOW:
+                before = None  # what came since then says nothing of now
+            self._pages[router] = now
             for key, counts in found.items():
                 group = self._groups.setdefault(key, _Group())
                 series = group.routers.get(router)
                 if series is None:
-                    series = group.routers[router] = _Series(counts)
+                    series = group.routers[router] = _Series(counts if before is None else Counts())
+                    if before is not None:
+                        series.add(Counts(), before)
                 series.add(counts, now)
 
     def begin(self, key: Key, step: object) -> None:
@@ -193,6 +202,7 @@ class Readings:
             gone = {router for router, read in self._read.items() if now - read > FORGOTTEN}
             for router in gone:
                 del self._read[router]
+                self._pages.pop(router, None)
             for group in self._groups.values() if gone else ():
                 group.routers = {router: each for router, each in group.routers.items() if router not in gone}
             if gone:

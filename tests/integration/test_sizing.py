@@ -25,10 +25,12 @@ AWAY = 45.0
 """Seconds in which a number would change if anything changed it: three looks at the group."""
 SMALL = ("--num-gpu-blocks-override=512",)
 """8,192 tokens of KV cache, of which 1,000 are the prompt's."""
-QUICK = 2000
+QUICK = 5000
 """Prompt tokens a second of engines that are never short of time."""
-READS = 15.0
+READS = 6.0
 """Seconds between two turns of those who read what they get: routers hold a session to be live for five."""
+SHORT = 8
+"""Turns of their sessions: within a window each of them opens one, so that it shows how many turns they have."""
 
 
 @pytest.fixture
@@ -134,7 +136,7 @@ def test_caches_that_are_too_small_for_the_sessions_are_named_and_replicas_mend_
     group, kube = operated, operated.kube
     kube.apply(sized(args=SMALL, rate=QUICK, most=1))
     kube.wait_warm(GROUP, "1/1")
-    with group.load(20, pause=READS):
+    with group.load(24, pause=READS, turns=SHORT):
         found = wait_for(lambda: _effective(group, "False", "Thrashing"), "the thrash", group.told, MINUTES)
         kube.wait_condition(GROUP, "ScalingLimited", "True", "TooManyReplicas")
         assert group.wanted() == 1

@@ -16,7 +16,7 @@ from promptgroup_local.load.workload import Task
 from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 from support.life import cold
-from support.load import PAUSE, Load, dated, endless
+from support.load import PAUSE, TURNS, Load, dated, endless
 from support.prometheus import Prometheus, prometheus
 
 GROUP = "sized"
@@ -27,7 +27,7 @@ LOOK = 2.0
 SIZING: dict[str, Any] = {
     "minReplicas": 1,
     "maxReplicas": 4,
-    "targets": {"ttft": "1s"},
+    "targets": {"ttft": "2s"},
     "behavior": {
         "scaleDown": {
             "stabilizationWindowSeconds": 15,
@@ -55,10 +55,10 @@ class Sized:
     cluster: LocalCluster
     kube: Kubectl
 
-    def load(self, at_once: int, seed: int = 1000, pause: float = PAUSE) -> Load:
+    def load(self, at_once: int, seed: int = 1000, pause: float = PAUSE, turns: int = TURNS) -> Load:
         """So many sessions at a time that name the group."""
         target = Target([lab.router_url(self.kube)], MODEL, groups={TASK.name: GROUP})
-        return Load(target, endless(TASK, seed), self._cold, at_once, pause)
+        return Load(target, endless(TASK, seed, turns), self._cold, at_once, pause)
 
     def departing(self, at_once: int) -> Load:
         """So many short sessions at a time that bring the prompt with the time on top."""

@@ -117,6 +117,22 @@ def test_a_router_that_is_not_read_lately_says_nothing_of_clients():
     assert readings.clients(KEY, "aa", 96, after(300)) is None
 
 
+def test_a_group_that_comes_onto_a_page_counted_nothing_before():
+    readings = Readings()
+    readings.add("r", {}, NOW)
+    readings.add("r", {KEY: counts(30, departed=10, departed_at=7)}, after(15))
+    assert readings.clients(KEY, "aa", 96, after(15)).requests == 2
+    assert readings.departure(KEY, 4000, after(15)) == Departure(10 / 40, 7, 4000)
+    assert readings.traffic(KEY, after(15)).samples["aa"]["first"].requests == 30
+
+
+def test_a_page_that_is_old_is_no_baseline():
+    readings = Readings()
+    readings.add("r", {}, NOW)
+    readings.add("r", {KEY: counts(30)}, NOW + 2 * LOAD_WINDOW)
+    assert readings.clients(KEY, "aa", 96, NOW + 2 * LOAD_WINDOW) is None
+
+
 def test_one_reading_says_nothing_of_clients():
     assert read((0, counts(7))).clients(KEY, "aa", 96, NOW) is None
 
