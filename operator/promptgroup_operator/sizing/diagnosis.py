@@ -28,7 +28,7 @@ HEALTHY = "Healthy"
 
 
 STANDING: Final = {HEALTHY: True, "Thrashing": False, "PromptDrift": False, "LowSharing": False, "Unexplained": None}
-"""Reason → status of what holds on while nobody asks for anything."""
+"""Reason → status of what holds on while nobody asks for anything, or no session begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,8 @@ def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
     drift = drifts(load)
     if low and drift is not None:
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
+    if load.clients is not None and load.clients.opening == 0 and before in STANDING:
+        return Diagnosis(STANDING[before], before, f"{told}; no session began, so that how long they are is not known")
     if low and wave is not None:
         return Diagnosis(None, wave.value, f"{told}: expected after a change of the group's own, it recovers by itself")
     if low and full(load):
