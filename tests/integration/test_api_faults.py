@@ -131,9 +131,7 @@ def test_it_waits_out(api: Api, case: str) -> None:
     with operator(api) as process:
         wait_for(lambda: True if sum(api.asked.values()) >= 2 else None, "it to ask")
         asked = sum(window(api, 4).values())
-        assert asked <= WATCHED * 10, (
-            "each after 0.1, 0.2, 0.4, ... s at the soonest; a loop asks hundreds"
-        )
+        assert asked <= WATCHED * 10, "each after 0.1, 0.2, 0.4, ... s at the soonest; a loop asks hundreds"
         assert process.poll() is None
         api.fault = lambda method, path: None
         wait_for(api.watched, "the watches to begin", api.log)

@@ -16,22 +16,29 @@ LEAST_TOKENS = 64
 
 def drifts(load: Load) -> Departure | None:
     """Where prompts leave the declared prefix, if enough of them lose enough of it."""
+    found = _departs(load)
+    return found if found is not None and found.share >= SHARE else None
+
+
+def _departs(load: Load) -> Departure | None:
     found = load.departure
-    if found is None or found.share < SHARE or (found.length - found.at) / BYTES_A_TOKEN < LEAST_TOKENS:
-        return None
-    return found
+    return found if found is not None and (found.length - found.at) / BYTES_A_TOKEN >= LEAST_TOKENS else None
 
 
 def mended(load: Load) -> Load:
     """The load as it would be if those prompts began with the declared prefix: what replicas are answerable for.
 
-    Of a prompt that departs all is lost that comes after, the history too; and what waited, waited behind that.
+    Of a prompt that departs all is lost that comes after, the history too; and what waited, waited behind that, unless
+    they are few: a drift that begins must add no replica before there is enough of it to speak of.
     """
-    found, engines, share = drifts(load), load.engines, expected(load)
+    found, engines, share = _departs(load), load.engines, expected(load)
     if found is None or engines is None or share is None:
         return load
     most = share * engines.queries
-    kept = credited(load, min(most, engines.hits + found.share * most))
+    hits = min(most, engines.hits + found.share * most)
+    if drifts(load) is None:
+        return replace(load, engines=replace(engines, hits=max(hits, engines.hits)))
+    kept = credited(load, hits)
     if kept is load or kept.engines is None:
         return load
     clients = replace(kept.clients, held=0.0) if kept.clients is not None else None

@@ -29,7 +29,7 @@ HEALTHY = "Healthy"
 
 
 STANDING: Final = {HEALTHY: True, "Thrashing": False, "PromptDrift": False, "LowSharing": False, "Unexplained": None}
-"""Reason → status of what holds on while nobody asks for anything."""
+"""Reason → status of what holds on while nobody asks for anything, or no session begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,8 @@ def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
     drift = drifts(load)
     if low and drift is not None:
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
+    if load.clients is not None and load.clients.opening == 0 and before in STANDING:
+        return Diagnosis(STANDING[before], before, f"{told}; no session began, so that how long they are is not known")
     if low and (_outgrown(load) or (wave is None and full(load))):
         # no wave makes sessions outgrow the caches: a replica that joins brings more room than what moves takes
         text = "the KV cache is too small for the sessions that are live: more replicas help, or a KV pool"

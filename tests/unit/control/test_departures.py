@@ -34,3 +34,13 @@ def test_without_drift_nothing_is_credited():
     assert mended(seen) is seen
     unknown = replace(load(hit_rate=0.5, departure=Departure(0.5, 0, 32_000)), clients=None)
     assert mended(unknown) is unknown
+
+
+def test_a_few_are_credited_too_but_not_for_what_waits():
+    """One in twenty departs, as when a drift begins."""
+    seen = load(hit_rate=0.9, departure=Departure(0.05, 0, 32_000), waiting=9, held=5)
+    kept = mended(seen)
+    assert kept.engines.hit_rate == pytest.approx(0.9 + 0.05 * 0.9624, abs=0.0001)
+    assert (kept.engines.waiting, kept.clients) == (9, seen.clients)
+    at_the_end = load(hit_rate=0.9, departure=Departure(0.05, 31_900, 32_000))
+    assert mended(at_the_end) is at_the_end

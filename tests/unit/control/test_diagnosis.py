@@ -37,6 +37,13 @@ ROWS = {
     "low in a release": (load(hit_rate=0.7), Cause.RELEASE, "", None, "Release"),
     "well after a change of its own": (load(), Cause.SCALING, "", True, HEALTHY),
     "little is shared": (load(hit_rate=0.05, declared_tokens=500, opening=1.0), None, "", False, "LowSharing"),
+    "no session begins, and hits would do for the declared prefix": (
+        load(hit_rate=0.81, opening=0.0, **FULL), None, "Thrashing", False, "Thrashing",
+    ),
+    "no session begins, and prompts depart": (
+        load(hit_rate=0.1, opening=0.0, departure=TOP), None, HEALTHY, False, "PromptDrift",
+    ),
+    "no session began since it is looked at": (load(hit_rate=0.81, opening=0.0), None, "", True, HEALTHY),
     "low for no cause that is seen": (load(hit_rate=0.7), None, "", None, "Unexplained"),
     "between the lines it was well": (load(hit_rate=0.885), None, HEALTHY, True, HEALTHY),
     "between the lines it was low": (load(hit_rate=0.885), None, "Unexplained", None, "Unexplained"),
