@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
-from promptgroup_operator import measured, prompt, routes
+from promptgroup_operator import measured, prompt, records, routes
 from promptgroup_operator.apiserver import ApiServer, collection
 from promptgroup_operator.copies import Copies
 from promptgroup_operator.draining import PodMark
@@ -205,14 +205,13 @@ class Cluster:
 
     def mark(self, namespace: str, mark: PodMark, change: ConditionChange | None, now: datetime) -> None:
         """Write a pod's slot, and whether it drains; in the same write that its gate is shut, if that is to be said."""
-        drains = mark.draining_since is not None
-        since = f"{mark.draining_since:%Y-%m-%dT%H:%M:%SZ}" if drains else None
+        since = mark.draining_since
         metadata = {
             "uid": mark.uid,
             "labels": {names.LABEL_SLOT: str(mark.slot) if mark.slot is not None else None},
             "annotations": {
-                ANNOTATION_DRAINING: since,
-                ANNOTATION_DELETION_COST: str(mark.deletion_cost) if drains else None,
+                ANNOTATION_DRAINING: records.written(since) if since is not None else None,
+                ANNOTATION_DELETION_COST: str(mark.deletion_cost) if since is not None else None,
             },
         }
         conditions = [_condition(change, warm=False, now=now)] if change is not None else []
@@ -280,7 +279,7 @@ class Cluster:
 
     def tell(self, group: Group, event: Event, now: datetime) -> None:
         """Create an event on the group."""
-        stamp = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+        stamp = records.written(now)
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -356,7 +355,7 @@ def _condition(change: ConditionChange, *, warm: bool, now: datetime) -> dict[st
         "status": "True" if warm else "False",
         "reason": change.outcome.reason.value,
         "message": change.outcome.message,
-        "lastTransitionTime": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        "lastTransitionTime": records.written(now),
     }
 
 

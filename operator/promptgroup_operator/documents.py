@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from promptgroup_operator import crd, desired, prompt, rules
+from promptgroup_operator import crd, desired, prompt, records, rules
 from promptgroup_operator.api import PromptGroup, PromptGroupSpec
 from promptgroup_operator.observed import Group, Key, Problem, PromptText
 from promptgroup_router.contract import names
@@ -77,7 +77,7 @@ def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | Non
     problems = list(rules.broken(name, spec, old))
     if problems:
         raise DocumentError("; ".join(problems))
-    group = Group(key, f"uid-of-{name}", 1, f"{now:%Y-%m-%dT%H:%M:%SZ}", spec, {})
+    group = Group(key, f"uid-of-{name}", 1, records.written(now), spec, {})
     text = prompt.resolve(spec.prompt, _values(objects, spec, namespace, key.namespace))
     problem = text if isinstance(text, Problem) else desired.template_problem(group)
     if problem is not None:

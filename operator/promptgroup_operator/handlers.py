@@ -31,7 +31,7 @@ from promptgroup_operator.mirror import KINDS, Mirror
 from promptgroup_operator.observed import Key
 from promptgroup_operator.pacing import LOGIN_AGAIN, WATCH_AGAIN, Pace, PacedWatches
 from promptgroup_operator.reconcile import Reconciler
-from promptgroup_operator.reflector import Reflectors
+from promptgroup_operator.reflector import SILENT_SECONDS, WATCH_SECONDS, Reflectors
 from promptgroup_operator.resync import Resync
 from promptgroup_operator.settings import Settings
 from promptgroup_operator.workqueue import WorkQueue, backoff
@@ -39,10 +39,6 @@ from promptgroup_router.contract import names
 
 logger = logging.getLogger(__name__)
 
-WATCH_SECONDS = 300
-"""A watch is begun anew after so long, whether it seems alive or not: a silent one would hide the world."""
-SILENT_SECONDS = 90
-"""A watch is begun anew when it tells nothing for so long: the API server sends a bookmark each minute (KEP-956)."""
 STUCK = timedelta(minutes=5)
 """A pass that runs longer is taken for stuck: every request in it has a limit of seconds."""
 

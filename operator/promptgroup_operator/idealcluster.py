@@ -124,7 +124,7 @@ class IdealCluster:
 
     def _apply(self, manifest: Manifest) -> None:
         key = manifest["kind"], manifest["metadata"]["name"]
-        made = {"uid": "-".join(key), "creationTimestamp": _written(self.now)}
+        made = {"uid": "-".join(key), "creationTimestamp": records.written(self.now)}
         if key in self._live:
             made = {name: self._live[key]["metadata"][name] for name in made}
         self._live[key] = {**manifest, "metadata": {**manifest["metadata"], **made}}
@@ -190,7 +190,7 @@ class IdealCluster:
             name=name,
             uid=name,
             fingerprint=fingerprint,
-            created=_written(self.now),
+            created=records.written(self.now),
             deleting=False,
             address="",
             containers_ready=False,
@@ -221,7 +221,3 @@ def _rank(pod: Pod) -> tuple[bool, int, str]:
 
 def _settings(deployment: Manifest) -> str:
     return str(deployment["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_SETTINGS])
-
-
-def _written(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"

@@ -14,16 +14,11 @@ from datetime import datetime, timedelta
 from promptgroup_operator import window
 from promptgroup_operator.measured import Measured
 from promptgroup_operator.observed import Key, Reading, Spent
-from promptgroup_operator.sizing.load import Load
+from promptgroup_operator.sizing.load import LOAD_WINDOW, PERIOD, Load
 from promptgroup_operator.window import Entry, Own
 
 WINDOW = timedelta(minutes=5)
 """How far back the hit rate of a status looks."""
-LOAD_WINDOW = timedelta(minutes=1)
-"""How far back sizing looks: as far as HorizontalPodAutoscaler's metrics reach, four readings."""
-PERIOD = timedelta(seconds=15)
-"""Least time between readings of one engine; HorizontalPodAutoscaler's own (--horizontal-pod-autoscaler-sync-period).
-A group at rest is read as often as it is looked at."""
 STALE = 2 * PERIOD
 """What is older is not of now."""
 
@@ -57,7 +52,7 @@ class Observations:
         self._lock = threading.Lock()
 
     def due(self, container: str, now: datetime) -> bool:
-        """Whether the engine should be read again."""
+        """Whether the engine should be read again. A group at rest is read as often as it is looked at."""
         with self._lock:
             series = self._series.get(container)
             return series is None or now - series.entries[-1].at >= PERIOD

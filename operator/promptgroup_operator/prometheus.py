@@ -20,13 +20,11 @@ from urllib3.util.retry import Retry
 from promptgroup_operator import promql
 from promptgroup_operator.observations import Observations
 from promptgroup_operator.settings import Settings
-from promptgroup_operator.sizing.load import Load
+from promptgroup_operator.sizing.load import PERIOD, Load
 from promptgroup_operator.sources import Subject
 
 logger = logging.getLogger(__name__)
 
-PERIOD = timedelta(seconds=15)
-"""Least time between two questions about one revision."""
 PATIENCE = 1.0
 """Seconds that a pass waits for an answer; Prometheus takes some ten milliseconds. A later one serves the next pass."""
 FRESH = 2 * PERIOD

@@ -23,11 +23,11 @@ from promptgroup_operator.prometheus import Prometheus
 from promptgroup_operator.routers import Routers
 from promptgroup_operator.samples import Traffic
 from promptgroup_operator.settings import Settings
-from promptgroup_operator.sizing.load import Load
+from promptgroup_operator.sizing.load import PERIOD, Load
 from promptgroup_operator.sizing.verdict import NEW
 from promptgroup_operator.sources import OwnReadings, Source, subject
 from promptgroup_operator.touches import Touches
-from promptgroup_operator.traffic import PERIOD, RELEASE_PERIOD, Readings
+from promptgroup_operator.traffic import RELEASE_PERIOD, Readings
 from promptgroup_operator.warmth import Job, Outcome, WarmReason
 from promptgroup_operator.warmup import Warmups
 from promptgroup_operator.workqueue import WorkQueue

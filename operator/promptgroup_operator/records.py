@@ -28,14 +28,14 @@ def encode(
     """The annotations."""
     found: dict[str, str] = {}
     if superseded_at is not None:
-        found[SUPERSEDED] = _written(superseded_at)
+        found[SUPERSEDED] = written(superseded_at)
     if progress is not None:
         found[STEP] = str(progress.step)
         if progress.since is not None:
-            found[STEP_SINCE] = _written(progress.since)
+            found[STEP_SINCE] = written(progress.since)
     if rolled_back is not None:
         fields = {
-            "at": _written(rolled_back.at),
+            "at": written(rolled_back.at),
             "settings": rolled_back.settings,
             "reason": rolled_back.why.reason,
             "message": rolled_back.why.message,
@@ -85,7 +85,8 @@ def time_of(text: str | None) -> datetime | None:
         return None
 
 
-def _written(at: datetime) -> str:
+def written(at: datetime) -> str:
+    """A time in UTC as Kubernetes writes it, to the second."""
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 

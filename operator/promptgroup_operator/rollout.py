@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from promptgroup_operator import retirement
+from promptgroup_operator import records, retirement
 from promptgroup_operator.judge import Opinion, Verdict, judge
 from promptgroup_operator.observed import Problem, Progress, Revision, RolledBack
 from promptgroup_operator.release import ALL, Goal, Phase, Release, Step
@@ -186,7 +186,7 @@ def _waits(wanted: Revision, step: Step, most: int, verdict: Verdict | None, goa
         out = "; set rollout.steps to [] to let it take over unjudged" if left <= timedelta() else ""
         return Problem(verdict.reason, f"{has}, {at}: {verdict.message}{out}")
     if left > timedelta():
-        return Problem("StepPause", f"{has}, {at}, until {goal.now + left:%Y-%m-%dT%H:%M:%SZ}")
+        return Problem("StepPause", f"{has}, {at}, until {records.written(goal.now + left)}")
     return Problem("AwaitsPromotion", f"{has}, {at}: set rollout.autoPromote to true to go on")
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from promptgroup_operator import warmth
+from promptgroup_operator import records, warmth
 from promptgroup_operator.desired import name
 from promptgroup_operator.observed import Group, Pod, Problem, Revision, World
 from promptgroup_operator.release import Phase, Step
@@ -282,7 +282,7 @@ def _condition(group: Group, fact: Fact, now: datetime) -> dict[str, Any]:
         "status": status,
         "reason": fact.reason,
         "message": fact.message,
-        "lastTransitionTime": f"{now:%Y-%m-%dT%H:%M:%SZ}" if turned else old["lastTransitionTime"],
+        "lastTransitionTime": records.written(now) if turned else old["lastTransitionTime"],
         "observedGeneration": group.generation,
     }
 

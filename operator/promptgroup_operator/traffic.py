@@ -15,19 +15,15 @@ from datetime import datetime, timedelta
 from promptgroup_operator.counts import Counts, Stock
 from promptgroup_operator.observed import Key
 from promptgroup_operator.samples import Flow, Stratum, Traffic
-from promptgroup_operator.sizing.load import Clients, Departure
+from promptgroup_operator.sizing.load import LOAD_WINDOW, Clients, Departure
 from promptgroup_router.contract import names
 
 WINDOW = timedelta(seconds=30)
 """How far back the shares look: long enough to average over turns, short against the warm-up of a replica."""
 SETTLED = timedelta(seconds=10)
 """Readings that span less say nothing of shares yet."""
-LOAD_WINDOW = timedelta(minutes=1)
-"""How far back sizing looks."""
 RELEASE_PERIOD = timedelta(seconds=2)
 """Time between readings of a router while a group that it serves is being released."""
-PERIOD = timedelta(seconds=15)
-"""The same for a group that is sized by its load."""
 LATELY = timedelta(seconds=90)
 """A router that was not read for longer says nothing of now."""
 SPACING = timedelta(seconds=5)

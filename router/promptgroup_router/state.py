@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from promptgroup_router.balance import Balancer
+from promptgroup_router.contract.fingerprint import short
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.departing import Departures
 from promptgroup_router.health import Health
@@ -91,10 +92,10 @@ class State:
                 waiting[label] = 0
                 sessions[label], tokens[label] = coming_back.get(revision.prefix, (0, 0))
                 for member in revision.pool.ready:
-                    in_flight[member.group, member.fingerprint[:8], str(member.slot)] = 0
+                    in_flight[member.group, short(member.fingerprint), str(member.slot)] = 0
         for member_id, load in self.balancer.loads.items():
             group_label, full, slot = member_id.rsplit("/", 2)
-            in_flight[group_label, full[:8], slot] = load
+            in_flight[group_label, short(full), slot] = load
         self.metrics.in_flight.replace(in_flight)
         for waiter in self.holding:
             if waiter.revision in waiting:

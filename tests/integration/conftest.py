@@ -9,6 +9,7 @@ from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.controlplane import IMAGES, processes_of
+from support.life import Life, lives, living
 from support.operators import REPLICAS, set_operators
 
 numbers = itertools.count(1)
@@ -54,3 +55,18 @@ def no_operator(cluster: LocalCluster, crds: None) -> Iterator[None]:
     set_operators(cluster, 0)
     yield
     set_operators(cluster, REPLICAS)
+
+
+@pytest.fixture(scope="module")
+def living_group(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Life]:
+    """A group under load for a whole module, in a namespace of the module's name."""
+    with living(cluster, request.module.__name__.rpartition("test_")[2]) as life:
+        yield life
+
+
+@pytest.fixture
+def life(living_group: Life) -> Life:
+    """The group at rest, whatever the test before made of it."""
+    living_group.kube.apply(lives())
+    living_group.rolled()
+    return living_group

@@ -8,30 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.controlplane import pod, shell
-from support.life import GROUP, REPLICAS, Life, lives, living, unharmed
+from support.life import GROUP, REPLICAS, Life, lives, unharmed
 from support.load import SESSIONS
 
 pytestmark = pytest.mark.integration
 
 GPUS = 64
 """Of a node."""
-
-
-@pytest.fixture(scope="module")
-def running(cluster: LocalCluster) -> Iterator[Life]:
-    with living(cluster, "life") as life:
-        yield life
-
-
-@pytest.fixture
-def life(running: Life) -> Life:
-    """The group at rest, whatever the test before made of it."""
-    running.kube.apply(lives())
-    running.rolled()
-    return running
 
 
 def test_an_update_of_all_replicas_fails_nothing_and_moves_no_session(life: Life) -> None:

@@ -1,30 +1,14 @@
 """What clients meet while nobody looks after a group: nothing. The operator dies or is away, the API server is."""
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import wait_for
-from support.life import GROUP, Life, lives, living, unharmed
+from support.life import GROUP, Life, lives, unharmed
 from support.load import SESSIONS
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def running(cluster: LocalCluster) -> Iterator[Life]:
-    with living(cluster, "outages") as life:
-        yield life
-
-
-@pytest.fixture
-def life(running: Life) -> Life:
-    """The group at rest, whatever the test before made of it."""
-    running.kube.apply(lives())
-    running.rolled()
-    return running
 
 
 def test_an_operator_that_dies_in_the_midst_of_an_update_harms_nobody(life: Life) -> None:

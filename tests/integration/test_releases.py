@@ -1,14 +1,12 @@
 """What clients meet while a group gets another prompt."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import wait_for
 from support.groups import PROMPTS
-from support.life import GROUP, Life, lives, living, unharmed
+from support.life import GROUP, Life, lives, unharmed
 from support.load import Seen
 
 pytestmark = pytest.mark.integration
@@ -19,11 +17,10 @@ TOLERANT = {"minRequests": 20, "maxTtftRisePercent": 300, "maxHitRateDropPercent
 """For engines that do alike, on a machine that others use."""
 
 
-@pytest.fixture(scope="module")
-def life(cluster: LocalCluster) -> Iterator[Life]:
+@pytest.fixture
+def life(living_group: Life) -> Life:
     """The group on the prompt that the test before left it with: each releases another on top."""
-    with living(cluster, "releases") as life:
-        yield life
+    return living_group
 
 
 def test_a_new_prompt_is_for_new_sessions_and_running_ones_stay_where_they_are(life: Life) -> None:

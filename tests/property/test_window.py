@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptgroup_operator.measured import UNKNOWN
-from promptgroup_operator.observations import LOAD_WINDOW, Observations
+from promptgroup_operator.observations import Observations
 from promptgroup_operator.observed import Key, Spent
 from promptgroup_operator.samples import Histogram
+from promptgroup_operator.sizing.load import LOAD_WINDOW
 from support.builders import NOW, reading
 
 OF = (Key("chat", "support"), "fingerprint")

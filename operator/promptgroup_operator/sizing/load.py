@@ -6,8 +6,15 @@ Unknown is not zero: what an engine does not say is None.
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from promptgroup_operator.samples import Histogram
+
+PERIOD = timedelta(seconds=15)
+"""Time between two looks at what is sized, and between readings of its engines and routers: as
+HorizontalPodAutoscaler's (--horizontal-pod-autoscaler-sync-period)."""
+LOAD_WINDOW = 4 * PERIOD
+"""How far back readings of our own look: as far as HorizontalPodAutoscaler's metrics reach, four of them."""
 
 
 @dataclass(frozen=True, slots=True)

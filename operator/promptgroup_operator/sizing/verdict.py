@@ -21,7 +21,7 @@ from promptgroup_operator.api import PromptGroupSpec, SizingSpec
 from promptgroup_operator.sizing import behavior, need, pool, waves
 from promptgroup_operator.sizing.behavior import Paced, Past, pace
 from promptgroup_operator.sizing.departures import drifts, mended
-from promptgroup_operator.sizing.load import Load
+from promptgroup_operator.sizing.load import PERIOD, Load
 from promptgroup_operator.sizing.model import QUANTILE, Model, fit
 from promptgroup_operator.sizing.need import Target
 from promptgroup_operator.sizing.pool import Member
@@ -29,8 +29,6 @@ from promptgroup_operator.sizing.waves import Cause, Shape, Wave
 
 COVERED = 0.5
 """Least share of the window's replica-seconds that readings must cover."""
-LOOK = timedelta(seconds=15)
-"""Time between two looks at a group that is sized, as HorizontalPodAutoscaler's sync period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,7 @@ def _held(missing: Aspect, value: int, cause: Cause | None, history: History) ->
         limited=Aspect(False, "DesiredWithinRange", "nothing is asked for"),
         wave=cause,
         history=history,
-        look_again=LOOK,
+        look_again=PERIOD,
     )
 
 
@@ -246,7 +244,7 @@ def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, 
         limited=limited,
         history=replace(history, past=past.changing(value - current, now)),
         asked=advice.value,
-        look_again=min(LOOK, paced.look_again) if paced.look_again is not None else LOOK,
+        look_again=min(PERIOD, paced.look_again) if paced.look_again is not None else PERIOD,
     )
 
 

@@ -3,8 +3,9 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.measured import UNKNOWN
-from promptgroup_operator.observations import PERIOD, STALE, WINDOW, Observations
+from promptgroup_operator.observations import STALE, WINDOW, Observations
 from promptgroup_operator.observed import Key, Spent
+from promptgroup_operator.sizing.load import PERIOD
 from support.builders import NOW, reading
 
 

@@ -6,7 +6,8 @@ import pytest
 from promptgroup_operator.errors import ClusterError, EngineError
 from promptgroup_operator.observed import Key
 from promptgroup_operator.routers import LISTED, LISTED_AGAIN, Routers
-from promptgroup_operator.traffic import PERIOD, Readings
+from promptgroup_operator.sizing.load import PERIOD
+from promptgroup_operator.traffic import Readings
 from support.builders import NOW
 
 KEY = Key("chat", "support")

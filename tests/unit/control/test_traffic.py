@@ -5,8 +5,8 @@ import pytest
 from promptgroup_operator.counts import Counts, Stock
 from promptgroup_operator.observed import Key
 from promptgroup_operator.samples import Flow, Histogram, Stratum
-from promptgroup_operator.sizing.load import Departure
-from promptgroup_operator.traffic import FORGOTTEN, LOAD_WINDOW, SETTLED, WINDOW, Readings
+from promptgroup_operator.sizing.load import LOAD_WINDOW, Departure
+from promptgroup_operator.traffic import FORGOTTEN, SETTLED, WINDOW, Readings
 from support.builders import NOW
 
 KEY = Key("chat", "support")

@@ -3,7 +3,8 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.sizing.behavior import Past, Recommendation
-from promptgroup_operator.sizing.verdict import LOOK, NEW, Group, History, replicas
+from promptgroup_operator.sizing.load import PERIOD
+from promptgroup_operator.sizing.verdict import NEW, Group, History, replicas
 from promptgroup_operator.sizing.waves import Cause
 from support.builders import NOW, ago, spec
 from support.loads import load
@@ -53,7 +54,7 @@ def test_a_change_of_its_own_is_a_wave_at_the_next_look_with_the_hit_rate_of_bef
     sizing = spec(**BOUNDS)
     first = replicas(sizing, group(4, load(hit_rate=0.9)), NEW, NOW)
     assert first.wave is None
-    second = replicas(sizing, group(3, load(hit_rate=0.7)), first.history, NOW + LOOK)
+    second = replicas(sizing, group(3, load(hit_rate=0.7)), first.history, NOW + PERIOD)
     assert (second.wave, second.history.wave.hit_rate, second.history.calm) == (Cause.SCALING, 0.9, 0.9)
     third = replicas(sizing, group(3, load(hit_rate=0.7)), second.history, NOW + timedelta(minutes=6))
     assert (third.wave, third.history.calm) == (None, 0.7)

@@ -6,8 +6,8 @@ from promptgroup_local.sim.scaling.fleet import Fleet
 from promptgroup_local.sim.scaling.loads import Scene
 from promptgroup_local.sim.scaling.meter import Meter
 from promptgroup_operator.api import SizingSpec, SizingTargets
-from promptgroup_operator.observations import LOAD_WINDOW
 from promptgroup_operator.sizing.diagnosis import diagnose
+from promptgroup_operator.sizing.load import LOAD_WINDOW
 from promptgroup_operator.sizing.verdict import Group, History, decide
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
