@@ -28,6 +28,24 @@ GONE = 410
 """The server does not know the version any more."""
 
 
+class Failures:
+    """How many failures of one kind came in a row.
+
+    A server that was away and now refuses has begun to answer, and may not have read the roles yet: the waits begin
+    anew, else half a minute of an outage's backoff would follow the outage.
+    """
+
+    def __init__(self) -> None:
+        self._status: int | None = None
+        self._count = 0
+
+    def add(self, status: int | None) -> int:
+        """Count a failure of this status of HTTP, None where nobody answered; how many of these it makes in a row."""
+        self._count = self._count + 1 if status == self._status else 1
+        self._status = status
+        return self._count
+
+
 class Reflector:
     """Keeps the objects of one kind, of one namespace or of all, in a mirror. Runs in a thread of its own."""
 
@@ -41,6 +59,7 @@ class Reflector:
         self._version = ""
         """From where to watch on; empty: a list comes first."""
         self._pace = Pace(WATCH_AGAIN)
+        self._failures = Failures()
         self._stopping = threading.Event()
         self.listed = threading.Event()
         """The mirror has what the first list showed."""
@@ -56,18 +75,17 @@ class Reflector:
         self._stopping.set()
 
     def _run(self) -> None:
-        failures = 0
         while not self._stopping.is_set():
             try:
                 if not self._version:
                     self.list()
                 self.watch()
-                failures = 0
+                self._failures = Failures()
                 wait = self._pace.reserve(self._kind)  # a server may end watches at once
             except ClusterError as error:
                 if error.status is not None:
                     self._version = ""  # refused: the version is too old, or the right to watch came and went
-                failures += 1
+                failures = self._failures.add(error.status)
                 pause = backoff(failures, random.random()).total_seconds()  # noqa: S311 - spreads load
                 wait = max(pause, error.retry_after or 0.0)
                 level = logging.INFO if error.status == GONE else logging.WARNING
@@ -107,6 +125,7 @@ class Reflector:
                 raise ClusterError(f"watch {self._path}: {told.get('message')}", status=told.get("code", GONE))
             self._mirror.tell(self._namespace, event["type"], lean(told, self._kind))
             self._version = told["metadata"]["resourceVersion"]
+            self._failures = Failures()
 
 
 class Reflectors:

@@ -5,7 +5,7 @@ import pytest
 
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.mirror import Mirror
-from promptgroup_operator.reflector import SILENT_SECONDS, Reflector, Reflectors
+from promptgroup_operator.reflector import SILENT_SECONDS, Failures, Reflector, Reflectors
 
 PATH = "/api/v1/pods"
 
@@ -117,6 +117,23 @@ def test_deletions_during_an_outage_are_found_by_the_list_after_it(server):
     over.set()
     reflector._thread.join(5)
     assert not reflector._thread.is_alive()
+
+
+def test_the_refusals_of_a_server_that_was_away_begin_the_waits_anew():
+    failures = Failures()
+    assert [failures.add(status) for status in (None, None, None, 403, 403, None)] == [1, 2, 3, 1, 2, 1]
+
+
+def test_a_watch_that_told_something_has_not_failed_before(server, reflector):
+    server.watches = [[ClusterError("cut")], [event("ADDED", pod("a", 6)), ClusterError("cut")]]
+    reflector.list()
+    reflector._failures.add(None)
+    with pytest.raises(ClusterError):
+        reflector.watch()
+    assert reflector._failures.add(None) == 2
+    with pytest.raises(ClusterError):
+        reflector.watch()
+    assert reflector._failures.add(None) == 1
 
 
 def test_passes_wait_for_the_first_list_of_every_kind(server, mirror):
