@@ -21,6 +21,8 @@ WINDOW = timedelta(minutes=5)
 """How far back the hit rate of a status looks."""
 STALE = 2 * PERIOD
 """What is older is not of now."""
+EARLY = 3 * PERIOD
+"""An operator or an engine that began less than this ago need not have been read twice."""
 
 Of = tuple[Key, str]
 """A group and the fingerprint of one of its revisions."""
@@ -49,6 +51,8 @@ class Observations:
         self._of: dict[Of, set[str]] = {}
         self._spent: dict[str, deque[tuple[datetime, Spent]]] = {}
         """Container → the operator's own requests of the longer window."""
+        self._began: datetime | None = None
+        """When a load was first asked for."""
         self._lock = threading.Lock()
 
     def due(self, container: str, now: datetime) -> bool:
@@ -129,6 +133,7 @@ class Observations:
             now: the time.
         """
         with self._lock:
+            began = self._began = self._began or now
             histories: dict[str, Sequence[Entry]] = {
                 container: tuple(self._series[container].entries) for container in self._of.get(of, ())
             }
@@ -140,7 +145,8 @@ class Observations:
             stale = "no engine could be read yet"
         elif serving and newest is not None and now - newest > STALE:
             stale = f"no engine could be read since {newest:%H:%M} UTC"
-        return Load(seconds, engines if not stale else None, stale=stale)
+        since = max(began, min(serving.values(), default=began))
+        return Load(seconds, engines if not stale else None, stale=stale, early=now - since < EARLY)
 
     def forget(self, now: datetime) -> None:
         """Drop the series of engines that are gone."""

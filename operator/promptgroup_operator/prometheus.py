@@ -114,7 +114,7 @@ class Prometheus:
             why = f"Prometheus at {self._url} does not answer since {trouble[0]:%H:%M} UTC: {trouble[1]}"
         else:
             why = f"Prometheus at {self._url} has not answered yet"
-        return Load(promql.WINDOW.total_seconds(), None, stale=why)
+        return Load(promql.WINDOW.total_seconds(), None, stale=why, early=trouble is None)
 
     def _ask(self, key: tuple[str, ...], subject: Subject, now: datetime) -> None:
         try:

@@ -332,7 +332,7 @@ def events(group: Group, facts: Sequence[Fact]) -> list[Event]:
 def _news(fact: Fact, status: str | None, reason: str | None) -> bool:
     """Whether a condition is worth an event, after what it was before."""
     if fact.type == "ScalingActive":  # its reasons follow the load: what is told of them is the change of size
-        return status == "True" and fact.status is False and fact.reason != "FixedReplicas"
+        return status in {"True", "Unknown"} and fact.status is False and fact.reason != "FixedReplicas"
     if fact.type == "CacheEffective":
         return reason != fact.reason and (fact.status is False or (status == "False" and fact.status is True))
     if status is None and not fact.status and fact.type == "Degraded":

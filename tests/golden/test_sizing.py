@@ -7,13 +7,13 @@
     replicas    what the group wanted at the last look; `serving` of them are warm, all of them unless given
     engines, clients, departure     fields of the Load, merged over the base; `none` for what could not be observed
     firstToken  seconds: 95 of 100 requests had their first token by then, as many by half of it as not
-    stale       why nothing newer is known
+    stale       why nothing newer is known; early: whether reading has just begun
     pool        other groups of the pool: name → {replicas, bounds, engines, clients}
     before      recommended: [number, seconds since, seconds until], oldest first; changes: [by, seconds ago];
                 wave: [cause, seconds ago, hit rate before]; wanted, serving: at the last look, if otherwise;
                 cache: reason that CacheEffective had
     expect      replicas, reason, says (parts of the message), cache (`status, reason`), advice (parts of its message),
-                able, limited (`status, reason`), lookAgain (seconds)
+                active, able, limited (`status, reason`), lookAgain (seconds)
 """
 
 from dataclasses import fields
@@ -51,6 +51,7 @@ def test_decision(name):
         assert part in verdict.message
     told = {
         "cache": f"{'Unknown' if cache.status is None else cache.status}, {cache.reason}",
+        "active": verdict.active,
         "able": f"{verdict.able.status}, {verdict.able.reason}",
         "limited": f"{verdict.limited.status}, {verdict.limited.reason}",
         "lookAgain": verdict.look_again.total_seconds(),
@@ -115,6 +116,7 @@ def load_of(case, replicas):
         block(Clients, base, case, "clients", {"first_token": first}),
         block(Departure, base, case, "departure", {}),
         case.get("stale", ""),
+        case.get("early", False),
     )
 
 

@@ -69,6 +69,8 @@ def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
         before: the reason that was told last; empty at first.
     """
     engines = load.engines if load is not None else None
+    if load is not None and load.early and engines is None:
+        return Diagnosis(None, "AwaitingMetrics", "reading of the load has just begun")
     if load is None or load.stale or engines is None:
         return Diagnosis(None, "FailedGetMetrics", (load.stale if load is not None else "") or "nothing was read yet")
     rate, may = engines.hit_rate, expected(load)

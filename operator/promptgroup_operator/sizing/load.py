@@ -113,3 +113,5 @@ class Load:
     """None when no router saw any."""
     stale: str = ""
     """Why nothing newer is known, for people ("Prometheus at … does not answer since 12:04"), or empty."""
+    early: bool = False
+    """Whether reading began so lately that what is missing is no failure."""

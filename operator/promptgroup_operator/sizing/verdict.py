@@ -35,7 +35,8 @@ COVERED = 0.5
 class Aspect:
     """A condition beside ScalingActive."""
 
-    status: bool
+    status: bool | None
+    """None: Unknown."""
     reason: str
     message: str
 
@@ -62,8 +63,9 @@ class Verdict:
     value: int
     reason: str
     message: str
-    active: bool
-    """Whether the operator itself decides the number, and could at this look: condition ScalingActive."""
+    active: bool | None
+    """Whether the operator itself decides the number, and could at this look: condition ScalingActive. None: it is too
+    early to say."""
     able: Aspect | None = None
     """Condition AbleToScale; None where the operator does not decide the number."""
     limited: Aspect | None = None
@@ -138,6 +140,8 @@ def _missing(load: Load | None) -> Aspect | None:
     """Why nothing can be said of the load; None when something can."""
     if load is None:
         return Aspect(False, "FailedGetMetrics", "no load was observed yet")
+    if load.early and (load.stale or load.engines is None or load.engines.coverage < COVERED):
+        return Aspect(None, "AwaitingMetrics", "reading of the load has just begun")
     if load.stale:
         return Aspect(False, "FailedGetMetrics", load.stale)
     engines = load.engines
@@ -157,7 +161,7 @@ def _held(missing: Aspect, value: int, cause: Cause | None, history: History) ->
         value,
         missing.reason,
         message,
-        active=False,
+        active=missing.status,
         able=Aspect(True, "ReadyForNewScale", "the number may change once the load is known"),
         limited=Aspect(False, "DesiredWithinRange", "nothing is asked for"),
         wave=cause,

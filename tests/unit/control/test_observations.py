@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.measured import UNKNOWN
-from promptgroup_operator.observations import STALE, WINDOW, Observations
+from promptgroup_operator.observations import EARLY, STALE, WINDOW, Observations
 from promptgroup_operator.observed import Key, Spent
 from promptgroup_operator.sizing.load import PERIOD
 from support.builders import NOW, reading
@@ -179,6 +179,16 @@ def test_a_load_is_stale_when_nothing_newer_was_read():
 
 def test_before_anything_was_read_nothing_is_known():
     assert Observations().load(OF, {"c": SINCE}, UNKNOWN, NOW).stale == "no engine could be read yet"
+
+
+def test_it_is_early_until_who_reads_and_who_is_read_have_been_there_for_a_while():
+    found = observed((0, {}))
+    assert found.load(OF, {"c": NOW}, UNKNOWN, NOW).early
+    soon, later = NOW + EARLY - timedelta(seconds=1), NOW + EARLY
+    assert found.load(OF, {"c": NOW}, UNKNOWN, soon).early
+    assert not found.load(OF, {"c": NOW}, UNKNOWN, later).early
+    assert not found.load(OF, {"c": NOW, "d": later}, UNKNOWN, later).early
+    assert found.load(OF, {"d": later}, UNKNOWN, later).early
 
 
 def test_an_engine_that_began_anew_in_its_container_makes_no_load_of_the_time_in_between():

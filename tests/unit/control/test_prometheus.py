@@ -163,6 +163,7 @@ def test_a_pass_does_not_wait_for_a_server_that_is_silent(server, source, monkey
     server.silence.clear()
     load = source.load(SUBJECT, NOW)
     assert load.stale == f"Prometheus at {server.url} has not answered yet"
+    assert load.early
     source.load(SUBJECT, NOW + timedelta(minutes=1))
     assert len(server.asked) <= 1, "one question at a time"
 
