@@ -12,7 +12,7 @@ from promptgroup_router.logs import fields
 from promptgroup_router.payload import CHAT_PATH, TEXT_PATH, Kind
 from promptgroup_router.reader import Request
 from promptgroup_router.relay import REQUEST_ID, Relay, request_id
-from promptgroup_router.route import UNMATCHED, route
+from promptgroup_router.route import UNMATCHED, Route, refuse_empty, route
 from promptgroup_router.state import State
 from promptgroup_router.upstream import Connections
 from promptgroup_router.view import GroupView, View
@@ -61,17 +61,13 @@ class Front:
                 tokens=state.tokens,
                 now=self._clock(),
             )
+            self._note(found)
+            refuse_empty(found)
         except ApiError as error:
             state.metrics.requests.add(UNMATCHED, str(error.status))
             log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
             client.answer(error.status, [*error.headers(), (REQUEST_ID, request_id(request))], error.body())
             return None
-        if found.leading is not None:
-            state.metrics.unmatched.add(found.model)
-            state.unmatched.saw(found.model, found.leading.hash, found.leading.length)
-        if found.departed is not None:
-            state.metrics.departed.add(found.departed.group)
-            state.departures.saw(found.departed)
         relay = Relay(
             client,
             request,
@@ -83,6 +79,16 @@ class Front:
         )
         relay.begin()
         return relay
+
+    def _note(self, found: Route) -> None:
+        """Count what no group declares, whether a replica serves it or none may."""
+        state = self._state
+        if found.leading is not None:
+            state.metrics.unmatched.add(found.model)
+            state.unmatched.saw(found.model, found.leading.hash, found.leading.length)
+        if found.departed is not None:
+            state.metrics.departed.add(found.departed.group)
+            state.departures.saw(found.departed)
 
 
 def models(view: View) -> bytes:

@@ -102,7 +102,6 @@ def _to(
     rate: float,
 ) -> Route:
     """A route to a revision whose Tier-1 prefix has `inside` bytes in the request, and `put` in front of it."""
-    _refuse_empty(revision.pool, f"group {revision.label!r}")
     model, counted = revision.group.model, revision.revision.tokens
     tier1 = counted or ceil((inside + put) * rate)
     rest = max(0, ask.text - inside)
@@ -121,7 +120,6 @@ def _to(
 
 
 def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate: float) -> Route:
-    _refuse_empty(found.pool, f"model {shown(ask.model)}")
     key = session_key(ask, headers, f"{UNMATCHED}/{ask.model}", HEADER_SESSION, LEADING_BYTES)
     leading, prefix = _leading(ask)
     if ask.ids:
@@ -147,13 +145,22 @@ def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate:
     )
 
 
-def _refuse_empty(pool: Pool, what: str) -> None:
-    if not pool.members:
-        raise _no_replica(what)
+def refuse_empty(found: Route) -> None:
+    """A route that leads to no replica is an answer, once it is counted whose it was.
+
+    Raises:
+        ApiError: 503, there is none.
+    """
+    if found.pool.members:
+        return
+    if found.how is How.NONE:
+        what = f"model {shown(found.model)} has no replica that is ready for prompts which no group declares"
+        raise ApiError(503, f"{what}: retry, or send a declared prompt", param="model", code="no_replica")
+    raise _no_replica(found.group)
 
 
-def _no_replica(what: str) -> ApiError:
-    return ApiError(503, f"{what} has no replica that is ready: retry", param="model", code="no_replica")
+def _no_replica(group: str) -> ApiError:
+    return ApiError(503, f"group {group!r} has no replica that is ready: retry", param="model", code="no_replica")
 
 
 def _arm(group: GroupView, places: Places, key: SessionKey, ask: Ask, now: float) -> tuple[RevisionView, Preamble]:
@@ -178,7 +185,7 @@ def _arm(group: GroupView, places: Places, key: SessionKey, ask: Ask, now: float
             code="prompt_not_available",
         )
     if not arms:
-        raise _no_replica(f"group {group.label!r}")
+        raise _no_replica(group.label)
     # by the first turn's key: a session stays on its arm when what follows tells it apart
     at = xxhash.xxh3_64_intdigest(key.first.to_bytes(8, "little"), seed=_ARM_SEED)
     at %= sum(each.revision.weight for each, _ in arms)

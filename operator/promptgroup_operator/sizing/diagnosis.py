@@ -73,7 +73,9 @@ def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
         return Diagnosis(None, "AwaitingMetrics", "reading of the load has just begun")
     if load is None or load.stale or engines is None:
         return Diagnosis(None, "FailedGetMetrics", (load.stale if load is not None else "") or "nothing was read yet")
-    rate, may = engines.hit_rate, expected(load)
+    rate, may, drift = engines.hit_rate, expected(load), drifts(load)
+    if rate is None and drift is not None:
+        return Diagnosis(False, "PromptDrift", f"no prompt was looked up: {_where(drift)}")
     if rate is None:  # what was found lately stands: traffic that comes now and then changes nothing of it
         known = before in STANDING
         return Diagnosis(STANDING.get(before), before if known else "NoTraffic", "no prompt was looked up")
@@ -81,7 +83,6 @@ def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
         return _alone(load, rate)
     told = f"{_share(rate)} of prompt tokens found, of {_share(may)} that repeat"
     low = rate < (LOW if before in ("", HEALTHY) else RECOVERED).of(may)
-    drift = drifts(load)
     if low and drift is not None:
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
     if load.clients is not None and load.clients.opening == 0 and before in STANDING:

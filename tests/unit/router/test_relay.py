@@ -10,7 +10,7 @@ import pytest
 
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import fingerprint, short
-from promptgroup_router.contract.table import RoutingTable
+from promptgroup_router.contract.table import RoutingTable, Sharing
 from promptgroup_router.payload import Kind, read
 from promptgroup_router.places import Places
 from promptgroup_router.route import route
@@ -693,5 +693,17 @@ def test_a_request_that_misses_a_group_by_a_little_is_counted_with_where_it_leav
             text = metrics(router)
             assert 'departed_requests_total{group="chat/support"} 1' in text
             assert f'departed_at_bytes{{group="chat/support"}} {at}' in text
+
+    run(check())
+
+
+def test_a_request_that_misses_a_group_which_serves_no_other_is_refused_and_counted_all_the_same(tmp_path):
+    async def check():
+        served = table(group("support", sharing=Sharing.DEDICATED))
+        async with routing(tmp_path, served) as router:
+            answer = await ask(router.port, post(chat(system=SYSTEM[:-4] + "Inc.")))
+            assert (answer.status, answer.json["error"]["code"]) == (503, "no_replica")
+            assert "for prompts which no group declares" in answer.json["error"]["message"]
+            assert 'departed_requests_total{group="chat/support"} 1' in metrics(router)
 
     run(check())

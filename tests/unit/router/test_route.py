@@ -11,7 +11,7 @@ from promptgroup_router.errors import ApiError
 from promptgroup_router.match import How
 from promptgroup_router.payload import Kind, read
 from promptgroup_router.places import QUIET_SECONDS, Place, Places
-from promptgroup_router.route import MOST_TURNS, UNMATCHED, route
+from promptgroup_router.route import MOST_TURNS, UNMATCHED, refuse_empty, route
 from promptgroup_router.tokens import Tokens
 from promptgroup_router.view import view_of
 from support.tables import SYSTEM, group, revision, slot, table
@@ -209,7 +209,7 @@ def test_without_instructions_the_start_of_the_conversation_is_listed():
 
 def refused(view, request, headers=None):
     with pytest.raises(ApiError) as caught:
-        routed(view, request, headers)
+        refuse_empty(routed(view, request, headers))
     return caught.value.status, caught.value.code
 
 
