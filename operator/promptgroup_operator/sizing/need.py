@@ -11,6 +11,8 @@ Requests that run hold no more than 75 % of the KV cache there, since decoding c
 TOLERANCE = 0.1
 """As HorizontalPodAutoscaler's: what is observed must miss the target by so much to add replicas, and fewer replicas
 must keep every limit by so much to take some away."""
+ROUNDING = 0.005
+"""Of the room for live sessions: people are told whole percents. Sessions that hits prove to fit fill it just so."""
 IDLE = 0.3
 """Utilisation below which replicas do not make first tokens late: hardly a request waits for another."""
 
@@ -59,7 +61,7 @@ def exceeded(model: Model, n: int, target: Target, margin: float = 1.0) -> Limit
         margin: what of each limit may be used, 0 to 1.
     """
     room = model.room()
-    if room is not None and model.working_set is not None and model.working_set > margin * n * room:
+    if room is not None and model.working_set is not None and model.working_set > (margin + ROUNDING) * n * room:
         return Limit.WORKING_SET
     if model.utilisation(n) > margin * UTILISATION:
         return Limit.UTILISATION
