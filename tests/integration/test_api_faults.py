@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from promptgroup_local.kubectl import wait_for
-from support.operators import ports
+from support.ports import free_ports
 from support.scriptedkube import Answer, ScriptedKube, refusal, scripted_kube
 
 pytestmark = pytest.mark.integration
@@ -97,7 +97,7 @@ def operator(api: Api) -> Iterator[subprocess.Popen]:
         "KUBERNETES_SERVICE_HOST": "127.0.0.1",
         "KUBERNETES_SERVICE_PORT": str(api.kube.port),
     }
-    flags = ["--namespaces=chat", "--host=127.0.0.1", f"--health-port={next(ports)}", "--metrics-port=0"]
+    flags = ["--namespaces=chat", "--host=127.0.0.1", f"--health-port={free_ports(1)[0]}", "--metrics-port=0"]
     argv = [sys.executable, "-m", "promptgroup_operator", "run", *flags, f"--service-account-dir={api.kube.folder}"]
     with (api.kube.folder / "log").open("ab") as log:
         process = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)

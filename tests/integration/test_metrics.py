@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -25,6 +24,7 @@ from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.verdict import Verdict
 from promptgroup_router.metrics import Metrics
 from support.loads import load
+from support.ports import free_ports
 from support.prometheus import prometheus
 
 pytestmark = pytest.mark.integration
@@ -88,14 +88,6 @@ def served(registries: dict[int, CollectorRegistry]) -> Iterator[None]:
         loop.call_soon_threadsafe(ended.set)
         thread.join(10)
         loop.close()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def test_every_documented_query_finds_the_trouble_it_is_for(tmp_path: Path) -> None:

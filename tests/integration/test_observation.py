@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -40,6 +39,7 @@ from support.groups import PROMPTS
 from support.groups import group as group_of
 from support.operators import SYSTEM as SYSTEM_NAMESPACE
 from support.operators import metrics
+from support.ports import free_ports
 from support.prometheus import prometheus as running_prometheus
 from support.prometheus import until
 from support.tables import group, revision, slot, table
@@ -51,14 +51,6 @@ KEY = Key("chat", "support")
 DEPLOYMENT = "support-12345678"
 WINDOW = timedelta(seconds=15)
 SESSIONS = 6
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @contextmanager

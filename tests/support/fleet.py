@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ import yaml
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import wait_for
+from support.ports import free_ports
 
 ACCOUNT = "system:serviceaccount:promptgroup-system:promptgroup-operator"
 POLICY = {
@@ -210,9 +210,7 @@ def operator(cluster: LocalCluster) -> OperatorProcess:
     path = cluster.folder / "operator.kubeconfig"
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(config))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     flags = ("--host=127.0.0.1", f"--health-port={port}", "--metrics-port=0")
     argv = [sys.executable, "-m", "promptgroup_operator", "run", *flags]
     with (cluster.folder / "logs" / "operator.log").open("ab") as log:

@@ -1,6 +1,5 @@
 """The operator in a local cluster, or as a process of a test."""
 
-import itertools
 import os
 import subprocess
 import sys
@@ -12,13 +11,12 @@ import urllib3
 
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from support.ports import free_ports
 
 SYSTEM = "promptgroup-system"
 NAME = "promptgroup-operator"
 REPLICAS = 2
 """As the manifests say."""
-
-ports = itertools.count(18081)
 
 
 def set_operators(cluster: LocalCluster, count: int) -> None:
@@ -58,7 +56,7 @@ def operator_process(
     cluster: LocalCluster, namespace: str, *flags: str, kubeconfig: Path | None = None
 ) -> Iterator[tuple[subprocess.Popen, str]]:
     """An operator of the namespace, killed at the end; also the URL of its health."""
-    port = next(ports)
+    [port] = free_ports(1)
     argv = [sys.executable, "-m", "promptgroup_operator", "run", f"--namespaces={namespace}", "--host=127.0.0.1"]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)}
     with (cluster.folder / "logs" / f"operator-{namespace}.log").open("ab") as log:

@@ -1,6 +1,5 @@
 """A group that sizes itself under sessions that come and go, and a real Prometheus that watches it."""
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 from support.life import cold
 from support.load import PAUSE, TURNS, Load, dated, endless
+from support.ports import free_ports
 from support.prometheus import Prometheus, prometheus
 
 GROUP = "sized"
@@ -93,8 +93,7 @@ class Sized:
 @contextmanager
 def scraping(kube: Kubectl, folder: Path) -> Iterator[Prometheus]:
     """A Prometheus that scrapes the engines and routers of a namespace as they come and go."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     done = threading.Event()
     with prometheus(folder, port, targets(kube)) as server:
 

@@ -13,7 +13,7 @@ import aiohttp
 
 from bench.peers import mix, prose
 from bench.peers.drive import NAME, play
-from bench.peers.fleet import Fleet, free_ports, wait_for, warm
+from bench.peers.fleet import Fleet, wait_for, warm
 from bench.peers.report import Run
 from bench.peers.routers import Contestant, Place, own_engines
 from bench.peers.simulated import simulate
@@ -21,6 +21,7 @@ from bench.peers.usage import Punctuality, cpu_seconds, machine
 from promptgroup_local.cluster import process
 from promptgroup_local.load.counters import Measured, measure, scrape
 from promptgroup_local.load.summary import quantile
+from support.ports import free_ports
 
 LOG_BYTES = 2000
 """Of a router that does not come up: the end of what it wrote."""

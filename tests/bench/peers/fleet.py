@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,19 +14,11 @@ from bench.peers import mix
 from bench.peers.drive import NAME
 from promptgroup_local.cluster import process
 from promptgroup_operator.measured import prefill_rate
+from support.ports import free_ports
 
 READY_SECONDS = 60.0
 """Limit of every wait for a process to come up, or for the engines to run dry."""
 POLL = 0.1
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 async def wait_for(done: Callable[[], Awaitable[bool]], what: str) -> None:

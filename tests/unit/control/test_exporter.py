@@ -16,6 +16,7 @@ from promptgroup_operator.groupseries import NUMBERS, Look, families
 from promptgroup_operator.instruments import PREFIX, Instruments
 from promptgroup_operator.observed import Key
 from promptgroup_operator.sizing.verdict import Verdict
+from support.ports import free_ports
 
 PAGE = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
 KEY = Key("chat", "support")
@@ -35,11 +36,6 @@ class Operator:
         self.instruments.registry.register(Groups(lambda: self.leads, lambda: self.groups, lambda: {KEY: LOOK}))
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
-
-
 def scraped(operator, path="/metrics", method="GET", **headers):
     async def scrape(port):
         async with (
@@ -49,7 +45,7 @@ def scraped(operator, path="/metrics", method="GET", **headers):
         ):
             return answer.status, dict(answer.headers), await answer.text()
 
-    return asyncio.run(scrape(free_port()))
+    return asyncio.run(scrape(free_ports(1)[0]))
 
 
 def names(text):
