@@ -29,7 +29,8 @@ def mended(load: Load) -> Load:
     """The load as it would be if those prompts began with the declared prefix: what replicas are answerable for.
 
     Of a prompt that departs all is lost that comes after, the history too; and what waited, waited behind that, unless
-    they are few: a drift that begins must add no replica before there is enough of it to speak of.
+    they are few: a drift that begins must add no replica before there is enough of it to speak of. Whether the sessions
+    fit shows in hits, and these say nothing of it any more.
     """
     found, engines, share = _departs(load), load.engines, expected(load)
     if found is None or engines is None or share is None:
@@ -41,5 +42,5 @@ def mended(load: Load) -> Load:
     kept = credited(load, hits)
     if kept is load or kept.engines is None:
         return load
-    clients = replace(kept.clients, held=0.0) if kept.clients is not None else None
+    clients = replace(kept.clients, held=0.0, session_tokens=None) if kept.clients is not None else None
     return replace(kept, engines=replace(kept.engines, waiting=0.0), clients=clients)
