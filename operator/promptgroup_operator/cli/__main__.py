@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from promptgroup_operator.cli import size, statuscommand
+from promptgroup_operator.cli import explaincommand, size, statuscommand, topcommand
 
 
 def main() -> int:
@@ -11,6 +11,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="promptgroup", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     statuscommand.add(commands)
+    topcommand.add(commands)
+    explaincommand.add(commands)
     size.add(commands)
     arguments = parser.parse_args()
     status: int = arguments.run(arguments)

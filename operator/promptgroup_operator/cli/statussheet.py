@@ -1,18 +1,14 @@
 """What is told of PromptGroups as text, or as JSON. Pure."""
 
 import json
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from promptgroup_operator.cli.columns import columns
+from promptgroup_operator.cli.columns import columns, fact
 from promptgroup_operator.cli.groupstatus import GroupStatus, Revision, Said, Slot
-from promptgroup_operator.cli.sheet import COLUMNS
 from promptgroup_router.contract.fingerprint import short
 
 _HEADS = ("NAME", "READY", "REVISION", "WARM", "REPLICAS", "HIT RATE", "WAITS FOR")
-_INDENT = 13
-"""Columns of the names before facts."""
 
 
 def table(groups: Sequence[GroupStatus], *, namespaces: bool) -> str:
@@ -57,18 +53,18 @@ def _brief(said: Said) -> str:
 
 
 def _one(group: GroupStatus) -> Iterator[str]:
-    yield from _fact("group", f"{group.key.namespace}/{group.key.name}, model {group.model}")
-    yield from _fact("ready", "yes" if group.ready else "no")
+    yield from fact("group", f"{group.key.namespace}/{group.key.name}, model {group.model}")
+    yield from fact("ready", "yes" if group.ready else "no")
     held = [each for each in group.said if each.holds]
     for number, each in enumerate(held):
-        yield from _fact("waits for" if number == 0 else "", _sentence(each))
+        yield from fact("waits for" if number == 0 else "", _sentence(each))
     for number, each in enumerate(each for each in group.said if not each.holds):
-        yield from _fact("note" if number == 0 else "", _sentence(each))
-    yield from _fact("replicas", f"{group.replicas}, warm {group.warm or '-'}")
+        yield from fact("note" if number == 0 else "", _sentence(each))
+    yield from fact("replicas", f"{group.replicas}, warm {group.warm or '-'}")
     if group.sizing.message:
         bounds = f"sizing, {group.sizing.least} to {group.sizing.most}: " if group.sizing.most is not None else ""
-        yield from _fact("why so many", f"{bounds}{group.sizing.message} ({group.sizing.reason})")
-    yield from _fact("hit rate", group.hit_rate or "not known")
+        yield from fact("why so many", f"{bounds}{group.sizing.message} ({group.sizing.reason})")
+    yield from fact("hit rate", group.hit_rate or "not known")
     if group.revisions:
         yield ""
         yield from columns(
@@ -79,17 +75,6 @@ def _one(group: GroupStatus) -> Iterator[str]:
         yield ""
         heads = ("REVISION", "SLOT", "POD", "STATE", "PREFIX WARM", "WHY")
         yield from columns([heads, *(_slot(revision, slot) for revision, slot in slots)])
-
-
-def _fact(name: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        COLUMNS,
-        initial_indent=name.ljust(_INDENT),
-        subsequent_indent=" " * _INDENT,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
 
 
 def _sentence(said: Said) -> str:

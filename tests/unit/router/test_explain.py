@@ -153,7 +153,7 @@ def test_a_new_session_goes_home_and_comes_back_to_where_it_was():
     state = serving()
     found = told(state, question())
     assert found["choice"] == found["ring"][0]["replica"]
-    assert "home" in found["why"]
+    assert "first on the ring" in found["why"]
     place(state, question())
     more = question(chat("Hi", "Yes?", "My order is late"))
     later = told(state, more, 3.0)
