@@ -57,7 +57,7 @@ def connect(settings: Settings) -> client.ApiClient:
     token = settings.service_account_dir / "token"
     if os.environ.get("KUBECONFIG") or not token.exists():
         try:
-            config.load_kube_config(client_configuration=configuration)
+            config.load_kube_config(os.environ.get("KUBECONFIG"), client_configuration=configuration)
         except config.ConfigException as error:
             raise ClusterError(f"no cluster: {error}") from error
     else:
@@ -74,7 +74,7 @@ def connect(settings: Settings) -> client.ApiClient:
 def default_namespace(settings: Settings) -> str:
     """The namespace that is meant where none is named: that of the kubeconfig's context, or the pod's own."""
     try:
-        _, context = config.list_kube_config_contexts()
+        _, context = config.list_kube_config_contexts(os.environ.get("KUBECONFIG"))
     except config.ConfigException:
         file = settings.service_account_dir / "namespace"
         return file.read_text() if file.exists() else "default"
@@ -145,6 +145,10 @@ class ApiServer:
         timeout = urllib3.Timeout(total=REQUEST_SECONDS)
         answer: bytes = self._send(method, proxied, query=None, headers=headers, timeout=timeout, data=data).data
         return answer
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._api.rest_client.pool_manager.clear()
 
     def watch(self, path: str, query: Mapping[str, str], silent: float) -> Iterator[dict[str, Any]]:
         """Events of one watch, until the server ends it.

@@ -250,7 +250,11 @@ def _cheapest(case: _Case, taken: _Candidate) -> str:
     was = case.place.member if case.place is not None else case.home.id
     stay = next((each for each in case.candidates if each.member.id == was), None)
     if stay is taken:
-        what = "the session was there last" if case.place is not None else "first on the ring of a session without a record"
+        what = (
+            "the session was there last"
+            if case.place is not None
+            else "first on the ring of a session without a record"
+        )
         return f"{what}, and no other is cheaper"
     if stay is None:
         return "the cheapest: the replica that the session was on is gone"

@@ -79,9 +79,9 @@ def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:
         return f"table {arguments.table}", explain_by(tablefile.read(arguments.table), read_question(question))
     if arguments.router is not None:
         return f"router {arguments.router}", router_at(arguments.router)("/explain", question)
-    cluster = Cluster(arguments.namespace)
-    name, ask = min(cluster.routers(cluster.namespace).items())  # any: they agree
-    return f"router {cluster.namespace}/{name}", ask("/explain", question)
+    with Cluster(arguments.namespace) as cluster:
+        name, ask = min(cluster.routers(cluster.namespace).items())  # any: they agree
+        return f"router {cluster.namespace}/{name}", ask("/explain", question)
 
 
 def _line(error: Exception) -> str:

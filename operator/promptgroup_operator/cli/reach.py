@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping
+from typing import Self
 
 import urllib3
 from prometheus_client import Counter
@@ -38,7 +39,7 @@ def add_router(parser: argparse._ActionsContainer) -> None:
 
 
 class Cluster:
-    """The cluster that the kubeconfig names.
+    """The cluster that the kubeconfig names, for the time of a `with`.
 
     Raises:
         ReachError: there is none; so does each method.
@@ -50,13 +51,19 @@ class Cluster:
 
         settings = Settings()
         try:
-            # counted for nobody
-            requests = Counter("requests", "Requests.", ["verb", "code"], registry=None)
-            self._server = apiserver.ApiServer(apiserver.connect(settings), requests)
+            api = apiserver.connect(settings)
         except ClusterError as error:
             raise ReachError(f"{error}: set KUBECONFIG to a kubeconfig, or run inside a pod") from None
+        # counted for nobody
+        self._server = apiserver.ApiServer(api, Counter("requests", "Requests.", ["verb", "code"], registry=None))
         self.namespace = namespace or apiserver.default_namespace(settings)
         self._collection = apiserver.collection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
 
     def list(self, kind: str, namespace: str, *, labels: str = "", name: str = "") -> list[Manifest]:
         """Objects of a kind in a namespace, in all of them when it is empty; those with these labels, of this name."""
@@ -97,17 +104,17 @@ class Cluster:
 
 def router_at(url: str) -> Router:
     """The router whose admin port is there."""
-    pool = urllib3.PoolManager(retries=False, timeout=SECONDS)
 
     def ask(path: str, body: bytes | None) -> bytes:
+        method = "GET" if body is None else "POST"
         try:
-            with pool.request("GET" if body is None else "POST", url.rstrip("/") + path, body=body) as response:
-                data: bytes = response.data
-                if response.status != 200:
-                    raise ReachError(f"--router {url} answers {response.status} to {path}: is it an admin port (9090)?")
-                return data
+            with urllib3.PoolManager(retries=False, timeout=SECONDS) as pool:
+                response = pool.request(method, url.rstrip("/") + path, body=body)
         except urllib3.exceptions.HTTPError as error:
             raise ReachError(f"--router {url} does not answer: {type(error).__name__}") from None
+        if response.status != 200:
+            raise ReachError(f"--router {url} answers {response.status} to {path}: is it an admin port (9090)?")
+        return response.data
 
     return ask
 

@@ -30,9 +30,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        cluster = Cluster(arguments.namespace)
-        namespace = "" if arguments.all_namespaces else cluster.namespace
-        groups = _look(cluster, namespace, arguments.name)
+        with Cluster(arguments.namespace) as cluster:
+            namespace = "" if arguments.all_namespaces else cluster.namespace
+            groups = _look(cluster, namespace, arguments.name)
     except ReachError as error:
         print(f"promptgroup status: {error}", file=sys.stderr)
         return 2

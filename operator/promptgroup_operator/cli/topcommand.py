@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 
 from promptgroup_operator.cli import topsheet
@@ -72,21 +73,21 @@ def _looks(arguments: argparse.Namespace) -> Iterator[Look]:
     Raises:
         ReachError: no router answers.
     """
-    cluster = Cluster(arguments.namespace) if arguments.router is None else None
-    before, at = _read(_routers(cluster, arguments.router))[0], time.monotonic()
-    while True:
-        time.sleep(arguments.interval)
-        pages, silent = _read(_routers(cluster, arguments.router))
-        then, at = at, time.monotonic()
-        yield Look(
-            now=datetime.now(UTC),
-            seconds=at - then,
-            routers=len(pages),
-            silent=silent,
-            states=_states(cluster) if cluster is not None else {},
-            rates=rates(before, pages, at - then),
-        )
-        before = pages
+    with Cluster(arguments.namespace) if arguments.router is None else nullcontext() as cluster:
+        before, at = _read(_routers(cluster, arguments.router))[0], time.monotonic()
+        while True:
+            time.sleep(arguments.interval)
+            pages, silent = _read(_routers(cluster, arguments.router))
+            then, at = at, time.monotonic()
+            yield Look(
+                now=datetime.now(UTC),
+                seconds=at - then,
+                routers=len(pages),
+                silent=silent,
+                states=_states(cluster) if cluster is not None else {},
+                rates=rates(before, pages, at - then),
+            )
+            before = pages
 
 
 def _routers(cluster: Cluster | None, url: str | None) -> Mapping[str, Router]:
