@@ -5,7 +5,7 @@ Nothing is placed, counted or remembered, and nothing of the request's text is r
 | field        | what                                                                                               |
 |--------------|----------------------------------------------------------------------------------------------------|
 | `table`      | version of the table                                                                               |
-| `refusal`    | what the client would get instead of an answer: status, code, param, message; else null            |
+| `refusal`    | what the client would get instead: status, code, param, message; then what follows may be missing  |
 | `match`      | how (content, name, none), group (`namespace/name`), model; departed: the prompt that it just misses |
 | `session`    | key, named, source (a header or a field; empty: the start of the conversation), last (where it was) |
 | `revision`   | fingerprint, weight of weights, why (content, session, weight); null without a group               |
@@ -36,7 +36,7 @@ from promptgroup_router.payload import CHAT_PATH, KINDS, Kind
 from promptgroup_router.places import Place
 from promptgroup_router.policies import load_cap
 from promptgroup_router.ring import ring_of
-from promptgroup_router.route import UNMATCHED, Route, route
+from promptgroup_router.route import UNMATCHED, Route, refuse_empty, route
 from promptgroup_router.state import State
 from promptgroup_router.view import GroupView, Member, RevisionView, walk
 
@@ -86,14 +86,60 @@ def explain_by(table: RoutingTable, question: Question) -> bytes:
 def explain(state: State, question: Question, now: float) -> bytes:
     """Where the request would go now, and why, as JSON."""
     told: dict[str, Any] = {"table": state.view.table.version, "refusal": None}
+    places = state.balancer.places
     try:
-        told |= _told(_case(state, question, now), now)
+        ask = payload.read(question.kind, question.body)
+        found = route(state.view, ask, question.headers, places=places, tokens=state.tokens, now=now)
+        group, revision = _whose(state, found)
+        told |= _request(found, group, revision, places.find(found.demand.session, found.demand.origin, now), now)
+        refuse_empty(found)
+        told |= _placement(_case(state, found, now), revision)
     except ApiError as error:
         told["refusal"] = {"status": error.status, "code": error.code, "param": error.param, "message": str(error)}
     return orjson.dumps(told, option=orjson.OPT_INDENT_2)
 
 
-# --- what is decided ---------------------------------------------------------------------------------------
+def _whose(state: State, found: Route) -> tuple[GroupView | None, RevisionView | None]:
+    if found.group == UNMATCHED:
+        return None, None
+    group = state.view.names[found.group]
+    return group, next(each for each in group.revisions if each.pool is found.pool)
+
+
+# --- group, session, revision ------------------------------------------------------------------------------
+
+
+def _request(
+    found: Route, group: GroupView | None, revision: RevisionView | None, place: Place | None, now: float
+) -> dict[str, Any]:
+    demand, key, missed = found.demand, found.key, found.departed
+    last = None
+    if place is not None:
+        ago = round(now - place.seen, 1)
+        last = {"replica": _label(place.member), "tokens": round(place.tokens), "secondsAgo": ago}
+    return {
+        "match": {
+            "how": found.how.value,
+            "group": group.label if group is not None else None,
+            "model": found.model,
+            "departed": {"group": missed.group, "atByte": missed.at} if missed is not None else None,
+        },
+        "session": {"key": f"{key.key:016x}", "named": key.named, "source": key.source, "last": last},
+        "revision": _arm(found, group, revision) if group is not None and revision is not None else None,
+        "tokens": {"prompt": demand.prompt, "prefix": demand.tier1, "history": demand.history},
+    }
+
+
+def _arm(found: Route, group: GroupView, revision: RevisionView) -> dict[str, Any]:
+    return {
+        "fingerprint": revision.revision.fingerprint,
+        "weight": revision.revision.weight,
+        "weights": sum(each.revision.weight for each in group.revisions),
+        "why": "session" if found.stays else "weight" if found.how is How.NAME else "content",
+    }
+
+
+# --- the replica -------------------------------------------------------------------------------------------
 
 
 class _Candidate(NamedTuple):
@@ -108,8 +154,6 @@ class _Candidate(NamedTuple):
 
 class _Case(NamedTuple):
     found: Route
-    group: GroupView | None
-    revision: RevisionView | None
     place: Place | None
     """Where the session was last."""
     home: Member
@@ -119,14 +163,9 @@ class _Case(NamedTuple):
     chosen: Member | None
 
 
-def _case(state: State, question: Question, now: float) -> _Case:
-    """Raises ApiError where a request is refused."""
-    balancer = state.balancer
-    ask = payload.read(question.kind, question.body)
-    found = route(state.view, ask, question.headers, places=balancer.places, tokens=state.tokens, now=now)
-    pool, demand = found.pool, found.demand
-    group = state.view.names[found.group] if found.group != UNMATCHED else None
-    allowed, chosen = balancer.preview(pool, demand, now)  # there is a member, or `route` had refused
+def _case(state: State, found: Route, now: float) -> _Case:
+    pool, demand, balancer = found.pool, found.demand, state.balancer
+    allowed, chosen = balancer.preview(pool, demand, now)
     bids = balancer.bids(pool, demand, allowed, now)
     candidates = []
     for member in pool.members if bids else pool.ready or pool.members:
@@ -135,8 +174,6 @@ def _case(state: State, question: Question, now: float) -> _Case:
         candidates.append(_Candidate(member, load, member not in allowed, bid, room))
     return _Case(
         found=found,
-        group=group,
-        revision=next(each for each in group.revisions if each.pool is pool) if group is not None else None,
         place=balancer.places.find(demand.session, demand.origin, now),
         home=next(walk(pool, _key(found), allowed)),
         candidates=sorted(candidates, key=_rank),
@@ -153,40 +190,14 @@ def _key(found: Route) -> int:
     return found.demand.prefix if found.pool.policy is Policy.PREFIX_HASH else found.demand.session
 
 
-# --- the document ------------------------------------------------------------------------------------------
-
-
-def _told(case: _Case, now: float) -> dict[str, Any]:
-    found, place = case.found, case.place
-    demand, key, missed = found.demand, found.key, found.departed
-    last = None
-    if place is not None:
-        ago = round(now - place.seen, 1)
-        last = {"replica": _label(place.member), "tokens": round(place.tokens), "secondsAgo": ago}
+def _placement(case: _Case, revision: RevisionView | None) -> dict[str, Any]:
+    pool = case.found.pool
     return {
-        "match": {
-            "how": found.how.value,
-            "group": case.group.label if case.group is not None else None,
-            "model": found.model,
-            "departed": {"group": missed.group, "atByte": missed.at} if missed is not None else None,
-        },
-        "session": {"key": f"{key.key:016x}", "named": key.named, "source": key.source, "last": last},
-        "revision": _arm(found, case.group, case.revision) if case.group and case.revision else None,
-        "tokens": {"prompt": demand.prompt, "prefix": demand.tier1, "history": demand.history},
-        "policy": found.pool.policy.value,
-        "ring": list(_ring(found, case.revision)),
-        "candidates": [_shown(each, lent=each.member not in found.pool.ready) for each in case.candidates],
+        "policy": pool.policy.value,
+        "ring": list(_ring(case.found, revision)),
+        "candidates": [_shown(each, lent=each.member not in pool.ready) for each in case.candidates],
         "choice": case.chosen.label if case.chosen is not None else None,
         "why": _why(case),
-    }
-
-
-def _arm(found: Route, group: GroupView, revision: RevisionView) -> dict[str, Any]:
-    return {
-        "fingerprint": revision.revision.fingerprint,
-        "weight": revision.revision.weight,
-        "weights": sum(each.revision.weight for each in group.revisions),
-        "why": "session" if found.stays else "weight" if found.how is How.NAME else "content",
     }
 
 

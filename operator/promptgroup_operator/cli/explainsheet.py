@@ -19,14 +19,20 @@ _UNGROUPED = "no group declares the beginning of its prompt"
 
 def table(told: Told) -> str:
     """For people."""
-    return "\n".join(_refused(told["refusal"]) if told["refusal"] is not None else _lines(told))
-
-
-def _refused(refusal: Told) -> Iterator[str]:
-    yield from fact("refused", f"{refusal['status']} {refusal['code'] or ''}".rstrip() + f": {refusal['message']}")
+    return "\n".join(_lines(told))
 
 
 def _lines(told: Told) -> Iterator[str]:
+    if "match" in told:
+        yield from _request(told)
+    refusal = told["refusal"]
+    if refusal is not None:
+        yield from fact("refused", f"{refusal['status']} {refusal['code'] or ''}".rstrip() + f": {refusal['message']}")
+    else:
+        yield from _placement(told)
+
+
+def _request(told: Told) -> Iterator[str]:
     yield from fact("group", _group(told["match"]))
     yield from fact("session", _session(told["session"]))
     if told["revision"] is not None:
@@ -34,6 +40,9 @@ def _lines(told: Told) -> Iterator[str]:
     tokens = told["tokens"]
     parts = f"{tokens['prefix']:,} of them the prefix, {tokens['history']:,} up to the last answer"
     yield from fact("tokens", f"about {tokens['prompt']:,}, {parts}")
+
+
+def _placement(told: Told) -> Iterator[str]:
     home = told["ring"][0]
     yield from fact("home", home["replica"] + (f" ({home['state']})" if home["state"] != "Ready" else ""))
     yield from fact("goes to", f"{told['choice'] or 'nowhere yet'}: {told['why']} ({told['policy']})")

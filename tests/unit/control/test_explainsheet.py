@@ -108,3 +108,10 @@ def test_states_that_a_replica_cannot_be_taken_in():
 
 def test_a_refusal():
     assert table(told(model="nobody")).startswith("refused      404 model_not_found: model 'nobody' is neither")
+
+
+def test_a_group_without_a_replica():
+    nobody = group("support", revision(slots=(slot(0, SlotState.ABSENT),)))
+    shown = facts(table(told(groups=(nobody,))))
+    assert list(shown) == ["group", "session", "revision", "tokens", "refused"]
+    assert shown["refused"].startswith("503 no_replica: group 'chat/support' has no replica")

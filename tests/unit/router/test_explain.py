@@ -84,6 +84,13 @@ def test_what_the_router_would_refuse_is_told(body, status):
     assert "choice" not in found
 
 
+def test_a_group_without_a_replica_is_told_and_refused():
+    nobody = revision(slots=(slot(0, SlotState.ABSENT),))
+    found = told(serving(table(group("support", nobody))), question())
+    assert (found["match"]["group"], found["refusal"]["code"]) == ("chat/support", "no_replica")
+    assert "ring" not in found
+
+
 # --- group, session, revision --------------------------------------------------------------------------------
 
 
