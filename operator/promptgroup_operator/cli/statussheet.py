@@ -8,6 +8,8 @@ from promptgroup_operator.cli.columns import columns, fact
 from promptgroup_operator.cli.groupstatus import GroupStatus, Revision, Said, Slot
 from promptgroup_router.contract.fingerprint import short
 
+WHY_SO_MANY = "ScalingActive"
+"""Condition that one group's text has in a fact of its own."""
 _HEADS = ("NAME", "READY", "REVISION", "WARM", "REPLICAS", "HIT RATE", "WAITS FOR")
 
 
@@ -58,7 +60,8 @@ def _one(group: GroupStatus) -> Iterator[str]:
     held = [each for each in group.said if each.holds]
     for number, each in enumerate(held):
         yield from fact("waits for" if number == 0 else "", _sentence(each))
-    for number, each in enumerate(each for each in group.said if not each.holds):
+    notes = [each for each in group.said if not each.holds and each.condition != WHY_SO_MANY]
+    for number, each in enumerate(notes):
         yield from fact("note" if number == 0 else "", _sentence(each))
     yield from fact("replicas", f"{group.replicas}, warm {group.warm or '-'}")
     if group.sizing.message:

@@ -36,6 +36,14 @@ def test_one_group_has_all_that_is_known():
     assert all(len(line) <= WIDTH for line in lines)
 
 
+def test_a_number_that_is_held_is_told_once():
+    group = promptgroup("support", condition("ScalingActive", "False", "FailedGetMetrics", "held at 3"))
+    group["spec"]["sizing"] = {"minReplicas": 2, "maxReplicas": 8}
+    found = group_status(group, None, ())
+    assert table([found], namespaces=False).count("held at 3") == 1
+    assert json.loads(document([found]))["groups"][0]["notes"][0]["condition"] == "ScalingActive"
+
+
 def test_several_groups_have_a_line_each_with_what_comes_first():
     other = group_status(promptgroup("sales", THRASHING, hitRate=None), None, ())
     lines = table([one(), other], namespaces=True).splitlines()
