@@ -51,12 +51,15 @@ def connect(settings: Settings) -> client.ApiClient:
     """A client for the cluster: a kubeconfig when there is one, else the pod's service account.
 
     Raises:
-        config.ConfigException: neither is there.
+        ClusterError: neither is there.
     """
     configuration: Any = client.Configuration()
     token = settings.service_account_dir / "token"
     if os.environ.get("KUBECONFIG") or not token.exists():
-        config.load_kube_config(client_configuration=configuration)
+        try:
+            config.load_kube_config(os.environ.get("KUBECONFIG"), client_configuration=configuration)
+        except config.ConfigException as error:
+            raise ClusterError(f"no cluster: {error}") from error
     else:
         incluster_config.InClusterConfigLoader(
             token_filename=str(token),
@@ -66,6 +69,16 @@ def connect(settings: Settings) -> client.ApiClient:
         configuration.refresh_api_key_hook = lambda each: _read_token(each, token)
     configuration.connection_pool_maxsize = settings.workers + settings.warmups
     return client.ApiClient(configuration)
+
+
+def default_namespace(settings: Settings) -> str:
+    """The namespace that is meant where none is named: that of the kubeconfig's context, or the pod's own."""
+    try:
+        _, context = config.list_kube_config_contexts(os.environ.get("KUBECONFIG"))
+    except config.ConfigException:
+        file = settings.service_account_dir / "namespace"
+        return file.read_text() if file.exists() else "default"
+    return str(context["context"].get("namespace", "default"))
 
 
 def _read_token(configuration: Any, file: Path) -> None:
@@ -120,6 +133,22 @@ class ApiServer:
         response = self._send(method, path, query=query, headers=headers, timeout=timeout, data=data)
         answer: dict[str, Any] = json.loads(response.data)
         return answer
+
+    def of_pod(self, namespace: str, pod: str, port: int, path: str, data: bytes | None = None) -> bytes:
+        """What a pod answers, through the API server's proxy: to a GET, or to a POST of JSON.
+
+        Raises:
+            ClusterError: no answer, or a refusal, be it the pod's own.
+        """
+        proxied = f"{collection('Pod', namespace)}/{quote(pod)}:{port}/proxy{path}"
+        method, headers = ("GET", {}) if data is None else ("POST", {"Content-Type": "application/json"})
+        timeout = urllib3.Timeout(total=REQUEST_SECONDS)
+        answer: bytes = self._send(method, proxied, query=None, headers=headers, timeout=timeout, data=data).data
+        return answer
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._api.rest_client.pool_manager.clear()
 
     def watch(self, path: str, query: Mapping[str, str], silent: float) -> Iterator[dict[str, Any]]:
         """Events of one watch, until the server ends it.

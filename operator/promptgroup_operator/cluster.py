@@ -104,7 +104,7 @@ class Cluster:
         for kind in ("Deployment", "PodDisruptionBudget", "PromptRoute"):
             for each in self._mirrors[kind].of_group(key):
                 live[kind, each["metadata"]["name"]] = each
-        pods = [pod_of(each, group) for each in self._mirrors["Pod"].of_group(key)]
+        pods = [pod_of(each, group.spec.engine.port) for each in self._mirrors["Pod"].of_group(key)]
         standing = routes.standing(live.get(("PromptRoute", key.name)))
         revisions = []
         for deployment in self._mirrors["Deployment"].of_group(key):

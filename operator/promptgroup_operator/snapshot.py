@@ -95,8 +95,8 @@ def is_owned(raw: Manifest, group: Group) -> bool:
     return not owners or any(each.get("uid") == group.uid for each in owners)
 
 
-def pod_of(raw: Manifest, group: Group) -> Pod:
-    """A replica of the group."""
+def pod_of(raw: Manifest, port: int) -> Pod:
+    """A replica of a group; `port` is that of the group's engines, which one of an earlier template may not have."""
     metadata, status = raw["metadata"], raw.get("status", {})
     annotations, labels = metadata.get("annotations", {}), metadata.get("labels", {})
     conditions = {each["type"]: each for each in status.get("conditions", [])}
@@ -114,7 +114,7 @@ def pod_of(raw: Manifest, group: Group) -> Pod:
         fingerprint=annotations.get(names.ANNOTATION_FINGERPRINT, ""),
         created=metadata["creationTimestamp"],
         deleting="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
-        address=f"{f'[{ip}]' if ':' in ip else ip}:{_port(raw, group)}" if ip else "",
+        address=f"{f'[{ip}]' if ':' in ip else ip}:{_port(raw, port)}" if ip else "",
         containers_ready=ready.get("status") == "True",
         containers_ready_since=time_of(ready.get("lastTransitionTime")),
         container_id=engine.get("containerID", "") if running else "",
@@ -135,22 +135,26 @@ def pod_of(raw: Manifest, group: Group) -> Pod:
 def router_of(raw: Manifest) -> tuple[str, str] | None:
     """(container, address of its admin port) of a router's pod; None while it does not run."""
     status = raw.get("status", {})
-    ports = (port for each in raw["spec"]["containers"] for port in each.get("ports", []))
-    admin = next((port["containerPort"] for port in ports if port.get("name") == "admin"), names.PORT_ROUTER_ADMIN)
     running = next(
         (each["containerID"] for each in status.get("containerStatuses", []) if "running" in each.get("state", {})), ""
     )
     ip = status.get("podIP", "")
     if not ip or not running:
         return None
-    return running, f"{f'[{ip}]' if ':' in ip else ip}:{admin}"
+    return running, f"{f'[{ip}]' if ':' in ip else ip}:{admin_port(raw)}"
 
 
-def _port(raw: Manifest, group: Group) -> int:
+def admin_port(raw: Manifest) -> int:
+    """Port of a router's pod for health, metrics and people."""
+    ports = (port for each in raw["spec"]["containers"] for port in each.get("ports", []))
+    return next((int(port["containerPort"]) for port in ports if port.get("name") == "admin"), names.PORT_ROUTER_ADMIN)
+
+
+def _port(raw: Manifest, port: int) -> int:
     """Port of the pod's engine: its own template's, which may be an earlier one than the group's."""
     containers = raw.get("spec", {}).get("containers", [])
-    ports = (port for each in containers if each.get("name") == CONTAINER for port in each.get("ports", []))
-    return next((int(port["containerPort"]) for port in ports if port.get("name") == "http"), group.spec.engine.port)
+    ports = (found for each in containers if each.get("name") == CONTAINER for found in each.get("ports", []))
+    return next((int(found["containerPort"]) for found in ports if found.get("name") == "http"), port)
 
 
 _TROUBLE = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "InvalidImageName")

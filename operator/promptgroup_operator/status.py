@@ -184,13 +184,12 @@ def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count
 
 def _worst(pods: Sequence[Pod]) -> Problem | None:
     """Why a replica is not warm, in the words of the worst one; None when all are."""
-    problems = [
-        _why_cold(pod) for pod in sorted(pods, key=lambda pod: pod.name) if not pod.deleting and not pod.is_warm
-    ]
+    problems = [why_cold(pod) for pod in sorted(pods, key=lambda pod: pod.name) if not pod.deleting and not pod.is_warm]
     return max(problems, key=lambda problem: problem.reason not in SELF_MENDING, default=None)
 
 
-def _why_cold(pod: Pod) -> Problem:
+def why_cold(pod: Pod) -> Problem:
+    """Why a replica is not warm."""
     if pod.trouble:
         return Problem("PodNotStarting", pod.trouble)
     stale = warmth.stale_condition(pod)

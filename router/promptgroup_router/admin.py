@@ -1,4 +1,4 @@
-"""The port for people and Kubernetes: health, metrics, the table in use. No prompt text."""
+"""The port for people and Kubernetes: health, metrics, the table in use, explanations. No prompt text goes out."""
 
 from collections.abc import Callable
 
@@ -7,11 +7,11 @@ import orjson
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.downstream import ClientConnection, Clients
 from promptgroup_router.errors import ApiError
+from promptgroup_router.explain import explain, read_question
 from promptgroup_router.reader import Request
 from promptgroup_router.state import State
 
-MAX_BODY = 65536
-"""Nothing here reads a body."""
+EXPLAIN_PATH = b"/explain"
 
 _JSON = b"application/json"
 _TEXT = b"text/plain; charset=utf-8"
@@ -28,10 +28,12 @@ class Admin:
 
     def __call__(self, client: ClientConnection, request: Request) -> None:
         """Answer a request."""
-        if request.head.method != b"GET":
-            client.refuse(ApiError(405, "this port only answers GET", code="method_not_allowed", allow="GET"))
+        path, allowed = request.head.path, b"POST" if request.head.path == EXPLAIN_PATH else b"GET"
+        if request.head.method != allowed:
+            message = f"this path only answers {allowed.decode()}"
+            client.refuse(ApiError(405, message, code="method_not_allowed", allow=allowed.decode()))
             return
-        match request.head.path:
+        match path:
             case b"/healthz":
                 client.answer(200, [(b"content-type", _TEXT)], b"ok\n")
             case b"/readyz":
@@ -44,9 +46,19 @@ class Admin:
                 client.answer(200, [(b"content-type", _JSON)], self._table())
             case b"/unmatched":
                 client.answer(200, [(b"content-type", _JSON)], self._unmatched())
+            case b"/explain":
+                self._explain(client, request.body)
             case _:
-                paths = "/healthz, /readyz, /metrics, /table, /unmatched"
+                paths = "/healthz, /readyz, /metrics, /table, /unmatched, /explain"
                 client.refuse(ApiError(404, f"there is nothing at this path, served are {paths}", code="not_found"))
+
+    def _explain(self, client: ClientConnection, question: bytes) -> None:
+        try:
+            answer = explain(self._state, read_question(question), self._clock())
+        except ApiError as error:
+            client.refuse(error)
+            return
+        client.answer(200, [(b"content-type", _JSON)], answer)
 
     def _not_ready(self) -> bytes:
         if self._state.draining:

@@ -7,13 +7,14 @@ and then exactly one of `end` and `release`.
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 
 import xxhash
 
 from promptgroup_router.contract import table
 from promptgroup_router.costs import Costs
 from promptgroup_router.demand import Demand
-from promptgroup_router.ettft import ANSWER, TRUST, ExpectedTtft
+from promptgroup_router.ettft import ANSWER, TRUST, Bid, ExpectedTtft
 from promptgroup_router.health import Health
 from promptgroup_router.ledger import PREFIXES, Replica, Sent
 from promptgroup_router.notes import Load, Note
@@ -98,17 +99,24 @@ class Balancer:
         left = self.replicas.get(place.member) if place is not None else None
         if left is not None:
             left.live.arrive(demand.session)
-        candidates = pool.members if pool.policy is table.Policy.EXPECTED_TTFT else pool.ready or pool.members
-        untried = [each for each in candidates if each.id not in tried] if tried else candidates
-        if not untried:
-            raise LookupError(pool.id)
-        allowed: Sequence[Member] = untried
-        if not self._health.all_well():
-            well = [each for each in untried if self._health.available(each.id, each.incarnation, now)]
-            # fail open: with all of them ejected, one that may answer is better than an error
-            allowed = well or untried
+        allowed = self._allowed(pool, now, tried)
         member = self._policies[pool.policy].choose(pool, demand, allowed, self.replicas, now)
         return self._count(pool, member, demand, now) if member is not None else None
+
+    def preview(self, pool: Pool, demand: Demand, now: float) -> tuple[Sequence[Member], Member | None]:
+        """The members that may be sent to, and the one that `pick` would count a request on; nothing is counted.
+
+        Raises:
+            LookupError: there is no member.
+        """
+        allowed = self._allowed(pool, now)
+        return allowed, copy(self._policies[pool.policy]).choose(pool, demand, allowed, self.replicas, now)
+
+    def bids(self, pool: Pool, demand: Demand, allowed: Sequence[Member], now: float) -> dict[str, tuple[Bid, bool]]:
+        """Member id → what it costs, and whether it has room; empty where the pool's policy asks for neither."""
+        if pool.policy is not table.Policy.EXPECTED_TTFT:
+            return {}
+        return self._expected.bids(pool, demand, allowed, self.replicas, now)
 
     def first_token(self, pick: Pick, now: float) -> None:
         """The first byte of the answer is here."""
@@ -145,6 +153,16 @@ class Balancer:
             pick.counted = False
             pick.replica.leave(pick.sent)
             pick.replica.live.leave(pick.demand.session, now)
+
+    def _allowed(self, pool: Pool, now: float, tried: Collection[str] = ()) -> Sequence[Member]:
+        candidates = pool.members if pool.policy is table.Policy.EXPECTED_TTFT else pool.ready or pool.members
+        untried = [each for each in candidates if each.id not in tried] if tried else candidates
+        if not untried:
+            raise LookupError(pool.id)
+        if self._health.all_well():
+            return untried
+        # fail open: with all of them ejected, one that may answer is better than an error
+        return [each for each in untried if self._health.available(each.id, each.incarnation, now)] or untried
 
     def _count(self, pool: Pool, member: Member, demand: Demand, now: float) -> Pick:
         replica = self.replicas[member.id]

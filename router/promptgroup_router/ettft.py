@@ -15,6 +15,7 @@ decoding and for a cold prefix, and how far a record is believed come from simul
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from promptgroup_router.costs import Costs
 from promptgroup_router.demand import Demand
@@ -49,14 +50,34 @@ _WEIGHT = 1 + PRICE
 _NOBODYS = Costs()
 
 
-def _known(pool: Pool, allowed: Sequence[Member], place: Place | None) -> tuple[Member | None, Member | None]:
-    """Where a session was last, and before, of the members that may be sent to."""
-    if place is None:
-        return None, None
-    last, before = pool.by_id.get(place.member), pool.by_id.get(place.before)
-    if len(allowed) < len(pool.members):
-        return last if last in allowed else None, before if before in allowed else None
-    return last, before
+class Bid(NamedTuple):
+    """What a replica's cost is made of: tokens, and seconds."""
+
+    cached: float
+    """Tokens of the prompt that should be found there."""
+    wait: float
+    prefill: float
+    """Of what is not cached; of a cold Tier 1 what this request is charged."""
+    step: float
+    """Of all steps until the first token."""
+    margin: float
+    """What it is better than others for being where the session is."""
+    cost: float
+
+
+def _anchor(pool: Pool, demand: Demand, allowed: Sequence[Member], place: Place | None) -> tuple[Member, Member | None]:
+    """Where a session was last, else its home, and where it was before, of the members that may be sent to."""
+    last = before = None
+    if place is not None:
+        last, before = pool.by_id.get(place.member), pool.by_id.get(place.before)
+        if len(allowed) < len(pool.members):
+            last, before = last if last in allowed else None, before if before in allowed else None
+    return last or next(walk(pool, demand.session, allowed)), before
+
+
+def _need(demand: Demand) -> tuple[float, float]:
+    """Tokens of its own that a session has, and the share of a cache that they must fit."""
+    return demand.prompt - demand.tier1 + ANSWER, RETURNING_SHARE if demand.history else NEW_SHARE
 
 
 class ExpectedTtft:
@@ -74,18 +95,15 @@ class ExpectedTtft:
     ) -> Member | None:
         """The cheapest member that has room for the session; None when it must wait."""
         place = self._places.find(demand.session, demand.origin, now)
-        anchor, before = _known(pool, allowed, place)
-        if anchor is None:
-            anchor = next(walk(pool, demand.session, allowed))
-        own = demand.prompt - demand.tier1 + ANSWER
-        share = RETURNING_SHARE if demand.history else NEW_SHARE
+        anchor, before = _anchor(pool, demand, allowed, place)
+        own, share = _need(demand)
         best, least = None, _INFINITE
         for member in (anchor, before):
             if member is None:
                 continue
             replica = replicas[member.id]
             if self._fits(replica, demand, own, share, now):
-                cost = self._cost(demand, member, replica, place, now, stays=member is anchor)
+                cost = self._bid(demand, member, replica, place, now, stays=member is anchor).cost
                 if cost < least:
                     best, least = member, cost
         costs = replicas[anchor.id].costs
@@ -126,10 +144,25 @@ class ExpectedTtft:
                 best, least = member, cost
         return best
 
-    def _cost(
+    def bids(
+        self, pool: Pool, demand: Demand, allowed: Sequence[Member], replicas: Mapping[str, Replica], now: float
+    ) -> dict[str, tuple[Bid, bool]]:
+        """Id of each allowed member → what it costs, and whether it has room: what `choose` weighs, to be shown."""
+        place = self._places.find(demand.session, demand.origin, now)
+        anchor, _ = _anchor(pool, demand, allowed, place)
+        own, share = _need(demand)
+        return {
+            member.id: (
+                self._bid(demand, member, replicas[member.id], place, now, stays=member is anchor),
+                self._fits(replicas[member.id], demand, own, share, now),
+            )
+            for member in allowed
+        }
+
+    def _bid(
         self, demand: Demand, member: Member, replica: Replica, place: Place | None, now: float, *, stays: bool
-    ) -> float:
-        """Of a member where something of the session should be."""
+    ) -> Bid:
+        """Of any member; where nothing of the session is, `_cheapest` has the same in fewer steps."""
         costs = replica.costs
         cached = self.cached(demand, member.id, replica, place, home=stays and place is None)
         prefill = costs.prefill(cached, demand.prompt)
@@ -137,9 +170,11 @@ class ExpectedTtft:
             warm = costs.prefill(demand.tier1, demand.prompt)
             prefill = warm + COLD_SHARE * (prefill - warm)
         wait = replica.wait(now) + replica.late(now)
-        steps = 1 + (wait + prefill) * costs.rate / costs.step_tokens
-        margin = MARGIN if place is None or place.seen > replica.inherited else INHERITED_MARGIN
-        return wait + replica.step * steps + _WEIGHT * prefill - (margin if stays else 0.0)
+        step = replica.step * (1 + (wait + prefill) * costs.rate / costs.step_tokens)
+        margin = 0.0
+        if stays:
+            margin = MARGIN if place is None or place.seen > replica.inherited else INHERITED_MARGIN
+        return Bid(cached, wait, prefill, step, margin, wait + step + _WEIGHT * prefill - margin)
 
     @staticmethod
     def _fits(replica: Replica, demand: Demand, own: float, share: float, now: float) -> bool:

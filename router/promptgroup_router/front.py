@@ -9,7 +9,7 @@ from promptgroup_router import payload
 from promptgroup_router.downstream import ClientConnection, Running
 from promptgroup_router.errors import ApiError
 from promptgroup_router.logs import fields
-from promptgroup_router.payload import CHAT_PATH, TEXT_PATH, Kind
+from promptgroup_router.payload import CHAT_PATH, KINDS, TEXT_PATH, Kind
 from promptgroup_router.reader import Request
 from promptgroup_router.relay import REQUEST_ID, Relay, request_id
 from promptgroup_router.route import UNMATCHED, Route, refuse_empty, route
@@ -21,7 +21,6 @@ log = logging.getLogger("promptgroup.router")
 
 MODELS_PATH = b"/v1/models"
 
-_KINDS = {CHAT_PATH: Kind.CHAT, TEXT_PATH: Kind.TEXT}
 _METHODS = {CHAT_PATH: b"POST", TEXT_PATH: b"POST", MODELS_PATH: b"GET"}
 
 
@@ -39,7 +38,7 @@ class Front:
         path, method = request.head.path, request.head.method
         allowed = _METHODS.get(path)
         if method == allowed:
-            kind = _KINDS.get(path)
+            kind = KINDS.get(path)
             if kind is None:
                 client.answer(200, [(b"content-type", b"application/json")], models(self._state.view))
                 return None

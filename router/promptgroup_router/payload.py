@@ -31,6 +31,9 @@ class Kind(enum.Enum):
     TEXT = "text"
 
 
+KINDS = {CHAT_PATH: Kind.CHAT, TEXT_PATH: Kind.TEXT}
+
+
 class Ask(NamedTuple):
     """A request body, read."""
 

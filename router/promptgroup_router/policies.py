@@ -22,7 +22,7 @@ class Policy(Protocol):
     def choose(
         self, pool: Pool, demand: Demand, allowed: Sequence[Member], replicas: Mapping[str, Replica], now: float
     ) -> Member | None:
-        """The member that gets the request; None when it must wait."""
+        """The member that gets the request; None when it must wait. A copy may be asked without moving this one on."""
 
 
 class BoundedLoad:
@@ -53,8 +53,11 @@ class LeastRequest:
 class RoundRobin:
     """One after the other."""
 
-    def __init__(self) -> None:
-        self._turns: dict[str, int] = {}
+    def __init__(self, turns: Mapping[str, int] | None = None) -> None:
+        self._turns: dict[str, int] = dict(turns or {})
+
+    def __copy__(self) -> "RoundRobin":
+        return RoundRobin(self._turns)
 
     def choose(
         self, pool: Pool, demand: Demand, allowed: Sequence[Member], replicas: Mapping[str, Replica], now: float

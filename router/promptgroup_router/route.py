@@ -56,6 +56,10 @@ class Route(NamedTuple):
     """Bytes of text whose tokens are an estimate; 0 where the engine's count says nothing of text."""
     counted: int
     """Tokens of the prompt beside that text."""
+    key: SessionKey
+    """What names its session."""
+    stays: bool = False
+    """Whether its revision is the one that a running session began with, and not the choice of this request."""
     revision: str = ""
     """Short fingerprint of the group's revision; empty without a group."""
     leading: Leading | None = None
@@ -80,12 +84,12 @@ def route(view: View, ask: Ask, headers: Mapping[bytes, bytes], *, places: Place
             return _to(How.CONTENT, claim, key, ask, body=body, inside=inside, rate=tokens.per_byte(ask.model))
         case ByName(group):
             key = session_key(ask, headers, group.label, group.group.session_header)
-            revision, prompt = _arm(group, places, key, ask, now)
+            revision, prompt, stays = _arm(group, places, key, ask, now)
             body = payload.with_preamble(ask, prompt, group.group.model)
             rate = tokens.per_byte(group.group.model)
             inside = size_of(ask.tools)
             put = revision.revision.system_bytes + size_of(prompt.canonical_tools) - inside
-            return _to(How.NAME, revision, key, ask, body=body, inside=inside, put=put, rate=rate)
+            return _to(How.NAME, revision, key, ask, body=body, inside=inside, put=put, rate=rate, stays=stays)
         case NoMatch(model):
             return _unmatched(model, ask, headers, tokens.per_byte(ask.model))
 
@@ -100,6 +104,7 @@ def _to(
     inside: int,
     put: int = 0,
     rate: float,
+    stays: bool = False,
 ) -> Route:
     """A route to a revision whose Tier-1 prefix has `inside` bytes in the request, and `put` in front of it."""
     model, counted = revision.group.model, revision.revision.tokens
@@ -116,7 +121,9 @@ def _to(
         streamed=ask.streamed,
     )
     estimated = 0 if ask.media else rest if counted else ask.text + put
-    return Route(how, revision.label, model, revision.pool, demand, body, estimated, counted, revision.short)
+    return Route(
+        how, revision.label, model, revision.pool, demand, body, estimated, counted, key, stays, revision.short
+    )
 
 
 def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate: float) -> Route:
@@ -141,7 +148,7 @@ def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate:
     estimated = 0 if ask.media else ask.text
     missed = departed(found, ask)
     return Route(
-        How.NONE, UNMATCHED, ask.model, found.pool, demand, ask.raw, estimated, 0, leading=leading, departed=missed
+        How.NONE, UNMATCHED, ask.model, found.pool, demand, ask.raw, estimated, 0, key, leading=leading, departed=missed
     )
 
 
@@ -163,8 +170,10 @@ def _no_replica(group: str) -> ApiError:
     return ApiError(503, f"group {group!r} has no replica that is ready: retry", param="model", code="no_replica")
 
 
-def _arm(group: GroupView, places: Places, key: SessionKey, ask: Ask, now: float) -> tuple[RevisionView, Preamble]:
-    """The revision of a session, and its prompt: the one that it began with, or its arm by weight."""
+def _arm(
+    group: GroupView, places: Places, key: SessionKey, ask: Ask, now: float
+) -> tuple[RevisionView, Preamble, bool]:
+    """The revision of a session, and its prompt: the one that it began with (True), or its arm by weight."""
     ready = [each for each in group.revisions if each.pool.members]
     serving = [(each, each.preamble) for each in ready if each.preamble is not None]
     # a chat that begins is nobody's next turn, though another began with the same words
@@ -172,7 +181,7 @@ def _arm(group: GroupView, places: Places, key: SessionKey, ask: Ask, now: float
         place = places.find(key.key, key.first, now)
         for each, prompt in serving:
             if place is not None and each.prefix == place.prefix:
-                return each, prompt
+                return each, prompt, True
     arms = sorted(
         ((each, prompt) for each, prompt in serving if each.revision.weight),
         key=lambda arm: arm[0].revision.fingerprint,
@@ -192,7 +201,7 @@ def _arm(group: GroupView, places: Places, key: SessionKey, ask: Ask, now: float
     for each, prompt in arms:
         at -= each.revision.weight
         if at < 0:
-            return each, prompt
+            return each, prompt, False
     raise AssertionError("the remainder is less than the sum of the weights")
 
 

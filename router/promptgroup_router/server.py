@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable
 from pathlib import Path
 
-from promptgroup_router.admin import MAX_BODY, Admin
+from promptgroup_router.admin import Admin
 from promptgroup_router.downstream import Clients
 from promptgroup_router.feed_file import FileFeed
 from promptgroup_router.feed_kubernetes import KubernetesFeed
@@ -43,7 +43,7 @@ class Router:
         self._connections = Connections(clock, settings.connect_timeout)
         front = Front(self.state, self._connections, clock, settings.request_timeout)
         self._clients = Clients(front, clock, settings.max_body_bytes)
-        self._admin_clients = Clients(Admin(self.state, self._clients, clock), clock, MAX_BODY)
+        self._admin_clients = Clients(Admin(self.state, self._clients, clock), clock, settings.max_body_bytes)
         self._publisher = Publisher(self.state, clock, settings.cache_file)
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []

@@ -56,6 +56,8 @@ class SessionKey(NamedTuple):
     """The key on the first turn: another one where that turn was too short to tell sessions apart."""
     named: bool
     """Whether the client named the session: else its first turn cannot be told from others that begin alike."""
+    source: str
+    """What was found in the request: a header, or a field of the body; empty where the start alone decides."""
 
 
 def session_key(
@@ -71,19 +73,27 @@ def session_key(
         declared: bytes at the start of a text that its Tier-1 prefix has.
     """
     within = group.encode()
-    name = headers.get(header.encode()) or _first_field(ask, NAMING_FIELDS) or _first_header(headers, NAMING_HEADERS)
+    name, source = _first_header(headers, (header.encode(),))
+    if not name:
+        name, source = _first_field(ask, NAMING_FIELDS)
+    if not name:
+        name, source = _first_header(headers, NAMING_HEADERS)
     if name:
         key = _hash([within, b"name", name])
-        return SessionKey(key, key, named=True)
-    shared = _first_field(ask, SHARED_FIELDS) or _first_header(headers, SHARED_HEADERS) or _caller(headers)
+        return SessionKey(key, key, named=True, source=source)
+    shared, source = _first_field(ask, SHARED_FIELDS)
+    if not shared:
+        shared, source = _first_header(headers, SHARED_HEADERS)
+    if not shared:
+        shared, source = _caller(headers)
     if ask.kind is Kind.TEXT:
         start = first_ids(ask, TEXT_IDS) if ask.ids else ask.system.encode()[: declared + TEXT_BYTES]
         key = _hash([within, b"text", shared, start])
-        return SessionKey(key, key, named=False)
+        return SessionKey(key, key, named=False, source=source)
     said, first = chat_start(ask)
     scope = [within, b"chat", shared]
     key = _hash(scope + said)
-    return SessionKey(key, key if first == len(said) else _hash(scope + said[:first]), named=False)
+    return SessionKey(key, key if first == len(said) else _hash(scope + said[:first]), named=False, source=source)
 
 
 def chat_start(ask: Ask) -> tuple[list[bytes], int]:
@@ -142,7 +152,8 @@ def _media_end(part: dict[str, Any]) -> bytes:
     return b"".join(value[-MEDIA_BYTES:].encode() for value in values if isinstance(value, str))
 
 
-def _first_field(ask: Ask, paths: tuple[tuple[str, ...], ...]) -> bytes:
+def _first_field(ask: Ask, paths: tuple[tuple[str, ...], ...]) -> tuple[bytes, str]:
+    """Value and name of the first of these that the body has."""
     doc = ask.doc
     for path in paths:
         if path[0] not in doc:
@@ -151,22 +162,23 @@ def _first_field(ask: Ask, paths: tuple[tuple[str, ...], ...]) -> bytes:
         for name in path:
             value = value.get(name) if isinstance(value, dict) else None
         if value and isinstance(value, str):
-            return value.encode()
-    return b""
+            return value.encode(), f"field {'.'.join(path)}"
+    return b"", ""
 
 
-def _first_header(headers: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> bytes:
+def _first_header(headers: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> tuple[bytes, str]:
+    """Value and name of the first of these that there is."""
     for name in names:
         if value := headers.get(name):
-            return value
-    return b""
+            return value, f"header {name.decode()}"
+    return b"", ""
 
 
-def _caller(headers: Mapping[bytes, bytes]) -> bytes:
-    credential = _first_header(headers, CREDENTIALS)
+def _caller(headers: Mapping[bytes, bytes]) -> tuple[bytes, str]:
+    credential, source = _first_header(headers, CREDENTIALS)
     if not credential:
-        return b""
-    return (xxhash.xxh3_64_intdigest(credential, seed=_SEED) % (1 << CREDENTIAL_BITS)).to_bytes(2, "little")
+        return b"", ""
+    return (xxhash.xxh3_64_intdigest(credential, seed=_SEED) % (1 << CREDENTIAL_BITS)).to_bytes(2, "little"), source
 
 
 def _hash(parts: list[bytes]) -> int:

@@ -5,6 +5,7 @@ from promptgroup_operator import apiserver
 from promptgroup_operator.apiserver import ApiServer, collection
 from promptgroup_operator.errors import ClusterError
 from promptgroup_operator.settings import Settings
+from support.rawobjects import kubeconfig
 from support.scriptedkube import Answer, refusal, scripted_kube
 
 
@@ -41,6 +42,36 @@ def test_a_request_carries_its_form_its_query_and_its_body(kube, server):
     ((method, path, headers, body),) = kube.requests
     assert (method, path, body) == ("POST", "/api/v1/pods?x=y+z", b'{"a": 1}')
     assert (headers["content-type"], headers["accept"]) == ("application/json", "some/form")
+
+
+def test_a_pod_is_asked_through_the_api_server(kube, server):
+    kube.answers = [Answer(200, b"text"), Answer(200, b"posted"), refusal(503, "address not allowed")]
+    assert server.of_pod("chat", "r1", 9090, "/metrics") == b"text"
+    assert server.of_pod("chat", "r1", 9090, "/explain", b"{}") == b"posted"
+    with pytest.raises(ClusterError, match="address not allowed"):
+        server.of_pod("chat", "r1", 9090, "/table")
+    assert [each[:2] for each in kube.requests[:2]] == [
+        ("GET", "/api/v1/namespaces/chat/pods/r1:9090/proxy/metrics"),
+        ("POST", "/api/v1/namespaces/chat/pods/r1:9090/proxy/explain"),
+    ]
+    assert kube.requests[1][3] == b"{}"
+
+
+def test_the_namespace_is_that_of_the_kubeconfig_or_the_pods_own(kube, tmp_path, monkeypatch):
+    settings = Settings(service_account_dir=tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert apiserver.default_namespace(settings) == "default"
+    (tmp_path / "namespace").write_text("mine")
+    assert apiserver.default_namespace(settings) == "mine"
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(kube, tmp_path, "sales")))
+    assert apiserver.default_namespace(settings) == "sales"
+    assert apiserver.connect(settings).configuration.host == f"https://127.0.0.1:{kube.port}"
+
+
+def test_without_a_kubeconfig_and_outside_a_pod_there_is_no_cluster(tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(ClusterError, match="no cluster"):
+        apiserver.connect(Settings(service_account_dir=tmp_path))
 
 
 def test_a_replaced_token_is_used_at_once(kube, server):

@@ -17,7 +17,7 @@ def a_group() -> Group:
 
 def a_pod(metadata=None, **status):
     base = {"name": "p", "uid": "p1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    return pod_of({"metadata": base | (metadata or {}), "status": status}, a_group())
+    return pod_of({"metadata": base | (metadata or {}), "status": status}, a_group().spec.engine.port)
 
 
 def test_a_group_without_status_has_an_empty_one():
@@ -51,7 +51,7 @@ def test_a_pod_of_an_earlier_template_is_reached_at_its_own_port():
         "spec": {"containers": [{"name": "engine", "ports": [{"name": "http", "containerPort": 7000}]}]},
         "status": {"podIP": "10.0.0.1"},
     }
-    assert pod_of(raw, a_group()).address == "10.0.0.1:7000"
+    assert pod_of(raw, a_group().spec.engine.port).address == "10.0.0.1:7000"
 
 
 def test_a_pod_that_runs_is_read_whole():

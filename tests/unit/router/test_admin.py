@@ -2,7 +2,7 @@ import json
 
 from promptgroup_router.contract.table import RoutingTable
 from support.tables import SYSTEM, group, table
-from support.wire import connected, get, post, routing, run
+from support.wire import chat, connected, get, post, routing, run
 
 
 def test_health_readiness_metrics_and_the_table(tmp_path):
@@ -52,5 +52,28 @@ def test_what_the_port_does_not_serve(tmp_path):
             assert answer.status == 404
             assert "/metrics" in json.loads(answer.body)["error"]["message"]
             assert (await client.ask(post(b"{}", path="/metrics"))).status == 405
+            asked = await client.ask(get("/explain"))
+            assert (asked.status, asked.headers[b"allow"]) == (405, b"POST")
 
     run(check())
+
+
+def test_a_request_is_explained_and_neither_counted_nor_repeated(tmp_path, caplog):
+    said = "My password is hunter2"
+
+    async def check():
+        async with routing(tmp_path, table()) as router, connected(router.admin_port) as client:
+            caplog.set_level("DEBUG")
+            before = (await client.ask(get("/table"))).json
+            body = json.dumps(chat(said))
+            answer = await client.ask(post({"body": body, "headers": {"x-session-id": "7"}}, path="/explain"))
+            assert answer.status == 200
+            assert answer.json["session"]["source"] == "header x-session-id"
+            assert answer.json["choice"] == answer.json["ring"][0]["replica"]
+            assert (await client.ask(get("/table"))).json == before
+            assert said.encode() not in answer.body
+            assert "promptgroup_router_requests_total{" not in (await client.ask(get("/metrics"))).body.decode()
+            assert (await client.ask(post({"body": 1}, path="/explain"))).status == 400
+
+    run(check())
+    assert said not in caplog.text

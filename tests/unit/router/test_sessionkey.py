@@ -54,6 +54,16 @@ def test_each_source_counts_and_comes_before_those_after_it(rank):
 
 
 @pytest.mark.parametrize("rank", range(len(SOURCES)))
+def test_the_source_is_named_and_not_what_stands_there(rank):
+    headers, fields = SOURCES[rank]
+    named = [f"header {name.decode()}" for name in headers] + [f"field {name}" for name in fields]
+    source = session_key(chat(**fields), headers, "g").source
+    assert source.startswith(named[0])
+    assert str(rank + 1) not in source
+    assert session_key(chat(), {}, "g").source == ""
+
+
+@pytest.mark.parametrize("rank", range(len(SOURCES)))
 def test_a_name_is_taken_at_its_word_what_is_shared_has_several_conversations(rank):
     headers, fields = SOURCES[rank]
     one, other = chat(**fields), chat(("user", "y" * START_BYTES), **fields)

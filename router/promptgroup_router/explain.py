@@ -1,0 +1,282 @@
+"""Where a request would go now, and why: steps 2 to 5 of a request's life, told instead of done. Pure.
+
+Nothing is placed, counted or remembered, and nothing of the request's text is repeated. The document, JSON:
+
+| field        | what                                                                                               |
+|--------------|----------------------------------------------------------------------------------------------------|
+| `table`      | version of the table                                                                               |
+| `refusal`    | what the client would get instead: status, code, param, message; then what follows may be missing  |
+| `match`      | how (content, name, none), group (`namespace/name`), model; departed: the prompt that it just misses |
+| `session`    | key, named, source (a header or a field; empty: the start of the conversation), last (where it was) |
+| `revision`   | fingerprint, weight of weights, why (content, session, weight); null without a group               |
+| `tokens`     | prompt, prefix, history: lengths as the router estimates them                                      |
+| `policy`     | its name                                                                                           |
+| `ring`       | the replicas in the order in which the key prefers them, home first: replica, state                |
+| `candidates` | where it may go, the cheapest first: replica, lent, requests (in flight), ejected, room, cost      |
+| `choice`     | the replica that would get it; null: it would wait for room                                        |
+| `why`        | the same in words                                                                                  |
+
+A cost has cachedTokens and, in seconds, wait, prefill, step, margin and total. It and the room are null for a replica
+that is ejected, and where the policy weighs neither.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from promptgroup_router import payload
+from promptgroup_router.contract import fingerprint
+from promptgroup_router.contract.table import Policy, RoutingTable, SlotState
+from promptgroup_router.errors import ApiError, shown
+from promptgroup_router.ettft import Bid
+from promptgroup_router.holding import NEW_SECONDS, WAIT_SECONDS
+from promptgroup_router.match import How
+from promptgroup_router.payload import CHAT_PATH, KINDS, Kind
+from promptgroup_router.places import Place
+from promptgroup_router.policies import load_cap
+from promptgroup_router.ring import ring_of
+from promptgroup_router.route import UNMATCHED, Route, refuse_empty, route
+from promptgroup_router.state import State
+from promptgroup_router.view import GroupView, Member, RevisionView, walk
+
+
+class Question(NamedTuple):
+    """A request as a client would send it."""
+
+    kind: Kind
+    headers: Mapping[bytes, bytes]
+    """Names in lower case."""
+    body: bytes
+
+
+def read_question(data: bytes) -> Question:
+    """A question from JSON: `body`, the request's body as text; `headers`, an object; `path`, of the API that is asked.
+
+    Headers are a part of it since proxies on the way take some for themselves, `authorization` above all.
+
+    Raises:
+        ApiError: 400.
+    """
+    try:
+        asked = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ApiError(400, f"the question is not JSON: {error}", code="invalid_json") from None
+    match asked:
+        case {"body": str(body)}:
+            headers, path = asked.get("headers", {}), asked.get("path", CHAT_PATH.decode())
+        case _:
+            raise ApiError(400, "body is missing, expected the request's body as a text", param="body")
+    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+        raise ApiError(400, "headers is no object of texts", param="headers")
+    kind = KINDS.get(str(path).encode())
+    if kind is None:
+        expected = ", ".join(each.decode() for each in KINDS)
+        raise ApiError(400, f"path is {shown(str(path))}, expected one of {expected}", param="path")
+    return Question(kind, {name.lower().encode(): value.encode() for name, value in headers.items()}, body.encode())
+
+
+def explain_by(table: RoutingTable, question: Question) -> bytes:
+    """The same from a table alone, as a router explains it that has just begun."""
+    state = State()
+    state.install(table, "file", 0.0)
+    return explain(state, question, 0.0)
+
+
+def explain(state: State, question: Question, now: float) -> bytes:
+    """Where the request would go now, and why, as JSON."""
+    told: dict[str, Any] = {"table": state.view.table.version, "refusal": None}
+    places = state.balancer.places
+    try:
+        ask = payload.read(question.kind, question.body)
+        found = route(state.view, ask, question.headers, places=places, tokens=state.tokens, now=now)
+        group, revision = _whose(state, found)
+        told |= _request(found, group, revision, places.find(found.demand.session, found.demand.origin, now), now)
+        refuse_empty(found)
+        told |= _placement(_case(state, found, now), revision)
+    except ApiError as error:
+        told["refusal"] = {"status": error.status, "code": error.code, "param": error.param, "message": str(error)}
+    return orjson.dumps(told, option=orjson.OPT_INDENT_2)
+
+
+def _whose(state: State, found: Route) -> tuple[GroupView | None, RevisionView | None]:
+    if found.group == UNMATCHED:
+        return None, None
+    group = state.view.names[found.group]
+    return group, next(each for each in group.revisions if each.pool is found.pool)
+
+
+# --- group, session, revision ------------------------------------------------------------------------------
+
+
+def _request(
+    found: Route, group: GroupView | None, revision: RevisionView | None, place: Place | None, now: float
+) -> dict[str, Any]:
+    demand, key, missed = found.demand, found.key, found.departed
+    last = None
+    if place is not None:
+        ago = round(now - place.seen, 1)
+        last = {"replica": _label(place.member), "tokens": round(place.tokens), "secondsAgo": ago}
+    return {
+        "match": {
+            "how": found.how.value,
+            "group": group.label if group is not None else None,
+            "model": found.model,
+            "departed": {"group": missed.group, "atByte": missed.at} if missed is not None else None,
+        },
+        "session": {"key": f"{key.key:016x}", "named": key.named, "source": key.source, "last": last},
+        "revision": _arm(found, group, revision) if group is not None and revision is not None else None,
+        "tokens": {"prompt": demand.prompt, "prefix": demand.tier1, "history": demand.history},
+    }
+
+
+def _arm(found: Route, group: GroupView, revision: RevisionView) -> dict[str, Any]:
+    return {
+        "fingerprint": revision.revision.fingerprint,
+        "weight": revision.revision.weight,
+        "weights": sum(each.revision.weight for each in group.revisions),
+        "why": "session" if found.stays else "weight" if found.how is How.NAME else "content",
+    }
+
+
+# --- the replica -------------------------------------------------------------------------------------------
+
+
+class _Candidate(NamedTuple):
+    member: Member
+    requests: int
+    """In flight, of all routers."""
+    ejected: bool
+    bid: Bid | None
+    room: bool | None
+    """This and the bid are None where nobody asks: of an ejected one, and by the simple policies."""
+
+
+class _Case(NamedTuple):
+    found: Route
+    place: Place | None
+    """Where the session was last."""
+    home: Member
+    """Of those that may be sent to, what the ring names first."""
+    candidates: list[_Candidate]
+    """Those that can be taken first, by cost; else as they stand, by slot."""
+    chosen: Member | None
+
+
+def _case(state: State, found: Route, now: float) -> _Case:
+    pool, demand, balancer = found.pool, found.demand, state.balancer
+    allowed, chosen = balancer.preview(pool, demand, now)
+    bids = balancer.bids(pool, demand, allowed, now)
+    candidates = []
+    for member in pool.members if bids else pool.ready or pool.members:
+        bid, room = bids.get(member.id, (None, None))
+        load = balancer.replicas[member.id].load
+        candidates.append(_Candidate(member, load, member not in allowed, bid, room))
+    return _Case(
+        found=found,
+        place=balancer.places.find(demand.session, demand.origin, now),
+        home=next(walk(pool, _key(found), allowed)),
+        candidates=sorted(candidates, key=_rank),
+        chosen=chosen,
+    )
+
+
+def _rank(candidate: _Candidate) -> tuple[bool, bool, float]:
+    return candidate.ejected, candidate.room is False, candidate.bid.cost if candidate.bid is not None else 0.0
+
+
+def _key(found: Route) -> int:
+    """What is looked up on the ring."""
+    return found.demand.prefix if found.pool.policy is Policy.PREFIX_HASH else found.demand.session
+
+
+def _placement(case: _Case, revision: RevisionView | None) -> dict[str, Any]:
+    pool = case.found.pool
+    return {
+        "policy": pool.policy.value,
+        "ring": list(_ring(case.found, revision)),
+        "candidates": [_shown(each, lent=each.member not in pool.ready) for each in case.candidates],
+        "choice": case.chosen.label if case.chosen is not None else None,
+        "why": _why(case),
+    }
+
+
+def _ring(found: Route, revision: RevisionView | None) -> Iterator[dict[str, str]]:
+    """Every slot of the revision, whatever its state, then what others lend."""
+    own = set()
+    if revision is not None:
+        states = {slot.index: slot.state for slot in revision.revision.slots}
+        for index in ring_of(frozenset(states)).order(_key(found)):
+            replica = f"{revision.label}/{revision.short}/{index}"
+            own.add(replica)
+            yield {"replica": replica, "state": states[index].value}
+    for member in found.pool.order(_key(found)):
+        if member.label not in own:
+            yield {"replica": member.label, "state": SlotState.READY.value}
+
+
+def _shown(candidate: _Candidate, *, lent: bool) -> dict[str, Any]:
+    member, bid = candidate.member, candidate.bid
+    cost = None
+    if bid is not None:
+        seconds = {"wait": bid.wait, "prefill": bid.prefill, "step": bid.step, "margin": bid.margin, "total": bid.cost}
+        cost = {"cachedTokens": round(bid.cached)} | {name: round(value, 6) for name, value in seconds.items()}
+    return {
+        "replica": member.label,
+        "requests": candidate.requests,
+        "lent": lent,
+        "ejected": candidate.ejected,
+        "room": candidate.room,
+        "cost": cost,
+    }
+
+
+# --- in words ----------------------------------------------------------------------------------------------
+
+
+def _why(case: _Case) -> str:
+    if case.chosen is None:
+        seconds = WAIT_SECONDS if case.found.demand.history else NEW_SECONDS
+        return f"no replica has room for the session: it waits for {seconds:g} s at most, then it gets 503"
+    open_to = [each for each in case.candidates if not each.ejected]
+    if len(open_to) == 1:
+        return "no other replica can be sent to"
+    taken = next(each for each in open_to if each.member is case.chosen)
+    pool = case.found.pool
+    match pool.policy:
+        case Policy.EXPECTED_TTFT:
+            return _cheapest(case, taken)
+        case Policy.BOUNDED_LOAD:
+            cap = load_cap([each.requests for each in open_to], pool.load_factor_percent)
+            return f"the first in the ring's order with fewer than {cap} requests"
+        case Policy.LEAST_REQUEST:
+            return f"the fewest requests, {taken.requests}"
+        case Policy.ROUND_ROBIN:
+            return "its turn"
+        case Policy.PREFIX_HASH:
+            return "the home of all requests with this prefix"
+
+
+def _cheapest(case: _Case, taken: _Candidate) -> str:
+    was = case.place.member if case.place is not None else case.home.id
+    stay = next((each for each in case.candidates if each.member.id == was), None)
+    if stay is taken:
+        what = (
+            "the session was there last"
+            if case.place is not None
+            else "first on the ring of a session without a record"
+        )
+        return f"{what}, and no other is cheaper"
+    if stay is None:
+        return "the cheapest: the replica that the session was on is gone"
+    if stay.ejected or stay.bid is None:
+        reason = "could not be reached lately"
+    else:
+        reason = f"costs {stay.bid.cost:.4f} s" if stay.room else "has no room"
+    return f"the cheapest: {stay.member.label} {reason}"
+
+
+def _label(member: str) -> str:
+    """As clients and logs are told, of a member that may be gone."""
+    group, full, slot = member.rsplit("/", 2)
+    return f"{group}/{fingerprint.short(full)}/{slot}"

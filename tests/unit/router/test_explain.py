@@ -1,0 +1,277 @@
+from dataclasses import replace
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from promptgroup_router import payload
+from promptgroup_router.contract.table import Engine, Policy, SlotState
+from promptgroup_router.errors import ApiError
+from promptgroup_router.explain import explain, explain_by, read_question
+from promptgroup_router.holding import NEW_SECONDS, WAIT_SECONDS
+from promptgroup_router.policies import LEAST_CAP
+from promptgroup_router.route import route
+from promptgroup_router.state import State
+from promptgroup_router.usage import Usage
+from support.tables import SYSTEM, group, revision, slot, table
+
+ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)
+SERVED = table(group("support", revision(engine=ENGINE, tokens=2000)))
+
+
+def chat(*said, system=SYSTEM, model="llama", **fields):
+    roles = ("user", "assistant")
+    messages = [{"role": "system", "content": system}] if system else []
+    messages += [{"role": roles[number % 2], "content": text} for number, text in enumerate(said or ("Hi",))]
+    return {"model": model, "messages": messages, **fields}
+
+
+def question(body=None, headers=None, path="/v1/chat/completions"):
+    text = body if isinstance(body, str) else orjson.dumps(body or chat()).decode()
+    return read_question(orjson.dumps({"path": path, "headers": headers or {}, "body": text}))
+
+
+def serving(served=SERVED):
+    state = State()
+    state.install(served, "file", 0.0)
+    return state
+
+
+def told(state, asked, now=0.0):
+    return orjson.loads(explain(state, asked, now))
+
+
+def place(state, asked, now=0.0):
+    """Count the request as the router does; what it was counted on."""
+    ask = payload.read(asked.kind, asked.body)
+    balancer = state.balancer
+    found = route(state.view, ask, asked.headers, places=balancer.places, tokens=state.tokens, now=now)
+    return balancer.pick(found.pool, found.demand, now)
+
+
+# --- the question --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "body"),
+        (b'{"body": {"model": "x"}}', "body"),
+        (b'{"body": "{}", "headers": []}', "headers"),
+        (b'{"body": "{}", "headers": {"a": 1}}', "headers"),
+        (b'{"body": "{}", "path": "/v1/models"}', "/v1/chat/completions"),
+    ],
+)
+def test_a_question_that_is_none_is_refused(data, word):
+    with pytest.raises(ApiError, match=word) as refused:
+        read_question(data)
+    assert refused.value.status == 400
+
+
+def test_headers_are_compared_in_lower_case_and_a_chat_is_meant():
+    asked = read_question(b'{"body": "{}", "headers": {"X-Session-ID": "7"}}')
+    assert (asked.kind, asked.headers) == (payload.Kind.CHAT, {b"x-session-id": b"7"})
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [("{", 400), (chat(model="nobody"), 404), (chat(model="support"), 400), ({"model": 1}, 400)]
+)
+def test_what_the_router_would_refuse_is_told(body, status):
+    found = told(serving(), question(body))
+    assert found["refusal"]["status"] == status
+    assert "choice" not in found
+
+
+def test_a_group_without_a_replica_is_told_and_refused():
+    nobody = revision(slots=(slot(0, SlotState.ABSENT),))
+    found = told(serving(table(group("support", nobody))), question())
+    assert (found["match"]["group"], found["refusal"]["code"]) == ("chat/support", "no_replica")
+    assert "ring" not in found
+
+
+# --- group, session, revision --------------------------------------------------------------------------------
+
+
+def test_by_content():
+    found = told(serving(), question())
+    assert found["match"] == {"how": "content", "group": "chat/support", "model": "llama", "departed": None}
+    assert found["revision"]["why"] == "content"
+    assert found["tokens"]["prefix"] == 2000
+    assert found["refusal"] is None
+
+
+def test_without_a_match_it_is_said_which_prompt_it_misses():
+    found = told(serving(), question(chat(system=SYSTEM[:-1] + "!")))
+    assert found["match"]["how"] == "none"
+    assert found["match"]["departed"] == {"group": "chat/support", "atByte": len(SYSTEM) - 1}
+    assert found["revision"] is None
+    assert len(found["ring"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("headers", "fields", "source"),
+    [
+        ({"x-session-id": "7"}, {}, "header x-session-id"),
+        ({}, {"conversation": {"id": "7"}}, "field conversation.id"),
+        ({"authorization": "Bearer secret"}, {}, "header authorization"),
+        ({}, {"prompt_cache_key": "7"}, "field prompt_cache_key"),
+        ({}, {}, ""),
+    ],
+)
+def test_the_session_names_its_source_and_not_what_stands_there(headers, fields, source):
+    data = explain(serving(), question(chat(**fields), headers), 0.0)
+    assert orjson.loads(data)["session"]["source"] == source
+    assert b"secret" not in data
+
+
+def test_a_revision_is_by_weight_or_the_one_that_the_session_began_with():
+    old, new = revision("Old. " * 9, weight=10), revision("New. " * 9, weight=90)
+    state = serving(table(group("support", old, new)))
+    asked = question(chat(system="", model="support"), {"x-session-id": "7"})
+    found = told(state, asked)
+    assert found["revision"]["why"] == "weight"
+    assert (found["revision"]["weight"], found["revision"]["weights"]) in {(10, 100), (90, 100)}
+    place(state, asked)
+    first = found["revision"]["fingerprint"]
+    swapped = (replace(each, weight=0 if each.fingerprint == first else 100) for each in (old, new))
+    state.install(table(group("support", *swapped)), "file", 1.0)
+    after = told(state, asked, 1.0)
+    assert (after["revision"]["why"], after["revision"]["fingerprint"]) == ("session", first)
+
+
+# --- the replica ---------------------------------------------------------------------------------------------
+
+
+def test_the_ring_has_slots_that_are_away_in_their_place():
+    slots = (slot(0, SlotState.ABSENT), slot(1, SlotState.DRAINING), slot(2))
+    found = told(serving(table(group("support", revision(slots=slots)))), question())
+    assert sorted((each["replica"][-1], each["state"]) for each in found["ring"]) == [
+        ("0", "Absent"),
+        ("1", "Draining"),
+        ("2", "Ready"),
+    ]
+    assert [each["replica"][-1] for each in found["candidates"]] == ["2"]
+    assert (found["choice"][-1], found["why"]) == ("2", "no other replica can be sent to")
+
+
+def test_a_new_session_goes_home_and_comes_back_to_where_it_was():
+    state = serving()
+    found = told(state, question())
+    assert found["choice"] == found["ring"][0]["replica"]
+    assert "first on the ring" in found["why"]
+    place(state, question())
+    more = question(chat("Hi", "Yes?", "My order is late"))
+    later = told(state, more, 3.0)
+    assert later["session"]["last"] == {"replica": found["choice"], "tokens": 2001, "secondsAgo": 3.0}
+    assert later["why"].startswith("the session was there last")
+    assert later["candidates"][0]["cost"]["cachedTokens"] > 1900
+
+
+def test_a_busy_home_is_left_for_a_cheaper_one():
+    state = serving()
+    home = told(state, question())["choice"]
+    for number in range(40):
+        place(state, question(chat("x" * 8000), {"x-session-id": str(number)}))
+    busy = [each for each in state.balancer.replicas if each.endswith(home[-2:])]
+    state.balancer.replicas[busy[0]].send(9.0, 1, 0.0, streamed=True)
+    found = told(state, question())
+    assert found["choice"] != home
+    assert home in found["why"]
+    assert "costs" in found["why"]
+
+
+@pytest.mark.parametrize(
+    ("turns", "seconds"), [(("x" * 320_000,), NEW_SECONDS), (("a", "b", "x" * 400_000), WAIT_SECONDS)]
+)
+def test_where_nobody_has_room_it_waits(turns, seconds):
+    state = serving()
+    for number in range(12):
+        place(state, question(chat("y" * 120_000), {"x-session-id": f"other-{number}"}))
+    found = told(state, question(chat(*turns)))
+    assert found["choice"] is None
+    assert not any(each["room"] for each in found["candidates"])
+    assert f"{seconds:g} s" in found["why"]
+
+
+def test_a_replica_that_cannot_be_reached_is_no_choice():
+    state = serving()
+    home = told(state, question())["choice"]
+    member = next(each for each in state.balancer.replicas if each.endswith(home[-2:]))
+    state.health.failed(member, "a", 0.0)
+    found = told(state, question())
+    assert found["choice"] != home
+    assert [each["replica"] for each in found["candidates"] if each["ejected"]] == [home]
+    assert found["candidates"][-1]["replica"] == home
+
+
+def test_replicas_of_others_are_lent():
+    mine, other = revision(engine=ENGINE, slots=1), revision("Another. " * 9, engine=ENGINE, slots=1)
+    found = told(serving(table(group("support", mine), group("sales", other))), question())
+    assert {each["replica"].split("/")[1]: each["lent"] for each in found["candidates"]} == {
+        "support": False,
+        "sales": True,
+    }
+
+
+@pytest.mark.parametrize("policy", [each for each in Policy if each is not Policy.EXPECTED_TTFT])
+def test_simple_policies_say_what_they_count(policy):
+    state = serving(table(group("support", revision(), policy=policy)))
+    for number in range(LEAST_CAP):
+        found = told(state, question(headers={"x-session-id": str(number)}))
+        assert found["policy"] == policy.value
+        assert all(each["cost"] is None for each in found["candidates"])
+        assert found["choice"] == place(state, question(headers={"x-session-id": str(number)})).member.label
+
+
+def test_by_prefix_hash_the_ring_is_that_of_the_prefix():
+    state = serving(table(group("support", revision(), policy=Policy.PREFIX_HASH)))
+    rings = [told(state, question(headers={"x-session-id": str(number)})) for number in range(8)]
+    assert len({each["ring"][0]["replica"] for each in rings}) == 1
+    assert {each["choice"] for each in rings} == {rings[0]["ring"][0]["replica"]}
+
+
+def test_a_table_alone_explains_as_a_router_that_begins():
+    assert explain_by(SERVED, question()) == explain(serving(), question(), 0.0)
+
+
+requests = st.tuples(
+    st.integers(0, 5),  # session
+    st.sampled_from(("a", "b" * 4000, "c" * 60_000)),
+    st.floats(0.0, 2.0),  # seconds since the one before
+    st.sampled_from(("runs", "first", "ends", "fails")),
+)
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+@given(st.lists(requests, max_size=25))
+def test_what_is_told_is_what_happens_and_telling_changes_nothing(policy, sequence):
+    served = table(
+        group("support", revision(engine=ENGINE, tokens=2000), policy=policy),
+        group("sales", revision("Another. " * 9, engine=ENGINE, slots=2)),
+    )
+    asked_of, untouched = serving(served), serving(served)
+    now = 0.0
+    for session, text, seconds, then in sequence:
+        now += seconds
+        asked = question(chat(text), {"x-session-id": str(session)})
+        found = told(asked_of, asked, now)
+        assert told(asked_of, asked, now) == found
+        picks = [place(state, asked, now) for state in (asked_of, untouched)]
+        labels = [pick.member.label if pick is not None else None for pick in picks]
+        assert labels == [found["choice"]] * 2
+        if policy is Policy.EXPECTED_TTFT:
+            costs = [each["cost"]["total"] for each in found["candidates"] if each["room"]]
+            taken = [each["cost"]["total"] for each in found["candidates"] if each["replica"] == found["choice"]]
+            assert taken == costs[:1]
+        for state, pick in zip((asked_of, untouched), picks, strict=True):
+            if pick is None or then == "runs":
+                continue
+            if then == "fails":
+                state.health.failed(pick.member.id, "a", now)
+                state.balancer.release(pick, now)
+                continue
+            state.balancer.first_token(pick, now)
+            if then == "ends":
+                state.balancer.end(pick, Usage(3000, 2000, 100), now)
