@@ -115,6 +115,8 @@ class EngineType(enum.StrEnum):
     """The engine's dialect: its arguments, probes, metrics."""
 
     VLLM = "vLLM"
+    SGLANG = "SGLang"
+    TENSORRT_LLM = "TensorRTLLM"
 
 
 class Resources(_Model):

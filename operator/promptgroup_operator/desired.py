@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from promptgroup_operator import dialect
@@ -17,6 +18,9 @@ from promptgroup_router.contract.table import Prompt, PromptRef
 
 ANNOTATION_PROMPT = "promptgroup.dev/prompt-from"
 """On a Deployment: kind of the object that holds the revision's prompt; its name is the Deployment's."""
+
+ANNOTATION_CONFIG = "promptgroup.dev/engine-config"
+"""On a pod: the file of settings that its engine reads. A template that sets it gives the engine others."""
 
 CONTAINER = "engine"
 """Name of the engine container: what spec.engine.template merges into."""
@@ -242,7 +246,22 @@ def _engine_template(group: Group) -> dict[str, Any]:
             "volumes": [{"name": "home", "emptyDir": {}}],
         },
     }
-    return merge(base, dict(engine.template))
+    return merge(merge(base, _told(speech)), dict(engine.template))
+
+
+def _told(speech: dialect.Dialect) -> dict[str, Any]:
+    """What an engine must be told beside its arguments: the pod's address, settings that it takes from a file alone."""
+    container: dict[str, Any] = {"name": CONTAINER}
+    told: dict[str, Any] = {"spec": {"containers": [container]}}
+    if dialect.names_address(speech):
+        container["env"] = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    if speech.config:
+        path = PurePosixPath(dialect.CONFIG_FILE)
+        item = {"path": path.name, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_CONFIG}']"}}
+        told["metadata"] = {"annotations": {ANNOTATION_CONFIG: speech.config}}
+        told["spec"]["volumes"] = [{"name": "config", "downwardAPI": {"items": [item]}}]
+        container["volumeMounts"] = [{"name": "config", "mountPath": str(path.parent)}]
+    return told
 
 
 def template_problem(group: Group) -> Problem | None:

@@ -62,33 +62,36 @@ class Engines:
         """
         warm_up, probe = _bodies(model, prompt)
         before = self._reading(address, dialect)
-        if before is not None and before.caching is False:
-            return Evidence(None, 0, None, before.step, caching=False)
+        if self._caching(address, dialect, before) is False:
+            return Evidence(None, 0, None, before.step if before is not None else 1, caching=False)
         shared = self._shared_tokens(address, warm_up, probe)
         started = time.monotonic()
         first = self._chat(address, warm_up)
         seconds = time.monotonic() - started
-        middle = self._reading(address, dialect)
-        usage = self._chat(address, probe)
-        cached = _cached_tokens(usage)
+        # some engines show their gauges with the first request
+        middle = self._reading(address, dialect) or before
+        second = self._chat(address, probe)
+        found, cached = _cached_tokens(dialect, first, second)
+        spent = _spent((first, found), (second, cached))
         if cached is None:
             cached = _grown(middle, self._reading(address, dialect))
-        found = _cached_tokens(first)
+        if found is None:
+            found = _grown(before, middle)
         return Evidence(
             shared_tokens=shared,
-            prompt_tokens=_prompt_tokens(usage),
+            prompt_tokens=_prompt_tokens(second),
             cached_tokens=cached,
-            step=before.step if before is not None else 1,
-            caching=before.caching if before is not None else None,
-            kv_tokens=before.kv_tokens if before is not None else 0,
-            prefill_rate=prefill_rate(
-                _prompt_tokens(first), found if found is not None else _grown(before, middle), seconds
-            ),
-            spent=_spent(first, usage),
+            step=middle.step if middle is not None else 1,
+            caching=middle.caching if middle is not None else None,
+            kv_tokens=middle.kv_tokens if middle is not None else 0,
+            prefill_rate=prefill_rate(_prompt_tokens(first), found, seconds),
+            spent=spent,
         )
 
     def touch(self, address: str, dialect: Dialect, model: str, prompt: Prompt, needed: int) -> Found:
         """Send the Tier-1 prefix; where fewer than `needed` tokens of it were in cache, probe whether they are now.
+
+        Of an engine that leaves a zero out, only the second answer tells whether the first one meant it.
 
         Raises:
             EngineError: the engine refused a request or could not be reached.
@@ -96,10 +99,21 @@ class Engines:
         probe, again = _bodies(model, prompt)
         reading = self.read(address, dialect)
         usages = [self._chat(address, probe)]
-        cached = _cached_tokens(usages[0])
-        if cached is not None and cached < needed:
+        (cached,) = _cached_tokens(dialect, *usages)
+        if dialect.omits_zero if cached is None else cached < needed:
             usages.append(self._chat(address, again))
-        return Found(reading, cached, _cached_tokens(usages[-1]), _spent(*usages))
+        found = _cached_tokens(dialect, *usages)
+        return Found(reading, found[0], found[-1], _spent(*zip(usages, found, strict=True)))
+
+    def _caching(self, address: str, dialect: Dialect, reading: Reading | None) -> bool | None:
+        """Whether prefix caching is on, by the engine's metrics or its settings; None when neither says."""
+        if not dialect.state or (reading is not None and reading.caching is not None):
+            return reading.caching if reading is not None else None
+        try:
+            off = self._json("GET", address, dialect.state, None, ASK_SECONDS).get(dialect.state_off)
+        except EngineError:
+            return None
+        return not off if isinstance(off, bool) else None
 
     def _reading(self, address: str, dialect: Dialect) -> Reading | None:
         try:
@@ -125,7 +139,9 @@ class Engines:
             return None
         return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
 
-    def _json(self, method: str, address: str, path: str, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    def _json(
+        self, method: str, address: str, path: str, body: Mapping[str, Any] | None, seconds: float
+    ) -> dict[str, Any]:
         raw = self._request(method, address, path, body, seconds)
         try:
             answer = json.loads(raw)
@@ -190,14 +206,26 @@ def _grown(before: Reading | None, after: Reading | None) -> int | None:
     return int(after.hits - before.hits)
 
 
-def _cached_tokens(usage: Mapping[str, Any]) -> int | None:
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    return cached if isinstance(cached, int) else None
+def _cached_tokens(dialect: Dialect, *usages: Mapping[str, Any]) -> list[int | None]:
+    """Cached tokens by each usage; None where it does not say.
+
+    An engine that leaves a zero out means it where another of its answers does say.
+    """
+    found = []
+    for usage in usages:
+        details = usage.get("prompt_tokens_details")
+        cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+        found.append(cached if isinstance(cached, int) else None)
+    if dialect.omits_zero and any(found):
+        return [each or 0 for each in found]
+    return found
 
 
-def _spent(*usages: Mapping[str, Any]) -> Spent:
-    """What requests added to the engine's counters, by their usage."""
-    hits = [_cached_tokens(usage) for usage in usages]
-    known = [each for each in hits if each is not None]
-    return Spent(sum(map(_prompt_tokens, usages)), sum(known) if len(known) == len(hits) else None, len(usages))
+def _spent(*requests: tuple[Mapping[str, Any], int | None]) -> Spent:
+    """What requests added to the engine's counters, by their usage and the cached tokens that are known of them."""
+    known = [cached for _, cached in requests if cached is not None]
+    return Spent(
+        sum(_prompt_tokens(usage) for usage, _ in requests),
+        sum(known) if len(known) == len(requests) else None,
+        len(requests),
+    )

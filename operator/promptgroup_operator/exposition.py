@@ -41,7 +41,8 @@ def reading(text: str, names: MetricNames) -> Reading:
             buckets[bound] = buckets.get(bound, 0.0) + _number(name, value)
         elif name == names.info:
             info.append(dict(_LABEL.findall(labels)))
-    if not any(name in sums for name in (*names.queries, *names.hits, *names.generated)):
+    counted = any(name in sums for name in (*names.queries, *names.hits, *names.generated))
+    if not counted and not (names.late and (sums or info)):
         raise EngineError(f"{names.path}: no {names.queries[0]}")
 
     def total(spellings: Spellings) -> float | None:

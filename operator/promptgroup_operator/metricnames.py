@@ -31,6 +31,8 @@ class MetricNames:
     """Gauge: share of the KV cache that running requests hold, 0 to 1."""
     first_token: str
     """Histogram: seconds from arrival to the first token; without `_bucket`."""
+    late: bool = False
+    """Whether its counters appear with the first request: until then they are not unknown, they are zero."""
     computed: Spellings = ()
     """Counter: prompt tokens that were computed."""
     prefill_seconds: Spellings = ()
@@ -103,27 +105,38 @@ SGLANG = MetricNames(
     waiting=("sglang:num_queue_reqs",),
     usage=("sglang:token_usage",),
     first_token="sglang:time_to_first_token_seconds",  # noqa: S106 - tokens of text
+    late=True,
+    computed=("sglang:uncached_prompt_tokens_histogram_sum",),
+    queue_seconds=("sglang:queue_time_seconds_sum",),
     preemptions=("sglang:num_retracted_requests_total",),
     kv_tokens=("sglang:max_total_num_tokens",),
+    blocks=("sglang:num_pages",),
+    block_size=("sglang:page_size",),
     info="sglang:cache_config_info",
     step_labels=("page_size",),
     blocks_label="num_pages",
     block_size_label="page_size",
 )
-"""SGLang with --enable-metrics."""
+"""SGLang with --enable-metrics: from 0.5.11 on its cache is in gauges, before it is in labels of the info metric."""
 
 TENSORRT_LLM = MetricNames(
     path="/prometheus/metrics",
     queries=("trtllm_prompt_tokens_total",),
     hits=("trtllm_prompt_cached_tokens_total",),
-    generated=(),
+    generated=("trtllm_generation_tokens_total",),
     requests=("trtllm_request_success_total",),
     running=("trtllm_num_requests_running", "trtllm_num_active_requests"),
     waiting=("trtllm_num_requests_waiting", "trtllm_server_queue_length"),
     usage=("trtllm_kv_cache_utilization",),
     first_token="trtllm_time_to_first_token_seconds",  # noqa: S106 - tokens of text
+    late=True,
+    prefill_seconds=("trtllm_request_prefill_time_seconds_sum",),
+    decode_seconds=("trtllm_request_decode_time_seconds_sum",),
     queue_seconds=("trtllm_request_queue_time_seconds_sum",),
     blocks=("trtllm_kv_cache_max_blocks",),
     block_size=("trtllm_kv_cache_tokens_per_block",),
+    info="trtllm_kv_cache_config_info",
+    step_labels=("page_size",),
+    caching_label="enable_block_reuse",
 )
 """trtllm-serve with return_perf_metrics and enable_iter_perf_stats."""

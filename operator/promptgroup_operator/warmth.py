@@ -115,8 +115,10 @@ class Evidence:
     spent: Spent = NOTHING_SPENT
 
 
-def judge(evidence: Evidence) -> Outcome:
+def judge(evidence: Evidence, off: str) -> Outcome:
     """Whether the evidence proves that the prefix is in cache, and what else it says of the engine.
+
+    `off` is what turns the engine's prefix caching off.
 
     caching  cached_tokens  cached >= needed      outcome
     off      any            any                   PrefixCachingDisabled
@@ -132,7 +134,7 @@ def judge(evidence: Evidence) -> Outcome:
     if evidence.caching is False:
         return Outcome(
             WarmReason.CACHING_OFF,
-            "the engine runs with prefix caching off: remove --no-enable-prefix-caching from spec.engine.args",
+            f"the engine runs with prefix caching off: remove {off} from spec.engine",
             measured,
         )
     if evidence.cached_tokens is None:

@@ -70,11 +70,12 @@ class Warmups:
                 self._begin(now)
 
     def _prove(self, job: warmth.Job) -> warmth.Outcome:
+        speech = DIALECTS[job.engine]
         try:
-            evidence = self._engines.prove(job.address, DIALECTS[job.engine], job.model, job.prompt)
+            evidence = self._engines.prove(job.address, speech, job.model, job.prompt)
         except EngineError as error:
             refused = error.status is not None and 400 <= error.status < 500 and error.status not in (408, 429)
             reason = warmth.WarmReason.REFUSED if refused else warmth.WarmReason.UNREACHABLE
             return warmth.Outcome(reason, f"the warm-up request failed: {error}")
         self._spend(job.container_id, evidence.spent)
-        return warmth.judge(evidence)
+        return warmth.judge(evidence, speech.caching_off)

@@ -91,6 +91,28 @@ def test_the_engine_serves_the_model_on_the_port_with_the_users_arguments_last()
     assert engine["readinessProbe"]["httpGet"]["port"] == "http"
 
 
+def test_an_engine_that_must_be_told_its_address_is_told_the_pods():
+    address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    assert address in pod_of(type="SGLang", image="x")["spec"]["containers"][0]["env"]
+    assert address not in pod_of(image="x")["spec"]["containers"][0]["env"]
+
+
+def test_an_engine_reads_settings_that_have_no_flag_from_an_annotation_of_its_pod():
+    made = deployment(engine={"type": "TensorRTLLM", "image": "x"})["spec"]["template"]
+    assert "return_perf_metrics: true" in made["metadata"]["annotations"][desired.ANNOTATION_CONFIG]
+    (item,) = next(each for each in made["spec"]["volumes"] if each["name"] == "config")["downwardAPI"]["items"]
+    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{desired.ANNOTATION_CONFIG}']"
+    (container,) = made["spec"]["containers"]
+    (mount,) = (each["mountPath"] for each in container["volumeMounts"] if each["name"] == "config")
+    assert f"--extra_llm_api_options={mount}/{item['path']}" in container["args"]
+
+
+def test_a_template_gives_the_engine_other_settings():
+    template = {"metadata": {"annotations": {desired.ANNOTATION_CONFIG: "enable_chunked_prefill: true"}}}
+    made = deployment(engine={"type": "TensorRTLLM", "image": "x", "template": template})["spec"]["template"]
+    assert made["metadata"]["annotations"][desired.ANNOTATION_CONFIG] == "enable_chunked_prefill: true"
+
+
 def test_resources_are_the_engines():
     (engine,) = pod_of(image="i", resources={"limits": {"nvidia.com/gpu": 1}})["spec"]["containers"]
     assert engine["resources"] == {"limits": {"nvidia.com/gpu": 1}}

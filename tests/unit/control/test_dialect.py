@@ -1,7 +1,16 @@
 import pytest
 
 from promptgroup_operator.api import EngineType
-from promptgroup_operator.dialect import DIALECTS, VLLM, arguments, step_tokens
+from promptgroup_operator.dialect import (
+    CONFIG_FILE,
+    DIALECTS,
+    SGLANG,
+    TENSORRT_LLM,
+    VLLM,
+    arguments,
+    names_address,
+    step_tokens,
+)
 
 
 def test_every_engine_type_has_a_dialect():
@@ -15,6 +24,42 @@ def test_the_operators_arguments_come_first_so_that_the_users_win():
         "--enable-prompt-tokens-details",
         "--port=9000",
     ]
+
+
+def test_images_without_a_server_of_their_own_are_told_the_program():
+    assert arguments(SGLANG, "llama", 8000, ("--tp=2",)) == [
+        "python3",
+        "-m",
+        "sglang.launch_server",
+        "--model-path=llama",
+        "--host=$(POD_IP)",
+        "--port=8000",
+        "--enable-cache-report",
+        "--enable-metrics",
+        "--tp=2",
+    ]
+    assert arguments(TENSORRT_LLM, "llama", 8000, ()) == [
+        "trtllm-serve",
+        "llama",
+        "--host=$(POD_IP)",
+        "--port=8000",
+        "--extra_llm_api_options=/etc/promptgroup/engine.yaml",
+    ]
+
+
+def test_an_engine_that_listens_on_the_loopback_by_itself_is_told_the_address():
+    assert [names_address(each) for each in (VLLM, SGLANG, TENSORRT_LLM)] == [False, True, True]
+
+
+def test_what_a_file_holds_is_asked_for_by_the_arguments_and_the_other_way_round():
+    for each in DIALECTS.values():
+        assert bool(each.config) == any(CONFIG_FILE in arg for arg in each.args)
+
+
+def test_the_other_engines_name_the_tokens_of_a_step_in_words_of_their_own():
+    assert step_tokens(SGLANG, ["--chunked-prefill-size", "4096"]) == 4096
+    assert step_tokens(SGLANG, ["--chunked-prefill-size=-1"]) == 0
+    assert step_tokens(TENSORRT_LLM, ["--max_num_tokens", "16384"]) == 16384
 
 
 def test_braces_in_names_and_arguments_are_left_alone():

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from promptgroup_operator import exposition
-from promptgroup_operator.dialect import VLLM
+from promptgroup_operator.dialect import SGLANG, TENSORRT_LLM, VLLM
 from promptgroup_operator.engine import Engines, _bodies, _cached_tokens, _grown
+from promptgroup_operator.errors import EngineError
 from promptgroup_operator.keepwarm import Found
 from promptgroup_operator.observed import Spent
 from promptgroup_router.contract.table import Prompt
@@ -53,7 +54,14 @@ def test_counters_that_say_nothing_are_not_zero(before, after):
 
 @pytest.mark.parametrize(("usage", "expected"), USAGE)
 def test_cached_tokens(usage, expected):
-    assert _cached_tokens(usage) == expected
+    assert _cached_tokens(VLLM, usage) == [expected]
+
+
+def test_an_engine_that_leaves_a_zero_out_means_it_once_another_answer_says_a_number():
+    told, silent = {"prompt_tokens_details": {"cached_tokens": 7}}, {"prompt_tokens_details": None}
+    assert _cached_tokens(SGLANG, silent, told) == [0, 7]
+    assert _cached_tokens(SGLANG, silent, silent) == [None, None]
+    assert _cached_tokens(VLLM, silent, told) == [None, 7]
 
 
 class Replying(Engines):
@@ -148,3 +156,79 @@ def test_a_touch(case):
         engines.close()
     assert found == Found(exposition.reading(METRICS, VLLM.metrics), cached, then, spent)
     assert engines.chats == []
+
+
+class Speaking(Engines):
+    """An engine of another dialect: pages of metrics in turn (None: refused), usages in turn, a state."""
+
+    def __init__(self, pages, usages, state=None):
+        super().__init__()
+        self.pages, self.usages, self.state = list(pages), list(usages), state
+
+    def _request(self, method, address, path, body, seconds):
+        if path in (SGLANG.metrics.path, TENSORRT_LLM.metrics.path):
+            page = self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]
+            return (page or "").encode()
+        if path == SGLANG.state and self.state is not None:
+            return json.dumps(self.state).encode()
+        if path == "/v1/chat/completions":
+            return json.dumps({"usage": self.usages.pop(0)}).encode()
+        raise EngineError(f"{path}: status 404", status=404)
+
+
+def proved(dialect, *args, **fields):
+    engines = Speaking(*args, **fields)
+    try:
+        return engines.prove("a:1", dialect, "llama", Prompt("the system text")), engines
+    finally:
+        engines.close()
+
+
+SGLANG_PAGE = "sglang:page_size 16\nsglang:max_total_num_tokens 6400\n"
+
+
+def test_sglangs_settings_say_that_prefix_caching_is_off():
+    found, _ = proved(SGLANG, [SGLANG_PAGE], [], state={"disable_radix_cache": True, "api_key": "x"})
+    assert (found.caching, found.step) == (False, 16)
+
+
+@pytest.mark.parametrize("state", [{"disable_radix_cache": False}, {}, None], ids=["on", "not said", "not served"])
+def test_sglangs_proof_reads_a_cold_request_without_a_count_as_zero(state):
+    found, engines = proved(SGLANG, [SGLANG_PAGE], [{"prompt_tokens": 1720}, usage_of(1720, 1696)], state=state)
+    assert (found.cached_tokens, found.step, found.kv_tokens) == (1696, 16, 6400)
+    assert found.spent == Spent(3440, 1696, 2)
+    assert found.prefill_rate > 0
+    assert engines.usages == []
+
+
+def test_where_sglang_says_nothing_twice_its_counters_do():
+    counted = SGLANG_PAGE + "sglang:prompt_tokens_total {}\nsglang:cached_tokens_total {}\n"
+    pages = [SGLANG_PAGE, counted.format(1720, 0), counted.format(3440, 0)]
+    found, _ = proved(SGLANG, pages, [{"prompt_tokens": 1720}, {"prompt_tokens": 1720}])
+    assert found.cached_tokens == 0
+
+
+def test_an_engine_whose_gauges_appear_with_the_first_request_is_read_after_it():
+    page = "trtllm_prompt_tokens_total 1720\ntrtllm_kv_cache_tokens_per_block 32\ntrtllm_kv_cache_max_blocks 100\n"
+    found, _ = proved(TENSORRT_LLM, [None, page], [usage_of(1720, 0), usage_of(1720, 1696)])
+    assert (found.step, found.kv_tokens, found.cached_tokens) == (32, 3200, 1696)
+
+
+SILENT = {"prompt_tokens": 1720}
+SGLANG_TOUCHES = {
+    "a prefix in place takes one request": ([usage_of(1720, 1696)], (1696, 1696), Spent(1720, 1696, 1)),
+    "nothing said and then a number: it was gone": ([SILENT, usage_of(1720, 1696)], (0, 1696), Spent(3440, 1696, 2)),
+    "nothing said twice is not known": ([SILENT, SILENT], (None, None), Spent(3440, None, 2)),
+}
+
+
+@pytest.mark.parametrize("case", SGLANG_TOUCHES)
+def test_a_touch_of_an_engine_that_leaves_a_zero_out(case):
+    usages, (cached, then), spent = SGLANG_TOUCHES[case]
+    engines = Speaking([SGLANG_PAGE], usages)
+    try:
+        found = engines.touch("a:1", SGLANG, "llama", Prompt("the system text"), 1696)
+    finally:
+        engines.close()
+    assert (found.cached, found.then, found.spent) == (cached, then, spent)
+    assert engines.usages == []

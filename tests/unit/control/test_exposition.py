@@ -220,3 +220,35 @@ def test_tensorrt_llm_tells_its_cache_in_blocks(running, waiting):
         kv_tokens=160_000,
         first_token=Histogram((0.1,), (6, 1)),
     )
+
+
+LATE = {
+    "SGLang": (SGLANG, "sglang:page_size 64\nsglang:max_total_num_tokens 6400\n", (64, 6400)),
+    "TensorRT-LLM": (
+        TENSORRT_LLM,
+        'trtllm_kv_cache_config_info{page_size="32",enable_block_reuse="True"} 1\n',
+        (32, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", LATE)
+def test_an_engine_that_counts_from_its_first_request_on_has_counted_nothing_before(engine):
+    names, page, expected = LATE[engine]
+    found = exposition.reading(page, names)
+    assert (found.queries, found.hits, found.requests) == (0, 0, 0)
+    assert (found.step, found.kv_tokens) == expected
+    with pytest.raises(EngineError, match="no "):
+        exposition.reading("up 1\n", names)
+
+
+def test_a_vllm_with_gauges_alone_is_no_vllm_that_counted_nothing():
+    with pytest.raises(EngineError, match="no vllm:prefix_cache_queries_total"):
+        exposition.reading("vllm:num_requests_running 0\n", VLLM)
+
+
+def test_the_other_engines_say_whether_prefixes_are_reused_and_what_was_computed():
+    page = 'trtllm_kv_cache_config_info{page_size="None",enable_block_reuse="False"} 1\n'
+    assert exposition.reading(page, TENSORRT_LLM).caching is False
+    page = "sglang:prompt_tokens_total 100\nsglang:uncached_prompt_tokens_histogram_sum 40\n"
+    assert exposition.reading(page, SGLANG).computed == 40

@@ -20,6 +20,8 @@ from promptgroup_operator.warmth import (
 from promptgroup_router.contract.table import Prompt
 from support.builders import FINGERPRINT, NOW, SETTINGS, TEXT, ago, cold, pod, restarted, spec, starting
 
+OFF = "--disable-radix-cache"
+
 
 def evidence(**fields):
     return Evidence(
@@ -69,15 +71,15 @@ JUDGED = {
 @pytest.mark.parametrize("case", JUDGED)
 def test_judge(case):
     given, expected = JUDGED[case]
-    outcome = judge(given)
+    outcome = judge(given, OFF)
     assert outcome.reason is expected
     assert outcome.warm is (expected in (WarmReason.PROVEN, WarmReason.SHORT))
 
 
 def test_the_messages_carry_the_numbers_and_the_way_out():
-    assert judge(evidence(cached_tokens=80)).message.startswith("80 of 100 prefix tokens in cache, 96 expected")
-    assert "fewer than the 16" in judge(evidence(shared_tokens=9, cached_tokens=0)).message
-    assert "remove --no-enable-prefix-caching" in judge(evidence(caching=False)).message
+    assert judge(evidence(cached_tokens=80), OFF).message.startswith("80 of 100 prefix tokens in cache, 96 expected")
+    assert "fewer than the 16" in judge(evidence(shared_tokens=9, cached_tokens=0), OFF).message
+    assert f"remove {OFF} from spec.engine" in judge(evidence(caching=False), OFF).message
 
 
 MEASURED = Measured(kv_tokens=400_000, prefill_rate=9_800, prefix_tokens=100)
@@ -87,11 +89,11 @@ MEASURED = Measured(kv_tokens=400_000, prefill_rate=9_800, prefix_tokens=100)
     "found", [{}, {"cached_tokens": 0}, {"cached_tokens": None}, {"caching": False}, {"step": 128}], ids=str
 )
 def test_what_the_engine_said_of_itself_is_kept_whatever_the_verdict(found):
-    assert judge(evidence(kv_tokens=400_000, prefill_rate=9_800, **found)).measured == MEASURED
+    assert judge(evidence(kv_tokens=400_000, prefill_rate=9_800, **found), OFF).measured == MEASURED
 
 
 def test_a_prefix_that_was_not_tokenized_is_counted_without_the_probes_tail():
-    assert judge(evidence(shared_tokens=None, prompt_tokens=PROBE_TAIL + 7)).measured.prefix_tokens == 7
+    assert judge(evidence(shared_tokens=None, prompt_tokens=PROBE_TAIL + 7), OFF).measured.prefix_tokens == 7
 
 
 def asked(of):
