@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 from promptgroup_operator import dialect
@@ -256,11 +255,11 @@ def _told(speech: dialect.Dialect) -> dict[str, Any]:
     if dialect.names_address(speech):
         container["env"] = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
     if speech.config:
-        path = PurePosixPath(dialect.CONFIG_FILE)
-        item = {"path": path.name, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_CONFIG}']"}}
+        folder, _, file = dialect.CONFIG_FILE.rpartition("/")
+        item = {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_CONFIG}']"}}
         told["metadata"] = {"annotations": {ANNOTATION_CONFIG: speech.config}}
         told["spec"]["volumes"] = [{"name": "config", "downwardAPI": {"items": [item]}}]
-        container["volumeMounts"] = [{"name": "config", "mountPath": str(path.parent)}]
+        container["volumeMounts"] = [{"name": "config", "mountPath": folder}]
     return told
 
 

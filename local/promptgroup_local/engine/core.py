@@ -6,10 +6,11 @@ import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
+from promptgroup_local.engine import metrics_sglang, metrics_tensorrt, metrics_vllm
 from promptgroup_local.engine.answer import Finish, answer
-from promptgroup_local.engine.flags import Flags, Knobs
+from promptgroup_local.engine.flags import Flags, Knobs, Speech
 from promptgroup_local.engine.kvcache import KVCache, Sequence
-from promptgroup_local.engine.metrics import Gauges, Metrics, Source
+from promptgroup_local.engine.metrics import Gauges, Served, Source
 from promptgroup_local.engine.protocol import Completion
 from promptgroup_local.engine.scheduler import Request, Scheduler, Step
 
@@ -46,6 +47,13 @@ class _Ticket:
     """When the latest one did."""
 
 
+_METRICS = {
+    Speech.VLLM: metrics_vllm.of,
+    Speech.SGLANG: metrics_sglang.of,
+    Speech.TENSORRT_LLM: metrics_tensorrt.of,
+}
+
+
 class Engine:
     """Submit requests with `generate`; `run` must run meanwhile."""
 
@@ -60,7 +68,7 @@ class Engine:
             waiting=lambda: len(self._scheduler.waiting),
             usage=lambda: self._cache.usage,
         )
-        self.metrics = Metrics(flags, gauges)
+        self.metrics = _METRICS[flags.speech](flags, gauges)
 
     @property
     def load(self) -> int:
@@ -95,7 +103,7 @@ class Engine:
         finally:
             if self._tickets.pop(request, None) is not None:
                 self._scheduler.abort(request)
-                self.metrics.success[Finish.ABORT].inc()
+                self.metrics.aborted()
 
     async def run(self) -> None:
         """Step while there is work, sleep while there is none; ends by cancellation."""
@@ -114,12 +122,10 @@ class Engine:
 
     def _count_admissions(self, step: Step) -> None:
         metrics = self.metrics
-        metrics.preemptions.inc(len(step.preempted))
+        metrics.preempted(len(step.preempted))
         for request in step.admitted:
             ticket = self._tickets[request]
-            if self._cache.caching:
-                metrics.queries.inc(request.prompt_tokens)
-                metrics.hits.inc(request.cached)
+            metrics.admitted(request.prompt_tokens, request.cached)
             metrics.requests[ticket.source].inc()
             if request.cached < self._cache.whole_blocks(ticket.tier1):
                 metrics.cold[ticket.source].inc()
@@ -135,22 +141,31 @@ class Engine:
             ticket.tokens.put_nowait(Token(number, finish, request.cached))
             if finish is not None:
                 del self._tickets[request]
-                self.metrics.success[finish].inc()
-                self.metrics.decode_time.observe(now - ticket.first)
-                self.metrics.e2e.observe(now - request.arrived)
+                self.metrics.served(_served(request, finish, ticket.first, now))
 
     def _count_token(self, request: Request, ticket: _Ticket, now: float) -> None:
-        metrics = self.metrics
-        metrics.generation_tokens.inc()
+        self.metrics.token()
         if request.produced == 1:
-            admitted = request.arrived if request.admitted is None else request.admitted
             ticket.first = now
-            metrics.ttft.observe(now - request.arrived)
-            metrics.queue_time.observe(admitted - request.arrived)
-            metrics.prefill_time.observe(now - admitted)
-            metrics.prompt_tokens.inc(request.prompt_tokens)
-            metrics.prompt_tokens_cached.inc(request.cached)
-            metrics.computed.observe(request.prompt_tokens - request.cached)
+            admitted = _admitted(request)
+            self.metrics.first_token(admitted - request.arrived, now - admitted, request.prompt_tokens, request.cached)
         else:
-            metrics.inter_token.observe(now - ticket.last)
+            self.metrics.later_token(now - ticket.last)
         ticket.last = now
+
+
+def _admitted(request: Request) -> float:
+    return request.arrived if request.admitted is None else request.admitted
+
+
+def _served(request: Request, finish: Finish, first: float, now: float) -> Served:
+    admitted = _admitted(request)
+    return Served(
+        finish=finish,
+        prompt=request.prompt_tokens,
+        cached=request.cached,
+        generated=request.produced,
+        queue=admitted - request.arrived,
+        prefill=first - admitted,
+        decode=now - first,
+    )

@@ -1,17 +1,26 @@
-"""The command line of `vllm serve`, as far as it bears on caching, and the stand-in's own knobs.
+"""The command lines of engines, as far as they bear on caching, and the stand-in's own knobs.
 
-A Deployment written for vLLM starts the stand-in with the same arguments: flags that it does not know are named on
-stderr and skipped, with their values. What is no flag of vLLM comes from the environment (`STANDIN_*`).
+A Deployment written for an engine starts the stand-in with the same arguments: those of `vllm serve`, or `python3 -m
+sglang.launch_server ...`, or `trtllm-serve ...`, whose words it speaks from then on. Flags that it does not know are
+named on stderr and skipped, with their values. What is no flag of theirs comes from the environment (`STANDIN_*`).
 """
 
 import argparse
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from promptgroup_local.engine.scheduler import Cost, Limits
 
 DEFAULT_BLOCKS = 25_000
 """400,000 tokens in blocks of 16: an 8B model on one 80 GB GPU."""
+
+DEFAULT_TOKENS = 400_000
+"""The same cache, for engines that are told its size in tokens."""
 
 DEFAULT_MAX_MODEL_LEN = 131_072
 """Context of the Llama 3 family; cut at the capacity of the cache when none is asked for."""
@@ -19,6 +28,14 @@ DEFAULT_MAX_MODEL_LEN = 131_072
 
 class FlagError(ValueError):
     """A flag or variable that cannot be used: the text names it, its value and what is expected."""
+
+
+class Speech(enum.Enum):
+    """Whose words the stand-in speaks: arguments, paths, metrics."""
+
+    VLLM = "vLLM"
+    SGLANG = "SGLang"
+    TENSORRT_LLM = "TensorRT-LLM"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +57,7 @@ class Knobs:
 class Flags:
     """What the command line asks for."""
 
+    speech: Speech
     model: str
     served_names: tuple[str, ...]
     host: str
@@ -48,6 +66,8 @@ class Flags:
     blocks: int
     prefix_caching: bool
     prompt_tokens_details: bool
+    metrics: bool
+    """Whether metrics are served."""
     max_model_len: int
     limits: Limits
     unknown: tuple[str, ...] = ()
@@ -60,13 +80,17 @@ def parse(argv: Sequence[str]) -> Flags:
     Raises:
         FlagError: no model, or a value that cannot be used.
     """
-    parser = _parser()
-    known, unknown = _split(argv, parser)
+    speech, words = _launched(argv)
+    parser = _PARSERS[speech]()
+    known, unknown = _split(words, parser)
     args = parser.parse_args(known)
     model = args.model_flag or args.model
     if not model:
         raise FlagError("MODEL is missing: name it before the first flag, or as --model NAME")
-    capacity = args.num_gpu_blocks_override * args.block_size
+    if args.config is not None:
+        _configure(args, args.config)
+    blocks = args.num_gpu_blocks_override or args.tokens // args.block_size
+    capacity = blocks * args.block_size
     max_model_len = args.max_model_len or min(DEFAULT_MAX_MODEL_LEN, capacity)
     if max_model_len > capacity:
         raise FlagError(
@@ -74,14 +98,16 @@ def parse(argv: Sequence[str]) -> Flags:
             f"raise --num-gpu-blocks-override or lower --max-model-len"
         )
     return Flags(
+        speech=speech,
         model=model,
         served_names=tuple(args.served_model_name or [model]),
         host=args.host,
         port=args.port,
         block_size=args.block_size,
-        blocks=args.num_gpu_blocks_override,
+        blocks=blocks,
         prefix_caching=args.enable_prefix_caching,
         prompt_tokens_details=args.enable_prompt_tokens_details,
+        metrics=args.metrics,
         max_model_len=max_model_len,
         limits=Limits(tokens=args.max_num_batched_tokens, requests=args.max_num_seqs),
         unknown=unknown,
@@ -129,24 +155,109 @@ def _number(
     return value
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m promptgroup_local.engine", description=__doc__, allow_abbrev=False, exit_on_error=True
-    )
-    switch = argparse.BooleanOptionalAction
+_LAUNCHERS: Mapping[tuple[str, ...], Speech] = {
+    ("python3", "-m", "sglang.launch_server"): Speech.SGLANG,
+    ("trtllm-serve",): Speech.TENSORRT_LLM,
+}
+"""Programs whose images run what they are given; vLLM's image is its program."""
+
+
+def _launched(argv: Sequence[str]) -> tuple[Speech, list[str]]:
+    """Whose command line it is, and the rest of it: an image may put words of its own before the program."""
+    words = list(argv)
+    for program, speech in _LAUNCHERS.items():
+        for at in range(len(words)):
+            if tuple(words[at : at + len(program)]) == program:
+                return speech, words[:at] + words[at + len(program) :]
+    return Speech.VLLM, words
+
+
+def _configure(args: argparse.Namespace, path: Path) -> None:
+    """What TensorRT-LLM takes from its file.
+
+    Raises:
+        FlagError: no file of settings there.
+    """
+    try:
+        found: Any = yaml.safe_load(path.read_text()) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise FlagError(f"--config {path}: {error}") from error
+    cache = found.get("kv_cache_config", {}) if isinstance(found, dict) else None
+    if not isinstance(cache, dict):
+        raise FlagError(f"--config {path}: expected a mapping of settings")
+    args.metrics = bool(found.get("return_perf_metrics")) and bool(found.get("enable_iter_perf_stats"))
+    args.enable_prefix_caching = bool(cache.get("enable_block_reuse", True))
+    args.block_size = int(cache.get("tokens_per_block", args.block_size))
+    args.tokens = int(cache.get("max_tokens", args.tokens))
+
+
+def _common(*, host: str, port: int, block_size: int) -> argparse.ArgumentParser:
+    """What every engine has, under the names that `parse` reads."""
+    parser = argparse.ArgumentParser(prog="python -m promptgroup_local.engine", description=__doc__, allow_abbrev=False)
     parser.add_argument("model", nargs="?", metavar="MODEL")
+    parser.add_argument("--host", default=host)
+    parser.add_argument("--port", type=int, default=port)
+    limits = Limits()
+    parser.set_defaults(
+        model_flag=None,
+        served_model_name=None,
+        config=None,
+        num_gpu_blocks_override=0,
+        tokens=DEFAULT_TOKENS,
+        block_size=block_size,
+        enable_prefix_caching=True,
+        enable_prompt_tokens_details=False,
+        metrics=True,
+        max_model_len=0,
+        max_num_seqs=limits.requests,
+        max_num_batched_tokens=limits.tokens,
+    )
+    return parser
+
+
+def _vllm() -> argparse.ArgumentParser:
+    parser = _common(host="0.0.0.0", port=8000, block_size=16)
+    parser.set_defaults(num_gpu_blocks_override=DEFAULT_BLOCKS)
+    switch = argparse.BooleanOptionalAction
     parser.add_argument("--model", dest="model_flag", metavar="MODEL")
     parser.add_argument("--served-model-name", nargs="+", metavar="NAME")
-    parser.add_argument("--host", default="0.0.0.0")
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--block-size", type=_count, default=16)
-    parser.add_argument("--num-gpu-blocks-override", type=_count, default=DEFAULT_BLOCKS)
-    parser.add_argument("--enable-prefix-caching", action=switch, default=True)
-    parser.add_argument("--enable-prompt-tokens-details", action=switch, default=False)
+    parser.add_argument("--block-size", type=_count)
+    parser.add_argument("--num-gpu-blocks-override", type=_count)
+    parser.add_argument("--enable-prefix-caching", action=switch)
+    parser.add_argument("--enable-prompt-tokens-details", action=switch)
     parser.add_argument("--max-model-len", type=_count)
-    parser.add_argument("--max-num-seqs", type=_count, default=Limits().requests)
-    parser.add_argument("--max-num-batched-tokens", type=_count, default=Limits().tokens)
+    parser.add_argument("--max-num-seqs", type=_count)
+    parser.add_argument("--max-num-batched-tokens", type=_count)
     return parser
+
+
+def _sglang() -> argparse.ArgumentParser:
+    parser = _common(host="127.0.0.1", port=30000, block_size=1)
+    parser.set_defaults(metrics=False)
+    parser.add_argument("--model-path", "--model", dest="model_flag", metavar="MODEL")
+    parser.add_argument("--served-model-name", nargs=1, metavar="NAME")
+    parser.add_argument("--page-size", dest="block_size", type=_count)
+    parser.add_argument("--max-total-tokens", dest="tokens", type=_count)
+    parser.add_argument("--disable-radix-cache", dest="enable_prefix_caching", action="store_false")
+    parser.add_argument("--enable-cache-report", dest="enable_prompt_tokens_details", action="store_true")
+    parser.add_argument("--enable-metrics", dest="metrics", action="store_true")
+    parser.add_argument("--context-length", dest="max_model_len", type=_count)
+    parser.add_argument("--max-running-requests", dest="max_num_seqs", type=_count)
+    parser.add_argument("--chunked-prefill-size", dest="max_num_batched_tokens", type=_count)
+    return parser
+
+
+def _tensorrt_llm() -> argparse.ArgumentParser:
+    parser = _common(host="localhost", port=8000, block_size=32)
+    parser.set_defaults(metrics=False, enable_prompt_tokens_details=True)
+    parser.add_argument("--config", "--extra-llm-api-options", dest="config", type=Path)
+    parser.add_argument("--max-seq-len", dest="max_model_len", type=_count)
+    parser.add_argument("--max-batch-size", dest="max_num_seqs", type=_count)
+    parser.add_argument("--max-num-tokens", dest="max_num_batched_tokens", type=_count)
+    return parser
+
+
+_PARSERS = {Speech.VLLM: _vllm, Speech.SGLANG: _sglang, Speech.TENSORRT_LLM: _tensorrt_llm}
 
 
 def _split(argv: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], tuple[str, ...]]:

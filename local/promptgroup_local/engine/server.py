@@ -1,4 +1,4 @@
-"""vLLM's HTTP endpoints over aiohttp. Prompts appear in no log and no error message."""
+"""The engines' HTTP endpoints over aiohttp. Prompts appear in no log and no error message."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from promptgroup_local.engine import protocol
 from promptgroup_local.engine.core import Engine, Token
-from promptgroup_local.engine.flags import Flags, Knobs
+from promptgroup_local.engine.flags import Flags, Knobs, Speech
 from promptgroup_local.engine.metrics import Source
 from promptgroup_local.engine.protocol import ApiError, Completion, Envelope, Usage
 from promptgroup_local.engine.tokenizer import detokenize
@@ -40,16 +40,29 @@ def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Ap
             web.post("/v1/chat/completions", server.chat_completions),
             web.post("/v1/completions", server.completions),
             web.get("/v1/models", server.models),
-            web.post("/tokenize", server.tokenize),
-            web.post("/detokenize", server.detokenize),
             web.get("/health", server.health),
             web.get("/version", server.version),
-            web.get("/load", server.load),
-            web.get("/metrics", server.metrics),
         ]
     )
-    if dev_mode:
-        app.add_routes([web.post("/reset_prefix_cache", server.reset_prefix_cache)])
+    match flags.speech:
+        case Speech.VLLM:
+            app.add_routes(
+                [
+                    web.post("/tokenize", server.tokenize),
+                    web.post("/detokenize", server.detokenize),
+                    web.get("/load", server.load),
+                    web.get("/metrics", server.metrics),
+                ]
+            )
+            if dev_mode:
+                app.add_routes([web.post("/reset_prefix_cache", server.reset_prefix_cache)])
+        case Speech.SGLANG:
+            app.add_routes([web.get("/server_info", server.server_info), web.post("/flush_cache", server.flush_cache)])
+            if flags.metrics:
+                app.add_routes([web.get("/metrics", server.metrics)])
+        case Speech.TENSORRT_LLM:
+            if flags.metrics:
+                app.add_routes([web.get("/prometheus/metrics", server.metrics)])
     return app
 
 
@@ -145,6 +158,14 @@ class _Server:
     async def reset_prefix_cache(self, _: web.Request) -> web.Response:
         return _json({"success": self._engine.reset_prefix_cache()})
 
+    async def server_info(self, _: web.Request) -> web.Response:
+        flags = self._flags
+        settings = {"model_path": flags.model, "page_size": flags.block_size, "version": VERSION}
+        return _json(settings | {"disable_radix_cache": not flags.prefix_caching})
+
+    async def flush_cache(self, _: web.Request) -> web.Response:
+        return web.Response(status=200 if self._engine.reset_prefix_cache() else 400)
+
     async def _complete(self, request: web.Request, completion: Completion, *, chat: bool) -> web.StreamResponse:
         self._fail_on_purpose()
         source = Source.WARMUP if HEADER_WARMUP in request.headers else Source.CLIENT
@@ -182,6 +203,8 @@ class _Server:
 
     def _usage(self, completion: Completion, produced: int, last: Token) -> Usage:
         cached = last.cached if self._flags.prompt_tokens_details else None
+        if self._flags.speech is Speech.SGLANG and cached == 0:
+            cached = None  # as SGLang does
         return Usage(len(completion.prompt.tokens), produced, cached)
 
     def _fail_on_purpose(self) -> None:

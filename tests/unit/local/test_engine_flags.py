@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from promptgroup_local.engine.flags import FlagError, knobs, parse
+from promptgroup_local.engine.flags import FlagError, Speech, knobs, parse
 
 
 def test_the_arguments_of_a_vllm_deployment_are_understood() -> None:
@@ -65,3 +67,52 @@ def test_own_knobs_come_from_the_environment() -> None:
 def test_a_knob_that_cannot_be_used_is_named(name: str, value: str) -> None:
     with pytest.raises(FlagError, match=f"{name} is '{value}', expected a number"):
         knobs({name: value})
+
+
+SGLANG = ["python3", "-m", "sglang.launch_server", "--model-path", "meta/llama"]
+
+
+def test_the_arguments_of_an_sglang_deployment_are_understood() -> None:
+    own = ["--host=127.0.0.9", "--port=8000", "--enable-cache-report", "--enable-metrics", "--disable-radix-cache"]
+    sizes = ["--page-size=64", "--max-total-tokens=6400", "--context-length", "2048", "--max-running-requests=8"]
+    flags = parse(["--host", "127.0.0.2", *SGLANG, *own, *sizes, "--chunked-prefill-size=1024", "--tp=2"])
+    assert (flags.speech, flags.model, flags.host, flags.port) == (Speech.SGLANG, "meta/llama", "127.0.0.9", 8000)
+    assert (flags.block_size, flags.blocks, flags.max_model_len, flags.limits.requests) == (64, 100, 2048, 8)
+    assert (flags.limits.tokens, flags.unknown) == (1024, ("--tp",))
+    assert (flags.prefix_caching, flags.prompt_tokens_details, flags.metrics) == (False, True, True)
+
+
+def test_sglang_reports_nothing_that_it_is_not_asked_for() -> None:
+    flags = parse(SGLANG)
+    assert (flags.host, flags.port, flags.block_size, flags.blocks) == ("127.0.0.1", 30000, 1, 400_000)
+    assert (flags.prefix_caching, flags.prompt_tokens_details, flags.metrics) == (True, False, False)
+
+
+def test_the_arguments_of_a_tensorrt_llm_deployment_are_understood(tmp_path: Path) -> None:
+    file = tmp_path / "engine.yaml"
+    file.write_text(
+        "return_perf_metrics: true\nenable_iter_perf_stats: true\n"
+        "kv_cache_config: {enable_block_reuse: false, tokens_per_block: 64, max_tokens: 6400}\n"
+    )
+    own = ["--host=127.0.0.9", f"--extra_llm_api_options={file}", "--max_num_tokens=1024", "--max_batch_size=8"]
+    flags = parse(["trtllm-serve", "meta/llama", *own, "--max_seq_len", "2048"])
+    assert (flags.speech, flags.model, flags.host) == (Speech.TENSORRT_LLM, "meta/llama", "127.0.0.9")
+    assert (flags.block_size, flags.blocks, flags.max_model_len, flags.limits.requests) == (64, 100, 2048, 8)
+    assert (flags.limits.tokens, flags.prefix_caching, flags.prompt_tokens_details, flags.metrics) == (
+        *(1024, False, True),
+        True,
+    )
+
+
+def test_tensorrt_llm_serves_no_metrics_unless_its_file_says_so(tmp_path: Path) -> None:
+    assert parse(["trtllm-serve", "m"]).metrics is False
+    (tmp_path / "x").write_text("return_perf_metrics: true\n")
+    assert parse(["trtllm-serve", "m", "--config", str(tmp_path / "x")]).metrics is False
+
+
+@pytest.mark.parametrize("text", [None, "- 1", "a: b: c", "kv_cache_config: 1"])
+def test_a_file_of_settings_that_cannot_be_used_is_named(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "engine.yaml").write_text(text)
+    with pytest.raises(FlagError, match=r"--config .*engine\.yaml: "):
+        parse(["trtllm-serve", "m", f"--config={tmp_path}/engine.yaml"])

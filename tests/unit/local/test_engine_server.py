@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -263,3 +264,65 @@ def test_a_running_request_ends_before_the_server_does() -> None:
             assert (status, answer["usage"]["completion_tokens"]) == (200, 30)
 
     uvloop.run(main())
+
+
+def speaking(test: Callable[[Client], Awaitable[None]], *argv: str) -> None:
+    async def main() -> None:
+        async with (
+            asyncio.timeout(DEADLINE),
+            serving(parse([*argv, "--host=127.0.0.1", "--port=0"]), FAST) as url,
+            aiohttp.ClientSession() as http,
+        ):
+            await test(Client(http, url))
+
+    uvloop.run(main())
+
+
+async def cached(client: Client, text: str) -> int | None:
+    status, body = await client.post("/v1/chat/completions", chat(text))
+    assert status == 200
+    details = body["usage"].get("prompt_tokens_details")
+    return None if details is None else details["cached_tokens"]
+
+
+async def statuses(client: Client, *paths: str) -> list[int]:
+    found = []
+    for path in paths:
+        async with client.http.get(client.url + path) as response:
+            found.append(response.status)
+    return found
+
+
+def test_as_sglang_it_says_nothing_of_cached_tokens_where_there_are_none() -> None:
+    async def test(client: Client) -> None:
+        assert await cached(client, "a") is None
+        assert (await cached(client, "b") or 0) > 100
+        async with client.http.post(client.url + "/flush_cache") as response:
+            assert response.status == 200
+        assert await cached(client, "c") is None
+        assert (await client.get("/server_info"))[1]["disable_radix_cache"] is False
+        assert await statuses(client, "/health", "/metrics", "/prometheus/metrics", "/load") == [200, 200, 404, 404]
+
+    speaking(
+        test, "python3", "-m", "sglang.launch_server", "--model-path=m", "--enable-cache-report", "--enable-metrics"
+    )
+
+
+def test_as_sglang_it_reports_and_counts_only_what_it_is_asked_for() -> None:
+    async def test(client: Client) -> None:
+        assert [await cached(client, text) for text in "ab"] == [None, None]
+        assert (await client.get("/server_info"))[1]["disable_radix_cache"] is True
+        assert await statuses(client, "/health", "/metrics") == [200, 404]
+
+    speaking(test, "python3", "-m", "sglang.launch_server", "--model-path=m", "--disable-radix-cache")
+
+
+def test_as_tensorrt_llm_it_always_says_what_was_cached_and_counts_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "engine.yaml").write_text("{return_perf_metrics: true, enable_iter_perf_stats: true}")
+
+    async def test(client: Client) -> None:
+        assert await cached(client, "a") == 0
+        assert (await cached(client, "b") or 0) > 100
+        assert await statuses(client, "/health", "/metrics", "/prometheus/metrics") == [200, 404, 200]
+
+    speaking(test, "trtllm-serve", "m", f"--config={tmp_path}/engine.yaml")
