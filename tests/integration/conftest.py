@@ -8,6 +8,7 @@ import pytest
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from support import audit
 from support.controlplane import IMAGES, processes_of
 from support.life import Life, lives, living
 from support.operators import REPLICAS, set_operators
@@ -15,10 +16,16 @@ from support.operators import REPLICAS, set_operators
 numbers = itertools.count(1)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What looks back on the session comes last."""
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     folder = tmp_path_factory.mktemp("cluster")
-    with LocalCluster(folder, images=IMAGES) as cluster:
+    flags = (*audit.flags(folder / "audit"), "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
+    with LocalCluster(folder, images=IMAGES, api_flags=flags) as cluster:
         yield cluster
     assert processes_of(folder) == []
 

@@ -3,7 +3,6 @@
 import base64
 import itertools
 import json
-import re
 import subprocess
 
 import pytest
@@ -13,7 +12,7 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_router.contract.fingerprint import fingerprint
 from support.groups import PROMPTS, group
-from support.operators import REPLICAS, SYSTEM, operator_process
+from support.operators import operator_process
 
 pytestmark = pytest.mark.integration
 
@@ -401,35 +400,6 @@ def test_a_quota_that_stops_pods_is_told_of(kube: Kubectl, operator: None) -> No
     assert "exceeded quota" in condition["message"]
     kube.delete("resourcequota", "none")
     kube.wait_warm("quota", "1/1")
-
-
-REFUSED = re.compile(
-    r'User "(?P<user>system:serviceaccount:[^"]+)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" '
-    r'in API group "(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[^"]+)")?'
-)
-
-
-def test_the_operator_is_never_forbidden_what_it_does(kube: Kubectl, cluster: LocalCluster, operator: None) -> None:
-    pods = [pod["metadata"]["name"] for pod in cluster.kubectl(SYSTEM).list("pods")]
-    assert len(pods) == REPLICAS
-    lines = [line for pod in pods for line in cluster.logs(SYSTEM, pod).splitlines()]
-    refused = [match.groupdict(default="") for line in lines if (match := REFUSED.search(line))]
-    assert len(refused) == sum('User "system:serviceaccount' in line for line in lines)
-    # an API server that has just started refuses until it has read the roles: what counts is what it says of them now
-    assert [each for each in refused if not allowed(kube, **each)] == []
-
-
-def allowed(kube: Kubectl, *, user: str, verb: str, resource: str, group: str, namespace: str) -> bool:
-    """Whether the API server would let a user do that now, to any object of the resource."""
-    resource, _, subresource = resource.partition("/")
-    asked = {"verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {"user": user, "resourceAttributes": asked},
-    }
-    answer = kube.run("create", "-f", "-", "-o", "json", stdin=json.dumps(review))
-    return json.loads(answer.stdout)["status"]["allowed"]
 
 
 BAD = {

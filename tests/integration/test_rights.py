@@ -1,0 +1,166 @@
+"""Roles of the manifests grant what operator and routers ask for, and nothing else: by the API server's audit log."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import urllib3
+import yaml
+
+from promptgroup_local import lab
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import Kubectl, wait_for
+from support import audit
+from support.audit import Right
+from support.groups import PROMPTS, group
+from support.operators import REPLICAS, SYSTEM, leader, set_operators
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+OWNERS = Right("promptgroup.dev", "promptgroups/finalizers", "update")
+"""Asked for by an admission plugin, on behalf of who makes an object that blocks its owner's deletion: no request shows
+it. `test_objects_with_an_owner_need_the_right_over_its_finalizers` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """An operator that has just started, and the roles that it has."""
+
+    kube: Kubectl
+    """The namespace of the groups."""
+    home: Kubectl
+    """The operator's own."""
+    roles: tuple[str, ...]
+    since: int
+    """Where in the audit log it began."""
+
+
+@pytest.fixture(params=["cluster", "namespace"])
+def installed(request: pytest.FixtureRequest, cluster: LocalCluster, kube: Kubectl, no_operator: None) -> Installed:
+    """An operator of the whole cluster, or of the namespace, as the manifests install it; it makes its own Lease."""
+    since = audit.log(cluster.folder / "audit").stat().st_size
+    if request.param == "namespace":
+        kube.run("apply", "--server-side", "-k", str(lab.ROOT / "manifests/operator-namespaced"))
+        home, roles = kube, ("role/promptgroup-operator", "role/promptgroup-operator-lease")
+    else:
+        home, roles = cluster.kubectl(SYSTEM), ("clusterrole/promptgroup-operator", "role/promptgroup-operator-lease")
+        home.run("delete", "lease", "promptgroup-operator", "--ignore-not-found")
+        set_operators(cluster, REPLICAS)
+    leader(home)
+    lab.install_router(kube)
+    return Installed(kube, home, roles, since)
+
+
+def from_object(name: str, kind: str, prompt: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An object with a prompt, and a group that refers to it."""
+    field = "configMapKeyRef" if kind == "ConfigMap" else "secretKeyRef"
+    text = {"data" if kind == "ConfigMap" else "stringData": {"system": prompt}}
+    made = group(name, replicas=1, rollout={"retireAfter": "1s", "revisionHistoryLimit": 0})
+    made["spec"]["prompt"] = {"systemFrom": {field: {"name": f"{name}-text", "key": "system"}}}
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": f"{name}-text"}, **text}, made
+
+
+def everything(kube: Kubectl) -> None:
+    """A life of two groups that takes every right: made, scaled, edited by others, released, retired, deleted."""
+    for name, kind, letter in (("maps", "ConfigMap", "a"), ("secrets", "Secret", "b")):
+        kube.apply(*from_object(name, kind, PROMPTS[letter]))
+    for name in ("maps", "secrets"):
+        kube.wait_warm(name, "1/1")
+    kube.patch("promptgroup", "maps", {"spec": {"replicas": 2}})
+    kube.wait_warm("maps", "2/2")
+    old = {name: (kube.get("promptgroup", name) or {})["status"]["revision"] for name in ("maps", "secrets")}
+    for name, kind in (("maps", "configmap"), ("secrets", "secret")):
+        # someone takes the operator's labels off: it puts them back
+        for each in (kind, "deployment", "poddisruptionbudget"):
+            mended(kube, each, f"{name}-{old[name]}")
+    mended(kube, "promptroute", "maps")
+    for name, kind, letter in (("maps", "ConfigMap", "c"), ("secrets", "Secret", "d")):
+        kube.apply(*from_object(name, kind, PROMPTS[letter]))
+    for name, kind in (("maps", "configmap"), ("secrets", "secret")):
+        for each in ("deployment", "poddisruptionbudget", kind):
+            gone(kube, each, f"{name}-{old[name]}")
+    kube.delete("promptgroup", "maps", "--wait=true")
+    kube.delete("promptgroup", "secrets", "--wait=true")
+
+
+def mended(kube: Kubectl, kind: str, name: str) -> None:
+    """Wait until the operator has put a label back that is taken off here."""
+    label = "app.kubernetes.io/managed-by"
+    kube.run("label", kind, name, f"{label}-")
+    wait_for(
+        lambda: (kube.get(kind, name) or {"metadata": {}})["metadata"].get("labels", {}).get(label),
+        f"the label of {kind} {name} to be put back",
+    )
+
+
+def gone(kube: Kubectl, kind: str, name: str) -> None:
+    wait_for(lambda: True if kube.get(kind, name) is None else None, f"{kind} {name} to go")
+
+
+def test_every_right_is_used_and_none_is_missing(installed: Installed, cluster: LocalCluster) -> None:
+    everything(installed.kube)
+    asked = list(audit.requests(cluster.folder / "audit", installed.since))
+    parties = {
+        audit.user(installed.home.namespace, "promptgroup-operator"): audit.granted(installed.home, *installed.roles)
+        - {OWNERS},
+        audit.user(installed.kube.namespace, "promptgroup-router"): audit.granted(
+            installed.kube, "role/promptgroup-router"
+        ),
+    }
+    for user, granted in parties.items():
+        of_user = [each for each in asked if each.user == user]
+        used = set().union(*(each.used() for each in of_user if each.allowed))
+        assert sorted(granted - used) == [], f"{user} has rights that nothing uses"
+        refused = {each for each in of_user if not each.allowed}
+        assert [each for each in refused if not audit.allows(installed.kube, each)] == []
+
+
+@pytest.fixture
+def no_right_over_finalizers(cluster: LocalCluster, operator: None) -> Iterator[None]:
+    """The operator's role without the rule; as it was when the test has ended."""
+    everywhere = cluster.kubectl()
+    role = everywhere.get("clusterrole", "promptgroup-operator") or {}
+    kept = [rule for rule in role["rules"] if OWNERS.resource not in rule["resources"]]
+    assert len(kept) == len(role["rules"]) - 1
+    everywhere.patch("clusterrole", "promptgroup-operator", {"rules": kept})
+    yield
+    everywhere.patch("clusterrole", "promptgroup-operator", {"rules": role["rules"]})
+
+
+def test_objects_with_an_owner_need_the_right_over_its_finalizers(
+    kube: Kubectl, no_right_over_finalizers: None
+) -> None:
+    kube.apply(group("owned", replicas=1))
+    found = kube.wait_condition("owned", "Degraded", "True")
+    assert "cannot set blockOwnerDeletion" in found["message"], yaml.safe_dump(found)
+
+
+def test_the_log_tells_a_refusal_from_a_grant(cluster: LocalCluster, kube: Kubectl) -> None:
+    kube.run("apply", "-f", str(lab.ROOT / "manifests/router/rbac.yaml"))
+    token = kube.run("create", "token", "promptgroup-router").stdout.strip()
+    since = audit.log(cluster.folder / "audit").stat().st_size
+    with urllib3.PoolManager(ca_certs=str(cluster.plane.ca), timeout=10, retries=False) as pool:
+        for path in ("api/v1/namespaces/{}/secrets", "apis/promptgroup.dev/v1alpha1/namespaces/{}/promptroutes"):
+            url = f"{cluster.plane.server}/{path.format(kube.namespace)}"
+            pool.request("GET", url, headers={"Authorization": f"Bearer {token}"})
+    found = {
+        each.right: each.allowed
+        for each in audit.requests(cluster.folder / "audit", since)
+        if each.user == audit.user(kube.namespace, "promptgroup-router")
+    }
+    assert found == {Right("", "secrets", "list"): False, Right("promptgroup.dev", "promptroutes", "list"): True}
+
+
+@pytest.mark.last
+def test_nobody_was_refused_anything_that_is_refused_still(cluster: LocalCluster, operator: None) -> None:
+    """Of the whole session; an API server that has just started refuses until it has read the roles."""
+    everywhere = cluster.kubectl()
+    standing = {each["metadata"]["name"] for each in everywhere.list("namespaces")}
+    refused = {
+        each
+        for each in audit.requests(cluster.folder / "audit")
+        if not each.allowed and each.user == audit.user(SYSTEM, "promptgroup-operator")
+        if not each.namespace or each.namespace in standing
+    }
+    assert [each for each in refused if not audit.allows(everywhere, each)] == []
