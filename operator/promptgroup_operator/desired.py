@@ -249,11 +249,11 @@ def _engine_template(group: Group) -> dict[str, Any]:
 
 
 def _told(speech: dialect.Dialect) -> dict[str, Any]:
-    """What an engine must be told beside its arguments: the pod's address, settings that it takes from a file alone."""
-    container: dict[str, Any] = {"name": CONTAINER}
+    """What an engine must be told beside its arguments: variables, the pod's address, settings from a file."""
+    container: dict[str, Any] = {"name": CONTAINER, "env": [{"name": k, "value": v} for k, v in speech.env.items()]}
     told: dict[str, Any] = {"spec": {"containers": [container]}}
     if dialect.names_address(speech):
-        container["env"] = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+        container["env"].append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     if speech.config:
         folder, _, file = dialect.CONFIG_FILE.rpartition("/")
         item = {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_CONFIG}']"}}

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from promptgroup_operator import metricnames
 from promptgroup_operator.api import EngineType
@@ -43,6 +43,8 @@ class Dialect:
     """Key of that object that is true when it is off."""
     omits_zero: bool = False
     """Whether usage says nothing of cached tokens where there are none."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the engine's process."""
 
 
 VLLM = Dialect(
@@ -66,7 +68,9 @@ SGLANG = Dialect(
     caching_off="--disable-radix-cache",
     state="/server_info",
     state_off="disable_radix_cache",
-    omits_zero=True,
+    omits_zero=True,  # 0.5.23 says it, releases before it did not
+    # else each probe has the engine generate a token, and fails behind a prefill that takes longer than it waits
+    env={"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"},
 )
 """SGLang 0.5, image lmsysorg/sglang."""
 

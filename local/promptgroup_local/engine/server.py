@@ -57,7 +57,13 @@ def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Ap
             if dev_mode:
                 app.add_routes([web.post("/reset_prefix_cache", server.reset_prefix_cache)])
         case Speech.SGLANG:
-            app.add_routes([web.get("/server_info", server.server_info), web.post("/flush_cache", server.flush_cache)])
+            app.add_routes(
+                [
+                    web.post("/tokenize", server.tokenize),
+                    web.get("/server_info", server.server_info),
+                    web.post("/flush_cache", server.flush_cache),
+                ]
+            )
             if flags.metrics:
                 app.add_routes([web.get("/metrics", server.metrics)])
         case Speech.TENSORRT_LLM:
@@ -204,7 +210,7 @@ class _Server:
     def _usage(self, completion: Completion, produced: int, last: Token) -> Usage:
         cached = last.cached if self._flags.prompt_tokens_details else None
         if self._flags.speech is Speech.SGLANG and cached == 0:
-            cached = None  # as SGLang does
+            cached = None  # as SGLang did before 0.5.23
         return Usage(len(completion.prompt.tokens), produced, cached)
 
     def _fail_on_purpose(self) -> None:

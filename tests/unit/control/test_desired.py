@@ -97,6 +97,11 @@ def test_an_engine_that_must_be_told_its_address_is_told_the_pods():
     assert address not in pod_of(image="x")["spec"]["containers"][0]["env"]
 
 
+def test_probes_of_sglang_generate_nothing():
+    variables = pod_of(type="SGLang", image="x")["spec"]["containers"][0]["env"]
+    assert {"name": "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "value": "false"} in variables
+
+
 def test_an_engine_reads_settings_that_have_no_flag_from_an_annotation_of_its_pod():
     made = deployment(engine={"type": "TensorRTLLM", "image": "x"})["spec"]["template"]
     assert "return_perf_metrics: true" in made["metadata"]["annotations"][desired.ANNOTATION_CONFIG]
