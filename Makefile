@@ -37,6 +37,12 @@ check: setup ## Format, lint, types, import contracts, unit and property tests: 
 	$(RUN) lint-imports
 	$(RUN) pytest -m 'not integration'
 
+.PHONY: test-python
+test-python: $(UV) ## Types, unit and property tests under another Python (PYTHON=3.13; uv fetches it where it is not there)
+	@test -n "$(PYTHON)" || { echo "missing: which Python, as in make test-python PYTHON=3.13"; exit 1; }
+	UV_PROJECT_ENVIRONMENT=.venv-$(PYTHON) $(RUN) --python $(PYTHON) mypy --python-version $(PYTHON)
+	UV_PROJECT_ENVIRONMENT=.venv-$(PYTHON) $(RUN) --python $(PYTHON) pytest -m 'not integration'
+
 .PHONY: fix
 fix: setup ## Format and mend what ruff can
 	$(RUN) ruff format .

@@ -45,7 +45,11 @@ def test_the_exceptions_are_modules_that_exist_and_have_none(side):
 
 
 def test_nothing_shadows_the_standard_librarys_operator():
-    folders = [path for path in ROOT.rglob("operator") if path.is_dir() and ".venv" not in path.parts]
+    folders = [
+        path
+        for path in ROOT.rglob("operator")
+        if path.is_dir() and not any(part.startswith(".venv") for part in path.parts)
+    ]
     assert [path.relative_to(ROOT).as_posix() for path in folders if "tests" in path.parts] == []
     assert [path for path in folders if (path / "__init__.py").exists()] == []
 
