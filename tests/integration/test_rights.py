@@ -62,7 +62,7 @@ def from_object(name: str, kind: str, prompt: str) -> tuple[dict[str, Any], dict
 
 
 def everything(kube: Kubectl) -> None:
-    """A life of two groups that takes every right: made, scaled, edited by others, released, retired, deleted."""
+    """A life of two groups that takes every right: made, scaled, released, retired, deleted."""
     for name, kind, letter in (("maps", "ConfigMap", "a"), ("secrets", "Secret", "b")):
         kube.apply(*from_object(name, kind, PROMPTS[letter]))
     for name in ("maps", "secrets"):
@@ -70,11 +70,6 @@ def everything(kube: Kubectl) -> None:
     kube.patch("promptgroup", "maps", {"spec": {"replicas": 2}})
     kube.wait_warm("maps", "2/2")
     old = {name: (kube.get("promptgroup", name) or {})["status"]["revision"] for name in ("maps", "secrets")}
-    for name, kind in (("maps", "configmap"), ("secrets", "secret")):
-        # someone takes the operator's labels off: it puts them back
-        for each in (kind, "deployment", "poddisruptionbudget"):
-            mended(kube, each, f"{name}-{old[name]}")
-    mended(kube, "promptroute", "maps")
     for name, kind, letter in (("maps", "ConfigMap", "c"), ("secrets", "Secret", "d")):
         kube.apply(*from_object(name, kind, PROMPTS[letter]))
     for name, kind in (("maps", "configmap"), ("secrets", "secret")):
@@ -82,16 +77,6 @@ def everything(kube: Kubectl) -> None:
             gone(kube, each, f"{name}-{old[name]}")
     kube.delete("promptgroup", "maps", "--wait=true")
     kube.delete("promptgroup", "secrets", "--wait=true")
-
-
-def mended(kube: Kubectl, kind: str, name: str) -> None:
-    """Wait until the operator has put a label back that is taken off here."""
-    label = "app.kubernetes.io/managed-by"
-    kube.run("label", kind, name, f"{label}-")
-    wait_for(
-        lambda: (kube.get(kind, name) or {"metadata": {}})["metadata"].get("labels", {}).get(label),
-        f"the label of {kind} {name} to be put back",
-    )
 
 
 def gone(kube: Kubectl, kind: str, name: str) -> None:
