@@ -20,6 +20,8 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 
 DESCRIBED = ("gpu", "turn_tokens", "answer_tokens", "sessions", "rate")
 """Flags that describe a load which nothing observes."""
+ENGINES = ("vLLM", "SGLang", "TensorRTLLM")
+"""What `spec.engine.type` may be, spelled out: the models that know it take long to import."""
 OBSERVED = ("group", "revision", "kv_tokens", "prefill_rate", "prompt_tokens")
 """Flags that say what Prometheus does not, of a load which it observes."""
 
@@ -99,6 +101,9 @@ def _observed_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--group", type=_group, metavar="NAMESPACE/NAME", help="the PromptGroup")
     group.add_argument("--revision", type=_revision, metavar="HEX", help="as `kubectl get promptgroups` shows it")
+    group.add_argument(
+        "--engine", choices=ENGINES, default=ENGINES[0], help="spec.engine.type of the group (default: %(default)s)"
+    )
     group.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="a bearer token")
     group.add_argument("--prometheus-ca-file", type=Path, metavar="FILE", help="certificates that vouch for the server")
 

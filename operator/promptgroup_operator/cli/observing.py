@@ -16,7 +16,8 @@ def load(arguments: argparse.Namespace, now: datetime) -> Load:
         ValueError: it does not answer; says how not.
     """
     # the client takes half a second to import, which a sizing without it does not
-    from promptgroup_operator.dialect import VLLM  # noqa: PLC0415
+    from promptgroup_operator.api import EngineType  # noqa: PLC0415
+    from promptgroup_operator.dialect import DIALECTS  # noqa: PLC0415
     from promptgroup_operator.observations import Observations  # noqa: PLC0415
     from promptgroup_operator.prometheus import Prometheus, Unanswered, shown  # noqa: PLC0415
     from promptgroup_operator.sources import Subject  # noqa: PLC0415
@@ -30,7 +31,7 @@ def load(arguments: argparse.Namespace, now: datetime) -> Load:
     subject = Subject(
         key=Key(namespace, name),
         fingerprint=arguments.revision,
-        names=VLLM.metrics,
+        names=DIALECTS[EngineType(arguments.engine)].metrics,
         deployment=f"{name}-{arguments.revision}",
         pods={},
         serving={},

@@ -2,6 +2,7 @@ import argparse
 
 import pytest
 
+from promptgroup_operator.api import EngineType
 from promptgroup_operator.cli import flags
 
 
@@ -27,3 +28,8 @@ def test_values_are_in_the_units_of_the_code():
 def test_each_way_to_ask_needs_its_flags(words, message):
     with pytest.raises(ValueError, match=message):
         flags.check(parsed(*words))
+
+
+def test_every_engine_can_be_named():
+    assert set(flags.ENGINES) == set(EngineType)
+    assert parsed("--model", "m").engine == EngineType.VLLM

@@ -81,6 +81,12 @@ def test_what_runs_is_sized_by_what_prometheus_says(size, prometheus):
     assert any('group="chat/support",revision="9f2c61d0"' in query for query in prometheus.queries)
 
 
+def test_another_engine_is_asked_for_in_its_own_words(size, prometheus):
+    size(engine="SGLang")
+    assert any("sglang:prompt_tokens_total" in query for query in prometheus.queries)
+    assert not any("vllm:" in query for query in prometheus.queries)
+
+
 def test_it_reads_as_a_table(size):
     assert "observed     4.0 replicas, 20.0 requests/s of 4,300 tokens" in size(output="table")[1]
 
@@ -104,6 +110,7 @@ REFUSALS = {
     "no address": ({"from_prometheus": "prometheus:9090"}, "argument --from-prometheus: no address of a server"),
     "no group": ({"group": "support"}, "argument --group: 'support' is no group: write NAMESPACE/NAME"),
     "a query in a group": ({"group": 'chat/a"} or vector(1) or x{a="'}, "is no group"),
+    "an unknown engine": ({"engine": "vllm"}, "argument --engine: invalid choice: 'vllm'"),
     "no revision": ({"revision": "latest"}, "argument --revision: 'latest' is no short fingerprint"),
 }
 
