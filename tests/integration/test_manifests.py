@@ -82,9 +82,14 @@ def own_namespaces(cluster: LocalCluster, kube: Kubectl, crds: None) -> Iterator
 
 
 def dry(kube: Kubectl, *command: str, manifests: list[dict[str, Any]]) -> None:
-    """Run kubectl without a trace; whatever it or the API server warns of is an error."""
+    """Run kubectl without a trace; whatever it or the API server warns of is an error.
+
+    Objects without a namespace are meant for the one that they are applied to.
+    """
     flags = ("--dry-run=server", "--warnings-as-errors", "-f", "-")
-    kube.run(*command, *flags, stdin=yaml.safe_dump_all(manifests))
+    for namespace in sorted({each["metadata"].get("namespace", "") for each in manifests}):
+        within = [each for each in manifests if each["metadata"].get("namespace", "") == namespace]
+        kube.within(namespace or kube.namespace).run(*command, *flags, stdin=yaml.safe_dump_all(within))
 
 
 def test_the_api_server_takes_every_manifest_without_a_warning(kube: Kubectl, own_namespaces: None) -> None:
