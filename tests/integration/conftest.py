@@ -11,14 +11,9 @@ from promptgroup_local.kubectl import Kubectl, wait_for
 from support import audit
 from support.controlplane import IMAGES, processes_of
 from support.life import Life, lives, living
-from support.operators import REPLICAS, set_operators
+from support.operators import NAME, REPLICAS, SYSTEM, set_operators
 
 numbers = itertools.count(1)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What looks back on the session comes last."""
-    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +22,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     flags = (*audit.flags(folder / "audit"), "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
     with LocalCluster(folder, images=IMAGES, api_flags=flags) as cluster:
         yield cluster
+        assert audit.refused(cluster.kubectl(), folder / "audit", audit.user(SYSTEM, NAME)) == []
     assert processes_of(folder) == []
 
 

@@ -135,17 +135,3 @@ def test_the_log_tells_a_refusal_from_a_grant(cluster: LocalCluster, kube: Kubec
         if each.user == audit.user(kube.namespace, "promptgroup-router")
     }
     assert found == {Right("", "secrets", "list"): False, Right("promptgroup.dev", "promptroutes", "list"): True}
-
-
-@pytest.mark.last
-def test_nobody_was_refused_anything_that_is_refused_still(cluster: LocalCluster, operator: None) -> None:
-    """Of the whole session; an API server that has just started refuses until it has read the roles."""
-    everywhere = cluster.kubectl()
-    standing = {each["metadata"]["name"] for each in everywhere.list("namespaces")}
-    refused = {
-        each
-        for each in audit.requests(cluster.folder / "audit")
-        if not each.allowed and each.user == audit.user(SYSTEM, "promptgroup-operator")
-        if not each.namespace or each.namespace in standing
-    }
-    assert [each for each in refused if not audit.allows(everywhere, each)] == []

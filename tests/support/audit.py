@@ -101,6 +101,16 @@ def _request(event: dict[str, Any]) -> Request | None:
     )
 
 
+def refused(kube: Kubectl, folder: Path, user: str) -> list[Request]:
+    """What a user was refused, and is refused still, in namespaces that stand.
+
+    An API server that has just started refuses until it has read the roles.
+    """
+    standing = {"", *(each["metadata"]["name"] for each in kube.list("namespaces"))}
+    found = {each for each in requests(folder) if not each.allowed and each.user == user and each.namespace in standing}
+    return [each for each in found if not allows(kube, each)]
+
+
 def user(namespace: str, account: str) -> str:
     """Name of a service account to the API server."""
     return f"system:serviceaccount:{namespace}:{account}"
