@@ -44,6 +44,11 @@ def test_less_than_a_block_is_no_prefix():
     assert table(*[chat("Be kind.")] * 2) == []
 
 
+def test_what_less_than_a_hundredth_shares_is_not_listed():
+    assert [row[1] for row in table(*[chat(STATIC)] * 200, *[chat(OTHER)] * 2)] == [200]
+    assert [row[1] for row in table(*[chat(STATIC)] * 198, *[chat(OTHER)] * 2)] == [198, 2]
+
+
 def names(text, count=20):
     return [chat(text.format("abcdefghijklmnopqrstuvwxyz"[i] * 5 + str(i))) for i in range(count)]
 
@@ -61,6 +66,11 @@ def test_of_few_requests_nothing_is_said(count):
 def test_several_prompts_with_a_common_start_are_fine():
     several = [chat(f"{STATIC} {letter} {OTHER}") for letter in "ABC" for _ in range(10)]
     assert found(*several) == []
+
+
+@pytest.mark.parametrize("endings", [("", ""), ("One.", "Two.")])
+def test_ways_that_are_a_block_long_are_prompts_of_their_own(endings):
+    assert found(*(chat(f"{STATIC} {letter} {OTHER} {end}") for letter in "ABCDE" for end in endings)) == []
 
 
 def test_requests_that_share_nothing():
