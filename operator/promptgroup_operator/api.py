@@ -105,7 +105,7 @@ class PromptSpec(_Model):
     tools_from: TextSource | None = None
     """The key that holds the tool definitions, a JSON list."""
     fingerprint: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
-    """Pin: the prompt is refused when it does not hash to this (`promptgroup-operator fingerprint FILE`)."""
+    """Pin: the prompt is refused when it does not hash to this (`promptgroup fingerprint FILE`)."""
 
 
 # --- PromptGroup: engine -----------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from promptgroup_operator import crd, desired, prompt, records, rules
-from promptgroup_operator.api import PromptGroup, PromptGroupSpec
+from promptgroup_operator.api import PromptGroup, PromptGroupSpec, PromptSpec
 from promptgroup_operator.observed import Group, Key, Problem, PromptText
 from promptgroup_router.contract import names
 
@@ -28,6 +28,9 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])
 
 SHOWN = 40
 """Longest value that a message repeats."""
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class DocumentError(Exception):
@@ -42,6 +45,16 @@ class Wanted:
     text: PromptText
     warnings: tuple[str, ...]
     """What the API server would not take as it stands, and the plan ignores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The prompt of a PromptGroup, whatever else is in it."""
+
+    key: Key
+    text: PromptText
+    pin: str | None
+    """`spec.prompt.fingerprint`; whether the prompt hashes to it is for the caller to compare."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -67,23 +80,43 @@ def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | Non
         DocumentError: it cannot be planned.
     """
     objects = list(_objects(content))
-    raw = _the_group(objects)
-    metadata = raw.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not isinstance(name, str) or NAME.fullmatch(name) is None:
-        raise DocumentError(f"metadata.name: {_value(name)} is no name: write lower-case letters, digits and '-'")
-    key = Key(_namespace(raw, namespace), name)
-    spec = _spec(raw)
-    problems = list(rules.broken(name, spec, old))
+    groups = _groups(objects)
+    if len(groups) > 1:
+        raise DocumentError(f"{len(groups)} PromptGroups in it: plan one at a time, each from a file of its own")
+    raw = groups[0]
+    key = _key(raw, namespace)
+    spec = _valid(PromptGroupSpec, raw.get("spec"), "spec")
+    problems = list(rules.broken(key.name, spec, old))
     if problems:
         raise DocumentError("; ".join(problems))
-    group = Group(key, f"uid-of-{name}", 1, records.written(now), spec, {})
-    text = prompt.resolve(spec.prompt, _values(objects, spec, namespace, key.namespace))
+    group = Group(key, f"uid-of-{key.name}", 1, records.written(now), spec, {})
+    text = prompt.resolve(spec.prompt, _values(objects, spec.prompt, namespace, key.namespace))
     problem = text if isinstance(text, Problem) else desired.template_problem(group)
     if problem is not None:
         raise DocumentError(_said(problem))
     assert isinstance(text, PromptText)  # noqa: S101 - else it is the problem
     return Wanted(group, text, tuple(_unknown(raw)))
+
+
+def prompts(content: str, namespace: str) -> list[Declared]:
+    """The prompts of all PromptGroups of a file; of their specs nothing else is looked at.
+
+    Raises:
+        DocumentError: one of them cannot be read, or there is none.
+    """
+    objects = list(_objects(content))
+    return [_declared(raw, objects, namespace) for raw in _groups(objects)]
+
+
+def _declared(raw: Mapping[str, Any], objects: Sequence[Mapping[str, Any]], namespace: str) -> Declared:
+    key = _key(raw, namespace)
+    spec = raw.get("spec")
+    given = _valid(PromptSpec, spec.get("prompt") if isinstance(spec, dict) else None, "spec.prompt")
+    unpinned = given.model_copy(update={"fingerprint": None})
+    text = prompt.resolve(unpinned, _values(objects, given, namespace, key.namespace))
+    if isinstance(text, Problem):
+        raise DocumentError(f"PromptGroup {key.name}: {_said(text)}")
+    return Declared(key, text, given.fingerprint)
 
 
 # --- the file ----------------------------------------------------------------------------------------------
@@ -109,16 +142,24 @@ def _objects(content: str) -> Iterator[dict[str, Any]]:
             yield document
 
 
-def _the_group(objects: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _groups(objects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The PromptGroups, at least one."""
     groups = [each for each in objects if each.get("kind") == "PromptGroup"]
     if not groups:
         kinds = ", ".join(sorted({str(each.get("kind")) for each in objects})) or "nothing"
-        raise DocumentError(f"no PromptGroup in it, but {kinds}: a PromptGroup is what can be planned")
-    if len(groups) > 1:
-        raise DocumentError(f"{len(groups)} PromptGroups in it: plan one at a time, each from a file of its own")
-    if groups[0].get("apiVersion") != API_VERSION:
-        raise DocumentError(f"apiVersion: {_value(groups[0].get('apiVersion'))} is unknown: write {API_VERSION}")
-    return groups[0]
+        raise DocumentError(f"no PromptGroup in it, but {kinds}: write one, with its kind and apiVersion")
+    for raw in groups:
+        if raw.get("apiVersion") != API_VERSION:
+            raise DocumentError(f"apiVersion: {_value(raw.get('apiVersion'))} is unknown: write {API_VERSION}")
+    return groups
+
+
+def _key(raw: Mapping[str, Any], namespace: str) -> Key:
+    metadata = raw.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        raise DocumentError(f"metadata.name: {_value(name)} is no name: write lower-case letters, digits and '-'")
+    return Key(_namespace(raw, namespace), name)
 
 
 def _namespace(raw: Mapping[str, Any], default: str) -> str:
@@ -130,27 +171,27 @@ def _namespace(raw: Mapping[str, Any], default: str) -> str:
 # --- the spec ----------------------------------------------------------------------------------------------
 
 
-def _spec(raw: Mapping[str, Any]) -> PromptGroupSpec:
-    """The spec as an API server reads it: JSON, whose numbers are no strings."""
+def _valid(model: type[_Model], raw: object, path: str) -> _Model:
+    """A part of the spec as an API server reads it: JSON, whose numbers are no strings."""
     try:
-        return PromptGroupSpec.model_validate_json(json.dumps(raw.get("spec")), strict=True)
+        return model.model_validate_json(json.dumps(raw), strict=True)
     except ValidationError as error:
         problems = (
-            f"{_path(each['loc'])}: {each['msg']}{_not(each['loc'], each['input'])}"
+            f"{_path(path, each['loc'])}: {each['msg']}{_not(_path(path, each['loc']), each['input'])}"
             for each in error.errors(include_url=False)
         )
         raise DocumentError("; ".join(problems)) from None
     except (TypeError, ValueError, RecursionError):
-        raise DocumentError("spec: holds what JSON cannot, or is nested too deeply") from None
+        raise DocumentError(f"{path}: holds what JSON cannot, or is nested too deeply") from None
 
 
-def _path(loc: Sequence[int | str]) -> str:
-    return "spec" + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in loc)
+def _path(root: str, loc: Sequence[int | str]) -> str:
+    return root + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in loc)
 
 
-def _not(loc: Sequence[int | str], value: object) -> str:
+def _not(path: str, value: object) -> str:
     """The value that was given, when it is short and no part of a prompt."""
-    if isinstance(value, dict | list) or loc[:1] == ("prompt",):
+    if isinstance(value, dict | list) or path.startswith("spec.prompt"):
         return ""
     shown = _value(value)
     return f", not {shown}" if len(shown) <= SHOWN else ""
@@ -182,9 +223,9 @@ def _strangers(path: str, value: Any, schema: Mapping[str, Any]) -> Iterator[str
 # --- the prompt --------------------------------------------------------------------------------------------
 
 
-def _values(objects: Sequence[Mapping[str, Any]], spec: PromptGroupSpec, default: str, namespace: str) -> prompt.Values:
+def _values(objects: Sequence[Mapping[str, Any]], spec: PromptSpec, default: str, namespace: str) -> prompt.Values:
     """The objects that the prompt refers to, those that are in the file and in the group's namespace."""
-    wanted = set(prompt.references(spec.prompt))
+    wanted = set(prompt.references(spec))
     found = {}
     for each in objects:
         metadata = each.get("metadata")

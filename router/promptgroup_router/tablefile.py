@@ -50,7 +50,7 @@ def read(path: Path) -> RoutingTable:
                 found = fingerprint.seeded(revision.prompt.tools, revision.prompt.system.encode())
                 raise TableError(
                     f"{group.namespace}/{group.name}: the prompt hashes to {found}, its fingerprint is "
-                    f"{revision.fingerprint}: mend one of them (promptgroup-operator fingerprint FILE prints it)"
+                    f"{revision.fingerprint}: mend one of them (promptgroup fingerprint FILE prints it)"
                 )
     return table
 

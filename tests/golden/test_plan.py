@@ -1,4 +1,4 @@
-"""What `promptgroup-operator plan` prints: plan/NAME.txt begins with the command line, its files stand beside it.
+"""What `promptgroup plan` prints: plan/NAME.txt begins with the command line, its files stand beside it.
 
 GOLDEN_UPDATE=1 rewrites what follows, here and in docs/plan.md; the difference is to be reviewed.
 """
@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_operator import plancommand
+from promptgroup_operator.cli import plancommand
 from support import builders
 
 FOLDER = Path(__file__).parent / "plan"
 PAGE = Path(__file__).parents[2] / "docs" / "plan.md"
-COMMAND = "$ promptgroup-operator plan "
+COMMAND = "$ promptgroup plan "
 CASES = sorted(FOLDER.glob("*.txt"))
 BLOCK = re.compile(r"^```\n(" + re.escape(COMMAND) + r".*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -25,7 +25,7 @@ BLOCK = re.compile(r"^```\n(" + re.escape(COMMAND) + r".*?)^```$", re.MULTILINE 
 def output(line: str) -> str:
     parser = argparse.ArgumentParser()
     plancommand.add_flags(parser)
-    lines = plancommand.run(parser.parse_args(shlex.split(line.removeprefix(COMMAND))), builders.NOW)
+    lines = plancommand.lines(parser.parse_args(shlex.split(line.removeprefix(COMMAND))), builders.NOW)
     return "\n".join([line, *lines, ""])
 
 

@@ -1,4 +1,4 @@
-"""What `promptgroup-operator plan` says without a cluster, beside what a real control plane says."""
+"""What `promptgroup plan` says without a cluster, beside what a real control plane says."""
 
 import sys
 from subprocess import CompletedProcess, run
@@ -18,7 +18,7 @@ SERVER_SIDE = ("--server-side", "--force-conflicts")
 
 
 def plan(*arguments: str, stdin: str) -> CompletedProcess[str]:
-    command = [sys.executable, "-m", "promptgroup_operator", "plan", "-", *arguments]
+    command = [sys.executable, "-m", "promptgroup_operator.cli", "plan", "-", *arguments]
     return run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60)
 
 

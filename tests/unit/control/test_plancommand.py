@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_operator import plancommand, rehearsal
-from promptgroup_operator.plancommand import PlanError
+from promptgroup_operator import rehearsal
+from promptgroup_operator.cli import plancommand
+from promptgroup_operator.cli.plancommand import PlanError
 from support import builders
 
 GROUP = {
@@ -28,7 +29,7 @@ def write(tmp_path, name="file.yaml", metadata=None, **spec):
 def run(*arguments):
     parser = argparse.ArgumentParser()
     plancommand.add_flags(parser)
-    return list(plancommand.run(parser.parse_args(arguments), builders.NOW))
+    return list(plancommand.lines(parser.parse_args(arguments), builders.NOW))
 
 
 def refused(*arguments):
@@ -108,5 +109,5 @@ def test_rows_come_before_the_end_is_known(tmp_path, monkeypatch):
     monkeypatch.setattr(rehearsal, "MOMENTS", 1)
     parser = argparse.ArgumentParser()
     plancommand.add_flags(parser)
-    lines = plancommand.run(parser.parse_args([write(tmp_path)]), builders.NOW)
+    lines = plancommand.lines(parser.parse_args([write(tmp_path)]), builders.NOW)
     assert any(line.startswith("+0s") for line in lines)

@@ -1,4 +1,4 @@
-"""`promptgroup-operator plan FILE`: what would be created, each step of a release or scale change, without a cluster.
+"""`promptgroup plan FILE`: what would be created, each step of a release or scale change, without a cluster.
 
 The operator's own planner decides; the cluster that it decides for is an ideal one, and the output says what that is
 assumed to do.
@@ -7,7 +7,7 @@ assumed to do.
 import argparse
 import sys
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,13 @@ class PlanError(Exception):
     """There is no plan. The message names the file, what is wrong, and the way out."""
 
 
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command and its flags."""
+    parser = commands.add_parser("plan", help="print what would be done about a PromptGroup, without a cluster")
+    add_flags(parser)
+    parser.set_defaults(run=lambda arguments: _run(parser.prog, arguments))
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The command's flags."""
     parser.add_argument("file", metavar="FILE", help="PromptGroup to apply, as kubectl takes it; - for standard input")
@@ -42,13 +49,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--namespace", default="default", help="where objects go that name none")
 
 
+def _run(prog: str, arguments: argparse.Namespace) -> int:
+    try:
+        for line in lines(arguments, datetime.now(UTC).replace(microsecond=0)):
+            print(line, flush=True)
+    except PlanError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
 def _seconds(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= LONGEST_START:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {LONGEST_START}")
     return int(text)
 
 
-def run(arguments: argparse.Namespace, now: datetime) -> Iterator[str]:
+def lines(arguments: argparse.Namespace, now: datetime) -> Iterator[str]:
     """The output, line by line: a long plan is read while it is made.
 
     Raises:
@@ -79,7 +96,7 @@ def _read(name: str, namespace: str, now: datetime, old: Wanted | None = None) -
         keys = (f"{key.namespace}/{key.name}" for key in (wanted.group.key, old.group.key))
         raise PlanError(f"{name}: it is PromptGroup {next(keys)}, the one that stands {next(keys)}: name the same one")
     for warning in wanted.warnings:
-        print(f"warning: {name}: {warning}", file=sys.stderr)  # noqa: T201 - a command's own words
+        print(f"warning: {name}: {warning}", file=sys.stderr)
     return wanted
 
 
