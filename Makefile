@@ -83,5 +83,6 @@ bench-operator: setup ## The operator with many groups on hollow engines (ARGS="
 	$(RUN) python tests/bench/operator_scale.py $(ARGS)
 
 .PHONY: generate
-generate: setup ## Write crds/ from the models
+generate: setup ## Write crds/ from the models, and the Helm chart from manifests/ (needs kubectl)
 	$(RUN) promptgroup-operator crd --output crds
+	$(RUN) python charts/generate.py
