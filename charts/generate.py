@@ -152,8 +152,8 @@ RELEASE = "$.Release.Namespace"
 def operator() -> str:
     """The operator: its rights as a ClusterRole, or as a Role of the one namespace that it serves."""
     whole, one = built("control"), built("operator-namespaced")
-    (extra,) = (set(_arguments(one)) - set(_arguments(whole)),)
-    only = [f"{{{{- if {NAMESPACED} }}}}\n- {each}\n{{{{- end }}}}" for each in sorted(extra)]
+    extra = [each for each in _arguments(one) if each not in _arguments(whole)]
+    only = [f"{{{{- if {NAMESPACED} }}}}\n- {each}\n{{{{- end }}}}" for each in extra]
     shared = {_identity(each) for each in one}
     texts = []
     for each in whole:
