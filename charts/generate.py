@@ -146,7 +146,9 @@ def _replace(value: Any, old: str, new: str) -> None:
 
 NAMESPACED = "$.Values.operator.namespaced"
 POLICIES = "$.Values.networkPolicy.enabled"
+DENIED = "$.Values.networkPolicy.defaultDeny"
 RELEASE = "$.Release.Namespace"
+CREATED = f'and (include "promptgroup.createNamespaces" $) (ne $namespace {RELEASE})'
 
 
 def operator() -> str:
@@ -160,11 +162,18 @@ def operator() -> str:
         if each["kind"] == "Namespace":
             continue  # the release's own, which has to be there before it
         conditions = [] if _identity(each) in shared else [f"not {NAMESPACED}"]
-        conditions += [POLICIES] if each["kind"] == "NetworkPolicy" else []
+        conditions += _policy(each)
         texts.append(template(each, RELEASE, *conditions, arguments=only))
     known = {_identity(each) for each in whole}
     texts += [template(each, RELEASE, NAMESPACED) for each in one if _identity(each) not in known]
     return "".join(texts)
+
+
+def _policy(thing: Object) -> list[str]:
+    """Conditions under which a policy is there; one that selects every pod of a namespace has another."""
+    if thing["kind"] != "NetworkPolicy":
+        return []
+    return [POLICIES] if thing["spec"]["podSelector"] else [f"and {POLICIES} {DENIED}"]
 
 
 def _identity(thing: Object) -> tuple[str, str]:
@@ -182,8 +191,8 @@ def router() -> str:
     own = {_identity(each) for each in built("router")}
     texts = []
     for each in built("team"):
-        conditions = [] if _identity(each) in own else ['include "promptgroup.createNamespaces" $']
-        conditions += [POLICIES] if each["kind"] == "NetworkPolicy" else []
+        conditions = [] if _identity(each) in own else [CREATED]
+        conditions += _policy(each)
         texts.append(template(each, "$namespace", *conditions))
     each_namespace = '{{- range $namespace := include "promptgroup.routerNamespaces" . | fromJsonArray }}'
     return f"{each_namespace}\n{''.join(texts)}{{{{- end }}}}\n"
@@ -216,7 +225,10 @@ router:
   createNamespaces: true
 {_runs(router)}
 networkPolicy:
+  # Who may talk to operators, routers and engines, and they to whom.
   enabled: true
+  # Deny all else in the release's namespace, and in those that the chart creates: not where others live in one.
+  defaultDeny: true
 
 monitoring:
   # Monitors and alerts for Prometheus Operator, a dashboard for Grafana's sidecar.

@@ -90,6 +90,10 @@ def test_values_reach_what_they_are_for(helm: Helm) -> None:
     assert {key[1] for key in teams if key[2] == "promptgroup-router"} == {"chat", "search"}
     assert [key for key in teams if key[0] == "Namespace"] == []
 
+    shared = helm.template(*VARIANTS["a namespace with others in it"])
+    assert [key for key in shared if key[0] == "Namespace" or key[2] == "default-deny"] == []
+    assert ("NetworkPolicy", SYSTEM, "promptgroup-engines") in shared
+
     watched = helm.template(*VARIANTS["watched"])
     assert '"observability"' in json.dumps(watched["NetworkPolicy", TEAM, "promptgroup-router"])
     assert watched["PodMonitor", SYSTEM, "promptgroup-router"]["metadata"]["labels"]["release"] == "p"

@@ -24,6 +24,7 @@ VARIANTS = {
     "one namespace": ("operator.namespaced=true",),
     "no routers": ("router.enabled=false",),
     "two teams": ('router.namespaces=["chat", "search"]', "router.createNamespaces=false"),
+    "a namespace with others in it": ("networkPolicy.defaultDeny=false", 'router.namespaces=["promptgroup-system"]'),
     "no policies": ("networkPolicy.enabled=false",),
     "placed": (
         "operator.replicas=3",
