@@ -41,7 +41,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def kubectl(plane: LocalCluster) -> Kubectl:
-    return plane.kubectl()
+    return plane.kubectl("")  # the install is of two namespaces
 
 
 @pytest.fixture
