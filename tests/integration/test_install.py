@@ -95,7 +95,8 @@ def test_a_second_apply_changes_nothing_and_a_delete_leaves_nothing(
     assert versions(kubectl, whole) == before
     assert replica_sets(kubectl) == sets
 
-    kubectl.run("delete", "promptgroups", "--all", "--all-namespaces")
+    # their engines first: the garbage collector does not find what an object owned whose CRD is gone
+    kubectl.run("delete", "promptgroups", "--all", "--all-namespaces", "--cascade=foreground")
     kubectl.run("delete", *WHOLE)
     nothing_left(kubectl, whole)
     wait_for(lambda: True if engine_sets(kubectl, OTHER) == [] else None, "engines elsewhere to go")
