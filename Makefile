@@ -52,6 +52,10 @@ fix: setup ## Format and mend what ruff can
 integration: setup ## Tests on a real control plane, as processes on this machine
 	$(RUN) pytest -m integration --durations=10
 
+.PHONY: lint-manifests
+lint-manifests: setup ## What helm, kube-score and promtool say of charts/ and manifests/ (built from their Go modules)
+	$(RUN) pytest tests/unit/install tests/integration/test_policies.py tests/integration/test_chart.py tests/integration/test_alerts.py
+
 .PHONY: e2e
 e2e: setup ## Black-box tests on a local cluster, or on the one that KUBECONFIG names
 	@if [ -n "$$KUBECONFIG" ]; then $(RUN) pytest e2e; else \
@@ -83,5 +87,6 @@ bench-operator: setup ## The operator with many groups on hollow engines (ARGS="
 	$(RUN) python tests/bench/operator_scale.py $(ARGS)
 
 .PHONY: generate
-generate: setup ## Write crds/ from the models
+generate: setup ## Write crds/ from the models, and the Helm chart from manifests/ (needs kubectl)
 	$(RUN) promptgroup-operator crd --output crds
+	$(RUN) python charts/generate.py

@@ -71,7 +71,7 @@ class Demo:
 
     def install(self) -> None:
         """Operator, router, three groups; returns when all replicas are warm."""
-        self.say("applying manifests/ (operator) and manifests/router")
+        self.say("applying manifests/control (operator) and manifests/router")
         lab.install_operator(self._kubectl)
         if self._kubectl.get("namespace", NAMESPACE) is None:
             self._kubectl.run("create", "namespace", NAMESPACE)

@@ -22,7 +22,7 @@ class KubectlError(Exception):
 
 
 class Kubectl:
-    """One cluster, one namespace."""
+    """One cluster, one namespace; an empty one is what each object names."""
 
     def __init__(self, kubeconfig: Path, namespace: str, program: str = "kubectl") -> None:
         self.kubeconfig = kubeconfig
@@ -39,7 +39,8 @@ class Kubectl:
         Raises:
             KubectlError: it failed, and `check` is on.
         """
-        command = [self._program, f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *arguments]
+        where = [f"--namespace={self.namespace}"] if self.namespace else []
+        command = [self._program, f"--kubeconfig={self.kubeconfig}", *where, *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, check=False)
         if check and done.returncode != 0:
             raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")

@@ -1,6 +1,7 @@
 """A local cluster with the project installed on it: what the demo, the real-engine run and the tests begin with.
 
-The manifests are those of a real cluster, unchanged: `kubectl apply -k manifests`, `kubectl apply -k manifests/router`.
+The manifests are those of a real cluster, unchanged, its two halves each: `kubectl apply -k manifests/control`,
+`kubectl apply -k manifests/router`.
 """
 
 from pathlib import Path
@@ -17,9 +18,9 @@ ENGINE_IMAGE = "ghcr.io/promptgroup/standin-engine:0.1.0"
 
 
 def install_operator(kubectl: Kubectl) -> None:
-    """Apply manifests/ and wait until the operator runs."""
+    """Apply manifests/control and wait until the operator runs."""
     system = kubectl.within("promptgroup-system")
-    system.run("apply", "--server-side", "-k", str(ROOT / "manifests"))
+    system.run("apply", "--server-side", "-k", str(ROOT / "manifests/control"))
     system.run("rollout", "status", "deployment/promptgroup-operator", "--timeout=90s")
 
 

@@ -21,6 +21,11 @@ LABELS = ("namespace", "name")
 """Of every series: which PromptGroup it is about, as kube-state-metrics names objects."""
 STATUSES = ("true", "false", "unknown")
 """Of a condition, in kube-state-metrics' spelling."""
+REASONS: Final[Mapping[str, str]] = {
+    "CacheEffective": "promptgroup_cache_effective_reason",
+    "Degraded": "promptgroup_degraded_reason",
+}
+"""Conditions of which Prometheus is told the reason too: each calls for another action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +57,10 @@ def families(groups: Iterable[Manifest], looks: Mapping[Key, Look]) -> Iterator[
         "The conditions of its status: 1 at the status that each has.",
         labels=[*LABELS, "condition", "status"],
     )
-    effective = GaugeMetricFamily(
-        "promptgroup_cache_effective_reason",
-        "1 at the reason of its condition CacheEffective.",
-        labels=[*LABELS, "reason"],
-    )
+    reasons = {
+        kind: GaugeMetricFamily(name, f"1 at the reason of its condition {kind}.", labels=[*LABELS, "reason"])
+        for kind, name in REASONS.items()
+    }
     numbers = [(GaugeMetricFamily(name, text, labels=LABELS), read) for name, text, read in NUMBERS]
     for group in groups:
         key = Key(group["metadata"]["namespace"], group["metadata"]["name"])
@@ -65,13 +69,13 @@ def families(groups: Iterable[Manifest], looks: Mapping[Key, Look]) -> Iterator[
         for each in group.get("status", {}).get("conditions", []):
             for status in STATUSES:
                 condition.add_metric([*named, each["type"], status], float(each["status"].lower() == status))
-            if each["type"] == "CacheEffective":
-                effective.add_metric([*named, each["reason"]], 1.0)
+            if each["type"] in reasons:
+                reasons[each["type"]].add_metric([*named, each["reason"]], 1.0)
         for family, read in numbers:
             value = read(group, look)
             if value is not None:
                 family.add_metric(named, value)
-    yield from (info, condition, effective, *(family for family, _ in numbers))
+    yield from (info, condition, *reasons.values(), *(family for family, _ in numbers))
 
 
 def _identity(key: Key, group: Manifest) -> dict[str, str]:

@@ -57,6 +57,7 @@ class FileFeed:
             return
         self._problem = ""
         self._publisher.publish(table, "file")
+        self._publisher.confirm()
 
     def _failed(self, problem: str) -> None:
         if problem == self._problem:

@@ -45,6 +45,7 @@ class KubernetesFeed:
         self._routes = Routes(start, namespaces)
         self._changed = asyncio.Event()
         self._tried: set[str] = set()
+        self._lost: set[str] = set()
         self._listed = start is not None
         self._fetching: dict[Source, asyncio.Task[None]] = {}
         self._wake: dict[str, asyncio.Event] = {namespace: asyncio.Event() for namespace in namespaces}
@@ -71,6 +72,8 @@ class KubernetesFeed:
         # the first table waits until no namespace is simply late: its groups would be unknown for a moment
         if self._listed and len(self._tried) == len(self._namespaces):
             self._publisher.publish(self._routes.table(), "kubernetes")
+            if not self._lost:  # a table without news from one namespace is as old as that
+                self._publisher.confirm()
 
     async def _follow(self, namespace: str) -> None:
         path = (
@@ -94,6 +97,7 @@ class KubernetesFeed:
                     "PromptRoutes not followed, the last good table serves",
                     extra=fields(namespace=namespace, problem=error, again_in=f"{backoff:.1f}s"),
                 )
+                self._lost.add(namespace)
             self._tried.add(namespace)
             self._changed.set()
             if now() - began > LAST_BACKOFF:
@@ -126,6 +130,7 @@ class KubernetesFeed:
             self._publisher.failed("kubernetes")
             log.error("PromptRoute not read, its last good value serves", extra=fields(problem=problem))
         self._tried.add(namespace)
+        self._lost.discard(namespace)
         self._changed.set()
 
     async def _fetch(self, source: Source) -> None:

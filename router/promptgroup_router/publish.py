@@ -23,7 +23,6 @@ class Publisher:
     def publish(self, table: RoutingTable, source: str) -> None:
         """Serve by this table."""
         if self._state.loaded and table == self._state.view.table:
-            self.confirm()
             return
         self._install(table, source)
         if self._copy is None:

@@ -1,16 +1,6 @@
-"""A real Prometheus as a process. The first of these that has one:
+"""A real Prometheus as a process; gotools says where it comes from."""
 
-1. PROMETHEUS, the path of a program
-2. PATH (Debian: apt install prometheus)
-3. the cache that an earlier run filled
-4. built from its Go module (tests/support/prometheus-go), where a module proxy can be reached
-"""
-
-import fcntl
 import json
-import os
-import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -21,41 +11,9 @@ import urllib3
 import yaml
 
 from promptgroup_local.kubectl import wait_for
+from support.gotools import program
 
-GO_MODULE = Path(__file__).parent / "prometheus-go"
-BUILD_SECONDS = 1800
-"""Longest build: some five minutes on two cores."""
 SCRAPE_SECONDS = 1
-
-
-def program() -> str:
-    """Path of the program."""
-    found = os.environ.get("PROMETHEUS") or shutil.which("prometheus")
-    if found:
-        return found
-    version = re.search(r"github.com/prometheus/prometheus (v[0-9.]+)", (GO_MODULE / "go.mod").read_text())[1]
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "promptgroup" / "prometheus" / version
-    folder.mkdir(parents=True, exist_ok=True)
-    built = folder / "prometheus"
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not built.exists():
-            _build(built)
-    return str(built)
-
-
-def _build(path: Path) -> None:
-    # without service discovery, which is most of its dependencies, and without the web interface's files
-    flags = ["-trimpath", "-buildvcs=false", "-tags=remove_all_sd,netgo", "-ldflags=-s -w", f"-o={path}.new"]
-    subprocess.run(
-        ["go", "build", *flags, "github.com/prometheus/prometheus/cmd/prometheus"],
-        cwd=GO_MODULE,
-        env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"},
-        timeout=BUILD_SECONDS,
-        check=True,
-    )
-    Path(f"{path}.new").rename(path)
 
 
 class Prometheus:
@@ -91,7 +49,7 @@ class Prometheus:
         """Run; returns once it answers."""
         self._process = subprocess.Popen(
             [
-                program(),
+                program("prometheus"),
                 f"--config.file={self._folder}/prometheus.yml",
                 f"--storage.tsdb.path={self._folder}/data",
                 f"--web.listen-address=127.0.0.1:{self._port}",

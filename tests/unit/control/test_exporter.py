@@ -23,7 +23,13 @@ KEY = Key("chat", "support")
 GROUP = {
     "metadata": {"namespace": "chat", "name": "support"},
     "spec": {"model": "llama"},
-    "status": {"conditions": [{"type": "CacheEffective", "status": "True", "reason": "Healthy"}], "replicas": 2},
+    "status": {
+        "conditions": [
+            {"type": "CacheEffective", "status": "True", "reason": "Healthy"},
+            {"type": "Degraded", "status": "False", "reason": "AsExpected"},
+        ],
+        "replicas": 2,
+    },
 }
 LOOK = Look(Verdict(2, "FixedReplicas", "", active=False), 0.9, None)
 

@@ -14,6 +14,7 @@ KEY = Key("chat", "support")
 CONDITIONS = [
     {"type": "Ready", "status": "True", "reason": "Warm"},
     {"type": "CacheEffective", "status": "False", "reason": "Thrashing"},
+    {"type": "Degraded", "status": "True", "reason": "RolledBack"},
     {"type": "ScalingActive", "status": "Unknown", "reason": "FailedGetMetrics"},
 ]
 STATUS = {
@@ -67,9 +68,9 @@ def test_a_condition_is_one_at_its_status_and_zero_at_the_others(told, kind, sta
     assert sorted(told("promptgroup_status_condition", condition=kind)) == [0, 0, 1]
 
 
-def test_the_reason_why_caches_do_not_pay_is_a_label(told):
-    assert told("promptgroup_cache_effective_reason") == [1]
-    assert told("promptgroup_cache_effective_reason", reason="Thrashing") == [1]
+@pytest.mark.parametrize(("kind", "reason"), [("cache_effective", "Thrashing"), ("degraded", "RolledBack")])
+def test_the_reason_why_caches_do_not_pay_or_the_group_is_degraded_is_a_label(told, kind, reason):
+    assert told(f"promptgroup_{kind}_reason") == told(f"promptgroup_{kind}_reason", reason=reason) == [1]
 
 
 def test_replicas_are_those_that_are_wanted_that_there_are_and_that_are_warm(told):

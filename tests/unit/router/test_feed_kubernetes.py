@@ -149,6 +149,25 @@ def test_without_an_api_server_the_last_good_table_serves(tmp_path):
     following(tmp_path, check)
 
 
+def test_the_table_grows_old_while_a_namespace_is_not_heard_from(tmp_path):
+    async def check(case: Case, kube: FakeKube):
+        await kube.watched()
+        kube.put(group("a"))
+        await case.shows("chat/a")
+        kube.status = 500
+        kube.cut_watches()
+        asked = len(kube.seen)
+        await until(lambda: len(kube.seen) > asked + 2, "tries that failed")
+        confirmed = case.state.confirmed
+        asked = len(kube.seen)
+        await until(lambda: len(kube.seen) > asked + 2, "more of them")
+        assert case.state.confirmed == confirmed
+        kube.status = 0
+        await until(lambda: case.state.confirmed > confirmed, "the same table, confirmed")
+
+    following(tmp_path, check)
+
+
 def test_a_restart_without_an_api_server_serves_the_copy_and_then_what_is(tmp_path):
     async def check(case: Case, kube: FakeKube):
         kube.status = 500

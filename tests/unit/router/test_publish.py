@@ -18,13 +18,15 @@ def test_a_table_is_served_and_kept(tmp_path):
     assert tablefile.read(tmp_path / "copy.json") == table()
 
 
-def test_the_same_table_again_is_only_confirmed(tmp_path):
+def test_the_same_table_again_is_not_installed_anew(tmp_path):
     case = Case(tmp_path / "copy.json")
     case.publisher.publish(table(), "file")
     view, stamp = case.state.view, (tmp_path / "copy.json").stat().st_mtime_ns
     case.now = 5.0
     case.publisher.publish(table(), "file")
     assert case.state.view is view
+    assert case.state.confirmed == 0.0
+    case.publisher.confirm()
     assert case.state.confirmed == 5.0
     assert (tmp_path / "copy.json").stat().st_mtime_ns == stamp
 

@@ -1,0 +1,283 @@
+"""Manifests → the Helm chart: templates, CRDs and the defaults of its values. Run by `make generate`.
+
+There is one source, manifests/: Kustomize builds it, and what values may change is put in its place. Written by hand in
+charts/promptgroup are Chart.yaml, values.schema.json, templates/_helpers.tpl and templates/NOTES.txt.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "charts" / "promptgroup"
+SYSTEM, MONITORING = "promptgroup-system", "monitoring"
+"""Namespaces that manifests/ assume: of the operator, of Prometheus."""
+
+Object = dict[str, Any]
+
+
+# --- YAML with templates in it -----------------------------------------------------------------------------------
+
+LINES = re.compile(r"(?P<indent> *)(?:- )?HELM-(?P<number>\d+)-MLEH(?:: null)?")
+INLINE = re.compile(r"HELM-(?P<number>\d+)-MLEH")
+
+
+class Marks:
+    """Marks in an object that become template text once it is YAML."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def __call__(self, text: str) -> str:
+        """A mark. As a value it becomes the text; as a key of no value, or an item, it becomes the text's lines.
+
+        In lines, HERE stands for the indentation of the lines themselves, INSIDE for that of what is in one of them.
+        """
+        self._texts.append(text)
+        return f"HELM-{len(self._texts) - 1}-MLEH"
+
+    def filled(self, dumped: str) -> str:
+        """The YAML with its marks replaced; braces that it had before stay what they are."""
+        return "".join(f"{line}\n" for line in self._lines(dumped.replace("{{", '{{ "{{" }}')))
+
+    def _lines(self, text: str) -> Iterator[str]:
+        for line in text.splitlines():
+            alone = LINES.fullmatch(line)
+            if alone is None:
+                yield INLINE.sub(lambda found: self._texts[int(found["number"])], line)
+                continue
+            indent = alone["indent"]
+            for each in self._texts[int(alone["number"])].splitlines():
+                inner = each.replace("HERE", f"nindent {len(indent)}").replace("INSIDE", f"nindent {len(indent) + 2}")
+                yield inner if inner.startswith("{{-") else indent + inner
+
+
+class Dumper(yaml.SafeDumper):
+    """Text of several lines as such a block."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+Dumper.add_representer(str, _text)
+
+
+def dumped(value: object) -> str:
+    """As YAML."""
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False, width=10_000)
+
+
+# --- Objects → templates -----------------------------------------------------------------------------------------
+
+
+def built(folder: str) -> list[Object]:
+    """What Kustomize makes of a folder of manifests/."""
+    command = ["kubectl", "kustomize", str(ROOT / "manifests" / folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return [each for each in yaml.safe_load_all(done.stdout) if each["kind"] != "CustomResourceDefinition"]
+
+
+def template(thing: Object, namespace: str, *conditions: str, arguments: Iterable[str] = ()) -> str:
+    """An object as a template.
+
+    Args:
+        thing: the object; changed.
+        namespace: expression of its namespace.
+        conditions: expressions that must all hold for it to be there.
+        arguments: lines in the container's arguments, after its own.
+    """
+    mark = Marks()
+    metadata = thing["metadata"]
+    if thing["kind"] == "Namespace":
+        metadata["name"] = mark(f"{{{{ {namespace} }}}}")
+        metadata["annotations"] = {"helm.sh/resource-policy": "keep"}  # what users made in it is theirs
+    elif not thing["kind"].startswith("Cluster"):
+        metadata["namespace"] = mark(f"{{{{ {namespace} }}}}")
+    metadata["labels"] = {**metadata.get("labels", {}), mark('{{- include "promptgroup.labels" $ | HERE }}'): None}
+    for subject in thing.get("subjects", ()):
+        subject["namespace"] = mark(f"{{{{ {namespace} }}}}")
+    if thing["kind"] == "Deployment":
+        _deployment(thing["spec"], mark, arguments)
+    if thing["kind"] == "NetworkPolicy":
+        _replace(thing, MONITORING, mark("{{ $.Values.monitoring.namespace }}"))
+    if thing["apiVersion"].startswith("monitoring.coreos.com/"):
+        metadata["labels"][mark("{{- with $.Values.monitoring.labels }}\n{{- toYaml . | HERE }}\n{{- end }}")] = None
+    text = f"---\n{mark.filled(dumped(thing))}"
+    for condition in conditions:
+        text = f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
+    return text
+
+
+def _deployment(spec: Object, mark: Marks, arguments: Iterable[str]) -> None:
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    values = f"$.Values.{container['name']}"
+    spec["replicas"] = mark(f"{{{{ {values}.replicas }}}}")
+    container["image"] = mark(
+        f"{{{{ {values}.image.repository }}}}:{{{{ {values}.image.tag | default $.Chart.AppVersion }}}}"
+    )
+    container[mark(f"{{{{- with {values}.image.pullPolicy }}}}\nimagePullPolicy: {{{{ . }}}}\n{{{{- end }}}}")] = None
+    extra = f"{{{{- range {values}.extraArgs }}}}\n- {{{{ . | quote }}}}\n{{{{- end }}}}"
+    container["args"] += [mark(text) for text in (*arguments, extra)]
+    container["resources"] = {mark(f"{{{{- toYaml {values}.resources | HERE }}}}"): None}
+    for field in ("nodeSelector", "tolerations"):
+        pod[mark(_optional(f"{values}.{field}", field))] = None
+    pod[mark(_optional("$.Values.imagePullSecrets", "imagePullSecrets"))] = None
+
+
+def _optional(value: str, field: str) -> str:
+    return f"{{{{- with {value} }}}}\n{field}:\n{{{{- toYaml . | INSIDE }}}}\n{{{{- end }}}}"
+
+
+def _replace(value: Any, old: str, new: str) -> None:
+    """Change a string wherever it is a value of a mapping."""
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        if each == old:
+            value[key] = new
+        _replace(each, old, new)
+
+
+# --- The chart ---------------------------------------------------------------------------------------------------
+
+NAMESPACED = "$.Values.operator.namespaced"
+POLICIES = "$.Values.networkPolicy.enabled"
+DENIED = "$.Values.networkPolicy.defaultDeny"
+RELEASE = "$.Release.Namespace"
+CREATED = f'and (include "promptgroup.createNamespaces" $) (ne $namespace {RELEASE})'
+
+
+def operator() -> str:
+    """The operator: its rights as a ClusterRole, or as a Role of the one namespace that it serves."""
+    whole, one = built("control"), built("operator-namespaced")
+    extra = [each for each in _arguments(one) if each not in _arguments(whole)]
+    only = [f"{{{{- if {NAMESPACED} }}}}\n- {each}\n{{{{- end }}}}" for each in extra]
+    shared = {_identity(each) for each in one}
+    texts = []
+    for each in whole:
+        if each["kind"] == "Namespace":
+            continue  # the release's own, which has to be there before it
+        conditions = [] if _identity(each) in shared else [f"not {NAMESPACED}"]
+        conditions += _policy(each)
+        texts.append(template(each, RELEASE, *conditions, arguments=only))
+    known = {_identity(each) for each in whole}
+    texts += [template(each, RELEASE, NAMESPACED) for each in one if _identity(each) not in known]
+    return "".join(texts)
+
+
+def _policy(thing: Object) -> list[str]:
+    """Conditions under which a policy is there; one that selects every pod of a namespace has another."""
+    if thing["kind"] != "NetworkPolicy":
+        return []
+    return [POLICIES] if thing["spec"]["podSelector"] else [f"and {POLICIES} {DENIED}"]
+
+
+def _identity(thing: Object) -> tuple[str, str]:
+    return thing["kind"], thing["metadata"]["name"]
+
+
+def _arguments(things: Iterable[Object]) -> list[str]:
+    (deployment,) = (each for each in things if each["kind"] == "Deployment")
+    found: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return found
+
+
+def router() -> str:
+    """Routers, in each namespace that has them; what is the whole namespace's only where the chart creates it."""
+    own = {_identity(each) for each in built("router")}
+    texts = []
+    for each in built("team"):
+        conditions = [] if _identity(each) in own else [CREATED]
+        conditions += _policy(each)
+        texts.append(template(each, "$namespace", *conditions))
+    each_namespace = '{{- range $namespace := include "promptgroup.routerNamespaces" . | fromJsonArray }}'
+    return f"{each_namespace}\n{''.join(texts)}{{{{- end }}}}\n"
+
+
+def monitoring() -> str:
+    """Monitors, alerts and the dashboard."""
+    known = {_identity(each) for each in built(".")}
+    texts = [template(each, RELEASE) for each in built("overlays/monitoring") if _identity(each) not in known]
+    return f"{{{{- if $.Values.monitoring.enabled }}}}\n{''.join(texts)}{{{{- end }}}}\n"
+
+
+def values() -> str:
+    """values.yaml, with the defaults that manifests/ have."""
+    (operator,) = (each for each in built("control") if each["kind"] == "Deployment")
+    (router,) = (each for each in built("team") if each["kind"] == "Deployment")
+    return f"""\
+# Secrets of registries that images are pulled with, as in [{{name: registry}}].
+imagePullSecrets: []
+
+operator:
+  # Serve the groups of the release's namespace only, with a Role instead of a ClusterRole; the routers stand there too.
+  namespaced: false
+{_runs(operator)}
+router:
+  enabled: true
+  # Namespaces that get routers, each for the groups beside it.
+  namespaces: [{router["metadata"]["namespace"]}]
+  # Create those namespaces, with the restricted Pod Security profile. They outlive the release.
+  createNamespaces: true
+{_runs(router)}
+networkPolicy:
+  # Who may talk to operators, routers and engines, and they to whom.
+  enabled: true
+  # Deny all else in the release's namespace, and in those that the chart creates: not where others live in one.
+  defaultDeny: true
+
+monitoring:
+  # Monitors and alerts for Prometheus Operator, a dashboard for Grafana's sidecar.
+  enabled: false
+  # Where Prometheus runs: network policies let it in.
+  namespace: {MONITORING}
+  # Labels by which Prometheus finds monitors and alerts, as in {{release: kube-prometheus-stack}}.
+  labels: {{}}
+"""
+
+
+def _runs(deployment: Object) -> str:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    repository, tag = container["image"].rsplit(":", 1)
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    if tag != version:
+        raise ValueError(f"manifests/ have {container['image']}, Chart.yaml has appVersion {version}: make them one")
+    resources = "".join(f"    {line}\n" for line in dumped(container["resources"]).splitlines())
+    return f"""\
+  replicas: {deployment["spec"]["replicas"]}
+  image:
+    repository: {repository}
+    tag: "" # the chart's appVersion
+    pullPolicy: "" # Kubernetes' default
+  # Flags after the chart's own: `promptgroup-{container["name"]} --help`.
+  extraArgs: []
+  resources:
+{resources}  nodeSelector: {{}}
+  tolerations: []
+"""
+
+
+def files() -> dict[Path, str]:
+    """Path inside the chart → what is to stand there."""
+    head = "# Made of manifests/ by charts/generate.py: edit those, and run `make generate`.\n"
+    made = {Path("values.yaml"): head + values()}
+    for page in (operator, router, monitoring):
+        made[Path(f"templates/{page.__name__}.yaml")] = head + page()
+    for crd in (ROOT / "crds").glob("prompt*.yaml"):
+        made[Path("crds") / crd.name] = crd.read_text()
+    return made
+
+
+def main() -> None:
+    """Write them."""
+    for path, text in files().items():
+        (CHART / path).parent.mkdir(parents=True, exist_ok=True)
+        (CHART / path).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

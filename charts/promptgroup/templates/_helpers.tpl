@@ -1,0 +1,18 @@
+{{- define "promptgroup.labels" -}}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{/* Namespaces that get routers, as JSON. */}}
+{{- define "promptgroup.routerNamespaces" -}}
+{{- if not .Values.router.enabled }}[]
+{{- else if .Values.operator.namespaced }}{{ list .Release.Namespace | toJson }}
+{{- else }}{{ .Values.router.namespaces | toJson }}
+{{- end }}
+{{- end }}
+
+{{/* Whether the chart creates those namespaces: not where the release's own is all there is. Empty is no. */}}
+{{- define "promptgroup.createNamespaces" -}}
+{{- if and .Values.router.createNamespaces (not .Values.operator.namespaced) }}true{{ end }}
+{{- end }}

@@ -1,0 +1,121 @@
+"""The Helm chart: made of manifests/, equal to them with its defaults, and what its values change."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from promptgroup_local import lab
+from support.install import CHART, SYSTEM, TEAM, VARIANTS, Helm, Identity, Object, kustomized, without_helm
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(tmp_path_factory.mktemp("helm"))
+
+
+def inside(things: dict[Identity, Object], namespace: str) -> dict[Identity, Object]:
+    """Objects as `kubectl apply -n` puts them: in a namespace where they name none, and accounts of it with them."""
+    for each in things.values():
+        if not each["kind"].startswith(("Cluster", "CustomResource", "Namespace")):
+            each["metadata"].setdefault("namespace", namespace)
+        for subject in each.get("subjects", ()):
+            subject.setdefault("namespace", namespace)
+    return {(kind, each["metadata"].get("namespace", ""), name): each for (kind, _, name), each in things.items()}
+
+
+def test_the_chart_is_what_generate_makes_of_the_manifests() -> None:
+    spec = importlib.util.spec_from_file_location("generate", lab.ROOT / "charts/generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    made = generate.files()
+    stale = [str(path) for path, text in made.items() if not _is(CHART / path, text)]
+    assert stale == [], "run `make generate`"
+    by_hand = {
+        Path(name) for name in ("Chart.yaml", "values.schema.json", "templates/_helpers.tpl", "templates/NOTES.txt")
+    }
+    assert {path.relative_to(CHART) for path in CHART.rglob("*") if path.is_file()} == by_hand | set(made)
+
+
+def _is(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text() == text
+
+
+def test_chart_and_kustomize_give_the_same_objects(helm: Helm) -> None:
+    wanted = kustomized()
+    del wanted["Namespace", "", SYSTEM]  # the release's own: it stands before the chart is installed
+    assert without_helm(helm.template()) == wanted
+
+
+def test_so_they_do_with_monitoring(helm: Helm) -> None:
+    wanted = kustomized("overlays/monitoring")
+    del wanted["Namespace", "", SYSTEM]
+    assert without_helm(helm.template("monitoring.enabled=true")) == wanted
+
+
+def test_so_they_do_for_one_namespace(helm: Helm) -> None:
+    wanted = kustomized("../crds") | inside(kustomized("operator-namespaced") | kustomized("router"), "chat")
+    assert without_helm(helm.template("operator.namespaced=true", namespace="chat")) == wanted
+
+
+def test_namespaces_outlive_the_release(helm: Helm) -> None:
+    made = helm.template()
+    assert made["Namespace", "", TEAM]["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_values_reach_what_they_are_for(helm: Helm) -> None:
+    placed = helm.template(*VARIANTS["placed"])
+    operator, router = (
+        placed["Deployment", namespace, f"promptgroup-{name}"]["spec"]
+        for namespace, name in ((SYSTEM, "operator"), (TEAM, "router"))
+    )
+    pod, (container,) = operator["template"]["spec"], operator["template"]["spec"]["containers"]
+    assert operator["replicas"] == 3
+    assert pod["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
+    assert pod["tolerations"] == router["template"]["spec"]["tolerations"]
+    assert pod["imagePullSecrets"] == router["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert (container["image"], container["imagePullPolicy"]) == ("registry.example.com/operator:0.1.1", "IfNotPresent")
+    (container,) = router["template"]["spec"]["containers"]
+    assert container["args"][-1] == "--drain-timeout=60"
+    assert container["resources"] == {"requests": {"cpu": 2, "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+
+    assert {key[0] for key in helm.template(*VARIANTS["no policies"])} & {"NetworkPolicy"} == set()
+    assert [key for key in helm.template(*VARIANTS["no routers"]) if "promptgroup-router" in key[2]] == []
+    teams = helm.template(*VARIANTS["two teams"])
+    assert {key[1] for key in teams if key[2] == "promptgroup-router"} == {"chat", "search"}
+    assert [key for key in teams if key[0] == "Namespace"] == []
+
+    shared = helm.template(*VARIANTS["a namespace with others in it"])
+    assert [key for key in shared if key[0] == "Namespace" or key[2] == "default-deny"] == []
+    assert ("NetworkPolicy", SYSTEM, "promptgroup-engines") in shared
+
+    watched = helm.template(*VARIANTS["watched"])
+    assert '"observability"' in json.dumps(watched["NetworkPolicy", TEAM, "promptgroup-router"])
+    assert watched["PodMonitor", SYSTEM, "promptgroup-router"]["metadata"]["labels"]["release"] == "p"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ('router.replicas="two"', "router/replicas"),
+        ("operator.replica=3", "replica"),
+        ('router.namespaces=["Chat"]', "namespaces"),
+        ('router.extraArgs=["drain-timeout 60"]', "extraArgs"),
+        ('operator.image.pullPolicy="Sometimes"', "pullPolicy"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(helm: Helm, value: str, said: str) -> None:
+    done = helm.run("template", "promptgroup", str(CHART), f"--set-json={value}", check=False)
+    assert done.returncode != 0
+    assert said in done.stderr.replace(".", "/") or said in done.stderr
+
+
+def test_helm_finds_nothing_to_say_of_the_chart(helm: Helm) -> None:
+    for values in ((), *VARIANTS.values()):
+        done = helm.run("lint", "--strict", str(CHART), *(f"--set-json={each}" for each in values))
+        assert "[WARNING]" not in done.stdout

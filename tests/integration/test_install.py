@@ -1,0 +1,150 @@
+"""Installed, installed again, upgraded and removed, by kubectl and by Helm, on control planes of their own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import Kubectl, wait_for
+from support.install import (
+    CHART,
+    MANIFESTS,
+    RELEASE,
+    SYSTEM,
+    TEAM,
+    VARIANTS,
+    Helm,
+    Identity,
+    identity,
+    kustomized,
+    replica_sets,
+    standing,
+    versions,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+GROUP = MANIFESTS / "overlays/kind/support.yaml"
+WHOLE = ("-k", str(MANIFESTS))
+OTHER = "chat"
+"""Another team's namespace, which no manifest knows of."""
+ALWAYS_SENT = "poddisruptionbudget.policy/"
+"""kubectl's own merge sends a selector that is replaced as a whole even where it is the same; nothing changes by it."""
+CRDS = ("promptgroups.promptgroup.dev", "promptroutes.promptgroup.dev")
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("install")) as plane:
+        yield plane
+
+
+@pytest.fixture
+def kubectl(plane: LocalCluster) -> Kubectl:
+    return plane.kubectl("")  # the install is of two namespaces
+
+
+@pytest.fixture
+def whole() -> list[Identity]:
+    """All objects of the install but its CRDs."""
+    return [key for key in kustomized() if key[0] != "CustomResourceDefinition"]
+
+
+def rolled_out(kubectl: Kubectl) -> None:
+    for namespace, name in ((SYSTEM, "promptgroup-operator"), (TEAM, "promptgroup-router")):
+        kubectl.within(namespace).run("rollout", "status", f"deployment/{name}", "--timeout=90s")
+
+
+def warm_group(kubectl: Kubectl, namespace: str = TEAM) -> None:
+    """A group, by default where the restricted profile is enforced."""
+    team = kubectl.within(namespace)
+    team.run("apply", "-f", str(GROUP))
+    team.wait_warm("support", "2/2")
+
+
+def engine_sets(kubectl: Kubectl, namespace: str = TEAM) -> list[str]:
+    found = kubectl.within(namespace).list("deployments", "promptgroup.dev/group")
+    return [each["metadata"]["name"] for each in found]
+
+
+def nothing_left(kubectl: Kubectl, whole: list[Identity]) -> None:
+    wait_for(
+        lambda: True if not standing(kubectl, whole) else None, "all objects to go", lambda: standing(kubectl, whole)
+    )
+    assert kubectl.list("crds") == []
+
+
+@pytest.mark.parametrize("how", [(), ("--server-side",)], ids=["client-side", "server-side"])
+def test_a_second_apply_changes_nothing_and_a_delete_leaves_nothing(
+    kubectl: Kubectl, whole: list[Identity], how: tuple[str, ...]
+) -> None:
+    kubectl.run("apply", *how, *WHOLE)
+    rolled_out(kubectl)
+    kubectl.run("create", "namespace", OTHER, check=False)
+    for namespace in (TEAM, OTHER):
+        warm_group(kubectl, namespace)
+    before, sets = versions(kubectl, whole), replica_sets(kubectl)
+    assert set(before) == set(whole)
+
+    again = kubectl.run("apply", *how, *WHOLE).stdout.splitlines()
+    changed = [line for line in again if not line.endswith(" serverside-applied" if how else " unchanged")]
+    assert [line for line in changed if not line.startswith(ALWAYS_SENT)] == []
+    assert kubectl.run("diff", *how, *WHOLE).stdout == ""
+    assert versions(kubectl, whole) == before
+    assert replica_sets(kubectl) == sets
+
+    # their engines first: the garbage collector does not find what an object owned whose CRD is gone
+    kubectl.run("delete", "promptgroups", "--all", "--all-namespaces", "--cascade=foreground")
+    kubectl.run("delete", *WHOLE)
+    nothing_left(kubectl, whole)
+    wait_for(lambda: True if engine_sets(kubectl, OTHER) == [] else None, "engines elsewhere to go")
+
+
+def test_helm_installs_upgrades_nothing_and_leaves_what_is_the_users(
+    kubectl: Kubectl, plane: LocalCluster, whole: list[Identity], tmp_path: Path
+) -> None:
+    helm = Helm(tmp_path, plane.kubeconfig)
+    release = (RELEASE, str(CHART), f"--namespace={SYSTEM}", "--wait", "--timeout=90s")
+    helm.run("install", *release, "--create-namespace")
+    warm_group(kubectl)
+    before, sets = versions(kubectl, whole), replica_sets(kubectl)
+    assert set(before) == set(whole)
+
+    helm.run("upgrade", *release)
+    assert versions(kubectl, whole) == before
+    assert replica_sets(kubectl) == sets
+    rendered = tmp_path / "rendered.yaml"
+    rendered.write_text(helm.run("get", "manifest", RELEASE, f"--namespace={SYSTEM}").stdout)
+    assert kubectl.run("diff", "-f", str(rendered)).stdout == ""
+
+    engines = engine_sets(kubectl)
+    helm.run("uninstall", RELEASE, f"--namespace={SYSTEM}", "--wait")
+    theirs = {("Namespace", "", TEAM), ("Namespace", "", SYSTEM)}
+    assert set(standing(kubectl, whole)) == theirs
+    assert {each["metadata"]["name"] for each in kubectl.list("crds")} == set(CRDS)
+    assert kubectl.within(TEAM).get("promptgroup", "support") is not None
+    assert engine_sets(kubectl) == engines
+
+    helm.run("install", *release)
+    kubectl.within(TEAM).wait_warm("support", "2/2")
+    assert engine_sets(kubectl) == engines
+
+
+def test_what_values_change_is_valid_to_the_api_server(kubectl: Kubectl, tmp_path: Path) -> None:
+    helm = Helm(tmp_path)
+    for values in VARIANTS.values():
+        rendered = [
+            each
+            for each in helm.template(*values).values()
+            if not each["apiVersion"].startswith("monitoring.coreos.com/")
+        ]
+        spaces = {identity(each)[1] for each in rendered if identity(each)[1]}
+        for name in spaces:
+            kubectl.run("create", "namespace", name, check=False)
+        done = kubectl.run(
+            *("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-"),
+            stdin=yaml.safe_dump_all(rendered),
+        )
+        assert "Warning" not in done.stderr

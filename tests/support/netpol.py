@@ -1,0 +1,88 @@
+"""What NetworkPolicies allow, by reading them: https://kubernetes.io/docs/concepts/services-networking/network-policies/."""
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Policy = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A pod, or what is outside of the cluster (no namespace)."""
+
+    namespace: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Named ports of its containers."""
+    address: str = "203.0.113.9"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Somebody who connects to a port of somebody."""
+
+    source: End
+    target: End
+    port: int
+    protocol: str
+
+    def ends(self, direction: str) -> tuple[End, End]:
+        """Whose policies count in that direction, and who is at the other end."""
+        return (self.source, self.target) if direction == "Egress" else (self.target, self.source)
+
+
+def allowed(policies: Iterable[Policy], source: End, target: End, port: int, protocol: str = "TCP") -> bool:
+    """Whether the source's policies let it out and the target's let it in."""
+    every, wanted = list(policies), Connection(source, target, port, protocol)
+    return _side(every, "Egress", wanted) and _side(every, "Ingress", wanted)
+
+
+def _side(policies: Iterable[Policy], direction: str, wanted: Connection) -> bool:
+    subject, _ = wanted.ends(direction)
+    if not subject.namespace:
+        return True
+    isolating = [
+        each
+        for each in policies
+        if each["metadata"]["namespace"] == subject.namespace
+        and direction in each["spec"]["policyTypes"]
+        and _selected(each["spec"]["podSelector"], subject.labels)
+    ]
+    return not isolating or any(
+        _through(rule, direction, each["metadata"]["namespace"], wanted)
+        for each in isolating
+        for rule in each["spec"].get(direction.lower(), [])
+    )
+
+
+def _through(rule: Mapping[str, Any], direction: str, namespace: str, wanted: Connection) -> bool:
+    _, other = wanted.ends(direction)
+    peers, named = "to" if direction == "Egress" else "from", wanted.target.ports
+    return (peers not in rule or any(_peer(each, namespace, other) for each in rule[peers])) and (
+        "ports" not in rule
+        or any(
+            (each.get("protocol", "TCP"), named.get(each["port"], each["port"])) == (wanted.protocol, wanted.port)
+            for each in rule["ports"]
+        )
+    )
+
+
+def _peer(peer: Mapping[str, Any], namespace: str, other: End) -> bool:
+    if "ipBlock" in peer:
+        return ipaddress.ip_address(other.address) in ipaddress.ip_network(peer["ipBlock"]["cidr"])
+    if not other.namespace:
+        return False
+    if "namespaceSelector" in peer:
+        inside = _selected(peer["namespaceSelector"], {"kubernetes.io/metadata.name": other.namespace})
+    else:
+        inside = other.namespace == namespace
+    return inside and _selected(peer.get("podSelector", {}), other.labels)
+
+
+def _selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    wanted = selector.get("matchLabels", {}).items() <= labels.items()
+    expressions = selector.get("matchExpressions", [])
+    assert {each["operator"] for each in expressions} <= {"Exists"}, "teach this reader the other operators first"
+    return wanted and all(each["key"] in labels for each in expressions)

@@ -1,0 +1,40 @@
+"""What of the chart is written by hand, beside what it repeats."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts/promptgroup"
+
+
+def test_the_chart_has_the_projects_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == project["version"]
+
+
+def test_the_charts_crds_are_the_projects():
+    for path in (ROOT / "crds").glob("prompt*.yaml"):
+        assert (CHART / "crds" / path.name).read_text() == path.read_text(), "run `make generate`"
+
+
+def test_the_schema_has_every_value_and_no_other():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def names(node, prefix=""):
+        node = schema["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+        inner = node.get("properties")
+        return {prefix[1:]} if inner is None else {n for key in inner for n in names(inner[key], f"{prefix}.{key}")}
+
+    def given(node, prefix=""):
+        if not isinstance(node, dict) or not node:
+            return {prefix[1:]}
+        return {name for key, each in node.items() for name in given(each, f"{prefix}.{key}")}
+
+    values = given(yaml.safe_load((CHART / "values.yaml").read_text()))
+    parts = {"requests", "limits"}
+    flat = {".".join(name.split(".")[:3]) if parts & set(name.split(".")) else name for name in values}
+    assert {name for name in names(schema) if name.rpartition(".")[2] != "claims" and name != "global"} == flat

@@ -1,0 +1,57 @@
+"""What Argo CD and Flux are pointed at is there, and nothing that they do takes users' groups away by accident."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+GITOPS = ROOT / "manifests/gitops"
+OBJECTS = [
+    each
+    for path in sorted(GITOPS.rglob("*.yaml"))
+    for each in yaml.safe_load_all(path.read_text())
+    if each["kind"] != "Component"
+]
+
+
+def named(kind, name):
+    found = [each for each in OBJECTS if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    assert found
+    return found[0]["spec"]
+
+
+def test_installs_are_made_of_folders_that_are_there():
+    argo, flux, helm = (named(kind, "promptgroup") for kind in ("Application", "Kustomization", "HelmRelease"))
+    assert (ROOT / argo["source"]["path"] / "kustomization.yaml").exists()
+    assert (ROOT / flux["path"] / "kustomization.yaml").exists()
+    assert (ROOT / helm["chart"]["spec"]["chart"] / "Chart.yaml").exists()
+
+
+def test_they_pin_the_version_of_the_chart():
+    tag = f"v{yaml.safe_load((ROOT / 'charts/promptgroup/Chart.yaml').read_text())['version']}"
+    assert named("Application", "promptgroup")["source"]["targetRevision"] == tag
+    assert named("GitRepository", "promptgroup")["ref"] == {"tag": tag}
+
+
+def test_an_install_never_prunes_crds():
+    assert "prune" not in named("Application", "promptgroup")["syncPolicy"]["automated"]
+    assert named("Kustomization", "promptgroup")["prune"] is False
+
+
+def test_groups_go_where_the_first_routers_are_and_come_after_the_install():
+    team = yaml.safe_load((ROOT / "manifests/team/kustomization.yaml").read_text())["namespace"]
+    groups = named("Kustomization", "promptgroups")
+    assert named("Application", "promptgroups")["destination"]["namespace"] == groups["targetNamespace"] == team
+    assert groups["dependsOn"] == [{"name": "promptgroup"}]
+
+
+def test_values_that_flux_gives_are_ones_of_the_chart():
+    known = yaml.safe_load((ROOT / "charts/promptgroup/values.yaml").read_text())
+    for name, values in named("HelmRelease", "promptgroup")["values"].items():
+        assert set(values) <= set(known[name])
+
+
+@pytest.mark.parametrize("each", OBJECTS, ids=lambda each: f"{each['kind']}-{each['metadata']['name']}")
+def test_objects_name_their_namespace(each):
+    assert each["kind"] == "Namespace" or each["metadata"]["namespace"]

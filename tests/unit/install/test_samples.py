@@ -1,0 +1,37 @@
+"""Every PromptGroup that manifests/ show is one that the operator takes, with no warning."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from promptgroup_operator import documents
+
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SAMPLES = [
+    path
+    for path in sorted(MANIFESTS.rglob("*.yaml"))
+    if any(each and each.get("kind") == "PromptGroup" for each in yaml.safe_load_all(path.read_text()))
+]
+
+
+def test_every_sample_is_looked_at():
+    assert {*(MANIFESTS / "samples").glob("*.yaml"), MANIFESTS / "overlays/kind/support.yaml"} == set(SAMPLES)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_can_be_planned(path):
+    wanted = documents.read(path.read_text(), "promptgroup", NOW)
+    assert wanted.warnings == ()
+
+
+def test_samples_can_all_be_applied_to_one_namespace():
+    objects = [
+        (each["kind"], each["metadata"]["name"])
+        for path in SAMPLES
+        if "overlays" not in path.parts
+        for each in yaml.safe_load_all(path.read_text())
+    ]
+    assert len(objects) == len(set(objects))
