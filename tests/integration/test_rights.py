@@ -19,8 +19,10 @@ from support.operators import REPLICAS, SYSTEM, leader, set_operators
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 OWNERS = Right("promptgroup.dev", "promptgroups/finalizers", "update")
-"""Asked for by an admission plugin, on behalf of who makes an object that blocks its owner's deletion: no request shows
-it. `test_objects_with_an_owner_need_the_right_over_its_finalizers` does."""
+ADOPTED = Right("promptgroup.dev", "promptroutes", "delete")
+"""Both are asked for by an admission plugin, on behalf of who makes an object that blocks its owner's deletion, or
+takes an orphan over: no request shows them. `test_objects_with_an_owner_need_the_right_over_its_finalizers` does, and
+`test_orphans_of_a_deleted_group_are_adopted_by_its_successor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def test_every_right_is_used_and_none_is_missing(installed: Installed, cluster: 
     asked = list(audit.requests(cluster.folder / "audit", installed.since))
     parties = {
         audit.user(installed.home.namespace, "promptgroup-operator"): audit.granted(installed.home, *installed.roles)
-        - {OWNERS},
+        - {OWNERS, ADOPTED},
         audit.user(installed.kube.namespace, "promptgroup-router"): audit.granted(
             installed.kube, "role/promptgroup-router"
         ),
