@@ -63,6 +63,8 @@ class Request:
 
     user: str
     namespace: str
+    name: str
+    """Of the object; empty where none is meant. A role may grant a right over one of a name alone."""
     right: Right
     allowed: bool
     """Whether a role granted it; admission may have refused it all the same."""
@@ -95,6 +97,7 @@ def _request(event: dict[str, Any]) -> Request | None:
     return Request(
         user,
         about.get("namespace", ""),
+        about.get("name", ""),
         right,
         allowed=event.get("annotations", {}).get("authorization.k8s.io/decision") == "allow",
         created=right.verb == "patch" and event.get("responseStatus", {}).get("code") == 201,
@@ -137,6 +140,7 @@ def allows(kube: Kubectl, request: Request) -> bool:
         "resource": resource,
         "subresource": subresource,
         "namespace": request.namespace,
+        "name": request.name,
     }
     review = {
         "apiVersion": "authorization.k8s.io/v1",
