@@ -63,7 +63,6 @@ images: ## Build the three images (TAG=0.1.0)
 
 .PHONY: e2e
 e2e: setup ## Black-box tests on a kind cluster (E2E_KEEP=1 keeps it, ARGS="e2e/test_scale.py -x")
-	@for program in docker kind kubectl; do command -v $$program >/dev/null || { echo "missing: $$program"; exit 2; }; done
 	@$(RUN) pytest --durations=10 $(or $(ARGS),e2e)
 
 .PHONY: e2e-mutants

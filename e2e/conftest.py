@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,8 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def images() -> Images:
-    return build()
+    """Of this source tree; of the one that E2E_SOURCE names, when a broken build is tested."""
+    return build(Path(os.environ.get("E2E_SOURCE", ROOT)))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""README: plain Kubernetes. A second `kubectl apply -k` and `kubectl diff -k` with nothing changed: no change, no rollout."""
+"""README: plain Kubernetes. Applied again with nothing changed: no difference, no change, no rollout."""
 
 from typing import Any
 

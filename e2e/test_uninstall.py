@@ -21,17 +21,18 @@ def test_uninstalling_leaves_nothing(cluster: Cluster, kubectl: Kubectl, images:
     for kind in ("crd", "clusterroles", "clusterrolebindings"):
         assert [each for each in names(cluster.kubectl(), kind) if OURS in each] == []
     assert not {SYSTEM, OURS} & names(cluster.kubectl(), "namespaces")
-    every = "pods,deployments,replicasets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,leases"
-    left = lambda: (
-        names(kubectl, every + ",networkpolicies,poddisruptionbudgets,endpointslices")
-        - {
-            "kube-root-ca.crt",
-            "default",
-        }
-    )
-    wait_for(lambda: True if not left() else None, "the namespace to be empty", left)
+    wait_for(lambda: True if not left(kubectl) else None, "the namespace to be empty", lambda: sorted(left(kubectl)))
     assert kubectl.run("get", "pods", "--all-namespaces", f"--selector={GROUP}", "-o", "name").stdout == ""
 
 
 def names(kubectl: Kubectl, kinds: str) -> set[str]:
     return {each["metadata"]["name"] for each in kubectl.list(kinds)}
+
+
+def left(kubectl: Kubectl) -> set[str]:
+    """What is in a namespace, without what every namespace has."""
+    kinds = "pods,deployments,replicasets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,leases"
+    return names(kubectl, kinds + ",networkpolicies,poddisruptionbudgets,endpointslices") - {
+        "kube-root-ca.crt",
+        "default",
+    }

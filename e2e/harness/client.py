@@ -21,7 +21,7 @@ REQUEST_SECONDS = 120
 TOPICS = ("the budget", "a broken pump", "the harbour", "an index", "the timetable", "a letter", "the migration")
 
 
-class Cut(Exception):
+class CutError(Exception):
     """The answer is not whole."""
 
 
@@ -39,7 +39,7 @@ async def ask(http: aiohttp.ClientSession, url: str, body: dict, result: dict) -
         result["served"] = response.headers.get("x-promptgroup-served-by", "")
         if response.status != 200:
             await response.read()
-            raise Cut(f"status {response.status}")
+            raise CutError(f"status {response.status}")
         return await (stream(response, result) if body["stream"] else whole(response, result))
 
 
@@ -63,7 +63,7 @@ async def stream(response: aiohttp.ClientResponse, result: dict) -> str:
                 account(event["usage"], result)
             pieces += [each["delta"].get("content") or "" for each in event["choices"]]
     if not done:
-        raise Cut("a stream without an end")
+        raise CutError("a stream without an end")
     return "".join(pieces)
 
 
@@ -89,8 +89,8 @@ async def converse(http: aiohttp.ClientSession, plan: dict, session: int, number
         began, answer = time.monotonic(), ""
         try:
             answer = await ask(http, plan["urls"][next(numbers) % len(plan["urls"])], body, result)
-        except (Cut, aiohttp.ClientError, TimeoutError, ConnectionError, ValueError, KeyError) as error:
-            result["error"] = str(error) if isinstance(error, Cut) else f"{type(error).__name__} {error}"[:200]
+        except (CutError, aiohttp.ClientError, TimeoutError, ConnectionError, ValueError, KeyError) as error:
+            result["error"] = str(error) if isinstance(error, CutError) else f"{type(error).__name__} {error}"[:200]
         result["seconds"] = round(time.monotonic() - began, 3)
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()

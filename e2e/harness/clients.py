@@ -89,7 +89,7 @@ class Clients:
         yield found
         self.more(settle)
         sizes |= tier1(kubectl, group)
-        seen(found, self.outcomes(), before, {key: tokens - BLOCK for key, tokens in sizes.items()})
+        seen(found, self.outcomes(), before, {key: max(1, tokens - BLOCK) for key, tokens in sizes.items()})
 
 
 def tier1(kubectl: Kubectl, group: str) -> dict[str, int]:
