@@ -23,7 +23,7 @@ def replace_all(kubectl: Kubectl, name: str) -> None:
     """Another pod in every slot, one after the other."""
     deployment = f"deployment/{name}-{revision(kubectl, name)}"
     kubectl.run("rollout", "restart", deployment)
-    kubectl.run("rollout", "status", deployment, "--timeout=180s")
+    kubectl.run("rollout", "status", deployment, "--timeout=170s")
     kubectl.wait_warm(name, "3/3")
 
 
@@ -54,7 +54,7 @@ def test_sessions_find_home_when_pods_are_new_and_no_router_remembers(
         lambda: True if not kubectl.list("pods", "app.kubernetes.io/name=promptgroup-router") else None, "no router"
     )
     kubectl.run("scale", "deployment/promptgroup-router", "--replicas=2")
-    kubectl.run("rollout", "status", "deployment/promptgroup-router", "--timeout=180s")
+    kubectl.run("rollout", "status", "deployment/promptgroup-router", "--timeout=170s")
     assert len(routers(kubectl)) == 2
     after = {each.session: each.served for each in ask(cluster, images, Plan(**plan, first=1, last=2))}
     assert len(set(before.values())) == 3

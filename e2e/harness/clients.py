@@ -22,8 +22,8 @@ SETTLE = 2
 """Turns that each session has after what was done, on average: what it broke shows in them."""
 BLOCK = 16
 """Tokens that the stand-in engine caches at a time: so many less than the prefix may be found."""
-DEADLINE = 180.0
-"""Longest wait for answers, in seconds."""
+DEADLINE = 170.0
+"""Longest wait for answers, in seconds; kubectl is given up a little later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from promptgroup_local.kubectl import Kubectl
 
 SYSTEM = "promptgroup-system"
 """Namespace of the operator."""
-ROLLOUT = "--timeout=180s"
+ROLLOUT = "--timeout=170s"
 """Longest wait for a Deployment of ours: a router that goes serves its running requests to their end."""
 
 _SMALL = {
