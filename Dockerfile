@@ -46,18 +46,18 @@ USER 10001:10001
 WORKDIR /
 
 FROM runtime AS router
-COPY --from=router-tree /opt/promptgroup /opt/promptgroup
+COPY --from=router-tree /opt /opt
 EXPOSE 8080 9090 9094/udp
 ENTRYPOINT ["/opt/promptgroup/bin/python", "-m", "promptgroup_router"]
 
 FROM runtime AS operator
-COPY --from=operator-tree /opt/promptgroup /opt/promptgroup
+COPY --from=operator-tree /opt /opt
 EXPOSE 8081 8082
 ENTRYPOINT ["/opt/promptgroup/bin/python", "-m", "promptgroup_operator"]
 CMD ["run"]
 
 # Stands for an engine where there is no GPU: vLLM's API, a real block-wise prefix cache.
 FROM runtime AS engine
-COPY --from=engine-tree /opt/promptgroup /opt/promptgroup
+COPY --from=engine-tree /opt /opt
 EXPOSE 8000
 ENTRYPOINT ["/opt/promptgroup/bin/python", "-m", "promptgroup_local.engine"]

@@ -39,8 +39,8 @@ class Cluster:
 
     kubeconfig: Path
 
-    def kubectl(self, namespace: str = "default") -> Kubectl:
-        """kubectl in a namespace."""
+    def kubectl(self, namespace: str = "") -> Kubectl:
+        """kubectl in a namespace; in each object's own where none is given."""
         return Kubectl(self.kubeconfig, namespace)
 
     @property
