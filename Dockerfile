@@ -28,12 +28,12 @@ COPY router router
 ARG SOURCE_DATE_EPOCH=0
 RUN ./settle operator/promptgroup_operator router/promptgroup_router
 
-# Of the group `local` the engine needs neither the demo's tables (rich) nor the local cluster's certificates.
+# The stand-in engine's share of what the lock holds for the project and its group `local`.
 FROM uv AS engine-tree
-RUN uv sync --only-group router --only-group local \
-      --no-install-package rich --no-install-package pygments --no-install-package markdown-it-py \
-      --no-install-package mdurl --no-install-package cryptography --no-install-package cffi \
-      --no-install-package pycparser
+RUN uv export --quiet --no-default-groups --group local --no-emit-project --output-file locked.txt \
+ && uv venv --quiet /opt/promptgroup \
+ && uv pip install --python /opt/promptgroup --constraint locked.txt \
+      aiohttp orjson prometheus-client pyyaml uvloop xxhash
 COPY local local
 COPY router router
 ARG SOURCE_DATE_EPOCH=0
