@@ -32,10 +32,10 @@ def test_a_second_apply_changes_nothing(cluster: Cluster, kubectl: Kubectl, imag
     teams = (cluster.kubectl(SYSTEM), kubectl)
     before = stand(*teams)
     with whole(images) as operator, routers(images, kubectl.namespace) as router:
-        for folder in (operator, router):
-            difference = kubectl.run("diff", "--server-side", "-k", folder, check=False)
-            assert (difference.returncode, difference.stdout) == (0, "")
-            kubectl.run("apply", "--server-side", "-k", folder)
+        for own, folder in ((cluster.kubectl(), operator), (kubectl, router)):
+            difference = own.run("diff", "--server-side", "-k", folder, check=False)
+            assert (difference.returncode, difference.stdout, difference.stderr) == (0, "", "")
+            own.run("apply", "--server-side", "-k", folder)
     assert "unchanged" in kubectl.apply(declared).stdout
     kubectl.wait_warm("same", "2/2")
     assert stand(*teams) == before

@@ -18,6 +18,8 @@ import aiohttp
 
 REQUEST_SECONDS = 120
 """A request without an end after this counts as failed."""
+SENTENCES = 8
+"""Makes more than 256 bytes, which is what a router takes for the start of a conversation."""
 TOPICS = ("the budget", "a broken pump", "the harbour", "an index", "the timetable", "a letter", "the migration")
 
 
@@ -29,7 +31,9 @@ def message(plan: dict, session: int, turn: int) -> str:
     """What the user says: the same in every run of the same plan; a session's first words are its own."""
     draw = random.Random(f"{plan['seed']}/{session}/{turn}")
     opening = f"This is about case {plan['seed']}-{session}. " if turn == 0 else ""
-    return opening + " ".join(f"Tell me about {draw.choice(TOPICS)} in year {draw.randint(0, 999)}." for _ in range(6))
+    return opening + " ".join(
+        f"Tell me about {draw.choice(TOPICS)} in year {draw.randint(0, 999)}." for _ in range(SENTENCES)
+    )
 
 
 async def ask(http: aiohttp.ClientSession, url: str, body: dict, result: dict) -> str:
