@@ -46,7 +46,8 @@ def test_sessions_find_home_when_pods_are_new_and_no_router_remembers(
     cluster: Cluster, kubectl: Kubectl, images: Images, three: str
 ) -> None:
     count = 30
-    plan = {"urls": (service(kubectl.namespace),), "model": three, "sessions": count, "at_once": 1, "pause": 0.0}
+    # one after the other, and late enough for each router to know that the replica is idle again: all go home
+    plan = {"urls": (service(kubectl.namespace),), "model": three, "sessions": count, "at_once": 1, "pause": 0.3}
     before = {each.session: each.served for each in ask(cluster, images, Plan(**plan, last=1))}
     replace_all(kubectl, three)
     kubectl.run("scale", "deployment/promptgroup-router", "--replicas=0")
