@@ -42,7 +42,7 @@ def test_replicas_that_leave_end_their_long_answers_first(cluster: Cluster, kube
     kubectl.wait_warm(name, "3/3")
     highest = max(slots(kubectl, name).items())
     plan = Plan((service(kubectl.namespace),), name, at_once=9, last=2, tokens=400, streamed=True)
-    with clients(cluster, images, kubectl, name, plan) as running, running.watched(settle=18) as seen:
+    with clients(cluster, images, kubectl, name, plan) as running, running.watched(settle=9) as seen:
         kubectl.run("scale", "promptgroup", name, "--replicas=2")
         kubectl.run("wait", "pod", highest[1], "--for=delete", "--timeout=170s")
         kubectl.wait_warm(name, "2/2")
