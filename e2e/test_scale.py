@@ -4,10 +4,10 @@ import pytest
 
 from harness.clients import Plan, clients, service
 from harness.cluster import Cluster
-from harness.group import group, prompt, slots
+from harness.group import GROUP, group, prompt, slots
 from harness.images import Images
 from harness.outcomes import unharmed
-from promptgroup_local.kubectl import Kubectl
+from promptgroup_local.kubectl import Kubectl, wait_for
 
 NAME = "scales"
 SLOW = {"STANDIN_STEP_MS": "75"}
@@ -40,12 +40,13 @@ def test_replicas_that_leave_end_their_long_answers_first(cluster: Cluster, kube
     name = "shrinks"
     kubectl.apply(group(name, images, prompt("b"), replicas=3, env=SLOW))
     kubectl.wait_warm(name, "3/3")
-    highest = max(slots(kubectl, name).items())
+    highest = max(slots(kubectl, name))
     plan = Plan((service(kubectl.namespace),), name, at_once=9, last=2, tokens=400, streamed=True)
     with clients(cluster, images, kubectl, name, plan) as running, running.watched(settle=9) as seen:
         kubectl.run("scale", "promptgroup", name, "--replicas=2")
-        kubectl.run("wait", "pod", highest[1], "--for=delete", "--timeout=170s")
+        left = lambda: [pod["metadata"]["name"] for pod in kubectl.list("pods", f"{GROUP}={name}")]  # noqa: E731
+        wait_for(lambda: True if len(left()) == 2 else None, "a replica to be gone", left, seconds=170)
         kubectl.wait_warm(name, "2/2")
     assert unharmed(seen)
-    assert highest[0] not in slots(kubectl, name)
-    assert seen.served[highest[0]] > 0
+    assert highest not in slots(kubectl, name)
+    assert seen.served[highest] > 0
