@@ -41,7 +41,8 @@ def test_replicas_that_leave_end_their_long_answers_first(cluster: Cluster, kube
     kubectl.apply(group(name, images, prompt("b"), replicas=3, env=SLOW))
     kubectl.wait_warm(name, "3/3")
     highest = max(slots(kubectl, name))
-    plan = Plan((service(kubectl.namespace),), name, at_once=9, last=2, tokens=400, streamed=True)
+    # without pauses, so that an answer has just begun in every session when the replica is taken
+    plan = Plan((service(kubectl.namespace),), name, at_once=9, last=2, pause=0.0, tokens=400, streamed=True)
     with clients(cluster, images, kubectl, name, plan) as running, running.watched(settle=9) as seen:
         kubectl.run("scale", "promptgroup", name, "--replicas=2")
         left = lambda: [pod["metadata"]["name"] for pod in kubectl.list("pods", f"{GROUP}={name}")]  # noqa: E731
