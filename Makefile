@@ -56,12 +56,18 @@ integration: setup ## Tests on a real control plane, as processes on this machin
 lint-manifests: setup ## What helm, kube-score and promtool say of charts/ and manifests/ (built from their Go modules)
 	$(RUN) pytest tests/unit/install tests/integration/test_policies.py tests/integration/test_chart.py tests/integration/test_alerts.py
 
+.PHONY: images
+images: ## Build the three images (TAG=0.1.0)
+	@for image in operator router engine:standin-engine; do \
+	  docker build --quiet --target $${image%:*} --tag ghcr.io/promptgroup/$${image#*:}:$(or $(TAG),0.1.0) . || exit; done
+
 .PHONY: e2e
-e2e: setup ## Black-box tests on a local cluster, or on the one that KUBECONFIG names
-	@if [ -n "$$KUBECONFIG" ]; then $(RUN) pytest e2e; else \
-	  $(RUN) python -m promptgroup_local.cluster up --state .local/e2e >/dev/null && \
-	  KUBECONFIG=$$($(RUN) python -m promptgroup_local.cluster kubeconfig --state .local/e2e) $(RUN) pytest e2e; status=$$?; \
-	  $(RUN) python -m promptgroup_local.cluster down --state .local/e2e; exit $$status; fi
+e2e: setup ## Black-box tests on a kind cluster (E2E_KEEP=1 keeps it, ARGS="e2e/test_scale.py -x")
+	@$(RUN) pytest --durations=10 $(or $(ARGS),e2e)
+
+.PHONY: e2e-mutants
+e2e-mutants: setup ## The same against builds that are broken on purpose: each must fail (ARGS="warmup-skipped --whole")
+	@$(RUN) python e2e/mutants/run.py $(ARGS)
 
 .PHONY: test
 test: check integration ## Everything that must pass before a change lands

@@ -1,42 +1,49 @@
-"""README: apply the manifests and a PromptGroup, and its requests find their prompt cached."""
+"""README: apply the manifests and a PromptGroup, wait until it is Ready, and its requests find their prompt cached."""
 
-import json
-import os
-import urllib.request
-from pathlib import Path
+import time
 
-from promptgroup_local import lab
-from promptgroup_local.kubectl import Kubectl, wait_for
+import yaml
 
-ROOT = Path(__file__).parents[1]
-SYSTEM = "You are the quickstart's assistant. " + " ".join(f"Rule {number}: be brief." for number in range(120))
+from harness.clients import Plan, ask, service
+from harness.cluster import Cluster
+from harness.images import ROOT, Images
+from harness.install import install, uninstall
 
-
-def ask(url: str, model: str) -> dict:
-    body = {"model": model, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=30) as response:
-        return json.load(response)
+SECONDS = 120
+"""From the first apply to the first warm, routed answer, with the images on the nodes."""
 
 
-def test_apply_wait_ask(kubectl: Kubectl) -> None:
-    kubectl.within("promptgroup-system").run("apply", "--server-side", "-k", str(ROOT / "manifests"))
-    kubectl.run("create", "namespace", "e2e")
-    try:
-        kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests/router"))
-        kubectl.apply(lab.group("quick", "demo-model", SYSTEM, replicas=2))
-        kubectl.run("wait", "promptgroup/quick", "--for=condition=Ready", "--timeout=120s")
-        url = os.environ.get("ROUTER_URL") or lab.router_url(kubectl)
+def test_from_nothing_to_a_warm_answer_in_two_minutes(cluster: Cluster, images: Images) -> None:
+    uninstall(cluster.kubectl(), images)
+    team = cluster.kubectl("promptgroup")
+    sample = yaml.safe_load((ROOT / "manifests/overlays/kind/support.yaml").read_text())
+    sample["spec"]["engine"]["image"] = images.name("standin-engine")
 
-        def routed() -> dict | None:
-            try:
-                return ask(url, "quick")
-            except OSError:
-                return None
+    began = time.monotonic()
+    install(cluster.kubectl(), images)
+    team.apply(sample)
+    team.run("wait", "promptgroup/support", "--for=condition=Ready", "--timeout=120s")
+    team.run("rollout", "status", "deployment/promptgroup-router", "--timeout=120s")
+    [answer] = ask(cluster, images, Plan((service("promptgroup"),), "support", sessions=1, at_once=1, last=1))
+    took = time.monotonic() - began
 
-        usage = wait_for(routed, "an answer through the router")["usage"]
-        assert usage["prompt_tokens_details"]["cached_tokens"] > 0.8 * usage["prompt_tokens"]
-    finally:
-        kubectl.run("delete", "namespace", "e2e", "--wait=false")
+    assert answer.error == ""
+    assert answer.served.startswith("promptgroup/support/")
+    prefix = next(each["tokens"] for each in (team.get("promptroute", "support") or {})["spec"]["revisions"])
+    assert answer.cached >= prefix // 16 * 16 > 0
+    assert took < SECONDS
+    columns = team.run("get", "promptgroups").stdout.splitlines()
+    assert columns[0].split() == ["NAME", "READY", "FINGERPRINT", "WARM", "REPLICAS", "HIT", "RATE", "AGE"]
+    assert columns[1].split()[1] == "True"
+    assert "fingerprint" in team.run("explain", "promptgroup.spec.prompt").stdout
+
+
+def test_clients_that_bring_their_prompt_need_no_change(cluster: Cluster, images: Images) -> None:
+    team = cluster.kubectl("promptgroup")
+    spec = (team.get("promptgroup", "support") or {})["spec"]
+    plan = Plan((service("promptgroup"),), spec["model"], spec["prompt"]["system"], sessions=4, at_once=2, last=2)
+    outcomes = ask(cluster, images, plan)
+    assert [each.error for each in outcomes] == [""] * 8
+    assert {each.served.rpartition("/")[0].rpartition("/")[0] for each in outcomes} == {"promptgroup/support"}
+    slots = {each.session: each.served for each in outcomes if each.turn == 0}
+    assert all(slots[each.session] == each.served for each in outcomes)

@@ -241,6 +241,8 @@ async def run(settings: Settings) -> None:
     async with exporter.serving(operator.instruments.registry, settings.host, settings.metrics_port):
         await kopf.operator(
             registry=registry,
+            # names a peer, and there are none; left out, Kopf asks for the name of a user that in an image has none
+            identity=socket.gethostname(),  # type: ignore[arg-type]
             standalone=True,
             namespaces=list(settings.namespaces),
             clusterwide=not settings.namespaces,

@@ -1,0 +1,63 @@
+# Three images: `docker build --target operator|router|engine .`, all of them by `make images`.
+# Locked dependencies, no root, nothing written at run time, one process, no shell needed. Plain instructions only, so
+# that it builds with BuildKit and without. Kubernetes' probes look after the processes: no HEALTHCHECK.
+#
+# Two builds give the same files: the base can be pinned (--build-arg BASE=python:3.13-slim-trixie@sha256:...), uv.lock
+# holds the dependencies by hash, and images/settle makes bytecode and times the same.
+ARG BASE=python:3.13-slim-trixie
+
+FROM ${BASE} AS uv
+ARG UV_VERSION=0.13.8
+RUN python3 -m pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore "uv==${UV_VERSION}"
+ENV UV_PYTHON=/usr/local/bin/python3 UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=/opt/promptgroup \
+    UV_LINK_MODE=copy UV_NO_CACHE=1 UV_FROZEN=1
+WORKDIR /build
+COPY pyproject.toml uv.lock images/settle ./
+
+# --- what each needs, as one tree -------------------------------------------------------------------------------------
+FROM uv AS router-tree
+RUN uv sync --only-group router
+COPY router router
+ARG SOURCE_DATE_EPOCH=0
+RUN ./settle router/promptgroup_router
+
+FROM uv AS operator-tree
+RUN uv sync --no-default-groups --no-install-project
+COPY operator operator
+COPY router router
+ARG SOURCE_DATE_EPOCH=0
+RUN ./settle operator/promptgroup_operator router/promptgroup_router
+
+# The stand-in engine's share of what the lock holds for the project and its group `local`.
+FROM uv AS engine-tree
+RUN uv export --quiet --no-default-groups --group local --no-emit-project --output-file locked.txt \
+ && uv venv --quiet /opt/promptgroup \
+ && uv pip install --python /opt/promptgroup --constraint locked.txt \
+      aiohttp orjson prometheus-client pyyaml uvloop xxhash
+COPY local local
+COPY router router
+ARG SOURCE_DATE_EPOCH=0
+RUN ./settle local/promptgroup_local router/promptgroup_router
+
+# --- the images -------------------------------------------------------------------------------------------------------
+FROM ${BASE} AS runtime
+ENV PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+WORKDIR /
+
+FROM runtime AS router
+COPY --from=router-tree /opt /opt
+EXPOSE 8080 9090 9094/udp
+ENTRYPOINT ["/opt/promptgroup/bin/python", "-m", "promptgroup_router"]
+
+FROM runtime AS operator
+COPY --from=operator-tree /opt /opt
+EXPOSE 8081 8082
+ENTRYPOINT ["/opt/promptgroup/bin/python", "-m", "promptgroup_operator"]
+CMD ["run"]
+
+# Stands for an engine where there is no GPU: vLLM's API, a real block-wise prefix cache.
+FROM runtime AS engine
+COPY --from=engine-tree /opt /opt
+EXPOSE 8000
+ENTRYPOINT ["/opt/promptgroup/bin/python", "-m", "promptgroup_local.engine"]

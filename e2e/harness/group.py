@@ -1,0 +1,90 @@
+"""PromptGroups for tests: prompts that are long enough to be cached, stand-in engines with a fake GPU each."""
+
+from typing import Any
+
+from harness.images import Images
+from promptgroup_local.kubectl import Kubectl
+
+MODEL = "demo-model"
+GROUP = "promptgroup.dev/group"
+REVISION = "promptgroup.dev/revision"
+SLOT = "promptgroup.dev/slot"
+ROUTER = "app.kubernetes.io/name=promptgroup-router"
+WARM = "promptgroup.dev/prefix-warm"
+"""The readiness gate of engines' pods."""
+
+
+def prompt(letter: str) -> str:
+    """A system prompt of about 5,000 characters that differs from others from its first words on."""
+    rules = (f"Rule {letter}{number}: answer question number {number} briefly and politely." for number in range(80))
+    return f"You are assistant {letter}. " + " ".join(rules)
+
+
+def group(
+    name: str,
+    images: Images,
+    system: str,
+    *,
+    replicas: int = 2,
+    args: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A PromptGroup; `spec` adds whole blocks. It lends nothing: whoever serves a revision is warm for it."""
+    container = {"name": "engine", "env": [{"name": key, "value": value} for key, value in (env or {}).items()]}
+    return {
+        "apiVersion": "promptgroup.dev/v1alpha1",
+        "kind": "PromptGroup",
+        "metadata": {"name": name},
+        "spec": {
+            "model": MODEL,
+            "prompt": {"system": system},
+            "engine": {
+                "image": images.name("standin-engine"),
+                "args": list(args),
+                "resources": {"limits": {"nvidia.com/gpu": 1}},
+                "template": {"spec": {"containers": [container]}},
+            },
+            "replicas": replicas,
+            "routing": {"sharing": "Dedicated"},
+            **spec,
+        },
+    }
+
+
+def pods(kubectl: Kubectl, name: str, revision: str = "") -> list[dict[str, Any]]:
+    """A group's pods that are not going."""
+    selector = f"{GROUP}={name}" + (f",{REVISION}={revision}" if revision else "")
+    return [each for each in kubectl.list("pods", selector) if "deletionTimestamp" not in each["metadata"]]
+
+
+def slots(kubectl: Kubectl, name: str) -> dict[str, str]:
+    """Slot as routers name it → pod."""
+    found = {}
+    for each in pods(kubectl, name):
+        labels = each["metadata"]["labels"]
+        if SLOT in labels:
+            found[f"{kubectl.namespace}/{name}/{labels[REVISION]}/{labels[SLOT]}"] = each["metadata"]["name"]
+    return found
+
+
+def routed(kubectl: Kubectl, name: str) -> list[dict[str, Any]]:
+    """The group's revisions as routers are told of them."""
+    route = kubectl.get("promptroute", name)
+    revisions: list[dict[str, Any]] = route["spec"]["revisions"] if route is not None else []
+    return revisions
+
+
+def weights(kubectl: Kubectl, name: str) -> dict[str, int]:
+    """Revision → share of the new sessions."""
+    return {each["fingerprint"][:8]: each["weight"] for each in routed(kubectl, name)}
+
+
+def revision(kubectl: Kubectl, name: str) -> str:
+    """The revision that the group wants to serve."""
+    return str((kubectl.get("promptgroup", name) or {})["status"]["fingerprint"])[:8]
+
+
+def routers(kubectl: Kubectl) -> list[dict[str, Any]]:
+    """Pods of routers that are not going."""
+    return [each for each in kubectl.list("pods", ROUTER) if "deletionTimestamp" not in each["metadata"]]

@@ -1,0 +1,40 @@
+"""The three images, built from a source tree, under tags that name their content."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.cluster import shell
+
+ROOT = Path(__file__).parents[2]
+"""The project's folder."""
+REGISTRY = "ghcr.io/promptgroup"
+TARGETS = {"operator": "operator", "router": "router", "engine": "standin-engine"}
+"""Target of the Dockerfile → name of its image in the manifests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Images of one source tree."""
+
+    tags: dict[str, str]
+    """Name without registry → tag."""
+
+    def name(self, image: str) -> str:
+        """An image's whole name."""
+        return f"{REGISTRY}/{image}:{self.tags[image]}"
+
+    @property
+    def names(self) -> list[str]:
+        """All whole names."""
+        return [self.name(image) for image in self.tags]
+
+
+def build(source: Path = ROOT) -> Images:
+    """Build what a source tree makes; what did not change keeps its tag, so it is not rolled out again."""
+    tags = {}
+    for target, image in TARGETS.items():
+        shell("docker", "build", "--quiet", "--target", target, "--tag", f"{REGISTRY}/{image}:e2e", str(source))
+        [identity] = shell("docker", "image", "inspect", "--format={{.Id}}", f"{REGISTRY}/{image}:e2e").split()
+        tags[image] = f"e2e-{identity.removeprefix('sha256:')[:12]}"
+        shell("docker", "tag", f"{REGISTRY}/{image}:e2e", f"{REGISTRY}/{image}:{tags[image]}")
+    return Images(tags)

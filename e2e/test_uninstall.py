@@ -1,0 +1,38 @@
+"""docs/install.md: an uninstall leaves nothing behind, not in the cluster and not in the teams' namespaces."""
+
+from harness.cluster import Cluster
+from harness.group import GROUP, group, prompt
+from harness.images import Images
+from harness.install import SYSTEM, routers, uninstall
+from promptgroup_local.kubectl import Kubectl, wait_for
+
+OURS = "promptgroup"
+
+
+def test_uninstalling_leaves_nothing(cluster: Cluster, kubectl: Kubectl, images: Images) -> None:
+    kubectl.apply(group("goes", images, prompt("a"), replicas=2))
+    kubectl.wait_warm("goes", "2/2")
+    with routers(images, kubectl.namespace) as folder:
+        uninstall(cluster.kubectl(), images)
+        kubectl.run("delete", "-k", folder)
+    # the key that the namespace's routers shared is the namespace's: routers may outlive its last group
+    kubectl.run("delete", "secret", "promptgroup-router-peers")
+
+    for kind in ("crd", "clusterroles", "clusterrolebindings"):
+        assert [each for each in names(cluster.kubectl(), kind) if OURS in each] == []
+    assert not {SYSTEM, OURS} & names(cluster.kubectl(), "namespaces")
+    wait_for(lambda: True if not left(kubectl) else None, "the namespace to be empty", lambda: sorted(left(kubectl)))
+    assert kubectl.run("get", "pods", "--all-namespaces", f"--selector={GROUP}", "-o", "name").stdout == ""
+
+
+def names(kubectl: Kubectl, kinds: str) -> set[str]:
+    return {each["metadata"]["name"] for each in kubectl.list(kinds)}
+
+
+def left(kubectl: Kubectl) -> set[str]:
+    """What is in a namespace, without what every namespace has."""
+    kinds = "pods,deployments,replicasets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,leases"
+    return names(kubectl, kinds + ",networkpolicies,poddisruptionbudgets,endpointslices") - {
+        "kube-root-ca.crt",
+        "default",
+    }

@@ -1,0 +1,65 @@
+"""README: an upgrade from the commit before, under load, without a failed request."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import cluster as kind
+from harness.clients import Plan, clients, service
+from harness.cluster import Cluster, shell
+from harness.group import group, prompt
+from harness.images import ROOT, Images, build
+from harness.install import install, install_routers, team
+from harness.outcomes import unharmed
+from promptgroup_local.kubectl import Kubectl
+
+BEFORE = os.environ.get("E2E_UPGRADE_FROM", "HEAD~1")
+"""The commit that is upgraded from."""
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The source tree of the commit before."""
+    tree = tmp_path_factory.mktemp("before") / "tree"
+    added = subprocess.run(
+        ["git", "worktree", "add", "--detach", str(tree), BEFORE], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if added.returncode != 0:
+        pytest.skip(f"no commit {BEFORE} in this checkout: {added.stderr.strip()}")
+    yield tree
+    shell("git", "worktree", "remove", "--force", str(tree), cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def old(cluster: Cluster, before: Path) -> Images:
+    made = build(before)
+    kind.load(cluster, made.names)
+    return made
+
+
+@pytest.fixture(scope="module")
+def grown(cluster: Cluster, images: Images, old: Images, before: Path) -> Iterator[Kubectl]:
+    """A team that was there before: groups and routers of the commit before."""
+    kubectl = cluster.kubectl("e2e-upgrade")
+    kubectl.run("delete", "namespace", kubectl.namespace, "--ignore-not-found")
+    install(cluster.kubectl(), old, before)
+    team(kubectl)
+    install_routers(kubectl, old, before)
+    kubectl.apply(group("old", images, prompt("a"), replicas=3))
+    kubectl.wait_warm("old", "3/3")
+    yield kubectl
+    install(cluster.kubectl(), images)
+    kubectl.run("delete", "namespace", kubectl.namespace, "--wait=false")
+
+
+def test_an_upgrade_under_load_fails_no_request(cluster: Cluster, grown: Kubectl, images: Images) -> None:
+    plan = Plan((service(grown.namespace),), "old")
+    with clients(cluster, images, grown, "old", plan) as running, running.watched(settle=36) as seen:
+        install(cluster.kubectl(), images)
+        install_routers(grown, images)
+        grown.run("scale", "promptgroup", "old", "--replicas=4")
+        grown.wait_warm("old", "4/4")
+    assert unharmed(seen)
