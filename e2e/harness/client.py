@@ -87,7 +87,9 @@ async def converse(http: aiohttp.ClientSession, plan: dict, session: int, number
             continue
         streamed = plan["streamed"] or session % 2 == 0
         result = {"session": session, "turn": turn, "streamed": streamed, "status": 0, "served": "", "error": ""}
-        body = {"model": plan["model"], "messages": messages, "max_tokens": plan["tokens"], "stream": streamed}
+        # as many tokens as the plan says: how long an answer runs is what some tests are about
+        length = {"max_tokens": plan["tokens"], "ignore_eos": True}
+        body = {"model": plan["model"], "messages": messages, "stream": streamed, **length}
         if streamed:
             body["stream_options"] = {"include_usage": True}
         began, answer = time.monotonic(), ""
