@@ -5,30 +5,24 @@ then what was to be reached and whether it was. `--help` has the rest.
 """
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from promptgroup_local.sim import article, bursts, capacity, greetings, plots, scenarios
+from promptgroup_local.sim import article, bursts, capacity, commandline, greetings, plots, scenarios
 from promptgroup_local.sim.catalogue import JUDGING, POLICIES, TUNING, WORKLOADS, Workload, workload
+from promptgroup_local.sim.commandline import add_flags, count, watched, write
 from promptgroup_local.sim.gates import OURS, Gate, gates
 from promptgroup_local.sim.report import Sheet, as_json, comparisons, verdicts
-from promptgroup_local.sim.runs import Cell, Job, cells, run, spread
+from promptgroup_local.sim.runs import Cell, Job, cells, run
 from promptgroup_local.sim.trace import TraceError
 
 LOADS = (0.75, 0.85)
 PLOTTED = ("none", "join", "leave", "lost", "restart", "prompt-new")
 WIDTH = 130
 """Columns of tables that go to a file or a pipe."""
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def options() -> argparse.ArgumentParser:
@@ -39,7 +33,7 @@ def options() -> argparse.ArgumentParser:
     what.add_argument("--scenario", nargs="*", choices=scenarios.NAMES, metavar="NAME",
                       help=f"replicas or prompts change: all of these, or some of {names}")  # fmt: skip
     what.add_argument("--article", action="store_true", help="the tables of articles on prefix caching, measured")
-    what.add_argument("--bursts", nargs="?", type=_jobs, const=len(bursts.SEEDS), metavar="SEEDS",
+    what.add_argument("--bursts", nargs="?", type=count, const=len(bursts.SEEDS), metavar="SEEDS",
                       help=f"agents under a burst of 3 x capacity: so many seeds ({len(bursts.SEEDS)})")  # fmt: skip
     what.add_argument("--greetings", action="store_true", help="sessions that begin with the same short message")
     what.add_argument("--capacity", action="store_true", help="recompute what 100 %% load is")
@@ -47,14 +41,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--policy", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="NAME",
                         help=", ".join(POLICIES))  # fmt: skip
     parser.add_argument("--load", nargs="+", type=_load, default=list(LOADS), help="shares of the capacity: 0.75 0.85")
-    parser.add_argument("--seeds", choices=("judging", "tuning"), default="judging")
-    parser.add_argument("--trace", type=Path, help="file in Mooncake's format; without it the trace is synthetic")
-    parser.add_argument("--quick", action="store_true", help="one seed and a minute of it")
-    parser.add_argument("--jobs", type=_jobs, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--plots", type=Path, help="write plots (SVG) into this folder")
-    parser.add_argument("--markdown", type=Path, help="write the tables there")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 when a gate is missed")
+    add_flags(parser, quick="one seed and a minute of it")
     return parser
 
 
@@ -63,22 +50,6 @@ def _load(text: str) -> float:
     if not 0 < value <= 2:
         raise argparse.ArgumentTypeError(f"{text}: a share of the capacity is expected, 0.85 for 85 %")
     return value
-
-
-def _jobs(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: at least one process is needed")
-    return value
-
-
-def _watched(console: Console, work: Callable[[T], R], jobs: Sequence[T], processes: int) -> list[R]:
-    """Do all jobs, and show how many are done."""
-    with Progress(
-        TextColumn("runs"), MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True
-    ) as bar:
-        task = bar.add_task("", total=len(jobs))
-        return spread(work, jobs, processes, lambda done: bar.update(task, completed=done))
 
 
 @dataclass(slots=True)
@@ -103,7 +74,7 @@ def compared(
         for policy in chosen.policy
         for seed in seeds[: kinds[name].seeds]
     ]
-    found = Findings(cells=cells(jobs, _watched(console, run, jobs, chosen.jobs)))
+    found = Findings(cells=cells(jobs, watched(console, run, jobs, chosen.jobs)))
     found.judged = gates(found.cells)
     found.sheets = [*comparisons(found.cells, titles), verdicts(found.judged)]
     for name, load in dict.fromkeys((cell.workload, cell.load) for cell in found.cells):
@@ -123,7 +94,7 @@ def played(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, s
         for policy in (OURS, scenarios.ORACLE)
         for seed in seeds
     ]
-    outcomes = scenarios.outcomes(jobs, _watched(console, scenarios.run, jobs, chosen.jobs))
+    outcomes = scenarios.outcomes(jobs, watched(console, scenarios.run, jobs, chosen.jobs))
     judged = scenarios.gates(outcomes)
     found = Findings([*scenarios.sheets(outcomes, titles), verdicts(judged)], judged)
     for name in names:
@@ -138,8 +109,7 @@ def main() -> int:
     """Run what was asked for."""
     parser = options()
     chosen = parser.parse_args()
-    # a table that is folded cannot be read: wide enough where the width is not a terminal's
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = commandline.console(WIDTH)
     seeds: tuple[int, ...] = TUNING if chosen.seeds == "tuning" else JUDGING
     seeds = seeds[:1] if chosen.quick else seeds
     try:
@@ -156,33 +126,21 @@ def main() -> int:
         found = played(chosen, seeds, titles, console)
     elif chosen.article:
         parts = article.jobs(seeds)
-        found = Findings(article.sheets(parts, _watched(console, article.run, parts, chosen.jobs)))
+        found = Findings(article.sheets(parts, watched(console, article.run, parts, chosen.jobs)))
     elif chosen.bursts:
         runs = bursts.jobs(bursts.SEEDS[: chosen.bursts])
-        courses = _watched(console, bursts.run, runs, chosen.jobs)
+        courses = watched(console, bursts.run, runs, chosen.jobs)
         judged = bursts.gates(runs, courses)
         found = Findings([bursts.sheet(runs, courses), verdicts(judged)], judged)
     elif chosen.greetings:
         alike = greetings.jobs(seeds)
-        found = Findings([greetings.sheet(alike, _watched(console, greetings.run, alike, chosen.jobs))])
+        found = Findings([greetings.sheet(alike, watched(console, greetings.run, alike, chosen.jobs))])
     else:
         found = compared(chosen, seeds, kinds, console)
     for sheet in found.sheets:
         console.print(sheet.rich())
-    write(chosen, found)
+    write(chosen, found.sheets, lambda: as_json(found.cells, found.judged), found.drawings)
     return int(chosen.strict and not all(gate.met for gate in found.judged))
-
-
-def write(chosen: argparse.Namespace, found: Findings) -> None:
-    """Files that were asked for."""
-    if chosen.markdown:
-        chosen.markdown.write_text("\n".join(sheet.markdown() for sheet in found.sheets), encoding="utf-8")
-    if chosen.json:
-        chosen.json.write_text(as_json(found.cells, found.judged), encoding="utf-8")
-    if chosen.plots:
-        chosen.plots.mkdir(parents=True, exist_ok=True)
-        for name, drawing in found.drawings.items():
-            (chosen.plots / f"{name}.svg").write_text(drawing, encoding="utf-8")
 
 
 if __name__ == "__main__":

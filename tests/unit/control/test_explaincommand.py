@@ -4,24 +4,21 @@ import json
 import orjson
 import pytest
 
-from promptgroup_operator.cli.__main__ import main
 from promptgroup_router import tablefile
-from support.rawobjects import kubeconfig, router, serving
-from support.scriptedkube import scripted_kube
+from support.rawobjects import router, serving
 from support.tables import SYSTEM, table
 
 CHAT = {"model": "llama", "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Hi"}]}
 
 
 @pytest.fixture
-def explain(monkeypatch, capsys, tmp_path):
+def explain(command, monkeypatch):
     """Exit status, output and errors of a command; the body comes by standard input."""
 
     def run(*flags, body=CHAT):
         data = body if isinstance(body, bytes) else orjson.dumps(body)
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
-        monkeypatch.setattr("sys.argv", ["promptgroup", "explain", *flags])
-        return main(), *capsys.readouterr()
+        return command("explain", *flags)
 
     return run
 
@@ -91,15 +88,13 @@ def test_a_header_that_is_none_is_not_repeated(explain, capsys):
     assert "secret" not in err
 
 
-def test_a_router_of_the_namespace_is_asked_with_the_body_and_the_headers(explain, tmp_path, monkeypatch):
-    with scripted_kube(tmp_path) as kube:
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(kube, tmp_path)))
-        refusal = {"status": 503, "code": "no_replica", "param": None, "message": "retry"}
-        serving(kube, router("r2"), router("r1"), explain={"refusal": refusal})
-        code, out, _ = explain("-H", "authorization: Bearer a:b", "-H", "x-session-id:7")
-        assert code == 1
-        assert "503 no_replica: retry" in out
-        method, path, headers, body = kube.requests[-1]
+def test_a_router_of_the_namespace_is_asked_with_the_body_and_the_headers(explain, kube):
+    refusal = {"status": 503, "code": "no_replica", "param": None, "message": "retry"}
+    serving(kube, router("r2"), router("r1"), explain={"refusal": refusal})
+    code, out, _ = explain("-H", "authorization: Bearer a:b", "-H", "x-session-id:7")
+    assert code == 1
+    assert "503 no_replica: retry" in out
+    method, path, headers, body = kube.requests[-1]
     assert (method, path) == ("POST", "/api/v1/namespaces/chat/pods/r1:9090/proxy/explain")
     assert headers["authorization"] == "Bearer t", "of the kubeconfig"
     asked = json.loads(body)

@@ -5,7 +5,6 @@ import json
 import pytest
 import yaml
 
-from promptgroup_operator.cli.__main__ import main
 from promptgroup_router.contract.fingerprint import fingerprint
 
 TOOLS = [{"type": "function", "function": {"name": "look"}}]
@@ -21,13 +20,12 @@ def group(name="support", **prompt):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
+def run(command, monkeypatch, tmp_path):
     """Runs the command; returns (status, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words):
-        monkeypatch.setattr("sys.argv", ["promptgroup", "fingerprint", *words])
-        return (main(), *capsys.readouterr())
+        return command("fingerprint", *words)
 
     def written(name, *documents):
         content = documents[0] if isinstance(documents[0], str) else yaml.safe_dump_all(documents)

@@ -25,14 +25,13 @@ def body(system):
 
 
 @pytest.fixture
-def lint(monkeypatch, capsys, tmp_path):
+def lint(command, monkeypatch, tmp_path):
     """Lints a content; returns (status, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
 
     def run(content, *words, name="file"):
         (tmp_path / name).write_text(content)
-        monkeypatch.setattr("sys.argv", ["promptgroup", "lint", name, *words])
-        return (main(), *capsys.readouterr())
+        return command("lint", name, *words)
 
     return run
 

@@ -6,8 +6,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from promptgroup_operator.cli.__main__ import main
-
 VALUES = {
     "requests": 20, "queries": 86_000, "hits": 83_000, "generated": 4000, "running": 40, "waiting": 0, "usage": 0.06,
     "sessions": 400, "session_tokens": 600_000, "tokens": 86_000, "served": 20, "errors": 0,
@@ -53,19 +51,14 @@ def prometheus():
 
 
 @pytest.fixture
-def size(monkeypatch, capsys, prometheus):
+def size(command, prometheus):
     def run(**changed):
         flags = {
             "from_prometheus": f"http://127.0.0.1:{prometheus.server_port}", "group": "chat/support", "output": "json",
             "revision": "9f2c61d0", "kv_tokens": "400000", "prefill_rate": "10000", "prompt_tokens": "3000", **changed,
         }  # fmt: skip
         words = [word for name, value in flags.items() if value for word in (f"--{name.replace('_', '-')}", value)]
-        monkeypatch.setattr("sys.argv", ["promptgroup", "size", *words])
-        try:
-            status = main()
-        except SystemExit as ended:
-            status = ended.code
-        return (status, *capsys.readouterr())
+        return command("size", *words, exits=True)
 
     return run
 

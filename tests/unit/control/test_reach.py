@@ -6,15 +6,8 @@ import threading
 import pytest
 
 from promptgroup_operator.cli.reach import Cluster, ReachError, router_at
-from support.rawobjects import engine, kubeconfig, promptgroup, router, serving
-from support.scriptedkube import Answer, refusal, scripted_kube
-
-
-@pytest.fixture
-def kube(tmp_path, monkeypatch):
-    with scripted_kube(tmp_path) as kube:
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(kube, tmp_path)))
-        yield kube
+from support.rawobjects import engine, promptgroup, router, serving
+from support.scriptedkube import Answer, refusal
 
 
 @pytest.fixture

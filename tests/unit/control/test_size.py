@@ -12,18 +12,13 @@ USUAL = {
 
 
 @pytest.fixture
-def size(monkeypatch, capsys):
+def size(command):
     """Runs the command with flags changed (None leaves one out); returns (status, standard output, standard error)."""
 
     def run(**changed):
         flags = {**USUAL, **{f"--{name.replace('_', '-')}": value for name, value in changed.items()}}
         words = [str(word) for flag, value in flags.items() if value is not None for word in (flag, value)]
-        monkeypatch.setattr("sys.argv", ["promptgroup", "size", *words])
-        try:
-            status = main()
-        except SystemExit as ended:
-            status = ended.code
-        return (status, *capsys.readouterr())
+        return command("size", *words, exits=True)
 
     return run
 

@@ -1,28 +1,15 @@
 import json
+from functools import partial
 
 import pytest
 
-from promptgroup_operator.cli.__main__ import main
-from support.rawobjects import condition, engine, kubeconfig, promptgroup, promptroute, serving
-from support.scriptedkube import refusal, scripted_kube
+from support.rawobjects import condition, engine, promptgroup, promptroute, serving
+from support.scriptedkube import refusal
 
 
 @pytest.fixture
-def kube(tmp_path, monkeypatch):
-    with scripted_kube(tmp_path) as kube:
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(kube, tmp_path)))
-        yield kube
-
-
-@pytest.fixture
-def status(monkeypatch, capsys):
-    """Exit status, output and errors of a command."""
-
-    def run(*flags):
-        monkeypatch.setattr("sys.argv", ["promptgroup", "status", *flags])
-        return main(), *capsys.readouterr()
-
-    return run
+def status(command):
+    return partial(command, "status")
 
 
 def test_one_group_with_its_slots(kube, status):

@@ -1,12 +1,12 @@
 import json
+from functools import partial
 
 import pytest
 
 from promptgroup_operator.cli import topcommand
-from promptgroup_operator.cli.__main__ import main
 from promptgroup_router.metrics import Metrics
-from support.rawobjects import kubeconfig, promptgroup, router, serving
-from support.scriptedkube import Answer, scripted_kube
+from support.rawobjects import promptgroup, router, serving
+from support.scriptedkube import Answer
 
 INTERVAL = ("--interval", "0.1")
 TABLE = {"replicas": {f"chat/support/78aace27{'0' * 24}/0": {
@@ -15,21 +15,8 @@ TABLE = {"replicas": {f"chat/support/78aace27{'0' * 24}/0": {
 
 
 @pytest.fixture
-def kube(tmp_path, monkeypatch):
-    with scripted_kube(tmp_path) as kube:
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(kube, tmp_path)))
-        yield kube
-
-
-@pytest.fixture
-def top(monkeypatch, capsys):
-    """Exit status, output and errors of a command."""
-
-    def run(*flags):
-        monkeypatch.setattr("sys.argv", ["promptgroup", "top", *INTERVAL, *flags])
-        return main(), *capsys.readouterr()
-
-    return run
+def top(command):
+    return partial(command, "top", *INTERVAL)
 
 
 def counting(kube, *objects, silent=""):

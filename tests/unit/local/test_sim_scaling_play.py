@@ -5,7 +5,7 @@ import pytest
 from promptgroup_local.sim.scaling.drawing import over_time
 from promptgroup_local.sim.scaling.loads import scenes
 from promptgroup_local.sim.scaling.play import play
-from promptgroup_local.sim.scaling.scalers import Fixed, HpaOnKvUsage, HpaOnQueue
+from promptgroup_local.sim.scaling.scalers import Fixed, Hpa
 
 BURST = replace(scenes()["burst"], length=600.0)
 
@@ -18,9 +18,9 @@ def test_a_fixed_number_is_changed_once():
     assert len(course.points) == 10
 
 
-@pytest.mark.parametrize("scaler", [HpaOnQueue, HpaOnKvUsage])
+@pytest.mark.parametrize("scaler", [Hpa.on_queue, Hpa.on_kv_usage])
 def test_the_lower_its_target_the_more_replicas_hpa_has(scaler):
-    low, high = (0.5, 100.0) if scaler is HpaOnQueue else (0.002, 0.9)
+    low, high = (0.5, 100.0) if scaler == Hpa.on_queue else (0.002, 0.9)
     many, few = (play(BURST, lambda scene, at=at: scaler(at, scene.least, scene.most), 1) for at in (low, high))
     assert many.replica_seconds > few.replica_seconds
 

@@ -6,22 +6,19 @@ what was to be reached and whether it was. `--help` has the rest.
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
+from promptgroup_local.sim import commandline
+from promptgroup_local.sim.commandline import add_flags, watched, write
 from promptgroup_local.sim.report import verdicts
-from promptgroup_local.sim.runs import spread
 from promptgroup_local.sim.scaling import drawing, judge
 from promptgroup_local.sim.scaling.loads import Scene, scenes
 from promptgroup_local.sim.scaling.play import Course, play
-from promptgroup_local.sim.scaling.scalers import Fixed, HpaOnKvUsage, HpaOnQueue, Scaler
+from promptgroup_local.sim.scaling.scalers import Fixed, Hpa, Scaler
 from promptgroup_local.sim.scaling.sizer import Sizer
 from promptgroup_local.sim.trace import TraceError
 
@@ -54,9 +51,9 @@ def made(kind: str, value: float, scene: Scene) -> Scaler:
     """A new scaler."""
     match kind:
         case judge.QUEUE:
-            return HpaOnQueue(value, scene.least, scene.most)
+            return Hpa.on_queue(value, scene.least, scene.most)
         case judge.KV:
-            return HpaOnKvUsage(value, scene.least, scene.most)
+            return Hpa.on_kv_usage(value, scene.least, scene.most)
         case judge.FIXED:
             return Fixed(int(value))
         case _:
@@ -93,14 +90,7 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--scene", nargs="+", choices=NAMES, default=list(NAMES), help=", ".join(NAMES))
     parser.add_argument("--ours", action="store_true", help="the project's sizing alone")
-    parser.add_argument("--seeds", choices=("judging", "tuning"), default="judging")
-    parser.add_argument("--trace", type=Path, help="file in Mooncake's format; without it the trace is synthetic")
-    parser.add_argument("--quick", action="store_true", help="one seed, a sixth of the time, few targets")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--json", type=Path, help="write the courses there")
-    parser.add_argument("--plots", type=Path, help="write plots (SVG) into this folder")
-    parser.add_argument("--markdown", type=Path, help="write the tables there")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 when a gate is missed")
+    add_flags(parser, quick="one seed, a sixth of the time, few targets")
     return parser
 
 
@@ -108,17 +98,13 @@ def main() -> int:
     """Run what was asked for."""
     parser = options()
     chosen = parser.parse_args()
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = commandline.console(WIDTH)
     try:
         kinds = scenes(chosen.trace, quick=chosen.quick)
     except TraceError as problem:
         parser.error(f"argument --trace: {problem}")
     todo = jobs(chosen)
-    with Progress(
-        TextColumn("runs"), MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True
-    ) as bar:
-        task = bar.add_task("", total=len(todo))
-        results = spread(run, todo, chosen.jobs, lambda done: bar.update(task, completed=done))
+    results = watched(console, run, todo, chosen.jobs)
     courses: dict[str, list[Course]] = {}
     for job, course in zip(todo, results, strict=True):
         courses.setdefault(job.scene, []).append(course)
@@ -126,16 +112,14 @@ def main() -> int:
     tables = [*judge.sheets(kinds, courses), verdicts(judged)]
     for table in tables:
         console.print(table.rich())
-    if chosen.markdown:
-        chosen.markdown.write_text("\n".join(table.markdown() for table in tables), encoding="utf-8")
-    if chosen.json:
-        document = {name: [asdict(course) for course in found] for name, found in courses.items()}
-        chosen.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    if chosen.plots:
-        chosen.plots.mkdir(parents=True, exist_ok=True)
-        for name, found in courses.items():
-            (chosen.plots / f"{name}.svg").write_text(drawn(kinds[name], found), encoding="utf-8")
+    drawings = {name: drawn(kinds[name], found) for name, found in courses.items()} if chosen.plots else {}
+    write(chosen, tables, lambda: _json(courses), drawings)
     return int(chosen.strict and not all(gate.met for gate in judged))
+
+
+def _json(courses: Mapping[str, Sequence[Course]]) -> str:
+    document = {name: [asdict(course) for course in found] for name, found in courses.items()}
+    return json.dumps(document, indent=1) + "\n"
 
 
 def drawn(scene: Scene, courses: list[Course]) -> str:

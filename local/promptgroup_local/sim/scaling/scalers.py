@@ -1,10 +1,11 @@
 """What decides how many replicas are wanted: a fixed number, and HorizontalPodAutoscaler on two metrics."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from promptgroup_local.sim.scaling import hpa
 from promptgroup_local.sim.scaling.fleet import Fleet
-from promptgroup_local.sim.scaling.meter import Meter
+from promptgroup_local.sim.scaling.meter import Counters, Meter
 
 MEAN_SECONDS = 60.0
 """Over which the metric of a HorizontalPodAutoscaler is averaged, as `avg_over_time(...[1m])`: gauges jump, and what is
@@ -32,36 +33,30 @@ class Fixed:
         return self._count
 
 
-class HpaOnQueue:
-    """On requests that run or wait, per replica; those that wait in the routers for room count too."""
+class Hpa:
+    """HorizontalPodAutoscaler on a metric whose mean per replica it keeps at a target."""
 
-    def __init__(self, target: float, least: int, most: int) -> None:
-        self.name = f"HPA, queue {target:g}"
+    def __init__(self, name: str, metric: Callable[[Counters], float], target: float, *, least: int, most: int) -> None:
+        self.name = name
+        self._metric = metric
         self._target = target
         self._behavior = hpa.Behavior(least, most)
+
+    @classmethod
+    def on_queue(cls, target: float, least: int, most: int) -> "Hpa":
+        """On requests that run or wait; those that wait in the routers for room count too."""
+        name = f"HPA, queue {target:g}"
+        return cls(name, lambda rates: rates.running + rates.waiting + rates.held, target, least=least, most=most)
+
+    @classmethod
+    def on_kv_usage(cls, target: float, least: int, most: int) -> "Hpa":
+        """On the share of the KV cache that running requests hold."""
+        return cls(f"HPA, KV {target:.1%}", lambda rates: rates.usage, target, least=least, most=most)
 
     def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
         """What HPA would set."""
         seconds, rates = meter.rates(MEAN_SECONDS)
         if not seconds:
             return fleet.wanted
-        total = rates.running + rates.waiting + rates.held
-        asked = hpa.replicas(fleet.wanted, fleet.up, total, self._target)
-        return self._behavior.decide(now, fleet.wanted, asked)
-
-
-class HpaOnKvUsage:
-    """On the share of the KV cache that running requests hold."""
-
-    def __init__(self, target: float, least: int, most: int) -> None:
-        self.name = f"HPA, KV {target:.1%}"
-        self._target = target
-        self._behavior = hpa.Behavior(least, most)
-
-    def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
-        """What HPA would set."""
-        seconds, rates = meter.rates(MEAN_SECONDS)
-        if not seconds:
-            return fleet.wanted
-        asked = hpa.replicas(fleet.wanted, fleet.up, rates.usage, self._target)
+        asked = hpa.replicas(fleet.wanted, fleet.up, self._metric(rates), self._target)
         return self._behavior.decide(now, fleet.wanted, asked)
