@@ -1,6 +1,6 @@
 """README: caches survive. A replaced pod inherits its slot and its sessions, whoever remembers them."""
 
-import pytest
+from typing import Any
 
 from harness.clients import Plan, ask, clients, service
 from harness.cluster import Cluster
@@ -10,13 +10,15 @@ from harness.outcomes import unharmed
 from promptgroup_local.kubectl import Kubectl, wait_for
 
 NAME = "stays"
+RING = "rings"
+BY_RING = {"policy": "BoundedLoad", "loadFactorPercent": 10_000}
+"""Only the ring decides: no load is above a hundred times its share."""
 
 
-@pytest.fixture(scope="module")
-def three(kubectl: Kubectl, images: Images) -> str:
-    kubectl.apply(group(NAME, images, prompt("a"), replicas=3))
-    kubectl.wait_warm(NAME, "3/3")
-    return NAME
+def three(kubectl: Kubectl, images: Images, name: str, **routing: Any) -> None:
+    """Apply a group of three and wait until it is warm."""
+    kubectl.apply(group(name, images, prompt(name), replicas=3, routing={"sharing": "Dedicated", **routing}))
+    kubectl.wait_warm(name, "3/3")
 
 
 def replace_all(kubectl: Kubectl, name: str) -> None:
@@ -27,36 +29,27 @@ def replace_all(kubectl: Kubectl, name: str) -> None:
     kubectl.wait_warm(name, "3/3")
 
 
-def test_pods_are_replaced_under_load_and_no_session_moves_for_good(
-    cluster: Cluster, kubectl: Kubectl, images: Images, three: str
-) -> None:
-    before = slots(kubectl, three)
+def test_pods_are_replaced_under_load_and_no_request_fails(cluster: Cluster, kubectl: Kubectl, images: Images) -> None:
+    three(kubectl, images, NAME)
+    before = slots(kubectl, NAME)
     with (
-        clients(cluster, images, kubectl, three, Plan((service(kubectl.namespace),), three)) as running,
+        clients(cluster, images, kubectl, NAME, Plan((service(kubectl.namespace),), NAME)) as running,
         running.watched(settle=36) as seen,
     ):
-        replace_all(kubectl, three)
-    after = slots(kubectl, three)
+        replace_all(kubectl, NAME)
+    after = slots(kubectl, NAME)
     assert before.keys() == after.keys()
     assert not set(before.values()) & set(after.values())
     assert unharmed(seen)
 
 
 def test_sessions_find_home_when_pods_are_new_and_no_router_remembers(
-    cluster: Cluster, kubectl: Kubectl, images: Images, three: str
+    cluster: Cluster, kubectl: Kubectl, images: Images
 ) -> None:
-    # one after the other, and late enough for each router to know that the replica is idle again: all go home
-    # sessions that no router has seen under the load before
-    plan = {
-        "urls": (service(kubectl.namespace),),
-        "model": three,
-        "sessions": 30,
-        "at_once": 1,
-        "pause": 0.3,
-        "seed": 2,
-    }
+    three(kubectl, images, RING, **BY_RING)
+    plan = {"urls": (service(kubectl.namespace),), "model": RING, "sessions": 30, "at_once": 3, "pause": 0.0}
     before = {each.session: each.served for each in ask(cluster, images, Plan(**plan, last=1))}
-    replace_all(kubectl, three)
+    replace_all(kubectl, RING)
     kubectl.run("scale", "deployment/promptgroup-router", "--replicas=0")
     wait_for(
         lambda: True if not kubectl.list("pods", "app.kubernetes.io/name=promptgroup-router") else None, "no router"

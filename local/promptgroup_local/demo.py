@@ -158,7 +158,7 @@ class Demo:
             name=f"delete a pod of {task}",
             followed=both,
             moved=changed,
-            allowed=f"0 ({own} more were that pod's own)",
+            allowed=f"none, or few to where they are served sooner ({own} more were that pod's own)",
             failed=_failures([*before, *during, *after]),
             cold=await self._cold_requests([task]) - cold,
         )
