@@ -49,8 +49,8 @@ fix: setup ## Format and mend what ruff can
 	$(RUN) ruff check --fix .
 
 .PHONY: integration
-integration: setup ## Tests on a real control plane, as processes on this machine
-	$(RUN) pytest -m integration --durations=10
+integration: setup ## Tests on real control planes, as processes on this machine: two at a time (JOBS=1)
+	$(RUN) pytest -m integration --numprocesses=$(or $(JOBS),2) --dist=loadfile --durations=10
 
 .PHONY: lint-manifests
 lint-manifests: setup ## What helm, kube-score and promtool say of charts/ and manifests/ (built from their Go modules)
