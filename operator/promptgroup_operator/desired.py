@@ -233,6 +233,8 @@ def _engine_template(group: Group) -> dict[str, Any]:
         "spec": {
             "automountServiceAccountToken": False,
             "containers": [container],
+            # a Service named vllm would set VLLM_PORT=tcp://...: engines take such variables for their settings
+            "enableServiceLinks": False,
             "readinessGates": [{"conditionType": names.CONDITION_PREFIX_WARM}],
             "securityContext": {
                 "runAsNonRoot": True,

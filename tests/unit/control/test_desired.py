@@ -84,6 +84,16 @@ def test_pods_are_gated_by_warmth_and_run_without_rights():
     assert spec["securityContext"]["runAsNonRoot"] is True
 
 
+@pytest.mark.parametrize("engine", ["vLLM", "SGLang", "TensorRTLLM"])
+def test_services_of_the_namespace_set_no_variables_in_an_engine(engine):
+    assert pod_of(image="i", type=engine)["spec"]["enableServiceLinks"] is False
+
+
+def test_a_template_can_ask_for_the_variables_of_services():
+    made = pod_of(image="i", template={"spec": {"enableServiceLinks": True}})
+    assert made["spec"]["enableServiceLinks"] is True
+
+
 def test_the_engine_serves_the_model_on_the_port_with_the_users_arguments_last():
     (engine,) = pod_of(image="i", port=9000, args=["--a"])["spec"]["containers"]
     assert engine["args"] == ["llama", "--port=9000", "--enable-prompt-tokens-details", "--a"]
@@ -177,7 +187,7 @@ ALIKE = {
 
 @pytest.mark.parametrize("case", ALIKE)
 def test_what_does_not_change_an_engine_does_not_change_its_settings(case):
-    assert settings(**ALIKE[case]) == settings() == "1b1b2698d7824cb1"
+    assert settings(**ALIKE[case]) == settings() == "587480af7a2582f8"
 
 
 def test_the_order_of_a_templates_keys_does_not_matter():
