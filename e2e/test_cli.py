@@ -42,9 +42,8 @@ def test_status_shows_the_slots_and_the_pods_that_hold_them(asked: Kubectl) -> N
     [found] = answer["groups"]
     [revision] = found["revisions"]
     assert (status, found["ready"], found["warm"], found["waitsFor"]) == (0, True, "3/3", [])
-    held = {
-        f"{asked.namespace}/{NAME}/{revision['fingerprint']}/{each['slot']}": each["pod"] for each in revision["slots"]
-    }
+    served = f"{asked.namespace}/{NAME}/{found['revision']}"
+    held = {f"{served}/{each['slot']}": each["pod"] for each in revision["slots"]}
     assert held == slots(asked, NAME)
 
 
