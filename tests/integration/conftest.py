@@ -11,7 +11,8 @@ from promptgroup_local.kubectl import Kubectl, wait_for
 from support import audit
 from support.controlplane import IMAGES, processes_of
 from support.life import Life, lives, living
-from support.operators import NAME, REPLICAS, SYSTEM, set_operators
+from support.operators import NAME, REPLICAS, SYSTEM, operator_process, set_operators
+from support.sized import Sized
 
 numbers = itertools.count(1)
 
@@ -58,6 +59,14 @@ def no_operator(cluster: LocalCluster, crds: None) -> Iterator[None]:
     set_operators(cluster, 0)
     yield
     set_operators(cluster, REPLICAS)
+
+
+@pytest.fixture
+def operated(cluster: LocalCluster, kube: Kubectl, no_operator: None) -> Iterator[Sized]:
+    """A namespace with a router, and an operator of its own that reads engines and routers itself."""
+    lab.install_router(kube)
+    with operator_process(cluster, kube.namespace):
+        yield Sized(cluster, kube)
 
 
 @pytest.fixture(scope="module")

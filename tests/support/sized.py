@@ -1,6 +1,7 @@
 """A group that sizes itself under sessions that come and go, and a real Prometheus that watches it."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from support.groups import PROMPTS, group
 from support.life import cold
 from support.load import PAUSE, TURNS, Load, dated, endless
 from support.ports import free_ports
-from support.prometheus import Prometheus, prometheus
+from support.prometheus import Prometheus, prometheus, until
 
 GROUP = "sized"
 MODEL = "tiny"
@@ -36,6 +37,12 @@ SIZING: dict[str, Any] = {
     },
 }
 """Bounds and windows with which a test need not wait for minutes."""
+MINUTES = 240.0
+"""Longest wait for a number of replicas: the window of two minutes must have passed, then windows and a drain."""
+AWAY = 45.0
+"""Seconds in which a number would change if anything changed it: three looks at the group."""
+FEW = 2
+"""Sessions at a time that one replica serves well."""
 SLOW = 600
 """Prompt tokens a second, a twentieth of a GPU's: a dozen sessions keep two engines busy, and no core."""
 
@@ -79,6 +86,13 @@ class Sized:
     def pods(self) -> int:
         """Pods that do not terminate."""
         return len(lab.engine_pods(self.kube, GROUP))
+
+    def steady(self, wanted: int, seconds: float) -> None:
+        """The number stays, for as long as a number could change in."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            assert self.wanted() == wanted, self.told()
+            until(time.monotonic() + 1)
 
     def told(self) -> object:
         """What a test that fails shows."""

@@ -1,0 +1,52 @@
+"""What replicas cannot mend is named on a real control plane: prompts that drift, caches that are too small."""
+
+import json
+from typing import Any
+
+import pytest
+
+from promptgroup_local.kubectl import wait_for
+from support.sized import AWAY, GROUP, MINUTES, TASK, Sized, sized
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+SMALL = ("--num-gpu-blocks-override=512",)
+"""8,192 tokens of KV cache, of which 1,000 are the prompt's."""
+QUICK = 5000
+"""Prompt tokens a second of engines that are never short of time."""
+READS = 6.0
+"""Seconds between two turns of those who read what they get: routers hold a session to be live for five."""
+SHORT = 8
+"""Turns of their sessions: within a window each of them opens one, so that it shows how many turns they have."""
+
+
+def test_prompts_that_leave_the_declared_one_are_named_and_add_no_replica(operated: Sized) -> None:
+    group, kube = operated, operated.kube
+    kube.apply(sized())
+    kube.wait_warm(GROUP, "1/1")
+    with group.load(1), group.departing(6):
+        found = wait_for(lambda: _effective(group, "False", "PromptDrift"), "the drift", group.told, MINUTES)
+        active = kube.wait_condition(GROUP, "ScalingActive", "True", "PromptDrift")
+        group.steady(1, AWAY)
+    assert f"leave the declared prompt at byte 0 of {len(TASK.system.encode())} (about token 0 of" in found["message"]
+    assert "more replicas do not help" in active["message"]
+    assert TASK.system[:20] not in json.dumps(group.found()["status"])
+
+
+def test_caches_that_are_too_small_for_the_sessions_are_named_and_replicas_mend_it(operated: Sized) -> None:
+    group, kube = operated, operated.kube
+    kube.apply(sized(args=SMALL, rate=QUICK, most=1))
+    kube.wait_warm(GROUP, "1/1")
+    with group.load(24, pause=READS, turns=SHORT):
+        found = wait_for(lambda: _effective(group, "False", "Thrashing"), "the thrash", group.told, MINUTES)
+        kube.wait_condition(GROUP, "ScalingLimited", "True", "TooManyReplicas")
+        assert group.wanted() == 1
+        kube.apply(sized(args=SMALL, rate=QUICK))
+        wait_for(lambda: group.wanted() > 1 or None, "more replicas", group.told, MINUTES)
+        wait_for(lambda: _effective(group, "True", "Healthy"), "the hits to recover", group.told, MINUTES)
+    assert "the KV cache is too small for the sessions that are live" in found["message"]
+
+
+def _effective(group: Sized, status: str, reason: str) -> dict[str, Any] | None:
+    found = group.kube.condition(GROUP, "CacheEffective")
+    return found if (found.get("status"), found.get("reason")) == (status, reason) else None
