@@ -21,9 +21,28 @@ BY_RING = {"sharing": "Dedicated", "policy": "BoundedLoad", "loadFactorPercent":
 
 @pytest.fixture(scope="module")
 def asked(kubectl: Kubectl, images: Images) -> Kubectl:
+    kubectl.apply(_api_server_reaches_routers(kubectl))
     kubectl.apply(group(NAME, images, prompt("a"), replicas=3, routing=BY_RING))
     kubectl.wait_warm(NAME, "3/3")
     return kubectl
+
+
+def _api_server_reaches_routers(kubectl: Kubectl) -> dict[str, Any]:
+    """What docs/install.md asks for where a network enforces policies: here the API server is a node."""
+    nodes = kubectl.list("nodes", "node-role.kubernetes.io/control-plane")
+    addresses = [
+        each["address"] for node in nodes for each in node["status"]["addresses"] if each["type"] == "InternalIP"
+    ]
+    blocks = [{"ipBlock": {"cidr": f"{address}/{128 if ':' in address else 32}"}} for address in addresses]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "api-server-to-routers"},
+        "spec": {
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "promptgroup-router"}},
+            "ingress": [{"from": blocks, "ports": [{"port": "admin", "protocol": "TCP"}]}],
+        },
+    }
 
 
 def plugin(kubectl: Kubectl, *words: str, stdin: str = "") -> tuple[int, Any]:
