@@ -30,7 +30,7 @@ demo-vllm-diagnosis: setup ## What is said of two real vLLM engines with small c
 	@$(RUN) python -m promptgroup_local.vllmdiagnosis --vllm "$(VLLM)"
 
 .PHONY: check
-check: setup ## Format, lint, types, import contracts, unit and property tests: under a minute
+check: setup ## Format, lint, types, import contracts, unit and property tests: two minutes
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
