@@ -30,12 +30,12 @@ demo-vllm-diagnosis: setup ## What is said of two real vLLM engines with small c
 	@$(RUN) python -m promptgroup_local.vllmdiagnosis --vllm "$(VLLM)"
 
 .PHONY: check
-check: setup ## Format, lint, types, import contracts, unit and property tests: two minutes
+check: setup ## Format, lint, types, import contracts, unit and property tests: a minute or two
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
 	$(RUN) lint-imports
-	$(RUN) pytest -m 'not integration'
+	$(RUN) pytest -m 'not integration' --numprocesses=$(or $(JOBS),2)
 
 .PHONY: test-python
 test-python: $(UV) ## Types, unit and property tests under another Python (PYTHON=3.13; uv fetches it where it is not there)
