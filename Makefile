@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen
+JOBS ?= 2
 
 .PHONY: help
 help: ## Show this list
@@ -35,13 +36,13 @@ check: setup ## Format, lint, types, import contracts, unit and property tests: 
 	$(RUN) ruff check .
 	$(RUN) mypy
 	$(RUN) lint-imports
-	$(RUN) pytest -m 'not integration' --numprocesses=$(or $(JOBS),2)
+	$(RUN) pytest -m 'not integration' --numprocesses=$(JOBS)
 
 .PHONY: test-python
 test-python: $(UV) ## Types, unit and property tests under another Python (PYTHON=3.13; uv fetches it where it is not there)
 	@test -n "$(PYTHON)" || { echo "missing: which Python, as in make test-python PYTHON=3.13"; exit 1; }
 	UV_PROJECT_ENVIRONMENT=.venv-$(PYTHON) $(RUN) --python $(PYTHON) mypy --python-version $(PYTHON)
-	UV_PROJECT_ENVIRONMENT=.venv-$(PYTHON) $(RUN) --python $(PYTHON) pytest -m 'not integration'
+	UV_PROJECT_ENVIRONMENT=.venv-$(PYTHON) $(RUN) --python $(PYTHON) pytest -m 'not integration' --numprocesses=$(JOBS)
 
 .PHONY: fix
 fix: setup ## Format and mend what ruff can
@@ -50,7 +51,7 @@ fix: setup ## Format and mend what ruff can
 
 .PHONY: integration
 integration: setup ## Tests on real control planes, as processes on this machine: two at a time (JOBS=1)
-	$(RUN) pytest -m integration --numprocesses=$(or $(JOBS),2) --dist=loadfile --durations=10
+	$(RUN) pytest -m integration --numprocesses=$(JOBS) --dist=loadfile --durations=10
 
 .PHONY: lint-manifests
 lint-manifests: setup ## What helm, kube-score and promtool say of charts/ and manifests/ (built from their Go modules)

@@ -10,18 +10,17 @@ import pytest
 from harness import client
 from harness.clients import Plan, ask, clients, service
 from harness.cluster import Cluster
-from harness.group import group, prompt, slots
+from harness.group import BY_RING, group, prompt, slots
 from harness.images import Images
 from promptgroup_local.kubectl import Kubectl, wait_for
 
 NAME = "asked"
-BY_RING = {"sharing": "Dedicated", "policy": "BoundedLoad", "loadFactorPercent": 10_000}
-"""Only the ring decides, so every router gives the same answer."""
 
 
 @pytest.fixture(scope="module")
 def asked(kubectl: Kubectl, images: Images) -> Kubectl:
     kubectl.apply(_api_server_reaches_routers(kubectl))
+    # every router gives the same answer where only the ring decides
     kubectl.apply(group(NAME, images, prompt("a"), replicas=3, routing=BY_RING))
     kubectl.wait_warm(NAME, "3/3")
     return kubectl

@@ -4,20 +4,18 @@ from typing import Any
 
 from harness.clients import Plan, ask, clients, service
 from harness.cluster import Cluster
-from harness.group import group, prompt, revision, routers, slots
+from harness.group import BY_RING, DEDICATED, group, prompt, revision, routers, slots
 from harness.images import Images
 from harness.outcomes import unharmed
 from promptgroup_local.kubectl import Kubectl, wait_for
 
 NAME = "stays"
 RING = "rings"
-BY_RING = {"policy": "BoundedLoad", "loadFactorPercent": 10_000}
-"""Only the ring decides: no load is above a hundred times its share."""
 
 
-def three(kubectl: Kubectl, images: Images, name: str, **routing: Any) -> None:
+def three(kubectl: Kubectl, images: Images, name: str, routing: dict[str, Any] = DEDICATED) -> None:
     """Apply a group of three and wait until it is warm."""
-    kubectl.apply(group(name, images, prompt(name), replicas=3, routing={"sharing": "Dedicated", **routing}))
+    kubectl.apply(group(name, images, prompt(name), replicas=3, routing=routing))
     kubectl.wait_warm(name, "3/3")
 
 
@@ -46,7 +44,7 @@ def test_pods_are_replaced_under_load_and_no_request_fails(cluster: Cluster, kub
 def test_sessions_find_home_when_pods_are_new_and_no_router_remembers(
     cluster: Cluster, kubectl: Kubectl, images: Images
 ) -> None:
-    three(kubectl, images, RING, **BY_RING)
+    three(kubectl, images, RING, BY_RING)
     plan = {"urls": (service(kubectl.namespace),), "model": RING, "sessions": 30, "at_once": 3, "pause": 0.0}
     before = {each.session: each.served for each in ask(cluster, images, Plan(**plan, last=1))}
     replace_all(kubectl, RING)

@@ -106,23 +106,17 @@ def create() -> Cluster:
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "promptgroup" / "e2e"
     folder.mkdir(parents=True, exist_ok=True)
     cluster = Cluster(folder / "kubeconfig")
-    if not (NAME in shell("kind", "get", "clusters").split() and _found(cluster)):
+    cluster.kubeconfig.touch(0o600)
+    cluster.kubeconfig.write_text(shell("kind", "get", "kubeconfig", "--name", NAME, check=False))
+    if not cluster.answers():  # there is none, or a restart of Docker has left its nodes dead
         delete()
         image = os.environ.get("KIND_NODE_IMAGE")
         command = ["kind", "create", "cluster", "--name", NAME, "--config", str(CONFIG), f"--wait={START_SECONDS}s"]
         shell(*command, "--kubeconfig", str(cluster.kubeconfig), *(["--image", image] if image else []))
-        cluster.kubeconfig.chmod(0o600)
     for worker in cluster.workers():
         cluster.kubectl().run("wait", "--for=condition=Ready", f"node/{worker}", f"--timeout={START_SECONDS}s")
         cluster.equip(worker)
     return cluster
-
-
-def _found(cluster: Cluster) -> bool:
-    """Whether the cluster that is there answers: after a restart of Docker its nodes do not."""
-    cluster.kubeconfig.write_text(shell("kind", "get", "kubeconfig", "--name", NAME, check=False))
-    cluster.kubeconfig.chmod(0o600)
-    return cluster.answers()
 
 
 def delete() -> None:

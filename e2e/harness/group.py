@@ -12,6 +12,10 @@ SLOT = "promptgroup.dev/slot"
 ROUTER = "app.kubernetes.io/name=promptgroup-router"
 WARM = "promptgroup.dev/prefix-warm"
 """The readiness gate of engines' pods."""
+DEDICATED = {"sharing": "Dedicated"}
+"""Routing of a group that lends nothing: whoever serves a revision is warm for it."""
+BY_RING = {**DEDICATED, "policy": "BoundedLoad", "loadFactorPercent": 10_000}
+"""Only the ring decides as well: no load is above a hundred times its share."""
 
 
 def prompt(letter: str) -> str:
@@ -46,7 +50,7 @@ def group(
                 "template": {"spec": {"containers": [container]}},
             },
             "replicas": replicas,
-            "routing": {"sharing": "Dedicated"},
+            "routing": DEDICATED,
             **spec,
         },
     }
