@@ -77,13 +77,18 @@ test: check integration ## Everything that must pass before a change lands
 bench: setup ## CPU that the router takes for a request and for a streamed event
 	$(RUN) python tests/bench/router_overhead.py
 
+.PHONY: research
+research: setup ## What the simulator and its policies must pass: apart from make check, run nightly
+	$(RUN) mypy -p promptgroup_research
+	$(RUN) pytest research/tests --numprocesses=$(JOBS)
+
 .PHONY: bench-policy
 bench-policy: setup ## The routing policy beside its peers in a simulation (ARGS="--quick", "--scenario", "--help")
-	$(RUN) python -m promptgroup_local.sim $(ARGS)
+	$(RUN) python -m promptgroup_research $(ARGS)
 
 .PHONY: bench-sizing
 bench-sizing: setup ## Sizing beside HorizontalPodAutoscaler in a simulation (ARGS="--quick", "--trace FILE", "--help")
-	$(RUN) python -m promptgroup_local.sim.scaling $(ARGS)
+	$(RUN) python -m promptgroup_research.scaling $(ARGS)
 
 .PHONY: bench-peers
 bench-peers: setup ## The router beside the real sglang-router and vllm-router, over sockets (PEERS=--quick: 10 min)

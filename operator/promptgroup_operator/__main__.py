@@ -6,7 +6,8 @@ import logging
 import sys
 from pathlib import Path
 
-from promptgroup_operator import crd, settings
+from promptgroup_operator.api import crd
+from promptgroup_operator.base import settings
 
 
 def main() -> int:
@@ -24,7 +25,9 @@ def main() -> int:
 
 
 def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from promptgroup_operator import exporter, handlers  # noqa: PLC0415 - kopf and the client take a second to import
+    # kopf and the client take a second to import
+    from promptgroup_operator import handlers  # noqa: PLC0415
+    from promptgroup_operator.telemetry import metrics_server  # noqa: PLC0415
 
     try:
         chosen = settings.from_flags(arguments)
@@ -35,7 +38,7 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         logging.getLogger(library).setLevel(logging.WARNING)
     try:
         asyncio.run(handlers.run(chosen))
-    except exporter.PortError as error:
+    except metrics_server.PortError as error:
         print(f"promptgroup-operator run: {error}", file=sys.stderr)
         return 1
     return 0

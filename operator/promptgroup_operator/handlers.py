@@ -19,22 +19,22 @@ import aiohttp
 import kopf
 from kubernetes import client
 
-from promptgroup_operator import exporter
-from promptgroup_operator.apiserver import ApiServer, connect
-from promptgroup_operator.cluster import Cluster
-from promptgroup_operator.engine import Engines
-from promptgroup_operator.errors import ClusterError
-from promptgroup_operator.exporter import Groups
-from promptgroup_operator.instruments import FAULT, REFUSED, Instruments
-from promptgroup_operator.leadership import Elector, Term
-from promptgroup_operator.mirror import KINDS, Mirror
-from promptgroup_operator.observed import Key
-from promptgroup_operator.pacing import LOGIN_AGAIN, WATCH_AGAIN, Pace, PacedWatches
-from promptgroup_operator.reconcile import Reconciler
-from promptgroup_operator.reflector import SILENT_SECONDS, WATCH_SECONDS, Reflectors
-from promptgroup_operator.resync import Resync
-from promptgroup_operator.settings import Settings
-from promptgroup_operator.workqueue import WorkQueue, backoff
+from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.engines.engine import Engines
+from promptgroup_operator.kube.api_server import ApiServer, connect
+from promptgroup_operator.kube.cluster import Cluster
+from promptgroup_operator.kube.leader_election import Elector, Term
+from promptgroup_operator.kube.rate_limit import LOGIN_AGAIN, WATCH_AGAIN, Pace, PacedWatches
+from promptgroup_operator.kube.reflector import SILENT_SECONDS, WATCH_SECONDS, Reflectors
+from promptgroup_operator.kube.resync import Resync
+from promptgroup_operator.kube.store import KINDS, Mirror
+from promptgroup_operator.kube.work_queue import WorkQueue, backoff
+from promptgroup_operator.passes.reconcile import Reconciler
+from promptgroup_operator.telemetry import metrics_server
+from promptgroup_operator.telemetry.metrics import FAULT, REFUSED, Instruments
+from promptgroup_operator.telemetry.metrics_server import Groups
+from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
 
 logger = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ async def run(settings: Settings) -> None:
     """
     registry, operator = build(settings)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    async with exporter.serving(operator.instruments.registry, settings.host, settings.metrics_port):
+    async with metrics_server.serving(operator.instruments.registry, settings.host, settings.metrics_port):
         await kopf.operator(
             registry=registry,
             # names a peer, and there are none; left out, Kopf asks for the name of a user that in an image has none

@@ -4,7 +4,8 @@ import sys
 
 import uvloop
 
-from promptgroup_router import logs, server, settings
+from promptgroup_router import server
+from promptgroup_router.base import logs, settings
 
 
 def main() -> int:

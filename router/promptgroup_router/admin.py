@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import orjson
 
+from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.downstream import ClientConnection, Clients
-from promptgroup_router.errors import ApiError
 from promptgroup_router.explain import explain, read_question
-from promptgroup_router.reader import Request
-from promptgroup_router.state import State
+from promptgroup_router.http11.reader import Request
+from promptgroup_router.proxy.downstream import ClientConnection, Clients
+from promptgroup_router.routing.state import State
 
 EXPLAIN_PATH = b"/explain"
 

@@ -25,20 +25,20 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from promptgroup_router import payload
+from promptgroup_router.apis import request
+from promptgroup_router.apis.request import CHAT_PATH, KINDS, Kind
+from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract import fingerprint
 from promptgroup_router.contract.table import Policy, RoutingTable, SlotState
-from promptgroup_router.errors import ApiError, shown
-from promptgroup_router.ettft import Bid
-from promptgroup_router.holding import NEW_SECONDS, WAIT_SECONDS
-from promptgroup_router.match import How
-from promptgroup_router.payload import CHAT_PATH, KINDS, Kind
-from promptgroup_router.places import Place
-from promptgroup_router.policies import load_cap
-from promptgroup_router.ring import ring_of
-from promptgroup_router.route import UNMATCHED, Route, refuse_empty, route
-from promptgroup_router.state import State
-from promptgroup_router.view import GroupView, Member, RevisionView, walk
+from promptgroup_router.policy.expected_ttft import Bid
+from promptgroup_router.policy.policies import load_cap
+from promptgroup_router.policy.session_locations import Place
+from promptgroup_router.rings.index import GroupView, Member, RevisionView, walk
+from promptgroup_router.rings.ring import ring_of
+from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
+from promptgroup_router.routing.match import How
+from promptgroup_router.routing.route import UNMATCHED, Route, refuse_empty, route
+from promptgroup_router.routing.state import State
 
 
 class Question(NamedTuple):
@@ -88,7 +88,7 @@ def explain(state: State, question: Question, now: float) -> bytes:
     told: dict[str, Any] = {"table": state.view.table.version, "refusal": None}
     places = state.balancer.places
     try:
-        ask = payload.read(question.kind, question.body)
+        ask = request.read(question.kind, question.body)
         found = route(state.view, ask, question.headers, places=places, tokens=state.tokens, now=now)
         group, revision = _whose(state, found)
         told |= _request(found, group, revision, places.find(found.demand.session, found.demand.origin, now), now)

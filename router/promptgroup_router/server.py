@@ -9,17 +9,17 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 from promptgroup_router.admin import Admin
-from promptgroup_router.downstream import Clients
-from promptgroup_router.feed_file import FileFeed
-from promptgroup_router.feed_kubernetes import KubernetesFeed
-from promptgroup_router.front import Front
-from promptgroup_router.kubeapi import KubeApi
-from promptgroup_router.logs import fields
-from promptgroup_router.peering import Peering
-from promptgroup_router.publish import Publisher
-from promptgroup_router.settings import Settings
-from promptgroup_router.state import State
-from promptgroup_router.upstream import Connections
+from promptgroup_router.base.logs import fields
+from promptgroup_router.base.settings import Settings
+from promptgroup_router.feed.file_feed import FileFeed
+from promptgroup_router.feed.kube_api import KubeApi
+from promptgroup_router.feed.kubernetes_feed import KubernetesFeed
+from promptgroup_router.feed.publish import Publisher
+from promptgroup_router.peers.transport import Peering
+from promptgroup_router.proxy.api_handler import Front
+from promptgroup_router.proxy.downstream import Clients
+from promptgroup_router.proxy.upstream import Connections
+from promptgroup_router.routing.state import State
 
 log = logging.getLogger("promptgroup.router")
 

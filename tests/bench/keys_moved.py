@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from promptgroup_router.contract import table
-from promptgroup_router.moved import moved
-from promptgroup_router.ring import Ring
-from promptgroup_router.view import view_of
+from promptgroup_router.rings.index import view_of
+from promptgroup_router.rings.remap import moved
+from promptgroup_router.rings.ring import Ring
 
 SIZES = (1, 2, 4, 8, 16)
 LIMIT = 1.02

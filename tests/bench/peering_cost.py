@@ -20,10 +20,10 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from promptgroup_router.metrics import Metrics
-from promptgroup_router.notes import Load, Note
-from promptgroup_router.peering import Peering
-from promptgroup_router.settings import parse
+from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.base.settings import parse
+from promptgroup_router.peers.transport import Peering
+from promptgroup_router.policy.gossip import Load, Note
 
 ROUTERS = (1, 2, 4, 8)
 NOTES_A_SECOND = 50

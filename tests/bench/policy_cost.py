@@ -10,12 +10,12 @@ import time
 from rich.console import Console
 from rich.table import Table
 
-from promptgroup_router.balance import Balancer
+from promptgroup_router.apis.usage import Usage
 from promptgroup_router.contract import table
-from promptgroup_router.demand import Demand
-from promptgroup_router.health import Health
-from promptgroup_router.usage import Usage
-from promptgroup_router.view import view_of
+from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.health import Health
+from promptgroup_router.rings.index import view_of
 
 REPLICAS = (4, 8, 16, 64, 256, 1000)
 IN_FLIGHT = 8

@@ -29,11 +29,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_operator import desired, plan, prompt
-from promptgroup_operator.api import parse_spec
-from promptgroup_operator.measured import Measured
-from promptgroup_operator.observed import PodCondition, Progress, Rival, World
-from promptgroup_operator.samples import Flow, Stratum, Traffic
+from promptgroup_operator.api.prompt_group import parse_spec
+from promptgroup_operator.plan import desired, plan, prompt
+from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.snapshot import PodCondition, Progress, Rival, World
 from promptgroup_router.contract.fingerprint import fingerprint, short
 from promptgroup_router.contract.names import ANNOTATION_APPLIED
 from promptgroup_router.contract.table import Prompt, PromptRef

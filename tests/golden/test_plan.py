@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_operator.cli import plancommand
+from promptgroup_cli.commands import plan
 from support import builders
 
 FOLDER = Path(__file__).parent / "plan"
@@ -24,8 +24,8 @@ BLOCK = re.compile(r"^```\n(" + re.escape(COMMAND) + r".*?)^```$", re.MULTILINE 
 
 def output(line: str) -> str:
     parser = argparse.ArgumentParser()
-    plancommand.add_flags(parser)
-    lines = plancommand.lines(parser.parse_args(shlex.split(line.removeprefix(COMMAND))), builders.NOW)
+    plan.add_flags(parser)
+    lines = plan.lines(parser.parse_args(shlex.split(line.removeprefix(COMMAND))), builders.NOW)
     return "\n".join([line, *lines, ""])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from promptgroup_operator.cli.__main__ import main
+from promptgroup_cli.__main__ import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "size.md"
 BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)

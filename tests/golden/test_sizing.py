@@ -23,14 +23,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_operator.api import SizingSpec
-from promptgroup_operator.samples import Histogram
-from promptgroup_operator.sizing.behavior import Change, Past, Recommendation
+from promptgroup_operator.api.prompt_group import SizingSpec
 from promptgroup_operator.sizing.diagnosis import diagnose
-from promptgroup_operator.sizing.load import Clients, Departure, Engines, Load
-from promptgroup_operator.sizing.pool import Member
-from promptgroup_operator.sizing.verdict import Group, History, decide
-from promptgroup_operator.sizing.waves import Cause, Shape, Wave
+from promptgroup_operator.sizing.recommend import Group, decide
+from promptgroup_operator.world.load import Clients, Departure, Engines, Load, Member
+from promptgroup_operator.world.samples import Histogram
+from promptgroup_operator.world.sizing_history import Cause, Change, History, Past, Recommendation, Shape, Wave
 
 FOLDER = Path(__file__).parent / "sizing"
 CASES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "base")

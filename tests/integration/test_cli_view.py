@@ -13,12 +13,12 @@ import pytest
 import urllib3
 import yaml
 
+from promptgroup_cli.__main__ import main
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
-from promptgroup_operator.cli.__main__ import main
 from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 from support.load import Load, endless
@@ -66,7 +66,7 @@ def run(cluster: LocalCluster) -> Callable[..., subprocess.CompletedProcess[str]
     """The command, as a process."""
 
     def run(*arguments: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "promptgroup_operator.cli", *arguments]
+        command = [sys.executable, "-m", "promptgroup_cli", *arguments]
         environment = {"KUBECONFIG": str(kubeconfig or cluster.kubeconfig), "PATH": "/usr/bin:/bin"}
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 

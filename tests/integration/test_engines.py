@@ -10,8 +10,8 @@ import urllib3
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_operator.dialect import SGLANG
-from promptgroup_operator.engine import Engines
+from promptgroup_operator.engines.dialect import SGLANG
+from promptgroup_operator.engines.engine import Engines
 from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 from support.operators import operator_process

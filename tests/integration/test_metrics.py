@@ -16,13 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from promptgroup_local.kubectl import wait_for
-from promptgroup_operator.exporter import Groups, serving
-from promptgroup_operator.groupseries import Look
-from promptgroup_operator.instruments import FAULT, Instruments
-from promptgroup_operator.observed import Key
 from promptgroup_operator.sizing.model import fit
-from promptgroup_operator.sizing.verdict import Verdict
-from promptgroup_router.metrics import Metrics
+from promptgroup_operator.sizing.recommend import Verdict
+from promptgroup_operator.telemetry.collector import Look
+from promptgroup_operator.telemetry.metrics import FAULT, Instruments
+from promptgroup_operator.telemetry.metrics_server import Groups, serving
+from promptgroup_operator.world.snapshot import Key
+from promptgroup_router.base.metrics import Metrics
 from support.loads import load
 from support.ports import free_ports
 from support.prometheus import prometheus

@@ -19,22 +19,23 @@ import urllib3
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_operator import metricnames, observations, prometheus, promql, traffic
-from promptgroup_operator.counts import parse
-from promptgroup_operator.dialect import VLLM
-from promptgroup_operator.engine import Engines
-from promptgroup_operator.errors import EngineError
-from promptgroup_operator.groupseries import NUMBERS
-from promptgroup_operator.measured import Measured
-from promptgroup_operator.observations import Observations
-from promptgroup_operator.observed import Key
-from promptgroup_operator.prometheus import Prometheus
-from promptgroup_operator.settings import Settings
-from promptgroup_operator.sizing.load import Load
-from promptgroup_operator.sources import OwnReadings, Subject
-from promptgroup_operator.traffic import Readings
-from promptgroup_router import tablefile
+from promptgroup_operator.base.errors import EngineError
+from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.engines import metric_names
+from promptgroup_operator.engines.dialect import VLLM
+from promptgroup_operator.engines.engine import Engines
+from promptgroup_operator.load import engine_history, prometheus, promql, router_history
+from promptgroup_operator.load.engine_history import Observations
+from promptgroup_operator.load.load_source import OwnReadings, Subject
+from promptgroup_operator.load.prometheus import Prometheus
+from promptgroup_operator.load.router_history import Readings
+from promptgroup_operator.load.router_metrics import parse
+from promptgroup_operator.telemetry.collector import NUMBERS
+from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_router.feed import table_file
 from support.groups import PROMPTS
 from support.groups import group as group_of
 from support.operators import SYSTEM as SYSTEM_NAMESPACE
@@ -85,7 +86,7 @@ class Fleet:
         self.pool = Engines()
         self.failed = 0
         slots = tuple(slot(index, address=f"127.0.0.1:{self.ports[index]}") for index in (0, 1))
-        tablefile.write(folder / "table.json", table(group("support", revision(SYSTEM, slots), model="tiny")))
+        table_file.write(folder / "table.json", table(group("support", revision(SYSTEM, slots), model="tiny")))
         self._table = folder / "table.json"
 
     def __enter__(self) -> Self:
@@ -182,7 +183,7 @@ class Watching:
         return Subject(
             KEY,
             fingerprint(SYSTEM),
-            metricnames.VLLM,
+            metric_names.VLLM,
             DEPLOYMENT,
             pods={f"{DEPLOYMENT}-p{index}": self.since for index in (0, 1)},
             serving={container: since for container, since in self.serving.items() if container in current},
@@ -195,10 +196,10 @@ class Watching:
 def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of seconds, so that a test need not wait for minutes."""
     second = timedelta(seconds=1)
-    monkeypatch.setattr(observations, "LOAD_WINDOW", WINDOW)
-    monkeypatch.setattr(observations, "PERIOD", second)
-    monkeypatch.setattr(traffic, "LOAD_WINDOW", WINDOW)
-    monkeypatch.setattr(traffic, "SPACING", second)
+    monkeypatch.setattr(engine_history, "LOAD_WINDOW", WINDOW)
+    monkeypatch.setattr(engine_history, "PERIOD", second)
+    monkeypatch.setattr(router_history, "LOAD_WINDOW", WINDOW)
+    monkeypatch.setattr(router_history, "SPACING", second)
     monkeypatch.setattr(promql, "WINDOW", WINDOW)
     monkeypatch.setattr(prometheus, "PERIOD", timedelta())
     monkeypatch.setattr(prometheus, "PATIENCE", 10.0)

@@ -6,9 +6,9 @@ from subprocess import CompletedProcess, run
 import pytest
 import yaml
 
+from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_local.kubectl import Kubectl
-from promptgroup_operator import rules
-from promptgroup_operator.api import parse_spec
+from promptgroup_operator.api.prompt_group import parse_spec
 from support.brokenspecs import BROKEN
 from support.groups import PROMPTS, group
 
@@ -18,7 +18,7 @@ SERVER_SIDE = ("--server-side", "--force-conflicts")
 
 
 def plan(*arguments: str, stdin: str) -> CompletedProcess[str]:
-    command = [sys.executable, "-m", "promptgroup_operator.cli", "plan", "-", *arguments]
+    command = [sys.executable, "-m", "promptgroup_cli", "plan", "-", *arguments]
     return run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -62,7 +62,7 @@ def test_both_refuse_the_same_specs_in_the_same_words(kube: Kubectl, crds: None)
     for fields, _ in BROKEN.values():
         wanted = group("support")
         wanted["spec"] = {key: value for key, value in (wanted["spec"] | fields).items() if value is not None}
-        (broken,) = rules.broken("support", parse_spec(wanted["spec"]))
+        (broken,) = cel_rules.broken("support", parse_spec(wanted["spec"]))
         message = broken.partition(": ")[2]
         for refused in (plan(stdin=document(wanted)), kube.apply(wanted, check=False)):
             assert refused.returncode == 1

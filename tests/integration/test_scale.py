@@ -10,7 +10,7 @@ import pytest
 
 from promptgroup_local import lab
 from promptgroup_local.kubectl import wait_for
-from promptgroup_operator.plan import SETTLED
+from promptgroup_operator.plan.plan import SETTLED
 from support.fleet import Fleet, OperatorProcess, fleet, now, operator
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

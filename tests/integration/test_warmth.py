@@ -10,10 +10,10 @@ import urllib3
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_operator.dialect import VLLM
-from promptgroup_operator.engine import Engines
-from promptgroup_operator.observations import Observations
-from promptgroup_operator.sizing.load import PERIOD
+from promptgroup_operator.engines.dialect import VLLM
+from promptgroup_operator.engines.engine import Engines
+from promptgroup_operator.load.engine_history import Observations
+from promptgroup_operator.world.load import PERIOD
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import Prompt
 from support.groups import PROMPTS, group

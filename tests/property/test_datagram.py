@@ -3,8 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.datagram import MAX_BYTES, RECORDS, Datagram, Kind, Refusal, decode, encode, seal_key
-from promptgroup_router.notes import Load, Note
+from promptgroup_router.peers.datagram import (
+    MAX_BYTES,
+    RECORDS,
+    Datagram,
+    Kind,
+    Refusal,
+    decode,
+    encode,
+    seal_key,
+)
+from promptgroup_router.policy.gossip import Load, Note
 
 KEY = seal_key(b"one secret, 16 b")
 U64 = st.integers(0, 2**64 - 1)

@@ -4,11 +4,11 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.payload import Kind, read
-from promptgroup_router.places import Places
-from promptgroup_router.route import route
-from promptgroup_router.tokens import LEAST, MOST, Tokens
-from promptgroup_router.view import view_of
+from promptgroup_router.apis.request import Kind, read
+from promptgroup_router.apis.tokens import LEAST, MOST, Tokens
+from promptgroup_router.policy.session_locations import Places
+from promptgroup_router.rings.index import view_of
+from promptgroup_router.routing.route import route
 from support.tables import SYSTEM, group, revision, table
 
 TOOLS = '[{"name":"find","parameters":{}}]'

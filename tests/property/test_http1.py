@@ -5,10 +5,10 @@ import itertools
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from promptgroup_router.errors import HttpError
-from promptgroup_router.framing import Chunked
-from promptgroup_router.http1 import MAX_HEAD, encode, parse_request, passed_on
-from promptgroup_router.reader import RequestReader, ResponseReader
+from promptgroup_router.base.errors import HttpError
+from promptgroup_router.http11.framing import Chunked
+from promptgroup_router.http11.http1 import MAX_HEAD, encode, parse_request, passed_on
+from promptgroup_router.http11.reader import RequestReader, ResponseReader
 
 MAX_BODY = 5000
 

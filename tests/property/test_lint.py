@@ -6,8 +6,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_cli.lint.prefixes import Prefixes, _walk
 from promptgroup_local.load.prompts import TASKS, system_prompt
-from promptgroup_operator.lint.prefixes import Prefixes, _walk
 from support.lints import chat, declared, found, text
 
 PROMPTS = st.builds(system_prompt, st.sampled_from(TASKS), st.integers(1, 1000))

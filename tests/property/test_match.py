@@ -4,9 +4,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.match import ByContent, match
-from promptgroup_router.payload import Kind, read
-from promptgroup_router.view import view_of
+from promptgroup_router.apis.request import Kind, read
+from promptgroup_router.rings.index import view_of
+from promptgroup_router.routing.match import ByContent, match
 from support.tables import group, revision, table
 
 # few letters, so that texts are prefixes of each other; of one, two and four bytes

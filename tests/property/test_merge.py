@@ -5,7 +5,7 @@ from copy import deepcopy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_operator.merge import merge
+from promptgroup_operator.plan.merge import merge
 
 NAMES = st.sampled_from(["a", "b", "c"])
 FIELDS = st.sampled_from(["x", "y", "z"])

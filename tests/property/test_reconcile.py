@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from promptgroup_operator import desired, records
+from promptgroup_operator.plan import desired
+from promptgroup_operator.rollout import annotations
 from promptgroup_router.contract.encoding import decode_group
 from promptgroup_router.contract.table import Engine, SlotState
 from support.clustermodel import KV_TOKENS, PREFILL_RATE, PREFIX_TOKENS, Model, target_of
@@ -143,7 +144,7 @@ def check_at_rest(model: Model) -> None:
     history = {(kind, each["metadata"]["name"]) for each in kept for kind in ("Deployment", "ConfigMap")}
     assert all(model.by_hand and kind == "ConfigMap" for kind, _ in set(model.live) - wanted - history)
     assert model.live["Deployment", name]["spec"]["replicas"] == replicas
-    assert records.SUPERSEDED not in model.live["Deployment", name]["metadata"]["annotations"]
+    assert annotations.SUPERSEDED not in model.live["Deployment", name]["metadata"]["annotations"]
     assert sorted(pod.slot for pod in model.pods) == list(range(replicas))
     assert all(pod.serves and pod.ready and pod.draining_since is None and pod.cost == 0 for pod in model.pods)
     route = decode_group("chat", "support", model.live["PromptRoute", "support"]["spec"])
@@ -197,7 +198,7 @@ def finish(model: Model) -> None:
 
 def rolled_back(model: Model) -> bool:
     name = desired.name(model.world().group, target_of(model))
-    return records.ROLLED_BACK in model.live["Deployment", name]["metadata"]["annotations"]
+    return annotations.ROLLED_BACK in model.live["Deployment", name]["metadata"]["annotations"]
 
 
 def check_rolled_back(model: Model) -> None:

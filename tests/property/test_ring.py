@@ -9,7 +9,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.ring import Ring, preference, ring_of
+from promptgroup_router.rings.ring import Ring, preference, ring_of
 
 GOLDEN = Path(__file__).parents[1] / "golden/rings.json"
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_operator import rollout
-from promptgroup_operator.observed import Problem, Progress, RolledBack
-from promptgroup_operator.release import GOING, Phase
-from promptgroup_operator.samples import Flow, Stratum, Traffic
-from promptgroup_operator.shares import allot
+from promptgroup_operator.rollout import rollout
+from promptgroup_operator.rollout.release import GOING, Phase
+from promptgroup_operator.rollout.replica_split import allot
+from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 from promptgroup_router.contract.fingerprint import fingerprint, short
 from support.builders import SETTINGS, ago, cold, goal, pod, revision
 

@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from promptgroup_operator.api import SizingSpec
-from promptgroup_operator.sizing import need
-from promptgroup_operator.sizing.load import Departure
+from promptgroup_operator.api.prompt_group import SizingSpec
+from promptgroup_operator.sizing import limits
+from promptgroup_operator.sizing.limits import Target
 from promptgroup_operator.sizing.model import fit
-from promptgroup_operator.sizing.need import Target
-from promptgroup_operator.sizing.pool import split
-from promptgroup_operator.sizing.verdict import NEW, Group, decide
+from promptgroup_operator.sizing.recommend import Group, decide
+from promptgroup_operator.sizing.shared import split
+from promptgroup_operator.world.load import Departure
+from promptgroup_operator.world.sizing_history import NEW
 from support.loads import load
 
 NOW = datetime(2026, 11, 3, 12, 0, 0, tzinfo=UTC)
@@ -83,7 +84,7 @@ def test_more_demand_never_takes_fewer_replicas(requests, factor, replicas, hit_
 
     few, many = model(1), model(factor)
     assume(many.resident(replicas) == 1)
-    least_of_few, least_of_many = (need.least(each, 1, 1000, Target(0.3)) for each in (few, many))
+    least_of_few, least_of_many = (limits.least(each, 1, 1000, Target(0.3)) for each in (few, many))
     assert least_of_few <= least_of_many
 
 

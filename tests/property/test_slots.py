@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_operator.slots import assign, leaving
+from promptgroup_operator.plan.slots import assign, leaving
 from support.builders import cold, pod, restarted
 
 MAKERS = st.sampled_from([pod, pod, pod, cold, restarted])

@@ -5,10 +5,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from promptgroup_operator import desired
-from promptgroup_operator.api import PromptGroupSpec, RolloutSpec, parse_spec
-from promptgroup_operator.measured import Measured
-from promptgroup_operator.observed import (
+from promptgroup_operator.api.prompt_group import PromptGroupSpec, RolloutSpec, parse_spec
+from promptgroup_operator.plan import desired
+from promptgroup_operator.rollout.release import Goal, policy
+from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.samples import Traffic
+from promptgroup_operator.world.snapshot import (
     Group,
     Key,
     Manifest,
@@ -21,8 +23,6 @@ from promptgroup_operator.observed import (
     Rival,
     World,
 )
-from promptgroup_operator.release import Goal, policy
-from promptgroup_operator.samples import Traffic
 from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef
 

@@ -19,13 +19,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from promptgroup_operator import draining, measured, prompt, records, rollout, routes
-from promptgroup_operator import plan as planning
-from promptgroup_operator.api import parse_spec
-from promptgroup_operator.desired import ANNOTATION_PROMPT
-from promptgroup_operator.observed import Group, Key, Manifest, Pod, PodCondition, Problem, Revision, World
-from promptgroup_operator.samples import Flow, Stratum, Traffic
-from promptgroup_operator.warmth import Job, Outcome, WarmReason, settle
+from promptgroup_operator.api.prompt_group import parse_spec
+from promptgroup_operator.plan import draining, prompt, prompt_route
+from promptgroup_operator.plan import plan as planning
+from promptgroup_operator.plan.desired import ANNOTATION_PROMPT
+from promptgroup_operator.rollout import annotations as records
+from promptgroup_operator.rollout import rollout
+from promptgroup_operator.warmth.warmup import settle
+from promptgroup_operator.world import engine_facts as measured
+from promptgroup_operator.world.effects import PodMark
+from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.snapshot import Group, Key, Manifest, Pod, PodCondition, Problem, Revision, World
+from promptgroup_operator.world.warming import Job, Outcome, WarmReason
 from promptgroup_router.contract import names
 from promptgroup_router.contract.encoding import decode_group
 from promptgroup_router.contract.fingerprint import fingerprint, short
@@ -232,7 +237,7 @@ class Model:
         if self._parsed is None or self._parsed[0] != text:
             self._parsed = (text, parse_spec(self.spec))
         spec = self._parsed[1]
-        standing = routes.standing(self.live.get(("PromptRoute", KEY.name)))
+        standing = prompt_route.standing(self.live.get(("PromptRoute", KEY.name)))
         group = Group(KEY, "uid-support", self.generation, "2026-01-01T00:00:00Z", spec, dict(self.status))
         return World(
             group=group,
@@ -255,7 +260,7 @@ class Model:
         if self.mix is None:
             return None
         share, named = self.mix
-        standing = routes.standing(self.live.get(("PromptRoute", KEY.name)))
+        standing = prompt_route.standing(self.live.get(("PromptRoute", KEY.name)))
         deployments = [each for (kind, _), each in sorted(self.live.items()) if kind == "Deployment"]
         found = [each["metadata"]["annotations"][names.ANNOTATION_FINGERPRINT] for each in deployments]
         wanted = prompt.resolve(parse_spec(self.spec).prompt, self.values)
@@ -327,7 +332,7 @@ class Model:
         if pod is not None:
             pod.gate = PodCondition("True" if warm else "False", outcome.reason, outcome.message, now)
 
-    def _mark(self, mark: draining.PodMark) -> None:
+    def _mark(self, mark: PodMark) -> None:
         pod = self._find(mark.uid)
         if pod is not None:
             since = mark.draining_since.replace(microsecond=0) if mark.draining_since is not None else None

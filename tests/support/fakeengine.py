@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from promptgroup_router.reader import Request, RequestReader
+from promptgroup_router.http11.reader import Request, RequestReader
 
 
 @dataclass

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from promptgroup_router.base.settings import ApiServer
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.table import Group
-from promptgroup_router.reader import Request, RequestReader
-from promptgroup_router.settings import ApiServer
+from promptgroup_router.http11.reader import Request, RequestReader
 from support.fakeengine import until
 
 ROUTES = "/apis/promptgroup.dev/v1alpha1/namespaces/{}/promptroutes"

@@ -3,7 +3,7 @@
 import threading
 from typing import Any
 
-from promptgroup_operator.errors import ClusterError
+from promptgroup_operator.base.errors import ClusterError
 
 
 class FakeLeases:

@@ -2,9 +2,9 @@
 
 import orjson
 
-from promptgroup_operator.lint.linter import Linter
-from promptgroup_operator.lint.subject import Origin, Subject, sent
-from promptgroup_router.payload import Kind, read
+from promptgroup_cli.lint.linter import Linter
+from promptgroup_cli.lint.subject import Origin, Subject, sent
+from promptgroup_router.apis.request import Kind, read
 
 STATIC = "You are the support assistant of Example Ltd. Answer in the language of the customer, shortly and kindly."
 

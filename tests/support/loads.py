@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from promptgroup_operator.samples import Histogram
-from promptgroup_operator.sizing.load import Clients, Departure, Engines, Load
+from promptgroup_operator.world.load import Clients, Departure, Engines, Load
+from promptgroup_operator.world.samples import Histogram
 
 
 def histogram(p95: float | None) -> Histogram:

@@ -4,11 +4,11 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from promptgroup_router.datagram import seal_key
-from promptgroup_router.membership import Address
-from promptgroup_router.metrics import Metrics
-from promptgroup_router.notes import Load, Note
-from promptgroup_router.peers import Peers
+from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.peers.datagram import seal_key
+from promptgroup_router.peers.members import Address
+from promptgroup_router.peers.protocol import Peers
+from promptgroup_router.policy.gossip import Load, Note
 
 TICK = 0.05
 KEY = seal_key(b"0123456789abcdef")

@@ -12,8 +12,8 @@ A mismatch shows both scripts. `wait 5` lets five seconds pass; `-> nothing` may
 import textwrap
 from typing import Any
 
-from promptgroup_router.errors import Failure
-from promptgroup_router.exchange import Exchange, Refuse, Send, Then
+from promptgroup_router.base.errors import Failure
+from promptgroup_router.proxy.exchange import Exchange, Refuse, Send, Then
 
 
 def play(exchange: Exchange, script: str, now: float = 100.0) -> None:

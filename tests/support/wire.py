@@ -9,13 +9,13 @@ from pathlib import Path
 import orjson
 import uvloop
 
-from promptgroup_router import tablefile
+from promptgroup_router.base.settings import PORT_PEERS, Settings
 from promptgroup_router.contract.table import RoutingTable
-from promptgroup_router.framing import Chunked
-from promptgroup_router.http1 import CHUNKED
-from promptgroup_router.reader import ResponseReader
+from promptgroup_router.feed import table_file
+from promptgroup_router.http11.framing import Chunked
+from promptgroup_router.http11.http1 import CHUNKED
+from promptgroup_router.http11.reader import ResponseReader
 from promptgroup_router.server import Router
-from promptgroup_router.settings import PORT_PEERS, Settings
 from support.tables import SYSTEM, group, revision, slot, table
 
 LIMIT = 10.0
@@ -159,7 +159,7 @@ def settings_for(path: Path, **fields: object) -> Settings:
 async def routing(folder: Path, served: RoutingTable, **fields: object) -> AsyncIterator[Router]:
     """A router with this table."""
     path = folder / "table.json"
-    tablefile.write(path, served)
+    table_file.write(path, served)
     router = Router(settings_for(path, **fields))
     await router.start()
     try:

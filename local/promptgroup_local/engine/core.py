@@ -6,11 +6,11 @@ import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-from promptgroup_local.engine import metrics_sglang, metrics_tensorrt, metrics_vllm
 from promptgroup_local.engine.answer import Finish, answer
 from promptgroup_local.engine.flags import Flags, Knobs, Speech
 from promptgroup_local.engine.kvcache import KVCache, Sequence
-from promptgroup_local.engine.metrics import Gauges, Served, Source
+from promptgroup_local.engine.metrics import sglang, tensorrt, vllm
+from promptgroup_local.engine.metrics.page import Gauges, Served, Source
 from promptgroup_local.engine.protocol import Completion
 from promptgroup_local.engine.scheduler import Request, Scheduler, Step
 
@@ -48,9 +48,9 @@ class _Ticket:
 
 
 _METRICS = {
-    Speech.VLLM: metrics_vllm.of,
-    Speech.SGLANG: metrics_sglang.of,
-    Speech.TENSORRT_LLM: metrics_tensorrt.of,
+    Speech.VLLM: vllm.of,
+    Speech.SGLANG: sglang.of,
+    Speech.TENSORRT_LLM: tensorrt.of,
 }
 
 

@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from promptgroup_local.engine import protocol
 from promptgroup_local.engine.core import Engine, Token
 from promptgroup_local.engine.flags import Flags, Knobs, Speech
-from promptgroup_local.engine.metrics import Source
+from promptgroup_local.engine.metrics.page import Source
 from promptgroup_local.engine.protocol import ApiError, Completion, Envelope, Usage
 from promptgroup_local.engine.tokenizer import detokenize
 from promptgroup_router.contract.names import HEADER_WARMUP

@@ -1,23 +1,12 @@
-"""How many replicas a group wants, and why. Pure.
+"""Decides how many replicas a group wants, and explains why. Does no I/O and reads no clock.
 
-load        what engines and routers did over a window
-model       what they would do with another number of replicas
-need        the least number that keeps every limit
-pool        groups that lend to each other: sized together, then shared out
-ceiling     what could be found in cache
-departures  prompts that leave the declared one
-waves       the dip that the group's own changes cause
-behavior    how fast the number may change
-verdict     the number, with its reason
-diagnosis   whether the caches do their work, and if not why
-
-Ahead of any load, for the command line:
-
-shape        what a model keeps of a token, from its config
-kv           bytes of a token, tokens of a replica
-known        well-known models
-gpus         what GPUs have
-estimate     what a replica can do, where nothing is measured
-expectation  what replicas will do, before there is anything to observe
-preview      what the operator would decide, if it observed that
+model         predicts what the engines would do with another number of replicas
+limits        finds the least number of replicas that keeps every limit
+shared        sizes groups that lend replicas to each other together
+max_hit_rate  says what share of the tokens could be found in cache at best
+prompt_drift  finds requests whose prompt leaves the declared one
+transient     recognises the dip in hit rate that the group's own changes cause
+behavior      limits how fast the number may change
+recommend     gives the number, with its reason
+diagnosis     says whether the caches do their work, and if not, why
 """

@@ -7,65 +7,17 @@ pass in; nothing that matters is lost with it: whoever starts without one lets a
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
 
-from promptgroup_operator.api import Behavior, PolicyType, ScaleDownRules, ScaleUpRules, SelectPolicy
-
-LONGEST = timedelta(seconds=3600)
-"""Longest window, and twice the longest period of a policy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recommendation:
-    """A number that was recommended, without a break."""
-
-    value: int
-    since: datetime
-    until: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of the number of replicas."""
-
-    at: datetime
-    by: int
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """What was recommended and done."""
-
-    recommended: tuple[Recommendation, ...] = ()
-    changes: tuple[Change, ...] = ()
-
-    def recommending(self, value: int, current: int, now: datetime) -> "Past":
-        """With one recommendation more. Before the first one the number that there is counts as recommended."""
-        kept = [each for each in self.recommended if now - each.until <= LONGEST]
-        if not kept:
-            kept = [Recommendation(current, now, now)]
-        last = kept[-1]
-        # what is recommended holds until the next look
-        kept[-1] = replace(last, until=now)
-        if last.value != value:
-            kept.append(Recommendation(value, now, now))
-        return replace(self, recommended=tuple(kept))
-
-    def range(self, window: timedelta, now: datetime) -> tuple[int, int]:
-        """The least and the greatest number recommended within the window, the latest included."""
-        values = [each.value for each in self.recommended if each is self.recommended[-1] or now - each.until < window]
-        return min(values), max(values)
-
-    def changing(self, by: int, now: datetime) -> "Past":
-        """With one change more."""
-        kept = tuple(each for each in self.changes if now - each.at <= LONGEST)
-        return replace(self, changes=(*kept, Change(now, by)) if by else kept)
-
-
-NOTHING: Final = Past()
-"""Before the first look."""
+from promptgroup_operator.api.prompt_group import (
+    Behavior,
+    PolicyType,
+    ScaleDownRules,
+    ScaleUpRules,
+    SelectPolicy,
+)
+from promptgroup_operator.world.sizing_history import Change, Past
 
 
 @dataclass(frozen=True, slots=True)

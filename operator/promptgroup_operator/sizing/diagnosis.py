@@ -15,11 +15,11 @@ else                                         Healthy
 from dataclasses import dataclass
 from typing import Final
 
-from promptgroup_operator.sizing.ceiling import SLACK, ceiling, expected
-from promptgroup_operator.sizing.departures import BYTES_A_TOKEN, drifts
-from promptgroup_operator.sizing.load import Departure, Load
+from promptgroup_operator.sizing.max_hit_rate import SLACK, ceiling, expected
 from promptgroup_operator.sizing.model import fit
-from promptgroup_operator.sizing.waves import Cause
+from promptgroup_operator.sizing.prompt_drift import BYTES_A_TOKEN, drifts
+from promptgroup_operator.world.load import Departure, Load
+from promptgroup_operator.world.sizing_history import Cause
 
 SHARED = 0.25
 """Share of prompt tokens that repeat below which caching does not pay: 20 to 30 % in what is published."""

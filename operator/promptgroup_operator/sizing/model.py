@@ -25,9 +25,9 @@ longer each (processor sharing: T = p / (1 - rho)), so computed / prefill_busy =
 import math
 from dataclasses import dataclass, replace
 
-from promptgroup_operator.samples import Histogram, quantile
-from promptgroup_operator.sizing.ceiling import SLACK, ceiling
-from promptgroup_operator.sizing.load import Load
+from promptgroup_operator.sizing.max_hit_rate import SLACK, ceiling
+from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.samples import Histogram, quantile
 
 SHARE = 0.75
 """Share of a KV cache that live sessions may take: beyond it routers let no new session in (`NEW_SHARE` of their

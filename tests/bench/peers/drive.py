@@ -14,7 +14,7 @@ import aiohttp
 import orjson
 
 from bench.peers import prose
-from promptgroup_local.sim.turns import Session, Turn
+from promptgroup_research.simulator.turns import Session, Turn
 
 REQUEST_SECONDS = 60.0
 """A request without an end after this has failed: at the rates used here a router that needs it has collapsed."""

@@ -13,7 +13,7 @@ import aiohttp
 from bench.peers import mix
 from bench.peers.drive import NAME
 from promptgroup_local.cluster import process
-from promptgroup_operator.measured import prefill_rate
+from promptgroup_operator.world.engine_facts import prefill_rate
 from support.ports import free_ports
 
 READY_SECONDS = 60.0

@@ -9,10 +9,10 @@ tokens, since one of 16,000 would hold an engine for a good part of a run.
 """
 
 from promptgroup_local.engine.scheduler import Cost, Limits
-from promptgroup_local.sim.draws import geometric, lognormal, poisson, zipf
-from promptgroup_local.sim.engine import Model
-from promptgroup_local.sim.turns import Session
-from promptgroup_local.sim.workloads import MOST_TURNS, Author, Talk
+from promptgroup_research.simulator.draws import geometric, lognormal, poisson, zipf
+from promptgroup_research.simulator.engine import Model
+from promptgroup_research.simulator.turns import Session
+from promptgroup_research.simulator.workloads import MOST_TURNS, Author, Talk
 
 ENGINES = 8
 COST = Cost(prefill_rate=1500.0, step=0.020)

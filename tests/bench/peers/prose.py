@@ -6,7 +6,7 @@ marker before and after each message, one in front of everything and one behind 
 
 import random
 
-from promptgroup_local.sim.turns import Session, Turn
+from promptgroup_research.simulator.turns import Session, Turn
 
 OPENING = "You are an assistant of Example Ltd.    "
 """Begins every system prompt: 10 tokens, less than a block, so that it is never cached by itself. A routing table with

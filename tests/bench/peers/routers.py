@@ -11,11 +11,11 @@ from pathlib import Path
 from bench.peers import prose
 from bench.peers.drive import NAME
 from bench.peers.mix import ENGINES, GROUPS, KV_TOKENS, MODEL
-from promptgroup_local.sim.ours import Ours
-from promptgroup_local.sim.policies.cache_aware import CacheAware
-from promptgroup_local.sim.policies.random_choice import PowerOfTwo
-from promptgroup_local.sim.policies.session_ring import SessionRing
-from promptgroup_local.sim.world import Router
+from promptgroup_research.policies.cache_aware import CacheAware
+from promptgroup_research.policies.ours import Ours
+from promptgroup_research.policies.random_choice import PowerOfTwo
+from promptgroup_research.policies.session_ring import SessionRing
+from promptgroup_research.simulator.world import Router
 from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.contract.table import Policy
 

@@ -1,10 +1,10 @@
 """The same load on the same engines in the simulator: what sockets must agree with, and where the capacity is from."""
 
 from bench.peers import mix
-from promptgroup_local.sim.capacity import capacity
-from promptgroup_local.sim.measure import Figures, figures
-from promptgroup_local.sim.policies.oracle import Oracle
-from promptgroup_local.sim.world import Router, World
+from promptgroup_research.experiments.capacity import capacity
+from promptgroup_research.policies.oracle import Oracle
+from promptgroup_research.simulator.measure import Figures, figures
+from promptgroup_research.simulator.world import Router, World
 
 TUNING = (1, 2, 3)
 """Seeds that settings were chosen on; runs are judged on others."""

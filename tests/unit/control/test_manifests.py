@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_operator import status
-from promptgroup_operator.settings import Settings
+from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.plan import status
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = ROOT / "manifests"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_operator.settings import Settings
+from promptgroup_operator.base.settings import Settings
 from promptgroup_router.contract import names
 from support.netpol import End, allowed
 

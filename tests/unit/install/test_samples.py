@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_operator import documents
+from promptgroup_cli.rehearsal import manifest
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,7 +23,7 @@ def test_every_sample_is_looked_at():
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_sample_can_be_planned(path):
-    wanted = documents.read(path.read_text(), "promptgroup", NOW)
+    wanted = manifest.read(path.read_text(), "promptgroup", NOW)
     assert wanted.warnings == ()
 
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_local.cluster.nodeagent import environment
-from promptgroup_local.cluster.nodeagent.environment import Unresolved
+from promptgroup_local.cluster.nodeagent.pods import environment
+from promptgroup_local.cluster.nodeagent.pods.environment import Unresolved
 
 POD = {
     "metadata": {

@@ -4,8 +4,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from promptgroup_local.cluster.nodeagent.container import Machine
 from promptgroup_local.cluster.nodeagent.hollow import ENGINE, HollowPod, command
+from promptgroup_local.cluster.nodeagent.pods.container import Machine
 from promptgroup_local.engine.flags import FlagError
 
 ADDRESS = "127.77.0.9"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from promptgroup_local.cluster import process
-from promptgroup_local.cluster.nodeagent import launch
-from promptgroup_local.cluster.nodeagent.launch import Command
+from promptgroup_local.cluster.nodeagent.pods import launch
+from promptgroup_local.cluster.nodeagent.pods.launch import Command
 
 
 def command(folder: Path, script: str, **environment: str) -> Command:

@@ -2,8 +2,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from promptgroup_local.cluster.nodeagent import podstatus
-from promptgroup_local.cluster.nodeagent.podstatus import Container
+from promptgroup_local.cluster.nodeagent.pods import status as podstatus
+from promptgroup_local.cluster.nodeagent.pods.status import Container
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=5)

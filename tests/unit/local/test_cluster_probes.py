@@ -7,7 +7,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_local.cluster.nodeagent import probes
+from promptgroup_local.cluster.nodeagent.pods import probes
 
 PROBE = {"failureThreshold": 3, "successThreshold": 2}
 

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_local.cluster.nodeagent.restarts import Backoff, restarts
+from promptgroup_local.cluster.nodeagent.pods.restarts import Backoff, restarts
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from promptgroup_local.cluster.nodeagent import volumes
 from promptgroup_local.cluster.nodeagent.api import ApiError
-from promptgroup_local.cluster.nodeagent.environment import Unresolved
+from promptgroup_local.cluster.nodeagent.pods import volumes
+from promptgroup_local.cluster.nodeagent.pods.environment import Unresolved
 
 
 class Server:

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from promptgroup_local.cluster.nodeagent.podstatus import Container
+from promptgroup_local.cluster.nodeagent.pods.status import Container
 from promptgroup_local.cluster.nodeagent.watching import until_unhealthy
 
 FAST = {"periodSeconds": 0.01}

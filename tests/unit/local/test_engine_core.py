@@ -10,7 +10,7 @@ import uvloop
 from promptgroup_local.engine.chat import plain, render
 from promptgroup_local.engine.core import COLD, Engine
 from promptgroup_local.engine.flags import Knobs, parse
-from promptgroup_local.engine.metrics import Source
+from promptgroup_local.engine.metrics.page import Source
 from promptgroup_local.engine.protocol import Completion
 from promptgroup_local.engine.scheduler import Cost, Scheduler
 

@@ -1,11 +1,11 @@
 import pytest
 from prometheus_client import generate_latest
 
-from promptgroup_local.engine import metrics_sglang, metrics_tensorrt, metrics_vllm
 from promptgroup_local.engine.answer import Finish
 from promptgroup_local.engine.flags import parse
-from promptgroup_local.engine.metrics import Gauges, Served, Source
-from promptgroup_operator import exposition, metricnames
+from promptgroup_local.engine.metrics import sglang, tensorrt, vllm
+from promptgroup_local.engine.metrics.page import Gauges, Served, Source
+from promptgroup_operator.engines import engine_metrics, metric_names
 
 NAMES = """
 vllm:prefix_cache_queries_total vllm:prefix_cache_hits_total vllm:prompt_tokens_total vllm:prompt_tokens_cached_total
@@ -20,7 +20,7 @@ vllm:cache_config_info standin_requests_total standin_cold_prefix_requests_total
 
 def test_every_series_is_there_from_the_start_under_its_name() -> None:
     flags = parse(["path/m", "--served-model-name", "m", "--block-size=32", "--num-gpu-blocks-override=10"])
-    metrics = metrics_vllm.of(flags, Gauges(running=lambda: 2, waiting=lambda: 3, usage=lambda: 0.5))
+    metrics = vllm.of(flags, Gauges(running=lambda: 2, waiting=lambda: 3, usage=lambda: 0.5))
     lines = [line for line in generate_latest(metrics.registry).decode().splitlines() if not line.startswith("#")]
     assert {line.partition("{")[0] for line in lines} >= set(NAMES.split())
     labels = 'engine="0",model_name="m"'
@@ -44,11 +44,11 @@ def test_every_series_is_there_from_the_start_under_its_name() -> None:
 REQUEST = Served(Finish.STOP, prompt=100, cached=64, generated=7, queue=0.5, prefill=1.0, decode=2.0)
 OTHERS = {
     "SGLang": (
-        metrics_sglang.of,
+        sglang.of,
         ["python3", "-m", "sglang.launch_server", "--model-path=m", "--page-size=32", "--max-total-tokens=3200"],
-        metricnames.SGLANG,
+        metric_names.SGLANG,
     ),
-    "TensorRT-LLM": (metrics_tensorrt.of, ["trtllm-serve", "m"], metricnames.TENSORRT_LLM),
+    "TensorRT-LLM": (tensorrt.of, ["trtllm-serve", "m"], metric_names.TENSORRT_LLM),
 }
 
 
@@ -61,7 +61,7 @@ def test_what_the_other_engines_count_is_read_as_it_was_counted(engine: str) -> 
     def page() -> str:
         return generate_latest(metrics.registry).decode()
 
-    fresh = exposition.reading(page(), names)
+    fresh = engine_metrics.reading(page(), names)
     assert (fresh.queries, fresh.requests, fresh.step) == (0, 0, 32)
     assert names.queries[0] not in page().replace(f"# HELP {names.queries[0]}", "").replace(
         f"# TYPE {names.queries[0]}", ""
@@ -69,7 +69,7 @@ def test_what_the_other_engines_count_is_read_as_it_was_counted(engine: str) -> 
     metrics.admitted(100, 64)
     metrics.first_token(0.5, 1.0, 100, 64)
     metrics.served(REQUEST)
-    found = exposition.reading(page(), names)
+    found = engine_metrics.reading(page(), names)
     assert (found.queries, found.hits, found.generated, found.requests) == (100, 64, 7, 1)
     assert (found.running, found.waiting, found.usage, found.queue_seconds) == (2, 3, 0.5, 0.5)
     assert found.first_token.total == 1

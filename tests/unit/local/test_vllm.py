@@ -1,7 +1,7 @@
 import pytest
 
 from promptgroup_local import vllm
-from promptgroup_operator.api import PromptGroupSpec
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
 
 
 def test_a_folder_without_vllm_is_named_with_what_it_lacks(tmp_path, capsys):

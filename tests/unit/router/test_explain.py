@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router import payload
+from promptgroup_router.apis import request
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.table import Engine, Policy, SlotState
-from promptgroup_router.errors import ApiError
 from promptgroup_router.explain import explain, explain_by, read_question
-from promptgroup_router.holding import NEW_SECONDS, WAIT_SECONDS
-from promptgroup_router.policies import LEAST_CAP
-from promptgroup_router.route import route
-from promptgroup_router.state import State
-from promptgroup_router.usage import Usage
+from promptgroup_router.policy.policies import LEAST_CAP
+from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
+from promptgroup_router.routing.route import route
+from promptgroup_router.routing.state import State
 from support.tables import SYSTEM, group, revision, slot, table
 
 ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)
@@ -44,7 +44,7 @@ def told(state, asked, now=0.0):
 
 def place(state, asked, now=0.0):
     """Count the request as the router does; what it was counted on."""
-    ask = payload.read(asked.kind, asked.body)
+    ask = request.read(asked.kind, asked.body)
     balancer = state.balancer
     found = route(state.view, ask, asked.headers, places=balancer.places, tokens=state.tokens, now=now)
     return balancer.pick(found.pool, found.demand, now)
@@ -72,7 +72,7 @@ def test_a_question_that_is_none_is_refused(data, word):
 
 def test_headers_are_compared_in_lower_case_and_a_chat_is_meant():
     asked = read_question(b'{"body": "{}", "headers": {"X-Session-ID": "7"}}')
-    assert (asked.kind, asked.headers) == (payload.Kind.CHAT, {b"x-session-id": b"7"})
+    assert (asked.kind, asked.headers) == (request.Kind.CHAT, {b"x-session-id": b"7"})
 
 
 @pytest.mark.parametrize(

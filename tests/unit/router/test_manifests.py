@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from promptgroup_router.base.settings import PeerName, parse
 from promptgroup_router.contract import names
-from promptgroup_router.settings import PeerName, parse
 
 FOLDER = Path(__file__).parents[3] / "manifests" / "router"
 

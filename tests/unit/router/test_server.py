@@ -12,8 +12,9 @@ import sys
 
 import pytest
 
-from promptgroup_router import server, tablefile
+from promptgroup_router import server
 from promptgroup_router.contract.table import RoutingTable
+from promptgroup_router.feed import table_file
 from support.fakeengine import Call, engines, until
 from support.fakekube import fake_kube
 from support.tables import group, revision, slot, table
@@ -74,7 +75,7 @@ def test_sigterm_lets_what_runs_end_and_then_the_process(tmp_path):
 
     async def check():
         async with engines(1, slow) as (engine,):
-            tablefile.write(tmp_path / "table.json", table_of(engine.address))
+            table_file.write(tmp_path / "table.json", table_of(engine.address))
             async with (
                 started("--table", str(tmp_path / "table.json"), "--drain-delay", "0.3") as router,
                 connected(router.port) as running,
@@ -105,7 +106,7 @@ def test_a_drain_ends_in_time_and_a_second_signal_ends_it_at_once(tmp_path):
 
     async def check(flag: str, signals: int):
         async with engines(1, hang) as (engine,):
-            tablefile.write(tmp_path / "table.json", table_of(engine.address))
+            table_file.write(tmp_path / "table.json", table_of(engine.address))
             async with (
                 started("--table", str(tmp_path / "table.json"), "--drain-timeout", flag) as router,
                 connected(router.port) as client,
@@ -149,7 +150,7 @@ def test_a_router_in_a_cluster_follows_the_routes_and_restarts_from_its_copy(tmp
 
 def test_a_port_that_is_taken_ends_the_process_with_a_reason(tmp_path):
     async def check():
-        tablefile.write(tmp_path / "table.json", table())
+        table_file.write(tmp_path / "table.json", table())
         async with routing(tmp_path, table()) as router:
             taken = settings_for(tmp_path / "table.json", port=router.port)
             process = await asyncio.create_subprocess_exec(
@@ -178,7 +179,7 @@ def test_processes_that_share_a_port_tell_each_other_where_sessions_are(tmp_path
 
     async def check():
         async with engines(2) as served, contextlib.AsyncExitStack() as stack:
-            tablefile.write(tmp_path / "table.json", table_of(*(engine.address for engine in served)))
+            table_file.write(tmp_path / "table.json", table_of(*(engine.address for engine in served)))
             flags = ["--table", str(tmp_path / "table.json"), "--reuse-port", "--peers", "127.0.0.1"]
             flags += [
                 "--peer-key-file",
@@ -204,7 +205,7 @@ def test_processes_that_share_a_port_tell_each_other_where_sessions_are(tmp_path
 
 def test_a_range_of_ports_that_is_taken_ends_the_process_with_a_reason(tmp_path):
     (tmp_path / "key").write_bytes(os.urandom(32))
-    tablefile.write(tmp_path / "table.json", table())
+    table_file.write(tmp_path / "table.json", table())
 
     async def check():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
@@ -246,7 +247,7 @@ def test_a_table_file_that_is_missing_leaves_the_router_unready_and_waiting(tmp_
     async def check():
         async with started("--table", str(tmp_path / "table.json")) as router:
             assert await router.ready() == 503
-            tablefile.write(tmp_path / "table.json", RoutingTable(version="late"))
+            table_file.write(tmp_path / "table.json", RoutingTable(version="late"))
             router.process.send_signal(signal.SIGHUP)
             await until(lambda: "table" in router.events(), "the table")
             assert await router.ready() == 200

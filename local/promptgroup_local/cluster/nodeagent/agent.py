@@ -18,10 +18,10 @@ from promptgroup_local.cluster.images import Images
 from promptgroup_local.cluster.nodeagent import node
 from promptgroup_local.cluster.nodeagent.addresses import Block
 from promptgroup_local.cluster.nodeagent.api import MERGE, STRATEGIC, Api, ApiError
-from promptgroup_local.cluster.nodeagent.container import Machine
 from promptgroup_local.cluster.nodeagent.hollow import HollowPod
 from promptgroup_local.cluster.nodeagent.logserver import LogServer
-from promptgroup_local.cluster.nodeagent.pod import PodRunner
+from promptgroup_local.cluster.nodeagent.pods.container import Machine
+from promptgroup_local.cluster.nodeagent.pods.pod import PodRunner
 
 HEARTBEAT_SECONDS = 10.0
 """As a kubelet; the node counts as lost after 50 s without."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from promptgroup_local.cluster import images
-from promptgroup_local.cluster.nodeagent.environment import expand, relocate
+from promptgroup_local.cluster.nodeagent.pods.environment import expand, relocate
 
 
 class ImageMissing(Exception):  # noqa: N818 - becomes the waiting reason ErrImagePull

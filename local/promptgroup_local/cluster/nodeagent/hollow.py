@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from promptgroup_local.cluster import images
-from promptgroup_local.cluster.nodeagent.pod import PodRunner
+from promptgroup_local.cluster.nodeagent.pods.pod import PodRunner
 from promptgroup_local.engine.flags import FlagError, Flags, Knobs, knobs, parse
 from promptgroup_local.engine.server import serving
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from promptgroup_local.cluster.nodeagent.addresses import KUBELET_PORT
-from promptgroup_local.cluster.nodeagent.podstatus import stamp
+from promptgroup_local.cluster.nodeagent.pods.status import stamp
 
 PODS = 200
 """Pods that fit on the node: as many processes as a laptop bears with idle stand-ins."""

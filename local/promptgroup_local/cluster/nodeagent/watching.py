@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from promptgroup_local.cluster.nodeagent import probes
-from promptgroup_local.cluster.nodeagent.podstatus import Container
+from promptgroup_local.cluster.nodeagent.pods import probes
+from promptgroup_local.cluster.nodeagent.pods.status import Container
 
 Look = Callable[[Mapping[str, Any]], Awaitable[bool]]
 """Looks at the container once, by a probe's spec."""

@@ -1,0 +1,1 @@
+"""The commands. Each module adds its flags to the parser and runs."""

@@ -1,0 +1,115 @@
+"""`promptgroup top`: what goes on in each group, live from the routers."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from datetime import UTC, datetime
+
+from promptgroup_cli.reach.connect import Cluster, ReachError, Router, add_namespace, add_router, router_at
+from promptgroup_cli.reach.group_status import group_status
+from promptgroup_cli.reach.top_rates import Page, page, rates
+from promptgroup_cli.render import top_output
+from promptgroup_cli.render.top_output import Look, State
+
+SECONDS = 3.0
+"""Between two looks: long enough for a few requests of a quiet group, short enough to watch."""
+CLEAR = "\x1b[H\x1b[2J"
+"""ECMA-48: cursor to the top left (CUP), erase the screen (ED)."""
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command and its flags."""
+    parser = commands.add_parser(
+        "top",
+        help="requests, hit rate, first tokens and load of each group, live",
+        description="Requests, hit rate, time to first token (of streamed answers) and load of each group, live.",
+    )
+    add_namespace(parser)
+    add_router(parser)
+    parser.add_argument("--once", action="store_true", help="one look, after one interval")
+    parser.add_argument(
+        "--interval", type=_seconds, default=SECONDS, metavar="SECONDS", help="between looks (default: %(default)g)"
+    )
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s; JSON is a line a look"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")
+    return value
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    shown = {"table": top_output.table, "json": top_output.document}[arguments.output]
+    redrawn = sys.stdout.isatty() and arguments.output == "table" and not arguments.once
+    try:
+        for look in _looks(arguments):
+            print(f"{CLEAR if redrawn else ''}{shown(look)}", flush=True)
+            if arguments.once:
+                return 0
+            if not redrawn and arguments.output == "table":
+                print()
+    except ReachError as error:
+        print(f"promptgroup top: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        pass  # this is how it ends
+    return 0
+
+
+def _looks(arguments: argparse.Namespace) -> Iterator[Look]:
+    """A look each interval, without end.
+
+    Raises:
+        ReachError: no router answers.
+    """
+    with Cluster(arguments.namespace) if arguments.router is None else nullcontext() as cluster:
+        before, at = _read(_routers(cluster, arguments.router))[0], time.monotonic()
+        while True:
+            time.sleep(arguments.interval)
+            pages, silent = _read(_routers(cluster, arguments.router))
+            then, at = at, time.monotonic()
+            yield Look(
+                now=datetime.now(UTC),
+                seconds=at - then,
+                routers=len(pages),
+                silent=silent,
+                states=_states(cluster) if cluster is not None else {},
+                rates=rates(before, pages, at - then),
+            )
+            before = pages
+
+
+def _routers(cluster: Cluster | None, url: str | None) -> Mapping[str, Router]:
+    """Anew for each look, since they come and go."""
+    if cluster is not None:
+        return cluster.routers(cluster.namespace)
+    return {str(url): router_at(str(url))}
+
+
+def _read(routers: Mapping[str, Router]) -> tuple[dict[str, Page], tuple[str, ...]]:
+    """Pages by router, and the routers that did not answer."""
+    pages, failed = {}, {}
+    for name, ask in routers.items():
+        try:
+            pages[name] = page(ask("/metrics", None).decode(), json.loads(ask("/table", None)))
+        except ReachError as error:
+            failed[name] = error
+    if not pages:
+        raise next(iter(failed.values()))
+    return pages, tuple(failed)
+
+
+def _states(cluster: Cluster) -> dict[str, State]:
+    found = [group_status(each, None, ()) for each in cluster.list("PromptGroup", cluster.namespace)]
+    return {f"{each.key.namespace}/{each.key.name}": State(each.ready, each.warm) for each in found}

@@ -1,0 +1,101 @@
+"""Shapes and sizes of well-known models, by their published configs and model cards. Pure.
+
+So that nothing need be fetched. Quantized variants have names of their own and are not listed.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from promptgroup_cli.forecast.model_config import Shape
+
+SIXTEEN_BITS = 2.0
+"""Bytes of a parameter of a checkpoint in bf16 or fp16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model, as far as sizing needs it."""
+
+    shape: Shape
+    parameters: float
+    active: float
+    """Parameters that compute a token; fewer than all in a mixture of experts."""
+    weights: float
+    """Bytes of the checkpoint."""
+
+
+def _model(shape: Shape, billions: float, active: float | None = None, weights: float | None = None) -> Model:
+    """Parameters in billions, the checkpoint in GB."""
+    parameters = billions * 1e9
+    return Model(
+        shape,
+        parameters,
+        active * 1e9 if active is not None else parameters,
+        weights * 1e9 if weights is not None else parameters * SIXTEEN_BITS,
+    )
+
+
+def _gqa(layers: int, heads: int, dim: int = 128) -> Shape:
+    return Shape(layers, heads, 2 * dim)
+
+
+def _mixed(full: int, windowed: int, window: int, heads: int, dim: int) -> Shape:
+    return Shape(full, heads, 2 * dim, windowed, window)
+
+
+MODELS: Mapping[str, Model] = {
+    "deepseek-ai/DeepSeek-R1": _model(Shape(61, 1, 576), 671.0, 37.0, 689.0),
+    "deepseek-ai/DeepSeek-V2-Lite": _model(Shape(27, 1, 576), 15.7, 2.4),
+    "deepseek-ai/DeepSeek-V3": _model(Shape(61, 1, 576), 671.0, 37.0, 689.0),
+    "google/gemma-2-2b": _model(_mixed(13, 13, 4096, 4, 256), 2.61),
+    "google/gemma-2-9b": _model(_mixed(21, 21, 4096, 8, 256), 9.24),
+    "google/gemma-2-27b": _model(_mixed(23, 23, 4096, 16, 128), 27.2),
+    "google/gemma-3-4b": _model(_mixed(5, 29, 1024, 4, 256), 4.3),
+    "google/gemma-3-12b": _model(_mixed(8, 40, 1024, 8, 256), 12.2),
+    "google/gemma-3-27b": _model(_mixed(10, 52, 1024, 16, 128), 27.4),
+    "meta-llama/Llama-3.1-8B": _model(_gqa(32, 8), 8.03),
+    "meta-llama/Llama-3.1-70B": _model(_gqa(80, 8), 70.6),
+    "meta-llama/Llama-3.1-405B": _model(_gqa(126, 8), 406.0),
+    "meta-llama/Llama-3.2-1B": _model(_gqa(16, 8, 64), 1.24),
+    "meta-llama/Llama-3.2-3B": _model(_gqa(28, 8), 3.21),
+    "meta-llama/Llama-3.3-70B": _model(_gqa(80, 8), 70.6),
+    "microsoft/phi-4": _model(_gqa(40, 10), 14.7),
+    "mistralai/Mistral-7B-v0.3": _model(_gqa(32, 8), 7.25),
+    "mistralai/Mistral-Nemo-2407": _model(_gqa(40, 8), 12.2),
+    "mistralai/Mistral-Small-24B-2501": _model(_gqa(40, 8), 23.6),
+    "mistralai/Mixtral-8x7B-v0.1": _model(_gqa(32, 8), 46.7, 12.9),
+    "openai/gpt-oss-20b": _model(_mixed(12, 12, 128, 8, 64), 20.9, 3.6, 13.8),
+    "openai/gpt-oss-120b": _model(_mixed(18, 18, 128, 8, 64), 116.8, 5.1, 65.3),
+    "Qwen/Qwen2.5-0.5B": _model(_gqa(24, 2, 64), 0.49),
+    "Qwen/Qwen2.5-1.5B": _model(_gqa(28, 2), 1.54),
+    "Qwen/Qwen2.5-3B": _model(_gqa(36, 2), 3.09),
+    "Qwen/Qwen2.5-7B": _model(_gqa(28, 4), 7.62),
+    "Qwen/Qwen2.5-14B": _model(_gqa(48, 8), 14.8),
+    "Qwen/Qwen2.5-32B": _model(_gqa(64, 8), 32.8),
+    "Qwen/Qwen2.5-72B": _model(_gqa(80, 8), 72.7),
+    "Qwen/Qwen3-0.6B": _model(_gqa(28, 8), 0.6),
+    "Qwen/Qwen3-1.7B": _model(_gqa(28, 8), 1.72),
+    "Qwen/Qwen3-4B": _model(_gqa(36, 8), 4.02),
+    "Qwen/Qwen3-8B": _model(_gqa(36, 8), 8.19),
+    "Qwen/Qwen3-14B": _model(_gqa(40, 8), 14.8),
+    "Qwen/Qwen3-32B": _model(_gqa(64, 8), 32.8),
+    "Qwen/Qwen3-30B-A3B": _model(_gqa(48, 4), 30.5, 3.3),
+    "Qwen/Qwen3-235B-A22B": _model(_gqa(94, 4), 235.0, 22.0),
+}
+
+_TUNED = re.compile(r"-(instruct|chat|it|base|pt|thinking)(?=-|$)", re.IGNORECASE)
+"""What names of one shape add: how it was tuned."""
+_DATED = re.compile(r"-2507$")
+
+
+def model(name: str) -> Model | None:
+    """The model of a Hugging Face name, however it was tuned; None when it is not listed."""
+    return _PLAIN.get(_plain(name))
+
+
+def _plain(name: str) -> str:
+    return _DATED.sub("", _TUNED.sub("", name)).lower()
+
+
+_PLAIN = {_plain(name): found for name, found in MODELS.items()}

@@ -1,0 +1,157 @@
+"""How much KV cache tokens take, and how many tokens a replica holds. Pure.
+
+    bytes of a token = layers x KV heads x (key + value) x bytes of a number
+
+Llama-3.1-8B: 32 x 8 x (128 + 128) x 2 = 131,072. A replica of several GPUs by tensor parallelism splits the KV heads
+between them; where there are fewer heads than GPUs each GPU keeps a whole one, and the replica keeps copies.
+"""
+
+from dataclasses import dataclass
+
+from promptgroup_cli.forecast.model_config import ConfigError, Shape
+
+BYTES = {"auto": 2, "bf16": 2, "fp16": 2, "fp8": 1}
+"""Bytes of a number by `--kv-cache-dtype`; `auto` is the model's own type, which engines serve as 16 bits."""
+
+RESERVE = 1.5e9
+"""Bytes of a GPU for activations of a step of 8,192 tokens and CUDA graphs: about 1 GB in engines' start-up logs."""
+
+UTILIZATION = 0.92
+"""Share of a GPU's memory that the engine takes: vLLM's default of `--gpu-memory-utilization`."""
+
+TOLERANCE = 0.1
+"""Share of the GPUs' memory by which computation and report may differ: GB against GiB is 7 %, activations the rest."""
+
+POOL_TOKENS = 500
+"""Below so many tokens a transfer costs as much as computing them (measured figures say 300 to 500)."""
+POOL_SECONDS = (0.1, 0.3)
+"""Recomputation below the first is not worth a pool, above the second it is."""
+
+
+def heads_kept(shape: Shape, gpus: int) -> int:
+    """KV heads that all GPUs of a replica together keep, copies included.
+
+    Raises:
+        ConfigError: when heads cannot be split evenly; engines refuse that, too.
+    """
+    whole = (shape.heads, gpus) if shape.heads >= gpus else (gpus, shape.heads)
+    if whole[0] % whole[1]:
+        raise ConfigError(f"{shape.heads} KV heads cannot be split evenly between {gpus} GPUs")
+    return max(shape.heads, gpus)
+
+
+def token_bytes(shape: Shape, width: int, gpus: int = 1) -> int:
+    """Bytes of one token that all layers keep, over all GPUs of a replica.
+
+    Args:
+        shape: the model's.
+        width: bytes of a number, see BYTES.
+        gpus: of one replica (tensor parallelism).
+    """
+    return (shape.full + shape.windowed) * heads_kept(shape, gpus) * shape.width * width
+
+
+def context_share(shape: Shape, tokens: float) -> float:
+    """Share of `tokens x token_bytes` that a sequence of so many tokens needs: less than 1 beyond a window."""
+    if tokens <= shape.window or not shape.windowed:
+        return 1.0
+    layers = shape.full + shape.windowed
+    return (shape.full + shape.windowed * shape.window / tokens) / layers
+
+
+def capacity(memory: float, weights: float, per_token: int, gpus: int = 1, utilization: float = UTILIZATION) -> int:
+    """Tokens of KV cache of one replica; 0 when the weights leave no room.
+
+    Args:
+        memory: bytes of one GPU.
+        weights: bytes of the model, split between the GPUs.
+        per_token: of `token_bytes`.
+        gpus: of one replica.
+        utilization: share of the memory that the engine takes.
+    """
+    room = gpus * (memory * utilization - RESERVE) - weights
+    return max(0, int(room / per_token))
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Whether an engine's own figure is near the computed one."""
+
+    agrees: bool
+    message: str
+
+
+def compare(computed: int, reported: int, per_token: int, memory: float) -> Agreement:
+    """What a model's config lets expect, against what the engine reports (`cache_config_info`).
+
+    Compared in bytes, as a share of the memory: where the weights take nearly all of it, a small error of theirs is a
+    large one of the rest.
+
+    Args:
+        computed: tokens, by `capacity`.
+        reported: tokens, as the engine says.
+        per_token: of `token_bytes`.
+        memory: bytes of all GPUs of a replica.
+    """
+    off = (reported - computed) * per_token / memory
+    figures = f"the engine reports {reported:,} tokens of KV cache, {computed:,} were computed"
+    if abs(off) <= TOLERANCE:
+        return Agreement(True, f"{figures}: within {TOLERANCE:.0%} of the GPUs' memory")
+    if off > 0:
+        why = "it keeps less of a token than its config says, as with --kv-cache-dtype=fp8, or quantized weights"
+    else:
+        why = "something else takes the memory, as with a lower --gpu-memory-utilization, LoRA or a draft model"
+    return Agreement(False, f"{figures}: {abs(off):.0%} of the GPUs' memory {'more' if off > 0 else 'less'}; {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingSet:
+    """Tokens of KV that are wanted again."""
+
+    prefix: int
+    """Of the Tier-1 prefix; every replica keeps its own."""
+    sessions: float
+    """Of all sessions together, beyond the prefix."""
+
+    def room(self, kv_tokens: int, replicas: int) -> float:
+        """Tokens that all replicas have for sessions; 0 when the prefix alone does not fit."""
+        return max(0, kv_tokens - self.prefix) * replicas
+
+    def use(self, kv_tokens: int, replicas: int) -> float:
+        """Share of the replicas' KV cache that it fills; more than 1 does not fit."""
+        return (self.prefix * replicas + self.sessions) / (kv_tokens * replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Whether KV kept outside of the GPUs (CPU memory, a shared pool) would pay."""
+
+    pays: bool | None
+    """None: it depends; to be measured."""
+    message: str
+
+
+def offload(replicas: int, with_pool: int, history: float, prefill_rate: float) -> Offload:
+    """Whether an offload to CPU memory or a shared pool would pay, for sessions that come back with their history.
+
+    Args:
+        replicas: that it takes without.
+        with_pool: replicas that would do if every history were found.
+        history: tokens that a request brings beyond the prefix and would find in a pool.
+        prefill_rate: prompt tokens a second that a replica computes.
+    """
+    if with_pool >= replicas:
+        return Offload(False, "does not pay: it takes as many replicas with one")
+    low, high = POOL_SECONDS
+    again = history / prefill_rate
+    gain = (
+        f"{with_pool} instead of {replicas} replicas would do, and {again * 1000:,.0f} ms of recomputation, "
+        f"{history:,.0f} tokens, be saved where a history is lost"
+    )
+    if history < POOL_TOKENS:
+        return Offload(False, f"does not pay: {gain}, but below {POOL_TOKENS} tokens a transfer takes as long")
+    if again < low:
+        return Offload(False, f"does not pay: {gain}, but below {low * 1000:.0f} ms a transfer takes as long")
+    if again > high:
+        return Offload(True, f"pays: {gain}")
+    return Offload(None, f"to be measured: {gain}; below {high * 1000:.0f} ms that depends on the transfer")

@@ -1,0 +1,102 @@
+"""What the operator would decide if what is expected of replicas were what it observed. Pure.
+
+So that a size planned ahead keeps the very limits that are kept later, and has the same reasons.
+"""
+
+from promptgroup_cli.forecast.forecast import Expectation, Replica, Workload, expect, working_set
+from promptgroup_operator.sizing.limits import UTILISATION, Limit, Target, exceeded
+from promptgroup_operator.sizing.model import QUANTILE, fit
+from promptgroup_operator.world.load import Clients, Engines, Load
+from promptgroup_operator.world.samples import Histogram
+
+SAMPLE = 600.0
+"""Seconds of an imagined window: long enough that its first tokens are many."""
+FEWEST = 1000.0
+"""First tokens of an imagined window, however quiet."""
+
+
+def observed(workload: Workload, replica: Replica, expected: Expectation, *, pooled: bool = False) -> Load:
+    """The load that an operator would observe.
+
+    Args:
+        workload: what clients send.
+        replica: what one can do.
+        expected: of so many replicas.
+        pooled: whether a KV pool keeps what the GPUs' caches do not, so that sessions need not fit them.
+    """
+    queries = workload.rate * workload.prompt
+    requests = max(FEWEST, workload.rate * SAMPLE)
+    first_token = Histogram((expected.ttft,), (QUANTILE * requests, (1 - QUANTILE) * requests))
+    held = expected.running * replica.held(workload.context) + expected.replicas * workload.prefix
+    engines = Engines(
+        replicas=expected.replicas,
+        coverage=1.0,
+        requests=workload.rate,
+        queries=queries,
+        hits=queries * expected.hit_rate,
+        generated=workload.rate * workload.answer,
+        computed=None,
+        prefill_busy=None,
+        decode_busy=None,
+        queue_busy=None,
+        running=expected.running,
+        waiting=0.0,
+        usage=min(1.0, held / (expected.replicas * replica.kv_tokens)),
+        preemptions=None,
+        first_token=first_token,
+        kv_tokens=replica.kv_tokens,
+        prefill_rate=replica.prefill_rate,
+    )
+    clients = Clients(
+        requests=workload.rate,
+        errors=0.0,
+        prompt_tokens=queries,
+        sessions=workload.sessions,
+        session_tokens=None if pooled else working_set(workload, replica).sessions,
+        declared_tokens=workload.prefix,
+        first_token=first_token,
+        opening=1 / workload.turns,
+    )
+    return Load(seconds=SAMPLE, engines=engines, clients=clients)
+
+
+def lacks(
+    workload: Workload, replica: Replica, expected: Expectation, target: float | None, *, pooled: bool = False
+) -> Limit | None:
+    """The limit that so many replicas do not keep; None when they keep all.
+
+    Args:
+        workload: what clients send.
+        replica: what one can do.
+        expected: of so many.
+        target: seconds to the first token, p95; None when the load alone counts.
+        pooled: see `observed`.
+    """
+    if expected.utilization > UTILISATION:
+        return Limit.UTILISATION
+    model = fit(observed(workload, replica, expected, pooled=pooled))
+    limit = exceeded(model, expected.replicas, Target(None)) if model is not None else None
+    if limit is None and target is not None and expected.ttft > target:
+        return Limit.FIRST_TOKEN
+    return limit
+
+
+def least(
+    workload: Workload, replica: Replica, target: float | None, most: int, *, pooled: bool = False
+) -> tuple[int | None, Limit | None]:
+    """The fewest replicas that keep all limits, None when `most` do not; and the limit that fewer would not keep.
+
+    Args:
+        workload: what clients send.
+        replica: what one can do.
+        target: see `lacks`.
+        most: replicas to look at.
+        pooled: see `observed`.
+    """
+    before: Limit | None = None
+    for replicas in range(1, most + 1):
+        limit = lacks(workload, replica, expect(workload, replica, replicas, pooled=pooled), target, pooled=pooled)
+        if limit is None:
+            return replicas, before
+        before = limit
+    return None, before

@@ -1,0 +1,114 @@
+"""All rules over all prompts, one at a time; what is kept of a log is bounded, whatever its length."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from promptgroup_cli.lint import holes, length, prefixes, salting, spelling, starts, tooling, volatile
+from promptgroup_cli.lint.finding import Finding, Place, Rule, Severity
+from promptgroup_cli.lint.length import Length
+from promptgroup_cli.lint.prefixes import Prefix, Prefixes
+from promptgroup_cli.lint.salting import Salting
+from promptgroup_cli.lint.starts import Starts
+from promptgroup_cli.lint.subject import Subject
+from promptgroup_cli.lint.tooling import Tooling
+from promptgroup_cli.lint.variants import Variants
+
+UNREADABLE = Rule(
+    "unreadable-request",
+    Severity.WARNING,
+    "a line of a log that is no request",
+    "it is not looked at, so nothing is known of it",
+    "one JSON body a line, or a record with the body under a key such as `body` or `request`",
+)
+
+RULES: tuple[Rule, ...] = (
+    *volatile.RULES,
+    *holes.RULES,
+    *spelling.RULES,
+    *tooling.RULES,
+    *prefixes.RULES,
+    *length.RULES,
+    *starts.RULES,
+    *salting.RULES,
+    UNREADABLE,
+)
+"""The registry. docs/cli.md has a line for each."""
+
+KEPT = 20
+"""Findings of one rule that are told; how many there are more is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run found."""
+
+    prompts: int
+    """Prompts and requests that were looked at."""
+    findings: tuple[Finding, ...]
+    """Worst first."""
+    more: tuple[tuple[str, int], ...]
+    """(rule, findings of it that are left out)."""
+    worst: Severity | None
+    """Of all findings, those left out among them."""
+    prefixes: tuple[Prefix, ...]
+    unexamined: int
+    """Requests whose text was not looked at for volatile text, since the log has too many different ones."""
+
+
+class Linter:
+    """One run over one or more files."""
+
+    def __init__(self, block: int, show: int = 0) -> None:
+        """Start a run.
+
+        Args:
+            block: tokens of a cache block.
+            show: bytes of a prompt that a finding may quote.
+        """
+        self._show = show
+        self._prompts = 0
+        self._found: list[Finding] = []
+        self._counts: Counter[tuple[str, Severity]] = Counter()
+        self._variants = Variants(show)
+        self._prefixes = Prefixes(block)
+        self._across = (self._prefixes, Length(block), Tooling(), Starts(), Salting())
+
+    def see(self, subject: Subject) -> None:
+        """Look at a prompt."""
+        self._prompts += 1
+        if self._variants.see(subject):
+            self._keep(holes.findings(subject, self._show))
+            self._keep(spelling.findings(subject))
+        for each in self._across:
+            each.see(subject)
+
+    def unreadable(self, file: str, line: int, problem: str) -> None:
+        """A line of a log is no request."""
+        self._keep([Finding(UNREADABLE, UNREADABLE.severity, Place(file, line, "body", 0), problem)])
+
+    def report(self) -> Report:
+        """What was found, all in all; ends the run."""
+        for each in (self._variants, *self._across):
+            self._keep(each.findings())
+        self._found.sort(key=lambda each: (-each.severity, -each.requests, each.place.file, each.place.line))
+        more = Counter[str]()
+        for (rule, _), count in self._counts.items():
+            more[rule] += count
+        more.subtract(each.rule.id for each in self._found)
+        return Report(
+            self._prompts,
+            tuple(self._found),
+            tuple((rule, count) for rule, count in more.items() if count),
+            max((severity for _, severity in self._counts), default=None),
+            tuple(self._prefixes.table()),
+            self._variants.unexamined,
+        )
+
+    def _keep(self, findings: "Iterator[Finding] | list[Finding]") -> None:
+        """Keep the first of each rule and severity."""
+        for each in findings:
+            kind = (each.rule.id, each.severity)
+            self._counts[kind] += 1
+            if self._counts[kind] <= KEPT:
+                self._found.append(each)

@@ -1,0 +1,158 @@
+"""What the texts of a log have in common: texts that are equal once volatile tokens and spelling are set aside.
+
+A class of texts is known by its normal form. In it, what differs between its texts is what really varies: the tokens
+that are others, and the steps of the normal form without which the texts would not be equal. Of a text hashes are kept.
+
+    text ─▶ tokens masked ─▶ characters ─▶ JSON keys ─▶ blanks ─▶ normal form
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import xxhash
+
+from promptgroup_cli.lint import keyorder, spelling, volatile
+from promptgroup_cli.lint.finding import Finding, Place, Rule, Severity
+from promptgroup_cli.lint.subject import Subject
+from promptgroup_cli.lint.volatile import Token
+
+EXAMINED = 2048
+"""Different texts that are looked at: about 2 ms each. What a log has beyond them is counted, and said."""
+STABLE = 10
+"""Requests that agree on a token before it passes for static."""
+
+STEPS: tuple[tuple[Callable[[str], str], Rule], ...] = (
+    (spelling.characters, spelling.CHARACTERS_DIFFER),
+    (keyorder.ordered, spelling.KEY_ORDER_DIFFERS),
+    (spelling.blanks, spelling.BLANKS_DIFFER),
+)
+"""Steps of the normal form, and what is found where texts differ in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A token of a class, where its first text has it."""
+
+    token: Token
+    place: Place
+    rest: int
+    """Bytes of the part behind it."""
+    excerpt: str
+
+
+@dataclass(slots=True)
+class _Class:
+    """Texts with one normal form."""
+
+    place: Place
+    tokens: tuple[_Seen, ...]
+    values: tuple[int, ...]
+    """Hashes of the tokens."""
+    without: tuple[int, ...]
+    """Hashes of the forms that leave out one step each."""
+    requests: int = 1
+    texts: int = 1
+    varied: set[int] = field(default_factory=set)
+    """Tokens that are others in another text."""
+    split: dict[int, Place] = field(default_factory=dict)
+    """Steps without which another text differs → where it stands."""
+
+
+class Variants:
+    """The classes of all texts seen, of each log and part for itself."""
+
+    def __init__(self, show: int) -> None:
+        self._show = show
+        self._classes: dict[tuple[str, str, int], _Class] = {}
+        self._known: dict[tuple[str, str, int], _Class] = {}
+        """Texts by their hash."""
+        self._declared = 0
+        self.unexamined = 0
+        """Requests whose text was not looked at."""
+
+    def see(self, subject: Subject) -> bool:
+        """Whether one of the prompt's texts is a new one."""
+        if subject.ask is None:
+            self._declared += 1
+        # a log's texts are compared with each other, declared prompts with none
+        scope = subject.file if subject.ask is not None else f"\0{self._declared}"
+        new = False
+        for part, text in subject.texts():
+            key = (scope, part, _hash(text))
+            known = self._known.get(key)
+            if known is not None:
+                known.requests += 1
+            elif len(self._known) >= EXAMINED:
+                self.unexamined += 1
+            else:
+                self._known[key] = self._classified(scope, subject, part, text)
+                new = True
+        return new
+
+    def _classified(self, scope: str, subject: Subject, part: str, text: str) -> _Class:
+        tokens = volatile.tokens(text)
+        masked = _masked(text, tokens)
+        normal = (scope, part, _hash(_formed(masked, None)))
+        values = tuple(_hash(text[each.start : each.end]) for each in tokens)
+        without = tuple(_hash(_formed(masked, left_out)) for left_out in range(len(STEPS)))
+        found = self._classes.get(normal)
+        if found is None:
+            seen = tuple(self._seen(subject, part, text, each) for each in tokens)
+            found = self._classes[normal] = _Class(subject.place(part, text, 0), seen, values, without)
+            return found
+        found.requests += 1
+        found.texts += 1
+        found.varied.update(i for i, (a, b) in enumerate(zip(found.values, values, strict=False)) if a != b)
+        for step, (a, b) in enumerate(zip(found.without, without, strict=True)):
+            if a != b:
+                found.split.setdefault(step, subject.place(part, text, 0))
+        return found
+
+    def _seen(self, subject: Subject, part: str, text: str, token: Token) -> _Seen:
+        place = subject.place(part, text, token.start)
+        rest = len(text[token.end :].encode(errors="surrogatepass"))
+        excerpt = "" if subject.secret else text[token.start : token.end][: self._show]
+        return _Seen(token, place, rest, excerpt)
+
+    def findings(self) -> Iterator[Finding]:
+        """What varies, or looks as if it did."""
+        for each in self._classes.values():
+            for index, seen in enumerate(each.tokens):
+                yield _token(each, seen, index in each.varied)
+            for step, place in each.split.items():
+                rule = STEPS[step][1]
+                said = f"{rule.title}: {each.place.file}:{each.place.line} has the same text otherwise"
+                yield Finding(rule, rule.severity, place, said, each.requests)
+
+
+def _token(found: _Class, seen: _Seen, varied: bool) -> Finding:
+    rule, severity = seen.token.rule, seen.token.severity
+    said = f"{rule.title}, {seen.rest} bytes follow it"
+    if varied:
+        severity = Severity.ERROR
+        said += f"; {found.requests} requests bring {found.texts} versions of the text"
+    elif found.requests >= STABLE and rule is not volatile.CURRENT_DATE:
+        severity = Severity.NOTE
+        said += f"; the same in all {found.requests} requests"
+    return Finding(rule, severity, seen.place, said, found.requests, seen.excerpt)
+
+
+def _masked(text: str, tokens: list[Token]) -> str:
+    """With a mark in place of each token; a number stays a number, so that JSON stays JSON."""
+    parts, done = [], 0
+    for each in tokens:
+        mark = "0" if text[each.start : each.end].isdigit() else f"\ue000{each.rule.id}\ue001"
+        parts += [text[done : each.start], mark]
+        done = each.end
+    return "".join([*parts, text[done:]])
+
+
+def _formed(text: str, left_out: int | None) -> str:
+    for number, (step, _) in enumerate(STEPS):
+        if number != left_out:
+            text = step(text)
+    return text
+
+
+def _hash(text: str) -> int:
+    return xxhash.xxh3_64_intdigest(text.encode(errors="surrogatepass"))

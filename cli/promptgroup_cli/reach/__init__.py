@@ -1,0 +1,1 @@
+"""Where the commands get their values from: flags, files, the cluster, Prometheus."""

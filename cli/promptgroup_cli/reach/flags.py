@@ -1,0 +1,175 @@
+"""The flags of `promptgroup size`, and the values that they take."""
+
+import argparse
+import math
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from promptgroup_cli.forecast import kv
+from promptgroup_cli.forecast.gpus import GPUS
+from promptgroup_operator.base import durations
+
+TURNS = 5
+"""Turns of a session, the mean, when nobody says what history requests bring: between a question and an agent."""
+TOKEN_BYTES = 4
+"""Bytes of English text a token: what tokenizers of 100,000 and more entries make of it."""
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
+"""What Kubernetes takes for a name; so nothing else gets into a query."""
+
+DESCRIBED = ("gpu", "turn_tokens", "answer_tokens", "sessions", "rate")
+"""Flags that describe a load which nothing observes."""
+ENGINES = ("vLLM", "SGLang", "TensorRTLLM")
+"""What `spec.engine.type` may be, spelled out: the models that know it take long to import."""
+OBSERVED = ("group", "revision", "kv_tokens", "prefill_rate", "prompt_tokens")
+"""Flags that say what Prometheus does not, of a load which it observes."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add all of them."""
+    _model_flags(parser)
+    _load_flags(parser)
+    _observed_flags(parser)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s")
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raises ValueError when a flag is missing that the way of asking needs."""
+    way = "--from-prometheus" if arguments.from_prometheus else "--model" if arguments.model else "--config"
+    missing = [
+        each for each in (OBSERVED if arguments.from_prometheus else DESCRIBED) if getattr(arguments, each) is None
+    ]
+    if missing:
+        raise ValueError(
+            f"{way} needs {', '.join('--' + each.replace('_', '-') for each in missing)} as well; see --help"
+        )
+
+
+def _model_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model and GPUs")
+    named = group.add_mutually_exclusive_group(required=True)
+    named.add_argument("--model", metavar="NAME", help="a well-known model, by its Hugging Face name")
+    named.add_argument("--from-prometheus", type=_address, metavar="URL", help="what runs, by its Prometheus")
+    named.add_argument("--config", type=Path, metavar="FILE", help="config.json of another one; needs --parameters")
+    group.add_argument("--parameters", type=_billions, metavar="8B", help="parameters of the model of --config")
+    group.add_argument("--active-parameters", type=_billions, metavar="3B", help="of a mixture of experts, for a token")
+    group.add_argument(
+        "--weights-gb", type=_positive, metavar="GB", help="size of the checkpoint (default: 2 bytes a parameter)"
+    )
+    group.add_argument("--gpu", metavar="NAME", help=", ".join(GPUS))
+    group.add_argument(
+        "--tp", type=_whole, default=1, metavar="N", help="GPUs of a replica: tensor parallel size (default: 1)"
+    )
+    group.add_argument("--kv-dtype", choices=tuple(kv.BYTES), default="auto", help="type of the KV cache (auto: bf16)")
+    group.add_argument(
+        "--gpu-memory-utilization", type=_share, default=kv.UTILIZATION, metavar="SHARE", help="default: %(default)s"
+    )
+    group.add_argument(
+        "--kv-tokens", type=_whole, metavar="N", help="KV cache of a replica, as the engine reports it at its start"
+    )
+    group.add_argument(
+        "--prefill-rate", type=_positive, metavar="N", help="prompt tokens a second of a replica, as measured"
+    )
+
+
+def _load_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("load", "lengths are means")
+    prompt = group.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt-tokens", type=_whole, metavar="N", help="system prompt and tools")
+    prompt.add_argument(
+        "--prompt-file", type=Path, metavar="FILE", help=f"the system prompt; {TOKEN_BYTES} bytes count as a token"
+    )
+    group.add_argument("--turn-tokens", type=_positive, metavar="N", help="new in a request")
+    group.add_argument("--answer-tokens", type=_positive, metavar="N")
+    group.add_argument(
+        "--history-tokens",
+        type=_natural,
+        metavar="N",
+        help=f"of its session that a request repeats, first requests included (default: of {TURNS} turns)",
+    )
+    group.add_argument("--sessions", type=_positive, metavar="N", help="that live at the same time")
+    group.add_argument("--rate", type=_positive, metavar="N", help="requests a second, of all sessions")
+    group.add_argument(
+        "--ttft", type=_seconds, default="300ms", metavar="DURATION", help="target, p95 (default: %(default)s)"
+    )
+
+
+def _observed_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "what runs", "with --prompt-tokens; and --kv-tokens and --prefill-rate, which the PromptRoute of the group has"
+    )
+    group.add_argument("--group", type=_group, metavar="NAMESPACE/NAME", help="the PromptGroup")
+    group.add_argument("--revision", type=_revision, metavar="HEX", help="as `kubectl get promptgroups` shows it")
+    group.add_argument(
+        "--engine", choices=ENGINES, default=ENGINES[0], help="spec.engine.type of the group (default: %(default)s)"
+    )
+    group.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="a bearer token")
+    group.add_argument("--prometheus-ca-file", type=Path, metavar="FILE", help="certificates that vouch for the server")
+
+
+def _positive(text: str) -> float:
+    value = _natural(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _natural(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return value
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,12}", text, re.ASCII) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    value = _positive(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"{text} is above 1: a share, as in {kv.UTILIZATION}")
+    return value
+
+
+def _billions(text: str) -> float:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([BM])", text, re.ASCII | re.IGNORECASE)
+    if match is None or float(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters: write 8B, 70.6B or 500M")
+    return float(match[1]) * (1e9 if match[2].upper() == "B" else 1e6)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = durations.parse(text).total_seconds()
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _address(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise argparse.ArgumentTypeError("no address of a server, expected http://HOST:PORT or https://HOST/PATH")
+    return text
+
+
+def _group(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    if not _NAME.fullmatch(namespace) or not _NAME.fullmatch(name):
+        raise argparse.ArgumentTypeError(f"{text!r} is no group: write NAMESPACE/NAME")
+    return namespace, name
+
+
+def _revision(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{8}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is no short fingerprint: 8 hexadecimal digits")
+    return text

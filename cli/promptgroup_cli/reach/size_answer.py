@@ -1,0 +1,95 @@
+"""How many replicas a described load takes, and what happens when it is another. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from promptgroup_cli.forecast import kv
+from promptgroup_cli.forecast.estimate import Engine
+from promptgroup_cli.forecast.forecast import Expectation, Replica, Workload, expect, working_set
+from promptgroup_cli.forecast.preview import least
+from promptgroup_operator.sizing.limits import Limit
+
+MOST = 512
+"""Replicas that are tried: more is another design."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked."""
+
+    name: str
+    """Of the model, for people."""
+    engine: Engine
+    replica: Replica
+    workload: Workload
+    target: float
+    """Seconds to the first token, p95."""
+    reported: kv.Agreement | None
+    """Whether the KV tokens that an engine reported are as computed; None when none were given."""
+    assumed: tuple[str, ...]
+    """What nobody said, a sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row of the sensitivity table."""
+
+    what: str
+    needed: int | None
+    """Replicas that this case takes; None when MOST are too few."""
+    expected: Expectation
+    """With the replicas of the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is said."""
+
+    question: Question
+    replicas: int | None
+    """None when no number up to MOST keeps the target."""
+    bound: Limit | None
+    """What one replica less would not keep; without a number, what MOST do not."""
+    expected: Expectation
+    """With these replicas; without a number, with as many as bear the load, or MOST."""
+    cases: tuple[Case, ...]
+    working_set: kv.WorkingSet
+    offload: kv.Offload | None
+    """None without a number."""
+
+
+def answer(question: Question) -> Answer:
+    """Size a group."""
+    workload, replica = question.workload, question.replica
+    replicas, bound = least(workload, replica, question.target, MOST)
+    given = replicas or least(workload, replica, None, MOST)[0] or MOST
+    offload = None
+    if replicas is not None:
+        with_pool, _ = least(workload, replica, question.target, replicas, pooled=True)
+        offload = kv.offload(replicas, with_pool or replicas, workload.history, replica.prefill_rate)
+    return Answer(
+        question=question,
+        replicas=replicas,
+        bound=bound,
+        expected=expect(workload, replica, given),
+        cases=tuple(_cases(question, given)),
+        working_set=working_set(workload, replica),
+        offload=offload,
+    )
+
+
+def _cases(question: Question, replicas: int) -> Iterator[Case]:
+    asked, replica = question.workload, question.replica
+    rows = [("as asked", asked, replicas)]
+    if replicas > 1:
+        rows.append(("one replica less", asked, replicas - 1))
+    rows += [
+        ("one replica more", asked, replicas + 1),
+        ("half the sessions and rate", replace(asked, sessions=asked.sessions / 2, rate=asked.rate / 2), replicas),
+        ("twice the sessions and rate", replace(asked, sessions=asked.sessions * 2, rate=asked.rate * 2), replicas),
+        ("twice the prompt", replace(asked, prefix=asked.prefix * 2), replicas),
+        ("twice the history", replace(asked, history=asked.history * 2), replicas),
+    ]
+    for what, workload, given in rows:
+        needed, _ = least(workload, replica, question.target, MOST)
+        yield Case(what, needed, expect(workload, replica, given))

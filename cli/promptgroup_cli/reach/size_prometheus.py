@@ -1,0 +1,47 @@
+"""`promptgroup size --from-prometheus`: the load of a group that runs, as the operator would read it."""
+
+import argparse
+from datetime import datetime
+
+from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.snapshot import Key
+
+
+def load(arguments: argparse.Namespace, now: datetime) -> Load:
+    """What Prometheus knows of the group.
+
+    Raises:
+        ValueError: it does not answer; says how not.
+    """
+    # the client takes half a second to import, which a sizing without it does not
+    from promptgroup_operator.api.prompt_group import EngineType  # noqa: PLC0415
+    from promptgroup_operator.engines.dialect import DIALECTS  # noqa: PLC0415
+    from promptgroup_operator.load.engine_history import Observations  # noqa: PLC0415
+    from promptgroup_operator.load.load_source import Subject  # noqa: PLC0415
+    from promptgroup_operator.load.prometheus import Prometheus, Unanswered, shown  # noqa: PLC0415
+
+    namespace, name = arguments.group
+    settings = Settings(
+        prometheus_url=arguments.from_prometheus,
+        prometheus_token_file=arguments.prometheus_token_file,
+        prometheus_ca_file=arguments.prometheus_ca_file,
+    )
+    subject = Subject(
+        key=Key(namespace, name),
+        fingerprint=arguments.revision,
+        names=DIALECTS[EngineType(arguments.engine)].metrics,
+        deployment=f"{name}-{arguments.revision}",
+        pods={},
+        serving={},
+        known=Measured(arguments.kv_tokens, round(arguments.prefill_rate), arguments.prompt_tokens),
+        declared_bytes=0,
+    )
+    source = Prometheus(settings, Observations())
+    try:
+        return source.ask(subject, now)
+    except Unanswered as error:
+        raise ValueError(f"--from-prometheus {shown(arguments.from_prometheus)}: {error}") from None
+    finally:
+        source.close()

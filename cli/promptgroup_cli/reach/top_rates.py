@@ -1,0 +1,153 @@
+"""Two looks at the routers → what goes on in each group. Pure.
+
+A look is what every router answered at one moment: its page of metrics, and its table with what it has put on each
+replica. Counters are compared router by router, so that one that has begun anew counts as nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from promptgroup_operator.world.samples import Histogram, histogram, quantile
+from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import short
+
+_PREFIX = "promptgroup_router_"
+_REQUESTS = _PREFIX + "requests_total"
+_PROMPT, _CACHED = _PREFIX + "prompt_tokens_total", _PREFIX + "cached_tokens_total"
+_BUCKET = names.METRIC_REVISION_FIRST_TOKEN + "_bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What routers have on a replica."""
+
+    group: str
+    revision: str
+    """Short fingerprint."""
+    slot: int
+    in_flight: int = 0
+    """Of all routers together."""
+    wait: float = 0.0
+    """Seconds until what was sent there is computed; of several routers' views the longest, as in what follows."""
+    sessions: int = 0
+    """That take turns there."""
+    filled: float = 0.0
+    """Their tokens over the KV cache's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One router's counters, by `namespace/group`, and its replicas."""
+
+    requests: Mapping[str, float]
+    prompt: Mapping[str, float]
+    cached: Mapping[str, float]
+    first_token: Mapping[str, Histogram]
+    """Seconds to the first byte of answers that are streamed."""
+    waiting: Mapping[str, float]
+    """Requests that wait for room."""
+    replicas: tuple[Replica, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What goes on in a group."""
+
+    requests: float = 0.0
+    """A second."""
+    hit_rate: float | None = None
+    """Share of prompt tokens found in cache; of this and the times, None without any."""
+    median: float | None = None
+    """Seconds to the first token of answers that are streamed."""
+    late: float | None = None
+    """The same, 99th percentile."""
+    in_flight: int = 0
+    """On its replicas."""
+    waiting: int = 0
+    """For room, in the routers."""
+    replicas: tuple[Replica, ...] = field(default=())
+    """By revision and slot."""
+
+
+def page(metrics: str, table: Mapping[str, Any]) -> Page:
+    """A router's answers to /metrics and /table."""
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    buckets: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            group = sample.labels.get("group")
+            if group is None:
+                continue
+            if sample.name == _BUCKET and sample.labels["streamed"] == names.STREAMED:
+                buckets[group][float(sample.labels["le"])] += sample.value
+            sums[sample.name][group] += sample.value
+    return Page(
+        requests=sums[_REQUESTS],
+        prompt=sums[_PROMPT],
+        cached=sums[_CACHED],
+        first_token={group: histogram(found) for group, found in buckets.items()},
+        waiting=sums[names.METRIC_REVISION_WAITING],
+        replicas=tuple(_replica(id_, each) for id_, each in table["replicas"].items()),
+    )
+
+
+def _replica(id_: str, known: Mapping[str, Any]) -> Replica:
+    group, fingerprint, slot = id_.rsplit("/", 2)
+    return Replica(
+        group=group,
+        revision=short(fingerprint),
+        slot=int(slot),
+        in_flight=known["inFlight"],
+        wait=known["waitSeconds"],
+        sessions=known["liveSessions"],
+        filled=known["liveTokens"] / known["kvTokens"],
+    )
+
+
+def rates(before: Mapping[str, Page], after: Mapping[str, Page], seconds: float) -> dict[str, Rates]:
+    """`namespace/group` → what went on between two looks, and is there at the second; routers by name."""
+    both = [(before[name], page) for name, page in after.items() if name in before]
+    replicas = _together(each for page in after.values() for each in page.replicas)
+    groups = {group for page in after.values() for group in page.requests} | {each.group for each in replicas}
+    found = {}
+    for group in sorted(groups):
+        prompt = sum(_since(old.prompt, new.prompt, group) for old, new in both)
+        cached = sum(_since(old.cached, new.cached, group) for old, new in both)
+        first = Histogram()
+        for old, new in both:
+            first += new.first_token.get(group, Histogram()) - old.first_token.get(group, Histogram())
+        own = tuple(each for each in replicas if each.group == group)
+        found[group] = Rates(
+            requests=sum(_since(old.requests, new.requests, group) for old, new in both) / seconds,
+            hit_rate=cached / prompt if prompt else None,
+            median=quantile(first, 0.5) if first.total else None,
+            late=quantile(first, 0.99) if first.total else None,
+            in_flight=sum(each.in_flight for each in own),
+            waiting=round(sum(page.waiting.get(group, 0.0) for page in after.values())),
+            replicas=own,
+        )
+    return found
+
+
+def _since(old: Mapping[str, float], new: Mapping[str, float], group: str) -> float:
+    return max(0.0, new.get(group, 0.0) - old.get(group, 0.0))
+
+
+def _together(seen: Iterable[Replica]) -> list[Replica]:
+    """Several routers' views of each replica as one."""
+    found: dict[tuple[str, str, int], Replica] = {}
+    for each in seen:
+        key = each.group, each.revision, each.slot
+        known = found.get(key, each)
+        found[key] = Replica(
+            *key,
+            in_flight=each.in_flight + (known.in_flight if known is not each else 0),
+            wait=max(each.wait, known.wait),
+            sessions=max(each.sessions, known.sessions),
+            filled=max(each.filled, known.filled),
+        )
+    return [found[key] for key in sorted(found)]

@@ -1,0 +1,263 @@
+"""A file as `kubectl apply -f` takes it → the PromptGroup in it, with its prompt.
+
+No API server looks at the file here, so that all it would refuse is looked for: the schema, the rules, unknown fields.
+Messages name fields and short values, never text of a prompt.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from promptgroup_cli.rehearsal import cel_rules
+from promptgroup_operator.api import crd
+from promptgroup_operator.api.prompt_group import PromptGroup, PromptGroupSpec, PromptSpec
+from promptgroup_operator.plan import desired, prompt
+from promptgroup_operator.rollout import annotations
+from promptgroup_operator.world.snapshot import Group, Key, Problem, PromptText
+from promptgroup_router.contract import names
+
+API_VERSION = f"{names.API_GROUP}/{names.API_VERSION}"
+
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+"""A DNS subdomain (RFC 1123): what the API server takes as a name."""
+
+SHOWN = 40
+"""Longest value that a message repeats."""
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class DocumentError(Exception):
+    """The file cannot be planned. The message names what is wrong in it, and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A PromptGroup that somebody wants."""
+
+    group: Group
+    text: PromptText
+    warnings: tuple[str, ...]
+    """What the API server would not take as it stands, and the plan ignores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The prompt of a PromptGroup, whatever else is in it."""
+
+    key: Key
+    text: PromptText
+    pin: str | None
+    """`spec.prompt.fingerprint`; whether the prompt hashes to it is for the caller to compare."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Kubernetes reads it: what looks like a date is a text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | None = None) -> Wanted:
+    """The one PromptGroup of a file.
+
+    Args:
+        content: YAML or JSON, of one or more documents.
+        namespace: where objects go that name none.
+        now: when the group is created.
+        old: the spec that stands, when the file changes it.
+
+    Raises:
+        DocumentError: it cannot be planned.
+    """
+    objects = list(_objects(content))
+    groups = _groups(objects)
+    if len(groups) > 1:
+        raise DocumentError(f"{len(groups)} PromptGroups in it: plan one at a time, each from a file of its own")
+    raw = groups[0]
+    key = _key(raw, namespace)
+    spec = _valid(PromptGroupSpec, raw.get("spec"), "spec")
+    problems = list(cel_rules.broken(key.name, spec, old))
+    if problems:
+        raise DocumentError("; ".join(problems))
+    group = Group(key, f"uid-of-{key.name}", 1, annotations.written(now), spec, {})
+    text = prompt.resolve(spec.prompt, _values(objects, spec.prompt, namespace, key.namespace))
+    problem = text if isinstance(text, Problem) else desired.template_problem(group)
+    if problem is not None:
+        raise DocumentError(_said(problem))
+    assert isinstance(text, PromptText)  # noqa: S101 - else it is the problem
+    return Wanted(group, text, tuple(_unknown(raw)))
+
+
+def prompts(content: str, namespace: str) -> list[Declared]:
+    """The prompts of all PromptGroups of a file; of their specs nothing else is looked at.
+
+    Raises:
+        DocumentError: one of them cannot be read, or there is none.
+    """
+    objects = list(_objects(content))
+    return [_declared(raw, objects, namespace) for raw in _groups(objects)]
+
+
+def _declared(raw: Mapping[str, Any], objects: Sequence[Mapping[str, Any]], namespace: str) -> Declared:
+    key = _key(raw, namespace)
+    spec = raw.get("spec")
+    given = _valid(PromptSpec, spec.get("prompt") if isinstance(spec, dict) else None, "spec.prompt")
+    unpinned = given.model_copy(update={"fingerprint": None})
+    text = prompt.resolve(unpinned, _values(objects, given, namespace, key.namespace))
+    if isinstance(text, Problem):
+        raise DocumentError(f"PromptGroup {key.name}: {_said(text)}")
+    return Declared(key, text, given.fingerprint)
+
+
+# --- the file ----------------------------------------------------------------------------------------------
+
+
+def _objects(content: str) -> Iterator[dict[str, Any]]:
+    """The objects of all documents, those of Lists among them."""
+    try:
+        documents = list(yaml.load_all(content, _Loader))
+    except yaml.MarkedYAMLError as error:
+        at = f" at line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
+        raise DocumentError(f"not YAML: {error.problem}{at}") from None  # the mark would quote the file
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DocumentError(f"not YAML: {type(error).__name__}") from None
+    for document in documents:
+        if document is None:
+            continue
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            raise DocumentError("a document is no Kubernetes object: it has no kind")
+        if document["kind"] == "List":
+            yield from (each for each in document.get("items") or [] if isinstance(each, dict))
+        else:
+            yield document
+
+
+def _groups(objects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The PromptGroups, at least one."""
+    groups = [each for each in objects if each.get("kind") == "PromptGroup"]
+    if not groups:
+        kinds = ", ".join(sorted({str(each.get("kind")) for each in objects})) or "nothing"
+        raise DocumentError(f"no PromptGroup in it, but {kinds}: write one, with its kind and apiVersion")
+    for raw in groups:
+        if raw.get("apiVersion") != API_VERSION:
+            raise DocumentError(f"apiVersion: {_value(raw.get('apiVersion'))} is unknown: write {API_VERSION}")
+    return groups
+
+
+def _key(raw: Mapping[str, Any], namespace: str) -> Key:
+    metadata = raw.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        raise DocumentError(f"metadata.name: {_value(name)} is no name: write lower-case letters, digits and '-'")
+    return Key(_namespace(raw, namespace), name)
+
+
+def _namespace(raw: Mapping[str, Any], default: str) -> str:
+    metadata = raw.get("metadata")
+    named = metadata.get("namespace") if isinstance(metadata, dict) else None
+    return str(named or default)
+
+
+# --- the spec ----------------------------------------------------------------------------------------------
+
+
+def _valid(model: type[_Model], raw: object, path: str) -> _Model:
+    """A part of the spec as an API server reads it: JSON, whose numbers are no strings."""
+    try:
+        return model.model_validate_json(json.dumps(raw), strict=True)
+    except ValidationError as error:
+        problems = (
+            f"{_path(path, each['loc'])}: {each['msg']}{_not(_path(path, each['loc']), each['input'])}"
+            for each in error.errors(include_url=False)
+        )
+        raise DocumentError("; ".join(problems)) from None
+    except (TypeError, ValueError, RecursionError):
+        raise DocumentError(f"{path}: holds what JSON cannot, or is nested too deeply") from None
+
+
+def _path(root: str, loc: Sequence[int | str]) -> str:
+    return root + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in loc)
+
+
+def _not(path: str, value: object) -> str:
+    """The value that was given, when it is short and no part of a prompt."""
+    if isinstance(value, dict | list) or path.startswith("spec.prompt"):
+        return ""
+    shown = _value(value)
+    return f", not {shown}" if len(shown) <= SHOWN else ""
+
+
+def _value(value: object) -> str:
+    return json.dumps(value, default=str)
+
+
+def _unknown(raw: Mapping[str, Any]) -> Iterator[str]:
+    known = crd.structural(PromptGroup)["properties"]["spec"]
+    for path in _strangers("spec", raw["spec"], known):
+        yield f"{path} is no field of a PromptGroup: kubectl refuses it, the plan goes without it"
+
+
+def _strangers(path: str, value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
+    """Paths of the fields that a structural schema does not have."""
+    if isinstance(value, list) and "items" in schema:
+        for index, each in enumerate(value):
+            yield from _strangers(f"{path}[{index}]", each, schema["items"])
+    elif isinstance(value, dict) and "properties" in schema:
+        for name, child in value.items():
+            if name in schema["properties"]:
+                yield from _strangers(f"{path}.{name}", child, schema["properties"][name])
+            else:
+                yield f"{path}.{name}"
+
+
+# --- the prompt --------------------------------------------------------------------------------------------
+
+
+def _values(objects: Sequence[Mapping[str, Any]], spec: PromptSpec, default: str, namespace: str) -> prompt.Values:
+    """The objects that the prompt refers to, those that are in the file and in the group's namespace."""
+    wanted = set(prompt.references(spec))
+    found = {}
+    for each in objects:
+        metadata = each.get("metadata")
+        name = (each["kind"], str(metadata.get("name"))) if isinstance(metadata, dict) else None
+        if name in wanted and _namespace(each, default) == namespace:
+            found[name] = _data(each)
+    return found
+
+
+def _data(raw: Mapping[str, Any]) -> dict[str, str]:
+    """Data of a ConfigMap or Secret as text."""
+    data = raw.get("data") or {}
+    clear = raw.get("stringData") or {}
+    if not isinstance(data, dict) or not isinstance(clear, dict):
+        raise DocumentError(f"{raw['kind']} {raw['metadata']['name']}: data is no map of keys to texts")
+    if raw["kind"] == "ConfigMap":
+        return {str(key): str(value) for key, value in data.items()}
+    texts = {}
+    for key, value in data.items():
+        try:
+            texts[str(key)] = base64.b64decode(str(value), validate=True).decode()
+        except (binascii.Error, ValueError):
+            raise DocumentError(
+                f"Secret {raw['metadata']['name']}: key {key} of data is no text in base64: "
+                "encode it, or write it as it is under stringData"
+            ) from None
+    return texts | {str(key): str(value) for key, value in clear.items()}
+
+
+def _said(problem: Problem) -> str:
+    missing = problem.reason in ("PromptNotFound", "ToolsNotFound")
+    return problem.message + (": put it into the file, in a document of its own" if missing else "")

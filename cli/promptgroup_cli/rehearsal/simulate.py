@@ -1,0 +1,97 @@
+"""What becomes of a PromptGroup on an ideal cluster: plans are performed until nothing is left to do. Pure.
+
+What only time brings (the end of a pause, a retirement) is not waited for but asked of the planner: it is pure, so what
+it would do later about the same world can be asked at once. The operator itself looks every few seconds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from promptgroup_cli.rehearsal.simulated_cluster import IdealCluster
+from promptgroup_operator.plan import plan as planning
+from promptgroup_operator.world.snapshot import World
+
+SECOND = timedelta(seconds=1)
+"""Resolution of times on Kubernetes' objects."""
+NEVER = timedelta(days=3650)
+"""What the planner does not do within it, it never does."""
+MOMENTS = 20_000
+"""Bound on the moments of a rehearsal: a release of 1000 replicas one by one takes a few thousand."""
+PASSES = 100
+"""Bound on the passes at one moment; a few are needed, since effects bring effects."""
+
+
+class UnsettledError(Exception):
+    """The rehearsal does not come to an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What stands once all is done that can be done at a time."""
+
+    at: datetime
+    world: World
+
+
+def run(cluster: IdealCluster) -> Iterator[Moment]:
+    """The moments at which something changes, until nothing does any more.
+
+    Raises:
+        UnsettledError: there are too many of them.
+    """
+    for _ in range(MOMENTS):
+        _finish(cluster)
+        yield Moment(cluster.now, cluster.world())
+        then = _next(cluster)
+        if then is None:
+            return
+        cluster.now = then
+    raise UnsettledError(f"no end after {MOMENTS} moments")
+
+
+def _finish(cluster: IdealCluster) -> None:
+    """Do all that can be done at this time."""
+    cluster.nodes()
+    for _ in range(PASSES):
+        world = cluster.world()
+        todo = planning.decide(world, cluster.now)
+        acts = _acts(world, todo)
+        cluster.perform(world, todo)
+        if not cluster.controllers() and not acts:
+            return
+    raise UnsettledError(f"no end after {PASSES} passes at once")
+
+
+def _next(cluster: IdealCluster) -> datetime | None:
+    """When something happens next: on a node, or because the planner acts by then."""
+    happens = cluster.happens_at()
+    end = happens - cluster.now if happens is not None else NEVER
+    quiet, ahead = timedelta(), min(SECOND, end)
+    while quiet < end:
+        if _acts_by(cluster, ahead):
+            return cluster.now + _first(cluster, quiet, ahead)
+        quiet, ahead = ahead, min(2 * ahead, end)
+    return happens
+
+
+def _first(cluster: IdealCluster, quiet: timedelta, acts: timedelta) -> timedelta:
+    """The first second at which the planner acts, by bisection: what it does not do yet, it did not do before."""
+    while acts - quiet > SECOND:
+        middle = quiet + (acts - quiet) // 2 // SECOND * SECOND
+        if _acts_by(cluster, middle):
+            acts = middle
+        else:
+            quiet = middle
+    return acts
+
+
+def _acts_by(cluster: IdealCluster, ahead: timedelta) -> bool:
+    world = cluster.world(cluster.now + ahead)
+    return _acts(world, planning.decide(world, cluster.now + ahead))
+
+
+def _acts(world: World, todo: planning.Plan) -> bool:
+    """Whether a plan changes anything but the status, whose messages may count the time."""
+    effects = todo.conditions or todo.marks or todo.deletions or todo.warmups or planning.unwritten(world, todo)
+    return bool(effects) or planning.route_unwritten(world, todo)

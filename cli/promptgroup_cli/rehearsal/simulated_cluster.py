@@ -1,0 +1,225 @@
+"""An ideal cluster with one PromptGroup: what a plan asks for happens, and nothing else does. No I/O.
+
+    controllers  Deployments and ReplicaSets act at once: surge, order of deletion
+    nodes        a pod is ready so long after its creation, a terminating one is gone after its preStop sleep
+    engines      a warm-up succeeds at once, a replica that drains idles after IDLE_AFTER
+    routers      follow the PromptRoute at once; sessions split as the weights say
+
+`rehearsal.py` moves its time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from promptgroup_operator.kube import decode
+from promptgroup_operator.plan import plan as planning
+from promptgroup_operator.plan import prompt_route
+from promptgroup_operator.plan.desired import DRAIN_SECONDS
+from promptgroup_operator.rollout import annotations
+from promptgroup_operator.world.effects import PodMark
+from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.snapshot import Group, Manifest, Pod, PodCondition, PromptText, Revision, World
+from promptgroup_operator.world.warming import Outcome, WarmReason
+from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import short
+
+IDLE_AFTER = timedelta(seconds=5)
+"""Time for the requests of a draining replica to end."""
+TERMINATION = timedelta(seconds=DRAIN_SECONDS)
+"""Time from a pod's deletion until it is gone."""
+
+REQUESTS = 1_000_000
+"""Requests of each step's sample: as many as a judge may ask for."""
+SAMPLED_AFTER = timedelta(minutes=1)
+"""From the moment at which a step's weight stands until there are so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What the cluster is assumed to do."""
+
+    warm_after: timedelta
+    """From a pod's creation to its proof of warmth."""
+    worse: bool = False
+    """Whether all requests of a revision that is judged fail."""
+
+
+class IdealCluster:
+    """A namespace with one PromptGroup.
+
+    Args:
+        group: the PromptGroup.
+        text: its prompt.
+        pace: what the cluster is assumed to do.
+        now: the time at which the group is created.
+    """
+
+    def __init__(self, group: Group, text: PromptText, pace: Pace, now: datetime) -> None:
+        self.now = now
+        self._group = group
+        self._text = text
+        self._pace = pace
+        self._texts = {text.fingerprint: text.prompt}
+        self._live: dict[tuple[str, str], Manifest] = {}
+        self._pods: dict[str, Pod] = {}
+        self._gone_at: dict[str, datetime] = {}
+        self._made = 0
+
+    def change(self, group: Group, text: PromptText) -> None:
+        """Another version of the group is applied."""
+        self._group = replace(group, generation=self._group.generation + 1, status=self._group.status)
+        self._text = text
+        self._texts[text.fingerprint] = text.prompt
+
+    def world(self, at: datetime | None = None) -> World:
+        """What a pass sees; at a later time, if nothing happens until then."""
+        now = at or self.now
+        standing = prompt_route.standing(self._live.get(("PromptRoute", self._group.key.name)))
+        pods = [self._seen(pod, now) for pod in self._pods.values()]
+        revisions = tuple(
+            decode.revision_of(each, self._texts[decode.fingerprint_of(each)], pods, standing)
+            for each in self._deployments()
+        )
+        traffic = self._traffic(revisions, now) if len(revisions) > 1 else None
+        return World(self._group, self._text, revisions, (), dict(self._live), traffic=traffic)
+
+    def _deployments(self) -> list[Manifest]:
+        return [each for (kind, _), each in sorted(self._live.items()) if kind == "Deployment"]
+
+    def _seen(self, pod: Pod, now: datetime) -> Pod:
+        if pod.draining_since is None:
+            return pod
+        return replace(pod, in_flight=0 if now >= pod.draining_since + IDLE_AFTER else 1)
+
+    def _traffic(self, revisions: Sequence[Revision], now: datetime) -> Traffic:
+        """Everybody names the group, sessions are short, and the sample of a step is there at once or not at all."""
+        shares = {short(each.fingerprint): REQUESTS * each.weight / 100 for each in revisions}
+        flows = {name: Flow(share, share) for name, share in shares.items()}
+        since = next((each.progress.since for each in revisions if each.progress and each.progress.since), now)
+        seen = REQUESTS if now - since >= SAMPLED_AFTER else 0
+        failed = {self._text.fingerprint: seen if self._pace.worse else 0}
+        samples = {
+            short(each.fingerprint): {"all": Stratum(seen, failed.get(each.fingerprint, 0))} for each in revisions
+        }
+        return Traffic(True, flows, samples)
+
+    # --- what happens ----------------------------------------------------------------------------------------
+
+    def perform(self, world: World, todo: planning.Plan) -> None:
+        """What one pass of the operator does."""
+        for change in todo.conditions:
+            self._set_condition(change.pod, change.outcome)
+        for manifest in planning.unwritten(world, todo):
+            self._apply(manifest)
+        for mark in todo.marks:
+            self._mark(mark)
+        if todo.route is not None and planning.route_unwritten(world, todo):
+            self._apply(todo.route)
+        for deletion in todo.deletions:
+            del self._live[deletion.kind, deletion.name]
+        for job in todo.warmups:
+            self._pods[job.pod] = replace(self._pods[job.pod], warmed=job.container_id)
+            self._set_condition(job.pod, Outcome(WarmReason.PROVEN, "as rehearsed"))
+        if todo.status is not None:
+            self._group = replace(self._group, status=todo.status)
+
+    def _apply(self, manifest: Manifest) -> None:
+        key = manifest["kind"], manifest["metadata"]["name"]
+        made = {"uid": "-".join(key), "creationTimestamp": annotations.written(self.now)}
+        if key in self._live:
+            made = {name: self._live[key]["metadata"][name] for name in made}
+        self._live[key] = {**manifest, "metadata": {**manifest["metadata"], **made}}
+
+    def _set_condition(self, pod: str, outcome: Outcome) -> None:
+        said = PodCondition(str(outcome.warm), outcome.reason, outcome.message, self.now)
+        self._pods[pod] = replace(self._pods[pod], warm=said)
+
+    def _mark(self, mark: PodMark) -> None:
+        self._pods[mark.pod] = replace(self._pods[mark.pod], slot=mark.slot, draining_since=mark.draining_since)
+
+    def happens_at(self) -> datetime | None:
+        """When a pod starts or ends next."""
+        starts = (
+            _ready_at(pod, self._pace) for pod in self._pods.values() if not pod.container_id and not pod.deleting
+        )
+        return min([*starts, *self._gone_at.values()], default=None)
+
+    def nodes(self) -> None:
+        """Pods start and end, those whose time it is."""
+        for name in [name for name, at in self._gone_at.items() if at <= self.now]:
+            del self._gone_at[name], self._pods[name]
+        for pod in list(self._pods.values()):
+            if not pod.deleting and not pod.container_id and _ready_at(pod, self._pace) <= self.now:
+                self._pods[pod.name] = replace(
+                    pod,
+                    address=f"{pod.name}:{self._group.spec.engine.port}",
+                    container_id=f"rehearsed://{pod.name}",
+                    containers_ready=True,
+                    containers_ready_since=self.now,
+                )
+
+    def controllers(self) -> bool:
+        """Deployments and their ReplicaSets. Returns whether they did anything."""
+        before = dict(self._pods)
+        for deployment in self._deployments():
+            self._roll(deployment)
+        return self._pods != before
+
+    def _roll(self, deployment: Manifest) -> None:
+        """Surge first, then old pods as new ones are ready (pkg/controller/deployment/rolling.go)."""
+        fingerprint, settings = decode.fingerprint_of(deployment), _settings(deployment)
+        wanted: int = deployment["spec"]["replicas"]
+        surge: int = deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
+        alive = [pod for pod in self._pods.values() if pod.fingerprint == fingerprint and not pod.deleting]
+        new = [pod for pod in alive if pod.settings == settings]
+        old = [pod for pod in alive if pod.settings != settings]
+        room = wanted + (surge if old else 0) - len(alive)
+        for _ in range(min(room, wanted - len(new))):
+            self._create(deployment["metadata"]["name"], fingerprint, settings)
+        spare = sum(pod.is_warm for pod in alive) - wanted
+        for pod in sorted(old, key=_rank):
+            if not pod.is_warm or spare > 0:
+                spare -= pod.is_warm
+                self._delete(pod)
+        for pod in sorted(new, key=_rank)[: max(0, len(new) - wanted)]:
+            self._delete(pod)
+
+    def _create(self, deployment: str, fingerprint: str, settings: str) -> None:
+        self._made += 1
+        name = f"{deployment}-{self._made:04d}"
+        self._pods[name] = Pod(
+            name=name,
+            uid=name,
+            fingerprint=fingerprint,
+            created=annotations.written(self.now),
+            deleting=False,
+            address="",
+            containers_ready=False,
+            containers_ready_since=None,
+            container_id="",
+            slot=None,
+            warmed="",
+            warm=None,
+            draining_since=None,
+            settings=settings,
+        )
+
+    def _delete(self, pod: Pod) -> None:
+        self._pods[pod.name] = replace(pod, deleting=True)
+        self._gone_at[pod.name] = self.now + TERMINATION
+
+
+def _ready_at(pod: Pod, pace: Pace) -> datetime:
+    created = annotations.time_of(pod.created)
+    assert created is not None  # noqa: S101 - written by `_create`
+    return created + pace.warm_after
+
+
+def _rank(pod: Pod) -> tuple[bool, int, str]:
+    """Who goes first (ActivePodsWithRanks): not ready, then the lowest deletion cost."""
+    return pod.is_warm, PodMark(pod.name, pod.uid, pod.slot, pod.draining_since).deletion_cost, pod.name
+
+
+def _settings(deployment: Manifest) -> str:
+    return str(deployment["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_SETTINGS])

@@ -1,0 +1,203 @@
+"""What happens from one moment of a rehearsal to the next, in words. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from promptgroup_cli.rehearsal.simulate import Moment
+from promptgroup_operator.api.prompt_group import StepSpec
+from promptgroup_operator.plan import desired
+from promptgroup_operator.rollout.release import Phase
+from promptgroup_operator.world.snapshot import Manifest, Pod, Revision, World
+from promptgroup_router.contract.fingerprint import short
+
+Live = Mapping[tuple[str, str], Manifest]
+"""(kind, name) → object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """A moment of the rehearsal."""
+
+    after: timedelta
+    """Since the start."""
+    events: tuple[str, ...]
+    world: World
+    """As it stands then."""
+
+
+def chapters(before: World | None, moments: Iterable[Moment], start: datetime) -> Iterator[Chapter]:
+    """The moments. One at which a pod that terminated is gone has no events; the first one always has."""
+    nothing: tuple[str, ...] = ("nothing to do",)
+    for moment in moments:
+        events = tuple(_events(before, moment.world))
+        yield Chapter(moment.at - start, events or nothing, moment.world)
+        before, nothing = moment.world, ()
+
+
+def said(world: World, kind: str) -> Mapping[str, Any]:
+    """A condition of the group's status; empty when nobody wrote one."""
+    conditions = world.group.status.get("conditions", [])
+    return next((each for each in conditions if each["type"] == kind), {})
+
+
+def _events(old: World | None, new: World) -> Iterator[str]:
+    """What differs, causes before effects."""
+    before = {each.fingerprint: each for each in old.revisions} if old is not None else {}
+    live = old.live if old is not None else {}
+    pairs = [(before.get(each.fingerprint), each) for each in new.revisions]
+    yield from _created(live, new.live)
+    for pair in pairs:
+        yield from _warm(*pair)
+    if old is not None:
+        yield from _weights(pairs)
+        yield from _phases(old, new)
+    for pair in pairs:
+        yield from _step(*pair, new.group.spec.rollout.steps)
+    for pair in pairs:
+        yield from _drains(*pair)
+    yield from _changed(live, new.live)
+    for pair in pairs:
+        yield from _ends(*pair)
+    yield from (f"deletes {kind} {name}" for kind, name in sorted(live.keys() - new.live.keys()))
+    if old is None or _is_ready(old) != _is_ready(new):
+        yield f"the PromptGroup is {'' if _is_ready(new) else 'not '}Ready: {said(new, 'Ready')['reason']}"
+
+
+def _is_ready(world: World) -> bool:
+    return said(world, "Ready").get("status") == "True"
+
+
+# --- objects -----------------------------------------------------------------------------------------------
+
+
+def _created(old: Live, new: Live) -> Iterator[str]:
+    made: dict[str, list[str]] = {}
+    for kind, name in sorted(new.keys() - old.keys()):
+        if kind == "Deployment":
+            yield f"creates Deployment {name} with {replicas(new[kind, name]['spec']['replicas'])}"
+        else:
+            made.setdefault(name, []).append(kind)
+    yield from (f"creates {' and '.join(kinds)} {name}" for name, kinds in made.items())
+
+
+def _changed(old: Live, new: Live) -> Iterator[str]:
+    """Deployments, those that get smaller first: they make room."""
+    both = [(old[key], new[key]) for key in new.keys() & old.keys() if key[0] == "Deployment"]
+    both.sort(key=lambda pair: (pair[1]["spec"]["replicas"] > pair[0]["spec"]["replicas"], pair[1]["metadata"]["name"]))
+    for before, after in both:
+        name, counts = after["metadata"]["name"], [each["spec"]["replicas"] for each in (before, after)]
+        if counts[0] != counts[1]:
+            yield f"Deployment {name}: {counts[0]} → {replicas(counts[1])}"
+        if desired.settings_of(before) != desired.settings_of(after):
+            yield f"Deployment {name}: another pod template, its pods are replaced one by one"
+
+
+def replicas(count: int) -> str:
+    """As in `1 replica`."""
+    return f"{count} replica" if count == 1 else f"{count} replicas"
+
+
+# --- replicas ----------------------------------------------------------------------------------------------
+
+
+def _warm(old: Revision | None, new: Revision) -> Iterator[str]:
+    before = _by_name(old)
+    warm = [each for each in new.pods if each.is_warm and not _was(before, each, "is_warm")]
+    held = sorted(each.slot for each in warm if each.slot is not None)
+    inherited = held and {each.slot for each in before.values() if each.is_warm}.issuperset(held)
+    if held:
+        source = ", inherited from a replica that goes" if inherited else ""
+        yield f"{short(new.fingerprint)}: {_slots(held)} warm{source}"
+
+
+def _drains(old: Revision | None, new: Revision) -> Iterator[str]:
+    before = _by_name(old)
+    drain = [each for each in new.pods if each.draining_since and not _was(before, each, "draining_since")]
+    held = sorted(each.slot for each in drain if each.slot is not None)
+    if held:
+        yield f"{short(new.fingerprint)}: {_slots(held)} {_verb(held, 'drain')}, routers send elsewhere"
+
+
+def _ends(old: Revision | None, new: Revision) -> Iterator[str]:
+    before = _by_name(old)
+    ends = [each for each in new.pods if each.deleting and not _was(before, each, "deleting")]
+    if ends:
+        yield f"{short(new.fingerprint)}: {replicas(len(ends))} {_verb(ends, 'end')}"
+
+
+def _by_name(revision: Revision | None) -> dict[str, Pod]:
+    return {each.name: each for each in revision.pods} if revision is not None else {}
+
+
+def _verb(who: Sequence[object], verb: str) -> str:
+    return f"{verb}s" if len(who) == 1 else verb
+
+
+def _was(before: Mapping[str, Pod], pod: Pod, what: str) -> bool:
+    return pod.name in before and bool(getattr(before[pod.name], what))
+
+
+def _slots(numbers: Sequence[int]) -> str:
+    """`slot 3`, `slots 0-2`, `slots 0, 2`."""
+    if len(numbers) == 1:
+        return f"slot {numbers[0]}"
+    if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"slots {numbers[0]}-{numbers[-1]}"
+    return f"slots {', '.join(map(str, numbers))}"
+
+
+# --- revisions ---------------------------------------------------------------------------------------------
+
+
+def _weights(pairs: Sequence[tuple[Revision | None, Revision]]) -> Iterator[str]:
+    """Shares of the new sessions that name the group, the one that rises first."""
+    moves = [(old.weight if old is not None else 0, new.weight, short(new.fingerprint)) for old, new in pairs]
+    moves = sorted((each for each in moves if each[0] != each[1]), key=lambda each: each[0] - each[1])
+    if moves:
+        yield "weights: " + ", ".join(f"{name} {before} → {after} %" for before, after, name in moves)
+
+
+def _step(old: Revision | None, new: Revision, steps: Sequence[StepSpec]) -> Iterator[str]:
+    """A step of the release begins, when its weight stands; or the last one is over."""
+    before, after = old.progress if old is not None else None, new.progress
+    if not steps or after is None or after == before:
+        return
+    if after.step >= len(steps):
+        yield f"{short(new.fingerprint)}: passed its steps, takes over as fast as its replicas get warm"
+    elif after.since is not None:
+        pause = steps[after.step].pause
+        yield f"{short(new.fingerprint)}: step {after.step + 1} of {len(steps)} begins, it lasts {pause} at least"
+
+
+def _phases(old: World, new: World) -> Iterator[str]:
+    before = _by_phase(old)
+    for fingerprint, phase in _by_phase(new).items():
+        if before.get(fingerprint) == phase:
+            continue
+        name = short(fingerprint)
+        match phase:
+            case Phase.SERVING if fingerprint in before:
+                yield f"{name} took over"
+            case Phase.SUPERSEDED:
+                yield f"{name} stays routable for {new.group.spec.rollout.retire_after} (retireAfter)"
+            case Phase.ROLLED_BACK:
+                yield f"{name} is rolled back: {_why(new, fingerprint)}"
+            case Phase.RETIRING:
+                yield f"{name} retires"
+            case Phase.RETIRED:
+                yield f"{name} is retired: kept without replicas, its prompt applied again finds it"
+            case _:
+                pass
+
+
+def _why(world: World, fingerprint: str) -> str:
+    marks = (each.rolled_back for each in world.revisions if each.fingerprint == fingerprint)
+    return next((mark.why.message for mark in marks if mark is not None), "")
+
+
+def _by_phase(world: World) -> dict[str, Phase]:
+    return {
+        each["fingerprint"]: Phase(each["phase"]) for each in world.group.status.get("revisions", []) if each["phase"]
+    }

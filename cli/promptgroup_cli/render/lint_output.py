@@ -1,0 +1,139 @@
+"""What `promptgroup lint` prints: text, JSON, or SARIF 2.1.0. Pure.
+
+SARIF: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+"""
+
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from promptgroup_cli.lint.finding import Finding
+from promptgroup_cli.lint.length import TOKEN_BYTES
+from promptgroup_cli.lint.linter import RULES, Report
+from promptgroup_cli.lint.prefixes import Prefix
+from promptgroup_cli.lint.variants import EXAMINED
+
+WIDTH = 120
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def text(report: Report) -> str:
+    """For people."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    explained: set[str] = set()
+    for each in report.findings:
+        place = each.place
+        excerpt = f": {each.excerpt!r}" if each.excerpt else ""
+        yield (
+            f"{place.file}:{place.line}: {each.severity.name.lower()} {each.rule.id} at byte {place.offset} "
+            f"of {place.field}: {each.message}{excerpt}"
+        )
+        if each.rule.id not in explained:
+            explained.add(each.rule.id)
+            for said in (f"why: {each.rule.why}", f"way out: {each.rule.way_out}"):
+                yield textwrap.fill(said, WIDTH, initial_indent="    ", subsequent_indent="      ")
+    yield from (f"{count} more of {rule}" for rule, count in report.more)
+    if report.unexamined:
+        yield f"{report.unexamined} requests not looked at for volatile text: the log has more than {EXAMINED} texts"
+    if report.prompts > 1 and report.prefixes:
+        yield from _table(report)
+    counts = Counter(each.severity.name.lower() for each in report.findings)
+    found = ", ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items())
+    looked = f"{report.prompts} prompt{'s' * (report.prompts != 1)} looked at"
+    yield f"{looked}: {found or 'nothing found'}"
+
+
+def _table(report: Report) -> Iterator[str]:
+    yield f"prefixes that requests share (tokens estimated at {TOKEN_BYTES} bytes each):"
+    yield f"  {'hash':8}  {'bytes':>9}  {'tokens':>7}  {'requests':>8}  {'share':>5}  then"
+    for each in report.prefixes:
+        then = (
+            "the same prompt"
+            if each.prompts == 1
+            else f"{each.prompts} prompts, from byte {each.offset} of {each.field}"
+        )
+        yield f"  {each.hash}  {each.length:9}  {each.tokens:7}  {each.requests:8}  {each.share:5.0%}  {then}"
+
+
+def document(report: Report) -> str:
+    """For programs; docs/cli.md describes it."""
+    return json.dumps(
+        {
+            "prompts": report.prompts,
+            "findings": [_finding(each) for each in report.findings],
+            "more": dict(report.more),
+            "prefixes": [_prefix(each) for each in report.prefixes],
+            "unexamined": report.unexamined,
+        },
+        indent=2,
+    )
+
+
+def _finding(finding: Finding) -> dict[str, object]:
+    place = finding.place
+    found: dict[str, object] = {
+        "rule": finding.rule.id,
+        "severity": finding.severity.name.lower(),
+        "file": place.file,
+        "line": place.line,
+        "field": place.field,
+        "offset": place.offset,
+        "message": finding.message,
+        "why": finding.rule.why,
+        "wayOut": finding.rule.way_out,
+        "requests": finding.requests,
+    }
+    return found | ({"excerpt": finding.excerpt} if finding.excerpt else {})
+
+
+def _prefix(prefix: Prefix) -> dict[str, object]:
+    return {
+        "model": prefix.model,
+        "hash": prefix.hash,
+        "bytes": prefix.length,
+        "tokens": prefix.tokens,
+        "requests": prefix.requests,
+        "share": round(prefix.share, 4),
+        "prompts": prefix.prompts,
+        "field": prefix.field,
+        "offset": prefix.offset,
+    }
+
+
+def sarif(report: Report) -> str:
+    """For code scanning."""
+    rules = [
+        {
+            "id": each.id,
+            "shortDescription": {"text": each.title},
+            "fullDescription": {"text": f"{each.why}."},
+            "help": {"text": each.way_out},
+            "defaultConfiguration": {"level": each.severity.name.lower()},
+        }
+        for each in RULES
+    ]
+    results = [
+        {
+            "ruleId": each.rule.id,
+            "level": each.severity.name.lower(),
+            "message": {"text": f"{each.message} (byte {each.place.offset} of {each.place.field})"},
+            "locations": [
+                {
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": each.place.file},
+                        "region": {"startLine": each.place.line},
+                    }
+                }
+            ],
+        }
+        for each in report.findings
+    ]
+    run = {"tool": {"driver": {"name": "promptgroup-lint", "rules": rules}}, "results": results}
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+FORMS: Mapping[str, Callable[[Report], str]] = {"text": text, "json": document, "sarif": sarif}

@@ -1,4 +1,0 @@
-"""Scaling in the simulation: the project's own sizing and HorizontalPodAutoscaler's, on replicas that come and go.
-
-`python -m promptgroup_local.sim.scaling --help`; docs/sizing-bench.md says what it found and how to repeat it.
-"""

@@ -1,0 +1,124 @@
+"""What differs between engines that are started: arguments, probe path, metrics. One constant an engine."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from promptgroup_operator.api.prompt_group import EngineType
+from promptgroup_operator.engines import metric_names
+from promptgroup_operator.engines.metric_names import MetricNames
+
+ADDRESS = "$(POD_IP)"
+"""The pod's own address in an argument, as Kubernetes expands it: for engines that listen on the loopback by default.
+
+Not 0.0.0.0, which a cluster of IPv6 alone cannot reach.
+"""
+
+CONFIG_FILE = "/etc/promptgroup/engine.yaml"
+"""Where an engine finds those settings that it takes from a file alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one engine is started and read."""
+
+    args: tuple[str, ...]
+    """Arguments before the user's; `{model}` and `{port}` are filled in.
+
+    They begin with the program where the image runs what it is given (`docker run IMAGE PROGRAM ...`).
+    """
+    health: str
+    """Path that answers 200 once the engine can serve."""
+    metrics: MetricNames
+    """What it counts."""
+    batch_flag: str
+    """Flag that bounds the tokens which one step of the scheduler computes."""
+    caching_off: str
+    """What turns prefix caching off, as messages name it."""
+    config: str = ""
+    """What CONFIG_FILE holds."""
+    state: str = ""
+    """Path of its settings as a JSON object, for engines whose metrics do not say whether prefix caching is on."""
+    state_off: str = ""
+    """Key of that object that is true when it is off."""
+    omits_zero: bool = False
+    """Whether usage says nothing of cached tokens where there are none."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the engine's process."""
+
+
+VLLM = Dialect(
+    # cached_tokens is in usage only when asked for; the proof of warmth needs it
+    args=("{model}", "--port={port}", "--enable-prompt-tokens-details"),
+    health="/health",
+    metrics=metric_names.VLLM,
+    batch_flag="--max-num-batched-tokens",
+    caching_off="--no-enable-prefix-caching",
+)
+"""vLLM 0.32, `vllm serve` as the image's entrypoint."""
+
+SGLANG = Dialect(
+    args=(
+        *("python3", "-m", "sglang.launch_server"),
+        *("--model-path={model}", f"--host={ADDRESS}", "--port={port}", "--enable-cache-report", "--enable-metrics"),
+    ),
+    health="/health",
+    metrics=metric_names.SGLANG,
+    batch_flag="--chunked-prefill-size",
+    caching_off="--disable-radix-cache",
+    state="/server_info",
+    state_off="disable_radix_cache",
+    omits_zero=True,  # 0.5.23 says it, releases before it did not
+    # else each probe has the engine generate a token, and fails behind a prefill that takes longer than it waits
+    env={"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"},
+)
+"""SGLang 0.5, image lmsysorg/sglang."""
+
+TENSORRT_LLM = Dialect(
+    args=(
+        *("trtllm-serve", "{model}", f"--host={ADDRESS}", "--port={port}"),
+        f"--extra_llm_api_options={CONFIG_FILE}",
+    ),
+    health="/health",
+    metrics=metric_names.TENSORRT_LLM,
+    batch_flag="--max-num-tokens",
+    caching_off="kv_cache_config.enable_block_reuse: false",
+    # without the first there is no /prometheus/metrics, without the second no gauge on it
+    config="return_perf_metrics: true\nenable_iter_perf_stats: true\n",
+)
+"""TensorRT-LLM 1.x, image nvcr.io/nvidia/tensorrt-llm/release."""
+
+DIALECTS: Mapping[EngineType, Dialect] = {
+    EngineType.VLLM: VLLM,
+    EngineType.SGLANG: SGLANG,
+    EngineType.TENSORRT_LLM: TENSORRT_LLM,
+}
+"""Every engine that `spec.engine.type` can name."""
+
+
+def arguments(dialect: Dialect, model: str, port: int, user: tuple[str, ...]) -> list[str]:
+    """The engine container's arguments: the operator's, then the user's, so that the user's win."""
+    return [*(arg.format(model=model, port=port) for arg in dialect.args), *user]
+
+
+def names_address(dialect: Dialect) -> bool:
+    """Whether its arguments hold ADDRESS."""
+    return any(ADDRESS in arg for arg in dialect.args)
+
+
+_TOKENS = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?P<unit>[kKmM]?)")
+_UNITS = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}
+
+
+def step_tokens(dialect: Dialect, args: Iterable[str]) -> int:
+    """The bound that a command line sets to the tokens of one step; 0 when it sets none that can be read.
+
+    As vLLM reads it: the last one wins, `_` is `-`, and a number may end in k (1000) or K (1024), m or M.
+    """
+    found, words = 0, iter(args)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag.replace("_", "-") == dialect.batch_flag:
+            match = _TOKENS.fullmatch(value if equals else next(words, ""))
+            found = int(float(match["number"]) * _UNITS[match["unit"]]) if match is not None else 0
+    return found

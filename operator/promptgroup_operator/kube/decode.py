@@ -1,0 +1,174 @@
+"""Objects as the API server returns them → the frozen values that decisions look at. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from promptgroup_operator.api import prompt_group
+from promptgroup_operator.plan.desired import ANNOTATION_PROMPT, CONTAINER
+from promptgroup_operator.rollout import annotations as records
+from promptgroup_operator.rollout.annotations import time_of
+from promptgroup_operator.world import engine_facts
+from promptgroup_operator.world.snapshot import Group, Key, Manifest, Pod, PodCondition, Revision
+from promptgroup_router.contract import names
+from promptgroup_router.contract.table import Prompt, PromptRef
+
+ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
+"""On a pod: when its slot was taken off the ring."""
+
+
+def group_of(key: Key, raw: Manifest) -> Group:
+    """The PromptGroup.
+
+    Raises:
+        pydantic.ValidationError: it was stored under an older schema and misses what this one asks for.
+    """
+    metadata = raw["metadata"]
+    return Group(
+        key=key,
+        uid=metadata["uid"],
+        generation=metadata["generation"],
+        created=metadata["creationTimestamp"],
+        spec=prompt_group.parse_spec(raw["spec"]),
+        status=raw.get("status", {}),
+    )
+
+
+def fingerprint_of(deployment: Manifest) -> str:
+    """The revision of a Deployment: its own annotation, or its pod template's when somebody removed that."""
+    template = deployment["spec"]["template"].get("metadata", {})
+    for annotations in (deployment["metadata"].get("annotations", {}), template.get("annotations", {})):
+        if names.ANNOTATION_FINGERPRINT in annotations:
+            return str(annotations[names.ANNOTATION_FINGERPRINT])
+    return ""
+
+
+def prompt_ref(deployment: Manifest) -> PromptRef:
+    """The object that holds the prompt of a Deployment's revision."""
+    metadata = deployment["metadata"]
+    return PromptRef(metadata.get("annotations", {}).get(ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
+
+
+def revision_of(
+    deployment: Manifest,
+    prompt: Prompt | None,
+    pods: Iterable[Pod],
+    standing: Mapping[str, tuple[int, frozenset[int]]],
+) -> Revision:
+    """The revision that a Deployment runs.
+
+    Args:
+        deployment: it carries the fingerprint and the records.
+        prompt: its text; None when the object that holds it is gone.
+        pods: pods of the group.
+        standing: what the PromptRoute says, by fingerprint (`routes.standing`).
+    """
+    metadata = deployment["metadata"]
+    annotations = metadata.get("annotations", {})
+    fingerprint = fingerprint_of(deployment)
+    weight, routed = standing.get(fingerprint, (0, frozenset()))
+    return Revision(
+        fingerprint=fingerprint,
+        deployment=metadata["name"],
+        created=metadata["creationTimestamp"],
+        replicas=deployment["spec"].get("replicas", 1),
+        superseded_at=records.superseded_at(annotations),
+        prompt_from=prompt_ref(deployment),
+        prompt=prompt,
+        pods=tuple(pod for pod in pods if pod.fingerprint == fingerprint),
+        weight=weight,
+        routed=routed,
+        progress=records.progress(annotations),
+        rolled_back=records.rolled_back(annotations),
+        size=records.size(annotations),
+        failure=failure_of(deployment),
+    )
+
+
+def failure_of(deployment: Manifest) -> str:
+    """Why the Deployment cannot create pods (quota, admission), in Kubernetes' words, or empty."""
+    conditions = deployment.get("status", {}).get("conditions", [])
+    failed = (each for each in conditions if (each["type"], each["status"]) == ("ReplicaFailure", "True"))
+    return next((f"{each.get('reason', '')}: {each.get('message', '')}" for each in failed), "")
+
+
+def is_owned(raw: Manifest, group: Group) -> bool:
+    """Whether the group owns the object, or nobody does."""
+    owners = raw["metadata"].get("ownerReferences", [])
+    return not owners or any(each.get("uid") == group.uid for each in owners)
+
+
+def pod_of(raw: Manifest, port: int) -> Pod:
+    """A replica of a group; `port` is that of the group's engines, which one of an earlier template may not have."""
+    metadata, status = raw["metadata"], raw.get("status", {})
+    annotations, labels = metadata.get("annotations", {}), metadata.get("labels", {})
+    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    engine: Mapping[str, Any] = next(
+        (each for each in status.get("containerStatuses", []) if each["name"] == CONTAINER), {}
+    )
+    running = engine.get("state", {}).get("running") is not None
+    ready = conditions.get("ContainersReady", {})
+    gate = conditions.get(names.CONDITION_PREFIX_WARM)
+    slot = labels.get(names.LABEL_SLOT, "")
+    ip = status.get("podIP", "")
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        fingerprint=annotations.get(names.ANNOTATION_FINGERPRINT, ""),
+        created=metadata["creationTimestamp"],
+        deleting="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
+        address=f"{f'[{ip}]' if ':' in ip else ip}:{_port(raw, port)}" if ip else "",
+        containers_ready=ready.get("status") == "True",
+        containers_ready_since=time_of(ready.get("lastTransitionTime")),
+        container_id=engine.get("containerID", "") if running else "",
+        slot=int(slot) if slot.isascii() and slot.isdigit() else None,
+        warmed=annotations.get(names.ANNOTATION_WARMED, ""),
+        warm=PodCondition(
+            gate["status"], gate.get("reason", ""), gate.get("message", ""), time_of(gate.get("lastTransitionTime"))
+        )
+        if gate is not None
+        else None,
+        draining_since=time_of(annotations.get(ANNOTATION_DRAINING)),
+        measured=engine_facts.decode(annotations.get(names.ANNOTATION_ENGINE, "")),
+        settings=annotations.get(names.ANNOTATION_SETTINGS, ""),
+        trouble=_trouble(status, conditions),
+    )
+
+
+def router_of(raw: Manifest) -> tuple[str, str] | None:
+    """(container, address of its admin port) of a router's pod; None while it does not run."""
+    status = raw.get("status", {})
+    running = next(
+        (each["containerID"] for each in status.get("containerStatuses", []) if "running" in each.get("state", {})), ""
+    )
+    ip = status.get("podIP", "")
+    if not ip or not running:
+        return None
+    return running, f"{f'[{ip}]' if ':' in ip else ip}:{admin_port(raw)}"
+
+
+def admin_port(raw: Manifest) -> int:
+    """Port of a router's pod for health, metrics and people."""
+    ports = (port for each in raw["spec"]["containers"] for port in each.get("ports", []))
+    return next((int(port["containerPort"]) for port in ports if port.get("name") == "admin"), names.PORT_ROUTER_ADMIN)
+
+
+def _port(raw: Manifest, port: int) -> int:
+    """Port of the pod's engine: its own template's, which may be an earlier one than the group's."""
+    containers = raw.get("spec", {}).get("containers", [])
+    ports = (found for each in containers if each.get("name") == CONTAINER for found in each.get("ports", []))
+    return next((int(found["containerPort"]) for found in ports if found.get("name") == "http"), port)
+
+
+_TROUBLE = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "InvalidImageName")
+"""Waiting reasons that time alone does not mend."""
+
+
+def _trouble(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return f"{scheduled.get('reason', '')}: {scheduled.get('message', '')}"
+    for each in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
+        waiting = each.get("state", {}).get("waiting", {})
+        if waiting.get("reason") in _TROUBLE:
+            return f"container {each['name']}: {waiting['reason']}: {waiting.get('message', '')}"
+    return ""

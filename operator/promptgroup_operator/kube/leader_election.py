@@ -1,0 +1,186 @@
+"""Hold the Lease, and say for how long this process may write.
+
+The term ends by itself: who cannot renew stops writing RENEW_DEADLINE after the last renewal was sent, long before
+another may take the lease. A lease is no fence, since a request sent in time may arrive late; what is written is
+level-triggered, applied by one field manager and bound to the uid that was seen, so a late one does no harm.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from time import monotonic
+
+from promptgroup_operator.base.errors import ClusterError, NotLeadingError
+from promptgroup_operator.kube import lease
+from promptgroup_operator.kube.api_server import ApiServer, collection
+from promptgroup_operator.kube.lease import Record, Seen, Step
+
+logger = logging.getLogger(__name__)
+
+JITTER = 0.2
+"""Share of RETRY by which looks at the lease are spread, so that two that wait do not stay in step."""
+
+
+class Term:
+    """The time in which this process may write. Without a lease it has no end."""
+
+    def __init__(self, until: float, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._until = until
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def seconds_left(self) -> float:
+        """Time left for a write, above 0.
+
+        Raises:
+            NotLeadingError: the term is over.
+        """
+        left = self._until - self._clock()
+        if left <= 0:
+            raise NotLeadingError
+        return left
+
+    @property
+    def lasts(self) -> bool:
+        """Whether this process may write."""
+        return self._until > self._clock()
+
+    def extend(self, until: float) -> None:
+        """The lease was renewed."""
+        with self._changed:
+            if not self._closed:
+                self._until = until
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """The lease is lost, or given up."""
+        self._until = float("-inf")
+
+    def close(self) -> None:
+        """End it for good and wake who waits."""
+        with self._changed:
+            self._closed = True
+            self.end()
+            self._changed.notify_all()
+
+    def wait(self) -> bool:
+        """Wait until this process may write; False once closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self.lasts)
+            return not self._closed
+
+
+class Elector:
+    """Keeps a term extended while this process holds the lease.
+
+    Args:
+        server: the API server.
+        namespace: of the Lease.
+        name: of the Lease.
+        identity: of this process, told apart from every other, earlier ones of the same pod too.
+        term: what to extend.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        namespace: str,
+        name: str,
+        *,
+        identity: str,
+        term: Term,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._server = server
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._term = term
+        self._clock = clock
+        self._known: Seen | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+
+    @property
+    def holder(self) -> str:
+        """Who holds the lease, as last seen; empty when nobody does."""
+        known = self._known
+        return known.record.holder if known is not None and known.record is not None else ""
+
+    def start(self) -> None:
+        """Begin to look at the lease."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more, and release the lease if it is held, so that another takes it at once.
+
+        Nothing may be written any more when this is called: the term is closed, and passes have ended.
+        """
+        self._stopping.set()
+        self._thread.join(timeout=lease.REQUEST + 1)
+        known = self._known
+        if known is None or known.record is None or known.record.holder != self._identity:
+            return
+        try:
+            self._write(lease.released(known.record, datetime.now(UTC)))
+        except ClusterError as error:
+            logger.warning("the lease is not released, others wait until it ends: %s", error)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.step()
+            except ClusterError as error:
+                logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            self._stopping.wait(lease.RETRY * (1 + JITTER * random.random()))  # noqa: S311 - spreads load
+
+    def step(self) -> None:
+        """One look at the lease, and what it leads to.
+
+        Raises:
+            ClusterError: the API server could not be asked, or refused.
+        """
+        mine = self.holder == self._identity
+        if not mine:
+            self._look()
+        known = self._known
+        assert known is not None  # noqa: S101 - looked at above, or held
+        if lease.decide(self._identity, known, self._clock()) is Step.WAIT:
+            return
+        sent = self._clock()
+        try:
+            written = self._write(lease.held(self._identity, known.record, datetime.now(UTC)))
+        except ClusterError as error:
+            if error.status not in (404, 409):
+                raise
+            self._look()  # written since it was seen: by another, or by a renewal of ours whose answer was lost
+            if mine and self.holder != self._identity:
+                self._term.end()
+                logger.warning("leads no more: %r holds lease %s/%s", self.holder, self._namespace, self._name)
+            return
+        self._known = Seen(written, sent)
+        self._term.extend(sent + lease.RENEW_DEADLINE)
+        if not mine:
+            logger.info("leads: %s holds lease %s/%s", self._identity, self._namespace, self._name)
+
+    def _look(self) -> None:
+        self._known = lease.seen(self._known, self._read(), self._clock())
+
+    def _read(self) -> Record | None:
+        try:
+            path = f"{collection('Lease', self._namespace)}/{self._name}"
+            return lease.decode(self._server.request("GET", path, limit=lease.REQUEST))
+        except ClusterError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _write(self, record: Record) -> Record:
+        body = lease.encode(record, self._namespace, self._name)
+        path = collection("Lease", self._namespace)
+        method = "PUT" if record.version else "POST"
+        url = f"{path}/{self._name}" if record.version else path
+        return lease.decode(self._server.request(method, url, body, "application/json", limit=lease.REQUEST))

@@ -1,0 +1,128 @@
+"""Who may act: one Lease, held by one process (coordination.k8s.io, as client-go's leaderelection).
+
+                            the Lease      its holder       held by another for
+                            is not there   is nobody / me   less than its duration   longer
+decide                      CREATE         TAKE / RENEW     WAIT                     TAKE
+
+How long another holds it is counted from when this process first saw the record as it stands, by its own monotonic
+clock. The times in the record are other clocks' and are shown to people only, so no skew between clocks matters; what
+must hold is that clocks run at about the same speed. Pure.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from promptgroup_operator.world.snapshot import Manifest
+
+DURATION = 15.0
+"""Seconds after which others may take a lease that is not renewed: client-go's default."""
+RENEW_DEADLINE = 10.0
+"""Seconds after its last renewal in which a holder writes: 5 less than DURATION, for what is on its way then."""
+RETRY = 2.0
+"""Seconds between two looks, as in client-go: four renewals may fail before the holder stops."""
+REQUEST = 4.0
+"""Longest wait for one request about the lease, so that one that hangs leaves time for another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A Lease as the API server holds it."""
+
+    holder: str
+    """Identity of the holder, empty when it was released."""
+    seconds: float
+    """Time after which an unrenewed lease may be taken."""
+    acquired: str
+    renewed: str
+    transitions: int
+    version: str
+    """resourceVersion: a write names it, so that of two that take the lease one fails (409)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A record, and when this process first saw it as it is."""
+
+    record: Record | None
+    since: float
+    """By the monotonic clock of this process."""
+
+
+class Step(enum.Enum):
+    """What to do about the lease."""
+
+    CREATE = "create"
+    TAKE = "take"
+    RENEW = "renew"
+    WAIT = "wait"
+
+
+def seen(before: Seen | None, record: Record | None, now: float) -> Seen:
+    """What is known of the lease after a look at it."""
+    if before is not None and before.record == record:
+        return before
+    return Seen(record, now)
+
+
+def decide(me: str, known: Seen, now: float) -> Step:
+    """What to do about the lease as it is known. Times are of one monotonic clock."""
+    if known.record is None:
+        return Step.CREATE
+    if known.record.holder == me:
+        return Step.RENEW
+    if known.record.holder and now < known.since + known.record.seconds:
+        return Step.WAIT
+    return Step.TAKE
+
+
+def held(me: str, before: Record | None, wall: datetime) -> Record:
+    """The record by which `me` holds the lease, after the one that stands."""
+    time = _micro(wall)
+    if before is None:
+        return Record(me, DURATION, time, time, 0, "")
+    if before.holder == me:
+        return Record(me, DURATION, before.acquired, time, before.transitions, before.version)
+    return Record(me, DURATION, time, time, before.transitions + 1, before.version)
+
+
+def released(before: Record, wall: datetime) -> Record:
+    """The record of a lease that nobody holds: the next one takes it at its next look."""
+    return Record("", 1.0, _micro(wall), _micro(wall), before.transitions, before.version)
+
+
+def decode(raw: Manifest) -> Record:
+    """A Lease → its record. What another tool wrote may miss any field."""
+    spec: Mapping[str, Any] = raw.get("spec") or {}
+    return Record(
+        holder=spec.get("holderIdentity") or "",
+        seconds=float(spec.get("leaseDurationSeconds") or DURATION),
+        acquired=spec.get("acquireTime") or "",
+        renewed=spec.get("renewTime") or "",
+        transitions=spec.get("leaseTransitions") or 0,
+        version=raw["metadata"]["resourceVersion"],
+    )
+
+
+def encode(record: Record, namespace: str, name: str) -> dict[str, Any]:
+    """A record → the Lease to write."""
+    version = {"resourceVersion": record.version} if record.version else {}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": namespace, **version},
+        "spec": {
+            "holderIdentity": record.holder,
+            "leaseDurationSeconds": int(record.seconds),
+            "acquireTime": record.acquired,
+            "renewTime": record.renewed,
+            "leaseTransitions": record.transitions,
+        },
+    }
+
+
+def _micro(wall: datetime) -> str:
+    """A MicroTime of the Kubernetes API."""
+    return f"{wall.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"

@@ -1,0 +1,1 @@
+"""Reads what engines and routers did, from their own metrics or from Prometheus, and sums it over a window."""

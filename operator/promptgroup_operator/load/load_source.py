@@ -1,0 +1,88 @@
+"""Where the load of a group comes from: the operator's own readings, or Prometheus.
+
+Both answer with the same values, in the same units, for the same window, and with `stale` where they know nothing of
+now.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from promptgroup_operator.engines.metric_names import MetricNames
+from promptgroup_operator.load.engine_history import Observations
+from promptgroup_operator.load.router_history import Readings
+from promptgroup_operator.world.engine_facts import Measured, together
+from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.snapshot import Key, Revision
+from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.table import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whose load is asked for."""
+
+    key: Key
+    fingerprint: str
+    names: MetricNames
+    deployment: str
+    """Name of its Deployment, which its pods are called after."""
+    pods: Mapping[str, datetime]
+    """Pods that serve → since when."""
+    serving: Mapping[str, datetime]
+    """The same by container."""
+    known: Measured
+    """What was measured of them."""
+    declared_bytes: int
+    """Length of the declared system prompt; 0 when it is not known."""
+
+    @property
+    def revision(self) -> str:
+        """The fingerprint as metrics name it."""
+        return short(self.fingerprint)
+
+
+def subject(key: Key, revision: Revision, names: MetricNames) -> Subject:
+    """A revision, as far as its load is concerned."""
+    warm = [pod for pod in revision.pods if pod.is_warm]
+    since = [(pod, pod.warm.since) for pod in warm if pod.warm is not None and pod.warm.since is not None]
+    return Subject(
+        key=key,
+        fingerprint=revision.fingerprint,
+        names=names,
+        deployment=revision.deployment,
+        pods={pod.name: at for pod, at in since},
+        serving={pod.container_id: at for pod, at in since},
+        known=together(pod.measured for pod in warm),
+        declared_bytes=_size(revision.prompt),
+    )
+
+
+def _size(prompt: Prompt | None) -> int:
+    return len(prompt.system.encode()) if prompt is not None else 0
+
+
+class Source(Protocol):
+    """One of them."""
+
+    def load(self, subject: Subject, now: datetime) -> Load:
+        """What a revision's engines and routers did lately. Does not block for longer than a few seconds."""
+
+
+class OwnReadings:
+    """What the operator read itself."""
+
+    def __init__(self, engines: Observations, routers: Readings) -> None:
+        self._engines = engines
+        self._routers = routers
+
+    def load(self, subject: Subject, now: datetime) -> Load:
+        """See `Source`."""
+        load = self._engines.load((subject.key, subject.fingerprint), subject.serving, subject.known, now)
+        tokens = subject.known.prefix_tokens
+        return replace(
+            load,
+            clients=self._routers.clients(subject.key, subject.revision, tokens, now),
+            departure=self._routers.departure(subject.key, subject.declared_bytes, now),
+        )

@@ -1,0 +1,204 @@
+"""Readings of a revision's engines over a window → what its clients had of them. Pure.
+
+A counter says something between two readings of the same process only, so what is added up is pairs of neighbours. A
+pair is left out when the counters began anew between its readings, when part of the growth is not known to be whose,
+or when too much time lies between them to speak of the window. So a rate is never above the truth, and what is missing
+lowers `coverage` instead of hiding in a mean.
+
+The operator's own requests are taken off: tokens by their own usage; of the time in prefill the share that their
+computed tokens have, so that tokens a second stay as they were measured; of first tokens the fastest, since a wrong
+choice then leaves the slower ones.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.load import Engines
+from promptgroup_operator.world.samples import Histogram
+from promptgroup_operator.world.snapshot import Reading
+
+GAP = timedelta(minutes=2)
+"""Readings further apart say nothing of a window: twice the time between two looks at a group at rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What the operator itself had added to an engine's counters; its answers have one token each."""
+
+    queries: int = 0
+    hits: int = 0
+    requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One reading of an engine."""
+
+    at: datetime
+    reading: Reading
+    own: Own
+    begins: bool = False
+    """Whether nothing can be said of the time before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What clients had of one engine between two readings, in sum."""
+
+    began: datetime
+    ended: datetime
+    requests: float
+    queries: float
+    hits: float
+    generated: float
+    computed: float | None
+    prefill: float | None
+    decode: float | None
+    queue: float | None
+    preemptions: float | None
+    first_token: Histogram
+    running: float
+    """Of this and the next two the mean."""
+    waiting: float
+    usage: float
+
+    @property
+    def seconds(self) -> float:
+        """Between the readings."""
+        return (self.ended - self.began).total_seconds()
+
+
+def growth(entries: Sequence[Entry], since: datetime) -> Iterator[Growth]:
+    """What came between neighbours of one engine's readings, for those that reach past `since`."""
+    for before, after in pairwise(entries):
+        if after.at > since and not after.begins and after.at - before.at <= GAP:
+            yield _between(before, after)
+
+
+def _between(before: Entry, after: Entry) -> Growth:
+    a, b = before.reading, after.reading
+    requests = after.own.requests - before.own.requests
+    queries, hits = after.own.queries - before.own.queries, after.own.hits - before.own.hits
+    computed, prefill = _grown(a.computed, b.computed), _grown(a.prefill_seconds, b.prefill_seconds)
+    if computed:
+        clients = max(0.0, computed - (queries - hits))
+        prefill = prefill * clients / computed if prefill is not None else None
+        computed = clients
+    return Growth(
+        before.at,
+        after.at,
+        requests=max(0.0, b.requests - a.requests - requests),
+        queries=max(0.0, b.queries - a.queries - queries),
+        hits=max(0.0, b.hits - a.hits - hits),
+        generated=max(0.0, b.generated - a.generated - requests),
+        computed=computed,
+        prefill=prefill,
+        decode=_grown(a.decode_seconds, b.decode_seconds),
+        queue=_grown(a.queue_seconds, b.queue_seconds),
+        preemptions=_grown(a.preemptions, b.preemptions),
+        first_token=without_fastest(b.first_token - a.first_token, requests),
+        running=(a.running + b.running) / 2,
+        waiting=(a.waiting + b.waiting) / 2,
+        usage=(a.usage + b.usage) / 2,
+    )
+
+
+def _grown(before: float | None, after: float | None) -> float | None:
+    return after - before if before is not None and after is not None else None
+
+
+def without_fastest(histogram: Histogram, count: int) -> Histogram:
+    """The histogram without so many of its fastest observations."""
+    counts, left = [], float(count)
+    for each in histogram.counts:
+        taken = min(each, left)
+        left -= taken
+        counts.append(each - taken)
+    return Histogram(histogram.bounds, tuple(counts))
+
+
+def began_anew(before: Reading, after: Reading) -> bool:
+    """Whether a counter fell: another process writes it."""
+    pairs = (
+        (before.queries, after.queries),
+        (before.hits, after.hits),
+        (before.generated, after.generated),
+        (before.requests, after.requests),
+        (before.computed, after.computed),
+        (before.prefill_seconds, after.prefill_seconds),
+        (before.decode_seconds, after.decode_seconds),
+        (before.queue_seconds, after.queue_seconds),
+        (before.preemptions, after.preemptions),
+    )
+    return any(a is not None and b is not None and b < a for a, b in pairs)
+
+
+def engines(
+    histories: Mapping[str, Sequence[Entry]],
+    serving: Mapping[str, datetime],
+    since: datetime,
+    known: Measured,
+) -> tuple[float, Engines] | None:
+    """Length of the window in seconds, and what the engines of a revision did in it; None when nothing is known.
+
+    Args:
+        histories: container → its readings, of all that were read lately, those that are gone among them.
+        serving: container → since when it serves, of all that do.
+        since: where the window begins.
+        known: what was measured of the engines beside.
+    """
+    grown = {container: tuple(growth(entries, since)) for container, entries in histories.items()}
+    every = [each for found in grown.values() for each in found]
+    if not every:
+        return None
+    began, ended = min(each.began for each in every), max(each.ended for each in every)
+    window = (ended - began).total_seconds()
+    read = {container: sum(each.seconds for each in found) for container, found in grown.items()}
+    lived = dict(read)
+    for container, start in serving.items():
+        alive = (ended - max(began, start)).total_seconds()
+        lived[container] = max(alive, read.get(container, 0.0))
+    covered = sum(read.values())
+    latest = [entries[-1].reading.kv_tokens for entries in histories.values() if entries]
+    return window, Engines(
+        replicas=covered / window,
+        coverage=covered / sum(lived.values()),
+        requests=sum(each.requests for each in every) / window,
+        queries=sum(each.queries for each in every) / window,
+        hits=sum(each.hits for each in every) / window,
+        generated=sum(each.generated for each in every) / window,
+        computed=_rate((each.computed for each in every), window),
+        prefill_busy=_rate((each.prefill for each in every), window),
+        decode_busy=_rate((each.decode for each in every), window),
+        queue_busy=_rate((each.queue for each in every), window),
+        running=sum(each.running * each.seconds for each in every) / window,
+        waiting=sum(each.waiting * each.seconds for each in every) / window,
+        usage=sum(each.usage * each.seconds for each in every) / covered,
+        preemptions=_rate((each.preemptions for each in every), window),
+        first_token=sum((each.first_token for each in every), Histogram()),
+        kv_tokens=min((tokens for tokens in latest if tokens), default=known.kv_tokens),
+        prefill_rate=float(known.prefill_rate),
+    )
+
+
+def _rate(values: Iterable[float | None], seconds: float) -> float | None:
+    """Unknown of one engine is unknown of all."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total / seconds
+
+
+def found(entries: Sequence[Entry]) -> tuple[float, float]:
+    """Prompt tokens of clients that were found in cache, and all of them, over one engine's readings."""
+    hits = queries = 0.0
+    for before, after in pairwise(entries):
+        if not after.begins:
+            hits += after.reading.hits - before.reading.hits - (after.own.hits - before.own.hits)
+            queries += after.reading.queries - before.reading.queries - (after.own.queries - before.own.queries)
+    return hits, queries

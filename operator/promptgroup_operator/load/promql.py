@@ -1,0 +1,218 @@
+"""What is asked of Prometheus, and what its answers mean. Pure.
+
+A question is a set of expressions, each of them named by a label `what`, so that one request brings them all as they
+were at one moment. What has no series, or is NaN, is missing in the answer: unknown.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from promptgroup_operator.engines.metric_names import MetricNames, Spellings
+from promptgroup_operator.load.load_window import without_fastest
+from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.load import Clients, Departure, Engines
+from promptgroup_operator.world.samples import Histogram, histogram
+from promptgroup_operator.world.snapshot import Spent
+from promptgroup_router.contract import names as router
+
+WINDOW = timedelta(minutes=2)
+"""How far back a rate looks: two samples where Prometheus scrapes once a minute, its default."""
+STALE = timedelta(minutes=2)
+"""Age at which the newest sample is not of now: two such scrapes."""
+
+Answer = Sequence[tuple[Mapping[str, str], float]]
+"""Labels and value of each series."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Expressions by what they say."""
+
+    parts: Mapping[str, str]
+
+    def text(self) -> str:
+        """One query for all of them."""
+        return " or ".join(f'label_replace({each}, "what", "{what}", "", "")' for what, each in self.parts.items())
+
+
+def answer(result: Iterable[Mapping[str, Any]]) -> Answer:
+    """The result of an instant query, without what is no number.
+
+    Raises:
+        ValueError, TypeError, KeyError: it has another form.
+    """
+    found = ((dict(each["metric"]), float(each["value"][1])) for each in result)
+    return [(labels, value) for labels, value in found if math.isfinite(value)]
+
+
+# --- Questions -----------------------------------------------------------------------------------------------
+
+
+def of_engines(names: MetricNames, namespace: str, deployment: str, selector: str = "") -> list[Question]:
+    """What is asked of the engines of a revision, whose pods are called after its Deployment."""
+    where = _matchers(f'namespace="{namespace}"', f'pod=~"{deployment.replace(".", "[.]")}-.+"', selector)
+
+    def each(spellings: Spellings, function: str) -> str:
+        found = (f"sum by (pod) ({function}({name}{where}{_range()}))" for name in spellings)
+        return "(" + " or ".join(found) + ")"
+
+    counters = {
+        "requests": names.requests,
+        "queries": names.queries,
+        "hits": names.hits,
+        "generated": names.generated,
+        "computed": names.computed,
+        "prefill": names.prefill_seconds,
+        "decode": names.decode_seconds,
+        "queue": names.queue_seconds,
+        "preemptions": names.preemptions,
+    }
+    rates = {what: f"sum({each(spellings, 'rate')})" for what, spellings in counters.items() if spellings}
+    scrapes = (
+        "(" + " or ".join(f"max by (pod) (count_over_time({name}{where}{_range()}))" for name in names.queries) + ")"
+    )
+    # a sum over all scrapes by the scrapes of the window: who was there for half of it counts half
+    gauges = {
+        what: f"sum({each(spellings, 'sum_over_time')}) / scalar(max({scrapes}))"
+        for what, spellings in {"running": names.running, "waiting": names.waiting}.items()
+    }
+    newest = " or ".join(f"max(timestamp({name}{where}))" for name in names.queries)
+    filled = " or ".join(f"avg by (pod) (avg_over_time({name}{where}{_range()}))" for name in names.usage)
+    state = {"scrapes": scrapes, "newest": f"({newest})", "usage": f"avg({filled})"}
+    first = {"first": f"sum by (le) (increase({names.first_token}_bucket{where}{_range()}))"}
+    return [Question(rates), Question(gauges | state), Question(first)]
+
+
+def of_routers(group: str, revision: str, selector: str = "") -> list[Question]:
+    """What is asked of the routers about a revision of a group."""
+    ours = f'group="{group}"'
+    where = _matchers(ours, f'revision="{revision}"', selector)
+    failed = _matchers(ours, f'revision="{revision}"', f'outcome="{router.OUTCOME_FAILED}"', selector)
+    opening = _matchers(ours, f'revision="{revision}"', f'turn="{router.TURN_FIRST}"', selector)
+    streamed = _matchers(ours, f'revision="{revision}"', f'streamed="{router.STREAMED}"', selector)
+    any_revision = _matchers(ours, selector)
+    counted = {
+        "requests": f"sum(rate({router.METRIC_REVISION_REQUESTS}{where}{_range()}))",
+        "errors": f"sum(rate({router.METRIC_REVISION_REQUESTS}{failed}{_range()}))",
+        "opening": f"sum(rate({router.METRIC_REVISION_REQUESTS}{opening}{_range()}))",
+        "tokens": f"sum(rate({router.METRIC_REVISION_PROMPT_TOKENS}{where}{_range()}))",
+        "sessions": f"sum({router.METRIC_REVISION_SESSIONS}{where})",
+        "session_tokens": f"sum({router.METRIC_REVISION_SESSION_TOKENS}{where})",
+        "waiting": f"sum({router.METRIC_REVISION_WAITING}{where})",
+        "served": f"sum(rate({router.METRIC_REVISION_REQUESTS}{any_revision}{_range()}))",
+        "departed": f"sum(rate({router.METRIC_DEPARTED}{any_revision}{_range()}))",
+        "departed_at": f"quantile(0.5, {router.METRIC_DEPARTED_AT}{any_revision})",
+    }
+    first = {"first": f"sum by (le) (increase({router.METRIC_REVISION_FIRST_TOKEN}_bucket{streamed}{_range()}))"}
+    return [Question(counted), Question(first)]
+
+
+def _range() -> str:
+    return f"[{WINDOW.total_seconds():.0f}s]"
+
+
+def _matchers(*each: str) -> str:
+    return "{" + ",".join(filter(None, each)) + "}"
+
+
+# --- Answers -------------------------------------------------------------------------------------------------
+
+
+def newest(found: Answer) -> float | None:
+    """Time of the engines' newest sample in seconds since the epoch; None when there is none."""
+    return _values(found).get("newest")
+
+
+def engines(
+    found: Answer, serving: Mapping[str, datetime], own: Iterable[Spent], known: Measured, now: datetime
+) -> Engines | None:
+    """What the engines did; None when nothing is known of them.
+
+    Args:
+        found: the answers to `of_engines`.
+        serving: pod → since when it serves, of all that do.
+        own: the operator's own requests of the window.
+        known: what was measured of the engines beside.
+        now: when the questions were asked.
+    """
+    values = _values(found)
+    scrapes = {labels["pod"]: value for labels, value in found if labels.get("what") == "scrapes" and "pod" in labels}
+    if "queries" not in values or not scrapes:
+        return None
+    most = max(scrapes.values())
+    share = {pod: count / most for pod, count in scrapes.items()}
+    lived = {pod: min(1.0, max(0.0, (now - since) / WINDOW)) for pod, since in serving.items()}
+    lived |= {pod: max(lived.get(pod, 0.0), part) for pod, part in share.items()}
+    seconds = WINDOW.total_seconds()
+    mine = tuple(own)
+    asked, requests = sum(each.queries for each in mine) / seconds, sum(each.requests for each in mine)
+    cached = sum(each.hits or 0 for each in mine) / seconds
+    computed, prefill = values.get("computed"), values.get("prefill")
+    if computed:
+        clients = max(0.0, computed - max(0.0, asked - cached))
+        prefill = prefill * clients / computed if prefill is not None else None
+        computed = clients
+    return Engines(
+        replicas=sum(share.values()),
+        coverage=sum(share.values()) / sum(lived.values()),
+        requests=max(0.0, values.get("requests", 0.0) - requests / seconds),
+        queries=max(0.0, values["queries"] - asked),
+        hits=max(0.0, values.get("hits", 0.0) - cached),
+        generated=max(0.0, values.get("generated", 0.0) - requests / seconds),
+        computed=computed,
+        prefill_busy=prefill,
+        decode_busy=values.get("decode"),
+        queue_busy=values.get("queue"),
+        running=values.get("running", 0.0),
+        waiting=values.get("waiting", 0.0),
+        usage=values.get("usage", 0.0),
+        preemptions=values.get("preemptions"),
+        first_token=without_fastest(_histogram(found), requests),
+        kv_tokens=known.kv_tokens,
+        prefill_rate=float(known.prefill_rate),
+    )
+
+
+def clients(found: Answer, declared_tokens: int) -> Clients | None:
+    """What the clients had, from the answers to `of_routers`; None when Prometheus knows no router of the group."""
+    values = _values(found)
+    if "sessions" not in values:
+        return None
+    requests = values.get("requests", 0.0)
+    return Clients(
+        requests=requests,
+        errors=values.get("errors", 0.0),
+        prompt_tokens=values.get("tokens", 0.0),
+        sessions=values["sessions"],
+        session_tokens=values.get("session_tokens"),
+        declared_tokens=declared_tokens,
+        first_token=_histogram(found),
+        opening=values.get("opening", 0.0) / requests if requests else None,
+        held=values.get("waiting", 0.0),
+    )
+
+
+def departure(found: Answer, declared_bytes: int) -> Departure | None:
+    """Where requests leave the declared prompt, from the same answers; None when none was seen to."""
+    values = _values(found)
+    missed, at = values.get("departed", 0.0), values.get("departed_at")
+    if not missed or at is None:
+        return None
+    return Departure(missed / (missed + values.get("served", 0.0)), int(at), declared_bytes)
+
+
+def _values(found: Answer) -> dict[str, float]:
+    return {labels["what"]: value for labels, value in found if set(labels) == {"what"}}
+
+
+def _histogram(found: Answer) -> Histogram:
+    return histogram(dict(_buckets(found)))
+
+
+def _buckets(found: Answer) -> Iterator[tuple[float, float]]:
+    for labels, value in found:
+        if labels.get("what") == "first" and "le" in labels:
+            yield float(labels["le"]), value

@@ -1,0 +1,205 @@
+"""The routers' counters, read again and again → what the revisions of each group got lately, and since a step began.
+
+A page of a router has all of its groups, so it is read once for all of them. Counters begin anew with each router
+process, so a series belongs to one container, and its first reading is its baseline: that of the page before, where
+a group that is not on it counts nothing. Unknown is not zero: without a window of readings nothing is said. Losing them
+costs time, nothing else.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from promptgroup_operator.load.router_metrics import Counts, Stock
+from promptgroup_operator.world.load import LOAD_WINDOW, Clients, Departure
+from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.snapshot import Key
+from promptgroup_router.contract import names
+
+WINDOW = timedelta(seconds=30)
+"""How far back the shares look: long enough to average over turns, short against the warm-up of a replica."""
+SETTLED = timedelta(seconds=10)
+"""Readings that span less say nothing of shares yet."""
+RELEASE_PERIOD = timedelta(seconds=2)
+"""Time between readings of a router while a group that it serves is being released."""
+LATELY = timedelta(seconds=90)
+"""A router that was not read for longer says nothing of now."""
+SPACING = timedelta(seconds=5)
+"""Of readings closer to each other only the newest is kept."""
+FORGOTTEN = timedelta(minutes=10)
+"""A router that was not read for so long is gone."""
+
+
+@dataclass(slots=True)
+class _Series:
+    """Readings of one router for one group."""
+
+    baseline: Counts
+    """Where the step began, or the first reading in it."""
+    readings: deque[tuple[datetime, Counts]] = field(default_factory=deque)
+    """Within the window, the last before it among them."""
+
+    def add(self, counts: Counts, now: datetime) -> None:
+        readings = self.readings
+        if readings and readings[-1][1] == counts:
+            counts = readings[-1][1]  # one copy of what does not change
+        if len(readings) > 1 and readings[-1][0] - readings[-2][0] < SPACING:
+            readings.pop()
+        readings.append((now, counts))
+        while len(readings) > 2 and now - readings[1][0] >= LOAD_WINDOW:
+            readings.popleft()
+
+    def span(self, now: datetime, length: timedelta) -> tuple[tuple[datetime, Counts], tuple[datetime, Counts]]:
+        """The last reading that is as old as the window, or else the first, and the newest."""
+        began = self.readings[0]
+        for each in self.readings:
+            if now - each[0] < length:
+                break
+            began = each
+        return began, self.readings[-1]
+
+
+@dataclass(slots=True)
+class _Group:
+    step: object = None
+    routers: dict[str, _Series] = field(default_factory=dict)
+
+
+class Readings:
+    """What was read of every router. Safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Key, _Group] = {}
+        self._read: dict[str, datetime] = {}
+        """Container of a router → when somebody last set out to read it."""
+        self._pages: dict[str, datetime] = {}
+        """Container of a router → when its last page was read."""
+        self._lock = threading.Lock()
+
+    def take(self, router: str, now: datetime, period: timedelta) -> bool:
+        """Whether the router is to be read again, by who asks: for others it is being read from here on."""
+        with self._lock:
+            last = self._read.get(router)
+            if last is not None and now - last < period:
+                return False
+            self._read[router] = now
+            return True
+
+    def add(self, router: str, found: Mapping[Key, Counts], now: datetime) -> None:
+        """Keep a reading of a router: all of its groups."""
+        with self._lock:
+            before = self._pages.get(router)
+            if before is not None and now - before > LOAD_WINDOW:
+                before = None  # what came since then says nothing of now
+            self._pages[router] = now
+            for key, counts in found.items():
+                group = self._groups.setdefault(key, _Group())
+                series = group.routers.get(router)
+                if series is None:
+                    series = group.routers[router] = _Series(counts if before is None else Counts())
+                    if before is not None:
+                        series.add(Counts(), before)
+                series.add(counts, now)
+
+    def begin(self, key: Key, step: object) -> None:
+        """What is judged of the group: samples begin anew when it changes."""
+        with self._lock:
+            group = self._groups.get(key)
+            if group is not None and group.step != step:
+                group.step = step
+                for series in group.routers.values():
+                    series.baseline = series.readings[-1][1]
+
+    def traffic(self, key: Key, now: datetime) -> Traffic | None:
+        """What the group's revisions got; None when no router was ever read."""
+        with self._lock:
+            group = self._groups.get(key)
+            if group is None:
+                return None
+            flows: dict[str, Flow] = {}
+            samples: dict[str, dict[str, Stratum]] = {}
+            known = False
+            for series in group.routers.values():
+                (began, first), (read, last) = series.span(now, WINDOW)
+                known |= now - began >= SETTLED
+                for revision, flow in last.flows.items() if now - read < WINDOW else ():
+                    before, total = first.flows.get(revision, Flow()), flows.get(revision, Flow())
+                    flows[revision] = Flow(
+                        total.requests + max(0.0, flow.requests - before.requests),
+                        total.named + max(0.0, flow.named - before.named),
+                    )
+                for revision, sample in last.samples.items():
+                    base, sums = series.baseline.samples.get(revision, {}), samples.setdefault(revision, {})
+                    for turn, stratum in sample.items():
+                        sums[turn] = sums.get(turn, Stratum()) + (stratum - base.get(turn, Stratum()))
+            return Traffic(known, flows, samples)
+
+    def clients(self, key: Key, revision: str, declared_tokens: int, now: datetime) -> Clients | None:
+        """What the clients of a revision had; None when no router was read lately, and before.
+
+        Args:
+            key: the group.
+            revision: its short fingerprint.
+            declared_tokens: length of its Tier-1 prefix; 0 when unknown.
+            now: the time.
+        """
+        spans = self._spans(key, now)
+        seconds = max((until - since for since, _, until, _ in spans), default=timedelta()).total_seconds()
+        if not seconds:
+            return None
+        total, opening, prompt_tokens = Stratum(), 0.0, 0.0
+        stocks = [last.stocks.get(revision, Stock()) for *_, last in spans]
+        for _, first, _, last in spans:
+            for turn, stratum in last.samples.get(revision, {}).items():
+                came = stratum - first.samples.get(revision, {}).get(turn, Stratum())
+                total += came
+                opening += came.requests if turn == names.TURN_FIRST else 0.0
+            before = first.stocks.get(revision, Stock()).prompt_tokens
+            prompt_tokens += max(0.0, last.stocks.get(revision, Stock()).prompt_tokens - before)
+        return Clients(
+            requests=total.requests / seconds,
+            errors=total.errors / seconds,
+            prompt_tokens=prompt_tokens / seconds,
+            sessions=sum(each.sessions for each in stocks),
+            session_tokens=sum(each.session_tokens for each in stocks),
+            declared_tokens=declared_tokens,
+            first_token=total.streamed,
+            opening=opening / total.requests if total.requests else None,
+            held=sum(each.waiting for each in stocks),
+        )
+
+    def departure(self, key: Key, declared_bytes: int, now: datetime) -> Departure | None:
+        """Where requests leave the prompt that the group declares, of so many bytes; None when no router saw any."""
+        spans = self._spans(key, now)
+        missed = sorted((last.departed_at, max(0.0, last.departed - first.departed)) for _, first, _, last in spans)
+        count = sum(each for _, each in missed)
+        if not count:
+            return None
+        served = sum(max(0.0, last.requests - first.requests) for _, first, _, last in spans)
+        passed = 0.0
+        for at, each in missed:  # the median of all routers' requests, each with its router's median
+            passed += each
+            if passed >= count / 2:
+                return Departure(count / (count + served), int(at), declared_bytes)
+        raise AssertionError("the parts add up to the whole")
+
+    def _spans(self, key: Key, now: datetime) -> list[tuple[datetime, Counts, datetime, Counts]]:
+        """First and newest reading of each router that was read lately."""
+        with self._lock:
+            group = self._groups.get(key)
+            found = [series.span(now, LOAD_WINDOW) for series in group.routers.values()] if group is not None else []
+        return [(*first, *last) for first, last in found if now - last[0] <= LATELY]
+
+    def forget(self, now: datetime) -> None:
+        """Drop what is known of routers that are not read any more."""
+        with self._lock:
+            gone = {router for router, read in self._read.items() if now - read > FORGOTTEN}
+            for router in gone:
+                del self._read[router]
+                self._pages.pop(router, None)
+            for group in self._groups.values() if gone else ():
+                group.routers = {router: each for router, each in group.routers.items() if router not in gone}
+            if gone:
+                self._groups = {key: group for key, group in self._groups.items() if group.routers}

@@ -1,0 +1,1 @@
+"""One reconcile pass, and the work that runs beside it: warm-ups, refreshes, and what groups of one model lend."""

@@ -1,0 +1,301 @@
+"""PromptGroup → the objects that it wants: a prompt object, a Deployment and a budget a revision, one PromptRoute."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from promptgroup_operator.engines import dialect
+from promptgroup_operator.plan.diff import stamped
+from promptgroup_operator.plan.merge import merge
+from promptgroup_operator.world.snapshot import Group, Manifest, Problem
+from promptgroup_router.contract import names, table
+from promptgroup_router.contract.encoding import encode_group
+from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.table import Prompt, PromptRef
+
+ANNOTATION_PROMPT = "promptgroup.dev/prompt-from"
+"""On a Deployment: kind of the object that holds the revision's prompt; its name is the Deployment's."""
+
+ANNOTATION_CONFIG = "promptgroup.dev/engine-config"
+"""On a pod: the file of settings that its engine reads. A template that sets it gives the engine others."""
+
+CONTAINER = "engine"
+"""Name of the engine container: what spec.engine.template merges into."""
+
+STARTUP_MINUTES = 60
+"""Longest start of an engine: large weights are pulled and loaded in it."""
+
+ENGINE_USER = 10001
+"""User and group of the engine process: no image has it, so nothing in one belongs to it by accident."""
+
+PEERS_KEY_BYTES = 32
+"""Length of the key by which routers know each other: that of the hash which they sign with (RFC 2104, section 3)."""
+
+DRAIN_SECONDS = 5
+"""A terminating replica serves on for so long, until every router has dropped its slot."""
+
+
+def name(group: Group, fingerprint: str) -> str:
+    """Name of a revision's Deployment and of its prompt object."""
+    return f"{group.key.name}-{short(fingerprint)}"
+
+
+def labels(group: Group, fingerprint: str) -> dict[str, str]:
+    """Labels of everything that belongs to a revision; also its selector."""
+    return {names.LABEL_GROUP: group.key.name, names.LABEL_REVISION: short(fingerprint)}
+
+
+def _metadata(group: Group, object_name: str, **extra: Any) -> dict[str, Any]:
+    metadata = {"name": object_name, "namespace": group.key.namespace, **extra}
+    metadata["labels"] = {
+        "app.kubernetes.io/managed-by": "promptgroup-operator",
+        names.LABEL_GROUP: group.key.name,
+        **extra.get("labels", {}),
+    }
+    metadata["ownerReferences"] = [
+        {
+            "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+            "kind": "PromptGroup",
+            "name": group.key.name,
+            "uid": group.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    return metadata
+
+
+def prompt_object(group: Group, fingerprint: str, prompt: Prompt, kind: str) -> dict[str, Any]:
+    """The immutable object that keeps a revision's text, for warm-ups and for routers, whatever its source becomes."""
+    data = {table.SYSTEM_KEY: prompt.system} | ({table.TOOLS_KEY: prompt.tools} if prompt.tools else {})
+    if kind == "Secret":
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint}
+    metadata = _metadata(group, name(group, fingerprint), labels=labels(group, fingerprint), annotations=annotations)
+    return stamped({"apiVersion": "v1", "kind": kind, "metadata": metadata, "immutable": True, "data": data})
+
+
+def deployment(
+    group: Group,
+    fingerprint: str,
+    replicas: int,
+    prompt_from: PromptRef,
+    *,
+    records: Mapping[str, str],
+    template: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The Deployment of one revision: surge one, none unavailable, gated by warmth.
+
+    Args:
+        group: the PromptGroup.
+        fingerprint: the revision.
+        replicas: replicas to ask for.
+        prompt_from: the object that holds its prompt.
+        records: annotations by which it is remembered what becomes of it.
+        template: the pod template to keep, of a revision that does not follow the group's engine; its pods would be
+            replaced beside those of the release that changes the engine.
+    """
+    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, ANNOTATION_PROMPT: prompt_from.kind, **records}
+    selector = labels(group, fingerprint)
+    return stamped(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": _metadata(group, name(group, fingerprint), labels=selector, annotations=annotations),
+            "spec": {
+                "replicas": replicas,
+                "revisionHistoryLimit": 2,
+                "progressDeadlineSeconds": (STARTUP_MINUTES + 5) * 60,
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "selector": {"matchLabels": selector},
+                "template": dict(template) if template is not None else _pod_template(group, fingerprint, selector),
+            },
+        }
+    )
+
+
+def budget(group: Group, fingerprint: str) -> dict[str, Any]:
+    """The PodDisruptionBudget of a revision that serves: one replica may be evicted, the next when all are warm again.
+
+    One of a single replica may go as well: a budget that keeps it would hold up the drain of its node for ever. A
+    replica that is not warm serves nothing, and so holds up nothing either.
+    """
+    selector = labels(group, fingerprint)
+    return stamped(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": _metadata(group, name(group, fingerprint), labels=selector),
+            "spec": {
+                "maxUnavailable": 1,
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                "selector": {"matchLabels": selector},
+            },
+        }
+    )
+
+
+def _pod_template(group: Group, fingerprint: str, selector: dict[str, str]) -> dict[str, Any]:
+    template = _engine_template(group)
+    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_SETTINGS: _digest(group, template)}
+    # what makes a pod one of its revision is not the template's to change
+    return merge(template, {"metadata": {"labels": selector, "annotations": annotations}})
+
+
+def engine_settings(group: Group) -> str:
+    """Digest of all that makes two engines interchangeable, whatever their prompt: their dialect, model and template.
+
+    The template as the operator makes it, so that image, arguments, port, resources and the user's template count, and
+    it makes no difference whether a default is spelled out. Labels and annotations of the user's template count too:
+    some of them change what a node does with a pod. Empty when the template cannot be merged.
+    """
+    try:
+        return _digest(group, _engine_template(group))
+    except ValueError:
+        return ""
+
+
+def kept_template(live: Manifest) -> dict[str, Any]:
+    """The pod template of a Deployment as it stands, to be applied as it is.
+
+    Server-side apply makes the operator own with it what the API server added. When the revision follows the group's
+    engine again those fields are dropped, and added again with the same values, so that no pod is replaced for that.
+    """
+    template: dict[str, Any] = live["spec"]["template"]
+    metadata = {key: value for key, value in template.get("metadata", {}).items() if value is not None}
+    return {**template, "metadata": metadata}
+
+
+def settings_of(live: Manifest | None) -> str:
+    """Digest of the engine settings of a Deployment's pods; empty when nobody knows."""
+    metadata = live["spec"]["template"].get("metadata", {}) if live is not None else {}
+    return str(metadata.get("annotations", {}).get(names.ANNOTATION_SETTINGS, ""))
+
+
+def step_tokens(group: Group, live: Manifest | None) -> int:
+    """Most tokens that one step of a revision's engines computes; 0 when their arguments do not say.
+
+    Args:
+        group: the PromptGroup.
+        live: the revision's Deployment as it stands.
+    """
+    template = live["spec"]["template"] if live is not None else {}
+    return dialect.step_tokens(dialect.DIALECTS[group.spec.engine.type], _arguments(template))
+
+
+def _arguments(template: dict[str, Any]) -> list[str]:
+    """Arguments of the engine container. The API server has not seen the template yet: it may be of any shape."""
+    spec = template.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    for each in containers if isinstance(containers, list) else ():
+        if isinstance(each, dict) and each.get("name") == CONTAINER:
+            args = each.get("args")
+            return [arg for arg in args if isinstance(arg, str)] if isinstance(args, list) else []
+    return []
+
+
+def _digest(group: Group, template: dict[str, Any]) -> str:
+    whole = [group.spec.engine.type, group.spec.model, template]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def _engine_template(group: Group) -> dict[str, Any]:
+    """The pod template but for what ties a pod to its revision: the same for every group with the same engines.
+
+    Raises:
+        ValueError: the user's template cannot be merged.
+    """
+    engine = group.spec.engine
+    speech = dialect.DIALECTS[engine.type]
+    health = {"httpGet": {"path": speech.health, "port": "http"}}
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": engine.image,
+        "args": dialect.arguments(speech, group.spec.model, engine.port, tuple(engine.args)),
+        "env": [
+            # the process has no home and no passwd entry; engines keep compile caches there and ask for its name
+            {"name": "HOME", "value": "/home/engine"},
+            {"name": "USER", "value": CONTAINER},
+        ],
+        "ports": [{"name": "http", "containerPort": engine.port, "protocol": "TCP"}],
+        "resources": engine.resources.model_dump(exclude_none=True),
+        "startupProbe": {**health, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": STARTUP_MINUTES * 60},
+        "readinessProbe": {**health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
+        "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
+        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SECONDS}}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "home", "mountPath": "/home/engine"}],
+    }
+    base = {
+        "metadata": {},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "containers": [container],
+            # a Service named vllm would set VLLM_PORT=tcp://...: engines take such variables for their settings
+            "enableServiceLinks": False,
+            "readinessGates": [{"conditionType": names.CONDITION_PREFIX_WARM}],
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": ENGINE_USER,
+                "runAsGroup": ENGINE_USER,
+                "fsGroup": ENGINE_USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "terminationGracePeriodSeconds": 60,
+            "volumes": [{"name": "home", "emptyDir": {}}],
+        },
+    }
+    return merge(merge(base, _told(speech)), dict(engine.template))
+
+
+def _told(speech: dialect.Dialect) -> dict[str, Any]:
+    """What an engine must be told beside its arguments: variables, the pod's address, settings from a file."""
+    container: dict[str, Any] = {"name": CONTAINER, "env": [{"name": k, "value": v} for k, v in speech.env.items()]}
+    told: dict[str, Any] = {"spec": {"containers": [container]}}
+    if dialect.names_address(speech):
+        container["env"].append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
+    if speech.config:
+        folder, _, file = dialect.CONFIG_FILE.rpartition("/")
+        item = {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_CONFIG}']"}}
+        told["metadata"] = {"annotations": {ANNOTATION_CONFIG: speech.config}}
+        told["spec"]["volumes"] = [{"name": "config", "downwardAPI": {"items": [item]}}]
+        container["volumeMounts"] = [{"name": "config", "mountPath": folder}]
+    return told
+
+
+def template_problem(group: Group) -> Problem | None:
+    """Why the group's pod template cannot be merged, if it cannot."""
+    try:
+        _engine_template(group)
+    except ValueError as error:
+        return Problem("InvalidTemplate", f"spec.engine.template: {error}")
+    return None
+
+
+def prompt_route(group: Group, route: table.Group) -> dict[str, Any]:
+    """The PromptRoute of the group."""
+    return stamped(
+        {
+            "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+            "kind": "PromptRoute",
+            "metadata": _metadata(group, group.key.name),
+            "spec": encode_group(route),
+        }
+    )
+
+
+def peers_secret(namespace: str, key: bytes) -> dict[str, Any]:
+    """The key by which the routers of a namespace know each other: created once, never written again.
+
+    It belongs to the namespace, not to a group: no owner, so it outlives the last group, as the routers that mounted
+    it may. Deleting it makes a new key; the routers exchange nothing until all of them have read that one.
+    """
+    labels = {"app.kubernetes.io/managed-by": "promptgroup-operator", "app.kubernetes.io/name": "promptgroup-router"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": names.SECRET_PEERS, "namespace": namespace, "labels": labels},
+        "data": {names.KEY_PEERS: base64.b64encode(key).decode()},
+    }

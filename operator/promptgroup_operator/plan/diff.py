@@ -1,0 +1,92 @@
+"""Whether an object must be written: what stands against what is wanted.
+
+An applied manifest carries its own hash as an annotation. The object is left alone when that hash is the wanted one
+and every wanted field stands as wanted: the hash finds fields that are wanted no more, the comparison finds what
+somebody else changed. So a pass over an unchanged world writes nothing.
+
+The API server writes an object its own way, and that is no difference: it adds defaults, drops what is empty, spells
+quantities canonically (`1024Mi` → `1Gi`), and in lists that merge by a key lets others own items beside ours.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from promptgroup_operator.plan.merge import MERGE_KEYS
+from promptgroup_operator.world.snapshot import Manifest
+from promptgroup_router.contract.names import ANNOTATION_APPLIED
+
+
+def stamped(manifest: Manifest) -> dict[str, Any]:
+    """The manifest with its hash on it."""
+    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
+    metadata = dict(manifest["metadata"])
+    metadata["annotations"] = {**metadata.get("annotations", {}), ANNOTATION_APPLIED: digest}
+    return {**manifest, "metadata": metadata}
+
+
+def must_write(live: Manifest | None, wanted: Manifest) -> bool:
+    """Whether `wanted`, a stamped manifest, differs from the object that stands."""
+    return live is None or not _covers("", live, wanted)
+
+
+_LIST_KEYS = {**MERGE_KEYS, "ownerReferences": "uid"}
+"""Lists whose items the API server merges by key. It has more keys for some (ports: also the protocol)."""
+_ATOMIC = frozenset({"readinessGates"})
+"""Lists that templates merge by key, but that the API server replaces whole."""
+
+
+def _covers(field: str, live: Any, wanted: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        return isinstance(live, Mapping) and all(
+            _covers(_quantities(field) or key, live[key], value) if key in live else _is_empty(value)
+            for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        if not isinstance(live, list):
+            return False
+        key = _LIST_KEYS.get(field) if field not in _ATOMIC else None
+        if key is None:
+            return len(live) == len(wanted) and all(_covers("", a, b) for a, b in zip(live, wanted, strict=True))
+        return all(any(_covers("", each, item) for each in live if each.get(key) == item.get(key)) for item in wanted)
+    return bool(live == wanted) or (field in _QUANTITIES and _same_quantity(live, wanted))
+
+
+def _is_empty(value: Any) -> bool:
+    """The API server drops what is empty or the type's zero value (omitempty)."""
+    return not value
+
+
+# --- Quantities (k8s.io/apimachinery/pkg/api/resource) -----------------------------------------------------
+
+_QUANTITIES = frozenset({"limits", "requests", "sizeLimit", "divisor"})
+"""Fields of a pod template that hold a quantity, or a map of quantities."""
+
+_QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", re.ASCII)
+_SUFFIXES = {
+    **{suffix: Decimal(1000) ** (i - 3) for i, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"))},
+    **{suffix: Decimal(1024) ** (i + 1) for i, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))},
+}
+
+
+def _quantities(field: str) -> str:
+    """The field that the values of a map of quantities are compared as; empty for any other map."""
+    return field if field in _QUANTITIES else ""
+
+
+def _same_quantity(live: Any, wanted: Any) -> bool:
+    left, right = _number(live), _number(wanted)
+    return left is not None and left == right
+
+
+def _number(value: Any) -> Decimal | None:
+    match = _QUANTITY.fullmatch(str(value))
+    if match is None:
+        return None
+    try:
+        return Decimal(match[1]) * _SUFFIXES[match[2] or ""]
+    except ArithmeticError:
+        return None

@@ -1,0 +1,79 @@
+"""How replicas leave: marked, left by the routers, idle, and only then fewer asked for. Pure.
+
+Which pods a ReplicaSet deletes is its own to choose: those that are not ready first, then by deletion cost. So the
+marks that carry the cost stand before the number does.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from promptgroup_operator.plan import slots
+from promptgroup_operator.world.effects import PodMark
+from promptgroup_operator.world.snapshot import Pod, Revision
+
+PROPAGATION = timedelta(seconds=2)
+"""Time for routers to learn that a slot drains, before nothing in flight means that nothing will come."""
+
+RESOLUTION = timedelta(seconds=1)
+"""Times on objects are whole seconds, rounded down: less than this has passed when they seem a second old."""
+
+
+def drained(pod: Pod, timeout: timedelta, now: datetime) -> bool:
+    """Whether a replica may go: routers were told, and it is idle, cold or out of time.
+
+    Args:
+        pod: the replica.
+        timeout: longest wait for its requests; an answer that takes longer is cut.
+        now: the time of the pass.
+    """
+    if pod.deleting:
+        return True
+    if pod.draining_since is None or now - pod.draining_since < PROPAGATION + RESOLUTION:
+        return False
+    return not pod.is_warm or pod.in_flight == 0 or now - pod.draining_since >= timeout
+
+
+def deployed(revision: Revision, size: int, held: Mapping[str, int], timeout: timedelta, now: datetime) -> int:
+    """Replicas to ask of the Deployment: fewer only when every replica that leaves has drained.
+
+    Args:
+        revision: the revision.
+        size: size of its ring.
+        held: pod name → slot.
+        timeout: longest wait for the requests of a replica.
+        now: the time of the pass.
+    """
+    alive = [pod for pod in revision.pods if not pod.deleting]
+    if size == revision.replicas:
+        return size
+    if size > revision.replicas:
+        # raised again before the pods of a lower number went: the surplus drains as any other
+        return max(size, len(alive))
+    going = slots.leaving(revision.pods, held, size, revision.replicas)
+    marked = all((pod.draining_since is not None) == (pod.name in going) for pod in alive)
+    gone = all(drained(pod, timeout, now) for pod in alive if pod.name in going)
+    return size if marked and gone else revision.replicas
+
+
+def marks(
+    revision: Revision, size: int, held: Mapping[str, int], routed: frozenset[str], now: datetime
+) -> list[PodMark]:
+    """Pods whose labels or annotations differ from what they shall be. Draining begins once no route leads to the pod.
+
+    Args:
+        revision: the revision.
+        size: size of its ring.
+        held: pod name → slot.
+        routed: pods that the PromptRoute as it stands lets routers send to.
+        now: the time of the pass.
+    """
+    going = slots.leaving(revision.pods, held, size, revision.replicas)
+    found = []
+    for pod in revision.pods:
+        if pod.deleting:
+            continue
+        since = pod.draining_since or (now if pod.name not in routed else None)
+        mark = PodMark(pod.name, pod.uid, held.get(pod.name), since if pod.name in going else None)
+        if (mark.slot, mark.draining_since) != (pod.slot, pod.draining_since):
+            found.append(mark)
+    return found

@@ -1,0 +1,316 @@
+"""decide(world, now) → Plan: the table of contents of the control path. Pure.
+
+acceptance  may the spec be acted on, and what does its text hash to
+sizing      how many replicas
+rollout     which revision serves, which comes, which goes; judge: is it worse than the old one
+shares      how many of the replicas each of them has
+slots       which pod holds which place on the ring
+draining    how replicas leave
+warmth      which pods to warm, which conditions to correct
+keepwarm    which warm pods to look at, whether they still are
+desired     the objects
+routes      what routers see
+status      what users see
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from promptgroup_operator.base import durations
+from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, slots, status, validate
+from promptgroup_operator.rollout import annotations, release, replica_split, retirement, rollout
+from promptgroup_operator.rollout.release import Phase, Step
+from promptgroup_operator.sizing import diagnosis
+from promptgroup_operator.sizing import recommend as verdict
+from promptgroup_operator.sizing.diagnosis import Diagnosis
+from promptgroup_operator.sizing.recommend import Verdict
+from promptgroup_operator.warmth import refresh, warmup
+from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodMark
+from promptgroup_operator.world.snapshot import Manifest, Pod, Problem, PromptText, Revision, World
+from promptgroup_operator.world.warming import Job, Touch
+from promptgroup_router.contract import table
+from promptgroup_router.contract.table import PromptRef
+
+SETTLED = timedelta(minutes=1)
+"""Next look at a group at rest: watches may miss an event, and the hit rate is read again."""
+MOVING = timedelta(seconds=1)
+"""Next look while replicas drain."""
+WAITING = timedelta(seconds=5)
+"""Next look while something is missing: referenced objects are not watched, since that needs the right to list them.
+Also while revisions share the traffic, which only the routers' counters show."""
+REFERENCED = timedelta(seconds=15)
+"""Next look at a group whose prompt stands in another object: an edit of it is noticed within this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The effects of one pass, in the order in which they are performed."""
+
+    conditions: tuple[ConditionChange, ...] = ()
+    objects: tuple[Manifest, ...] = ()
+    marks: tuple[PodMark, ...] = ()
+    route: Manifest | None = None
+    deletions: tuple[Deletion, ...] = ()
+    status: Mapping[str, Any] | None = None
+    events: tuple[Event, ...] = ()
+    warmups: tuple[Job, ...] = ()
+    touches: tuple[Touch, ...] = ()
+    peers_key: bool = False
+    """Whether the namespace's routers lack the key by which they know each other."""
+    size: Verdict | None = None
+    """How many replicas, and what the next pass's sizing is to remember; None before there is anything to size."""
+    look_again: timedelta = SETTLED
+
+
+def decide(world: World, now: datetime) -> Plan:
+    """What to do about the world as it was seen."""
+    verdict = validate.accepted(world)
+    if isinstance(verdict, PromptText):
+        return _plan(_with_text(world, verdict), verdict.fingerprint, verdict, None, now)
+    target = _serving(world)
+    if target is None:
+        return _refused(world, verdict, now)
+    return _plan(world, target.fingerprint, None, verdict, now)
+
+
+def _with_text(world: World, text: PromptText) -> World:
+    """The world with the text filled in where a revision's own copy is gone: it serves on while that is restored."""
+    revisions = (
+        replace(each, prompt=text.prompt) if each.prompt is None and each.fingerprint == text.fingerprint else each
+        for each in world.revisions
+    )
+    return replace(world, revisions=tuple(revisions))
+
+
+def _serving(world: World) -> Revision | None:
+    """The revision to keep as it is while the spec cannot be acted on: one under way, else the one with the traffic."""
+    return max(
+        world.revisions,
+        key=lambda each: (
+            each.rolled_back is not None or (each.progress is not None and each.superseded_at is None),
+            each.weight,
+            each.superseded_at is None,
+            each.ready,
+            each.created,
+        ),
+        default=None,
+    )
+
+
+def _refused(world: World, problem: Problem, now: datetime) -> Plan:
+    """Nothing is created for a spec that cannot be acted on; a route that stands must not lead to what is gone."""
+    facts = status.rejected(world, problem)
+    return Plan(
+        route=_route(world, prompt_route.route(world.group, (), {}, {}, {})) if _standing(world) is not None else None,
+        status=status.build(world, facts, {}, {}, target=None, wanted=0, now=now),
+        events=tuple(status.events(world.group, facts)),
+        look_again=WAITING,
+    )
+
+
+def _plan(world: World, target: str, text: PromptText | None, problem: Problem | None, now: datetime) -> Plan:
+    group = world.group
+    before = replica_split.wanted(world.revisions, target)
+    size = _size(world, target, before, now)
+    cache = _diagnosis(world, size)
+    policy = release.policy(group.spec.rollout, size.value)
+    if problem is not None:
+        policy = replace(policy, paused=True)
+    settings = desired.engine_settings(group)
+    goal = release.Goal(target, size.value, policy, settings, world.traffic, now)
+    stage = rollout.decide(world.revisions, goal)
+    steps = replica_split.allot(world.revisions, stage, goal)
+    held = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].replicas) for each in world.revisions}
+    routed = prompt_route.sends_to(_standing(world))
+    marks = [
+        mark
+        for each in world.revisions
+        for mark in draining.marks(each, steps[each.fingerprint].replicas, held[each.fingerprint], routed, now)
+    ]
+    route = prompt_route.route(group, world.revisions, steps, held, world.live)
+    ready = prompt_route.ready(route)
+    facts = (
+        status.conditions(world, steps, target, size, cache, ready=ready, waits=stage.waits)
+        if problem is None
+        else status.rejected(world, problem)
+    )
+    mergeable = desired.template_problem(group) is None
+    return Plan(
+        conditions=tuple(_conditions(world.revisions)),
+        objects=tuple(_objects(world, steps, held, goal, text)) if mergeable else (),
+        marks=tuple(marks),
+        route=_route(world, route),
+        deletions=tuple(_deletions(world, steps, target, policy.history)),
+        status=status.build(world, facts, steps, ready, target=target, wanted=size.value, now=now),
+        events=(*status.rescaled(before, size), *status.events(group, facts)),
+        warmups=tuple(_warmups(world, steps)),
+        touches=tuple(_touches(world, steps, now)),
+        peers_key=not world.peers_key,
+        size=size,
+        look_again=min(_look_again(world, steps, held, stage.waits or problem, now), size.look_again or SETTLED),
+    )
+
+
+def _size(world: World, target: str, before: int | None, now: datetime) -> Verdict:
+    seen = verdict.Group(
+        current=before,
+        serving=sum(len(each.serving) for each in world.revisions),
+        revision=target,
+        load=world.load,
+        releasing=sum(each.alive > 0 for each in world.revisions) > 1,
+        others=world.pool,
+    )
+    return verdict.replicas(world.group.spec, seen, world.sizing, now)
+
+
+def _diagnosis(world: World, size: Verdict) -> Diagnosis | None:
+    """Of a group whose load is observed."""
+    if world.load is None and world.group.spec.sizing is None:
+        return None
+    return diagnosis.diagnose(world.load, size.wave, status.told(world.group, "CacheEffective"))
+
+
+def _standing(world: World) -> Manifest | None:
+    return world.live.get(("PromptRoute", world.group.key.name))
+
+
+def _route(world: World, route: table.Group) -> Manifest | None:
+    """The PromptRoute to write, unless somebody else's has its name."""
+    standing = _standing(world)
+    if standing is not None and not validate.ours(world.group, standing):
+        return None
+    return desired.prompt_route(world.group, route)
+
+
+def _conditions(revisions: Sequence[Revision]) -> list[ConditionChange]:
+    changes = []
+    for revision in revisions:
+        for pod in revision.pods:
+            outcome = warmup.stale_condition(pod)
+            if outcome is not None:
+                changes.append(ConditionChange(pod.name, pod.uid, outcome))
+    return changes
+
+
+def _objects(
+    world: World,
+    steps: Mapping[str, Step],
+    held: Mapping[str, Mapping[str, int]],
+    goal: release.Goal,
+    text: PromptText | None,
+) -> list[Manifest]:
+    """Deployments with the budgets of those that serve, and the target's prompt object after its Deployment.
+
+    What belongs to a revision is never without its Deployment, the record of it. Only the target follows the group's
+    engine: pods of another revision would be replaced for nothing.
+    """
+    objects: list[Manifest] = []
+    existing = {each.fingerprint: each for each in world.revisions}
+    timeout = durations.parse(world.group.spec.rollout.drain_timeout)
+    for fingerprint, step in steps.items():
+        revision = existing.get(fingerprint)
+        if revision is None:
+            assert text is not None  # noqa: S101 - only the target may have no Deployment yet, and only with its text
+            source = PromptRef("Secret" if text.secret else "ConfigMap", desired.name(world.group, fingerprint))
+            replicas = step.replicas
+        else:
+            source = revision.prompt_from
+            replicas = draining.deployed(revision, step.replicas, held[fingerprint], timeout, goal.now)
+        live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
+        kept = desired.kept_template(live) if live is not None and fingerprint != goal.target else None
+        size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None
+        noted = annotations.encode(step.superseded_at, step.progress, step.rolled_back, size)
+        objects.append(desired.deployment(world.group, fingerprint, replicas, source, records=noted, template=kept))
+        if step.phase not in release.GOING:
+            objects.append(desired.budget(world.group, fingerprint))
+        if text is not None and fingerprint == text.fingerprint:
+            objects.append(desired.prompt_object(world.group, fingerprint, text.prompt, source.kind))
+    return objects
+
+
+def _deletions(world: World, steps: Mapping[str, Step], target: str, history: int) -> list[Deletion]:
+    """Budgets of what does not serve; retired revisions beyond the history, their record, the Deployment, last."""
+    serving = {
+        desired.name(world.group, each.fingerprint) for each in steps.values() if each.phase not in release.GOING
+    }
+    deletions = [
+        Deletion(kind, object_name, live["metadata"]["uid"])
+        for (kind, object_name), live in sorted(world.live.items())
+        if kind == "PodDisruptionBudget" and object_name not in serving and validate.ours(world.group, live)
+    ]
+    for revision in retirement.forgotten(world.revisions, steps, target, history):
+        for kind in (revision.prompt_from.kind, "Deployment"):
+            live = world.live.get((kind, revision.deployment))
+            if live is not None:
+                deletions.append(Deletion(kind, revision.deployment, live["metadata"]["uid"]))
+    return deletions
+
+
+def _warmups(world: World, steps: Mapping[str, Step]) -> list[Job]:
+    return [
+        job
+        for each in world.revisions
+        if each.prompt is not None and steps[each.fingerprint].replicas > 0
+        for job in warmup.jobs(each.pods, each.prompt, world.group.spec)
+    ]
+
+
+def _touches(world: World, steps: Mapping[str, Step], now: datetime) -> list[Touch]:
+    found = (
+        refresh.touch(pod, each.prompt, world.group.spec, world.touch_every, now)
+        for each in world.revisions
+        if each.prompt is not None and steps[each.fingerprint].replicas > 0
+        for pod in each.pods
+    )
+    return [touch for touch in found if touch is not None]
+
+
+def _look_again(
+    world: World,
+    steps: Mapping[str, Step],
+    held: Mapping[str, Mapping[str, int]],
+    waits: Problem | None,
+    now: datetime,
+) -> timedelta:
+    """When the next pass is due if nothing happens: no later than the next thing that only time brings."""
+    draining = any(
+        slots.leaving(each.pods, held[each.fingerprint], steps[each.fingerprint].replicas, each.replicas)
+        for each in world.revisions
+    )
+    if draining or any(step.phase is Phase.RETIRING for step in steps.values()):
+        return MOVING
+    shared = sum(step.replicas > 0 for step in steps.values()) > 1
+    if waits is not None or shared or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):
+        return WAITING
+    regular = REFERENCED if prompt.references(world.group.spec.prompt) else SETTLED
+    touches = [refresh.due_at(pod, world.touch_every) for each in world.revisions for pod in each.pods]
+    # one that is due runs, and has its time to end
+    return min([regular, *(max(WAITING, due - now) for due in touches if due is not None)])
+
+
+def _unsettled(revisions: Sequence[Revision], steps: Mapping[str, Step]) -> bool:
+    return any(
+        each.ready < steps[each.fingerprint].replicas or any(not _is_settled(pod) for pod in each.pods)
+        for each in revisions
+    )
+
+
+def _is_settled(pod: Pod) -> bool:
+    return pod.is_warm or pod.deleting
+
+
+def unwritten(world: World, plan: Plan) -> list[Manifest]:
+    """The plan's objects that differ from what stands; the route, written after the marks, is not among them."""
+    return [each for each in plan.objects if diff.must_write(live(world, each), each)]
+
+
+def route_unwritten(world: World, plan: Plan) -> bool:
+    """Whether the PromptRoute must be written."""
+    return plan.route is not None and diff.must_write(live(world, plan.route), plan.route)
+
+
+def live(world: World, manifest: Manifest) -> Manifest | None:
+    """The object that a manifest is about, as it was seen."""
+    return world.live.get((manifest["kind"], manifest["metadata"]["name"]))

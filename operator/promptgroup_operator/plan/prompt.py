@@ -1,0 +1,120 @@
+"""The group's prompt: where its text stands, and whether it may be served.
+
+Messages name objects, keys and hashes, never text.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from promptgroup_operator.api.prompt_group import KeyRef, PromptSpec, TextSource
+from promptgroup_operator.world.snapshot import Problem, PromptText, Rival
+from promptgroup_router.contract.fingerprint import canonical_tools, seeded
+from promptgroup_router.contract.table import Prompt
+
+Values = Mapping[tuple[str, str], Mapping[str, str] | None]
+"""(kind, name) → the object's data as text, None when there is no such object."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ref:
+    kind: str
+    ref: KeyRef
+    field: str
+
+
+def references(spec: PromptSpec) -> list[tuple[str, str]]:
+    """(kind, name) of every object that the prompt's text stands in."""
+    refs = (_ref(spec.system_from, "systemFrom"), _ref(spec.tools_from, "toolsFrom"))
+    return sorted({(ref.kind, ref.ref.name) for ref in refs if ref is not None})
+
+
+def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
+    """The prompt, or why there is none yet.
+
+    Args:
+        spec: `spec.prompt`.
+        values: the objects that `references(spec)` names.
+    """
+    system = spec.system
+    tools: Sequence[object] = spec.tools or []
+    secret = False
+    if (ref := _ref(spec.system_from, "systemFrom")) is not None:
+        found = _lookup(ref, values, "PromptNotFound")
+        if isinstance(found, Problem):
+            return found
+        system, secret = found, ref.kind == "Secret"
+        if not system:
+            return Problem("EmptyPrompt", f"{_at(ref)} is empty: it should hold the system prompt")
+    if (ref := _ref(spec.tools_from, "toolsFrom")) is not None:
+        found = _lookup(ref, values, "ToolsNotFound")
+        if isinstance(found, Problem):
+            return found
+        secret = secret or ref.kind == "Secret"
+        listed = _tools(ref, found)
+        if isinstance(listed, Problem):
+            return listed
+        tools = listed
+    prompt = Prompt(system or "", canonical_tools(tools))
+    actual = seeded(prompt.tools, prompt.system.encode())
+    if spec.fingerprint is not None and spec.fingerprint != actual:
+        return Problem(
+            "FingerprintMismatch",
+            f"the prompt hashes to {actual}, spec.prompt.fingerprint pins {spec.fingerprint}: "
+            "restore the text or change the pin",
+        )
+    return PromptText(prompt, actual, secret)
+
+
+def conflict(name: str, created: str, fingerprint: str, rivals: Sequence[Rival]) -> Problem | None:
+    """The older group that claims the same prefix of the same model, as a problem."""
+    older = [each for each in rivals if each.fingerprint == fingerprint and (each.created, each.name) < (created, name)]
+    if not older:
+        return None
+    first = min(older, key=lambda each: (each.created, each.name))
+    return Problem(
+        "Conflict",
+        f"PromptGroup {first.name} is older and serves the same model with the same prompt ({fingerprint}): "
+        "delete one of the two or change its prompt",
+    )
+
+
+def _ref(source: TextSource | None, field: str) -> _Ref | None:
+    if source is None:
+        return None
+    if source.config_map_key_ref is not None:
+        return _Ref("ConfigMap", source.config_map_key_ref, field)
+    if source.secret_key_ref is not None:
+        return _Ref("Secret", source.secret_key_ref, field)
+    return None
+
+
+def _at(ref: _Ref) -> str:
+    return f"key {ref.ref.key} of {ref.kind} {ref.ref.name} (spec.prompt.{ref.field})"
+
+
+def _lookup(ref: _Ref, values: Values, reason: str) -> str | Problem:
+    data = values.get((ref.kind, ref.ref.name))
+    if data is None:
+        return Problem(reason, f"waits for {ref.kind} {ref.ref.name} (spec.prompt.{ref.field}): there is none")
+    if ref.ref.key not in data:
+        return Problem(reason, f"waits for {_at(ref)}: the object has no such key")
+    return data[ref.ref.key]
+
+
+def _tools(ref: _Ref, text: str) -> list[object] | Problem:
+    """The tool definitions in a text; their canonical form exists."""
+    try:
+        tools = json.loads(text)
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            return Problem("InvalidTools", f"{_at(ref)} is not a JSON list of tool definitions")
+        canonical_tools(tools).encode()
+    except json.JSONDecodeError as error:
+        where = f"{error.msg} at line {error.lineno} column {error.colno}"
+        return Problem("InvalidTools", f"{_at(ref)} is not JSON: {where}")
+    except RecursionError:
+        return Problem("InvalidTools", f"{_at(ref)} is nested too deeply to be read")
+    except ValueError:
+        # NaN, a number too large, half a surrogate pair: the error would quote the text
+        return Problem("InvalidTools", f"{_at(ref)} holds a number or a character that JSON does not allow")
+    return tools

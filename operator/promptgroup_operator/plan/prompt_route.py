@@ -1,0 +1,132 @@
+"""The PromptRoute: what routers may send where."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from promptgroup_operator.plan import desired
+from promptgroup_operator.rollout.release import Phase, Step
+from promptgroup_operator.world import engine_facts
+from promptgroup_operator.world.snapshot import Group, Manifest, Pod, Revision
+from promptgroup_router.contract import table
+
+
+def route(
+    group: Group,
+    revisions: Sequence[Revision],
+    plan: Mapping[str, Step],
+    held: Mapping[str, Mapping[str, int]],
+    live: Mapping[tuple[str, str], Manifest],
+) -> table.Group:
+    """The group as routers shall see it.
+
+    Args:
+        group: the PromptGroup.
+        revisions: the revisions that have a Deployment.
+        plan: fingerprint → step.
+        held: fingerprint → pod name → slot.
+        live: objects as they stand, the PromptRoute among them: what it says of a prompt holds when the prompt's own
+            object is gone, and its length in tokens while no replica is warm.
+    """
+    routing = group.spec.routing
+    known = {each.get("fingerprint"): each for each in _revisions(live.get(("PromptRoute", group.key.name)))}
+    routed = []
+    for revision in revisions:
+        if plan[revision.fingerprint].phase is Phase.RETIRED:
+            continue
+        before = known.get(revision.fingerprint)
+        size = _size(revision, before)
+        if size is None:
+            continue
+        warm = [pod for pod in revision.pods if pod.is_warm]
+        numbers = engine_facts.together(pod.measured for pod in warm)
+        deployment = live.get(("Deployment", revision.deployment))
+        kinds = {pod.settings for pod in warm} or {desired.settings_of(deployment)}
+        routed.append(
+            table.Revision(
+                fingerprint=revision.fingerprint,
+                system_bytes=size[0],
+                tools=size[1],
+                weight=plan[revision.fingerprint].weight,
+                slots=ring(revision.pods, held[revision.fingerprint], plan[revision.fingerprint]),
+                tokens=numbers.prefix_tokens or (before or {}).get("tokens", 0),
+                engine=table.Engine(
+                    # in the midst of a change of engine nothing is lent: some replicas are still of the other kind
+                    settings=kinds.pop() if len(kinds) == 1 else "",
+                    kv_tokens=numbers.kv_tokens,
+                    prefill_rate=numbers.prefill_rate,
+                    step_tokens=desired.step_tokens(group, deployment),
+                ),
+                prompt_from=revision.prompt_from,
+            )
+        )
+    return table.Group(
+        namespace=group.key.namespace,
+        name=group.key.name,
+        model=group.spec.model,
+        created=group.created,
+        policy=routing.policy,
+        sharing=routing.sharing,
+        load_factor_percent=routing.load_factor_percent,
+        session_header=routing.session_header.lower(),
+        revisions=tuple(routed),
+    )
+
+
+def _size(revision: Revision, known: Mapping[str, Any] | None) -> tuple[int, bool] | None:
+    """Bytes of the system text, and whether there are tools; None when nobody knows."""
+    if revision.prompt is not None:
+        return len(revision.prompt.system.encode()), revision.prompt.tools != ""
+    if known is not None:
+        return known.get("systemBytes", 0), known.get("tools", False)
+    return None
+
+
+def _revisions(route: Manifest | None) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = route.get("spec", {}).get("revisions", []) if route is not None else []
+    return found
+
+
+def ring(pods: Sequence[Pod], held: Mapping[str, int], step: Step) -> tuple[table.Slot, ...]:
+    """Every slot of a revision: those of its size, and those above it that still drain."""
+    holders = {held[pod.name]: pod for pod in pods if pod.name in held}
+    return tuple(
+        _slot(index, holders.get(index), drains=index >= step.replicas)
+        for index in sorted({*range(step.replicas), *holders})
+    )
+
+
+def standing(route: Manifest | None) -> dict[str, tuple[int, frozenset[int]]]:
+    """Fingerprint → (weight, slots that are Ready), of a PromptRoute as it stands."""
+    return {
+        each.get("fingerprint", ""): (
+            each.get("weight", 0),
+            frozenset(slot["slot"] for slot in each.get("slots", []) if slot.get("state") == table.SlotState.READY),
+        )
+        for each in _revisions(route)
+    }
+
+
+def ready(route: table.Group) -> dict[str, int]:
+    """Fingerprint → slots that routers may send to."""
+    return {
+        revision.fingerprint: sum(slot.state is table.SlotState.READY for slot in revision.slots)
+        for revision in route.revisions
+    }
+
+
+def sends_to(route: Manifest | None) -> frozenset[str]:
+    """Pods that a PromptRoute, as it stands, lets routers send to."""
+    slots = (slot for revision in _revisions(route) for slot in revision.get("slots", []))
+    return frozenset(slot.get("pod", "") for slot in slots if slot.get("state") == table.SlotState.READY)
+
+
+def _slot(index: int, pod: Pod | None, *, drains: bool) -> table.Slot:
+    if pod is None or not pod.is_warm:
+        return table.Slot(index, table.SlotState.ABSENT)
+    return table.Slot(
+        index,
+        table.SlotState.DRAINING if drains else table.SlotState.READY,
+        address=pod.address,
+        pod=pod.name,
+        incarnation=pod.container_id.rpartition("/")[2][:12],
+    )

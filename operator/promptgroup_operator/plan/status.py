@@ -1,0 +1,339 @@
+"""Plan and world → conditions and status fields, and the events that tell of a change.
+
+condition         True when                                                     abnormal
+Ready             the wanted revision serves, or the one before in its place
+                  while it is rolled back, and every wanted replica, at least
+                  one, is warm and routed                                       False
+Progressing       a release is under way, replicas are missing or draining      -
+Degraded          something keeps the group from its wanted state               True
+Accepted          the spec can be acted on (no conflict, fingerprint holds)     False
+ResolvedRefs      what the spec refers to exists                                False
+PrefixWarm        every replica of the serving revision was proven warm         False
+RouterProgrammed  the PromptRoute stands as wanted and has a replica            False
+ScalingActive     the operator decides the number of replicas, and can          -
+AbleToScale       the operator decides it; its reason names a window that holds -
+ScalingLimited    bounds or policies hold the number of replicas back           -
+CacheEffective    what repeats in prompts is found in cache                     False
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from promptgroup_operator.plan.desired import name
+from promptgroup_operator.rollout import annotations
+from promptgroup_operator.rollout.release import Phase, Step
+from promptgroup_operator.sizing.diagnosis import Diagnosis
+from promptgroup_operator.sizing.recommend import Verdict
+from promptgroup_operator.warmth import warmup
+from promptgroup_operator.warmth.warmup import SELF_MENDING
+from promptgroup_operator.world.effects import Event
+from promptgroup_operator.world.snapshot import Group, Pod, Problem, Revision, World
+from promptgroup_operator.world.warming import WarmReason
+from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import short
+
+REFERENCE_PROBLEMS = frozenset({"PromptNotFound", "ToolsNotFound", "InvalidTools", "EmptyPrompt"})
+"""Problems of what the spec refers to, not of the spec itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A condition without its times."""
+
+    type: str
+    status: bool | None
+    """None is unknown."""
+    reason: str
+    message: str
+
+
+def rejected(world: World, problem: Problem) -> list[Fact]:
+    """The conditions of a group whose spec cannot be acted on; what already serves goes on."""
+    accepted = Fact("Accepted", True, "Accepted", "the spec is sound")
+    resolved = Fact("ResolvedRefs", True, "ResolvedRefs", "all references exist")
+    if problem.reason in REFERENCE_PROBLEMS:
+        resolved = Fact("ResolvedRefs", False, problem.reason, problem.message)
+    else:
+        accepted = Fact("Accepted", False, problem.reason, problem.message)
+    if any(revision.ready for revision in world.revisions):
+        routed = Fact("RouterProgrammed", True, "EarlierRevision", "the revision before goes on serving")
+    else:
+        routed = Fact("RouterProgrammed", False, problem.reason, "nothing to route to")
+    return [
+        Fact("Ready", False, problem.reason, problem.message),
+        Fact("Progressing", False, problem.reason, "waits for the problem to be mended"),
+        Fact("Degraded", True, problem.reason, problem.message),
+        accepted,
+        resolved,
+        Fact("PrefixWarm", False, problem.reason, "no replica can be warmed for this prompt"),
+        routed,
+    ]
+
+
+def conditions(
+    world: World,
+    plan: Mapping[str, Step],
+    target: str,
+    size: Verdict,
+    cache: Diagnosis | None = None,
+    *,
+    ready: Mapping[str, int],
+    waits: Problem | None,
+) -> list[Fact]:
+    """The conditions of a group that is acted on.
+
+    Args:
+        world: what the pass saw.
+        plan: fingerprint → step.
+        target: fingerprint that the group wants to serve.
+        size: replicas wanted of it.
+        cache: whether its caches do their work; None where that is not observed.
+        ready: fingerprint → slots that the route has Ready.
+        waits: what the release of the target waits for, or why it was rolled back; None when none is under way.
+    """
+    step = plan[target]
+    revision = next((each for each in world.revisions if each.fingerprint == target), None)
+    pods = revision.pods if revision is not None else ()
+    warm = ready.get(target, 0)
+    routed = any(ready.get(each.fingerprint, 0) for each in plan.values() if each.weight > 0)
+    missing = max(0, size.value - sum(ready.values()))
+    back = step.rolled_back.why if step.rolled_back is not None else None
+    count = f"{warm}/{size.value} replicas of {short(target)} are warm"
+    if len(ready) > 1:
+        count += f", {sum(ready.values())} of all revisions"
+    released = waits if back is None else None
+    cause = _worst(pods)
+    if revision is not None and revision.failure:
+        cause = Problem("ReplicaFailure", revision.failure)
+    fault = cause if cause is not None and cause.reason not in SELF_MENDING else None
+    if back is not None:
+        fault = Problem("RolledBack", f"{short(target)}: {back.reason}: {back.message}")
+    return [
+        Fact("Accepted", True, "Accepted", "the spec is sound"),
+        Fact("ResolvedRefs", True, "ResolvedRefs", "all references exist"),
+        _ready(size, Problem("Warm", count), fault, released, served=routed and missing == 0),
+        _progressing(fault, released or _moving(revision, plan, target, missing), count),
+        Fact("Degraded", True, fault.reason, fault.message)
+        if fault is not None
+        else Fact("Degraded", False, "AsExpected", "nothing keeps the group from its wanted state"),
+        _prefix_warm(pods, cause, max(0, step.replicas - warm), count),
+        Fact("RouterProgrammed", True, "Programmed", "routers have a replica for the group")
+        if routed
+        else Fact("RouterProgrammed", False, "NoReplica", "no replica is warm: routers have nowhere to send"),
+        Fact("ScalingActive", size.active, size.reason, size.message),
+        *_sizing(size, cache),
+    ]
+
+
+def _sizing(size: Verdict, cache: Diagnosis | None) -> list[Fact]:
+    facts = []
+    for kind, aspect in (("AbleToScale", size.able), ("ScalingLimited", size.limited), ("CacheEffective", cache)):
+        if aspect is not None:
+            facts.append(Fact(kind, aspect.status, aspect.reason, aspect.message))
+    return facts
+
+
+def _ready(size: Verdict, warm: Problem, fault: Problem | None, released: Problem | None, *, served: bool) -> Fact:
+    if size.value == 0:
+        return Fact("Ready", False, "ScaledToZero", "no replica is wanted")
+    if served and released is None:
+        return Fact("Ready", True, warm.reason, warm.message)
+    why = fault or released or Problem("Warming", warm.message)
+    return Fact("Ready", False, why.reason, why.message)
+
+
+def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Fact:
+    if fault is not None:
+        return Fact("Progressing", False, fault.reason, "waits for the fault to be mended")
+    if isinstance(moves, Problem):
+        return Fact("Progressing", True, moves.reason, moves.message)
+    return Fact("Progressing", moves != "", moves or "Settled", count)
+
+
+def _moving(revision: Revision | None, plan: Mapping[str, Step], target: str, missing: int) -> str:
+    """What still moves when no release is under way, as a reason; empty at rest."""
+    if missing or (revision is not None and revision.replicas < plan[target].replicas):
+        return "ReplicasWarming"
+    if any(each.phase is Phase.RETIRING for each in plan.values()):
+        return "RevisionRetiring"
+    return "ReplicasDraining" if revision is not None and revision.replicas > plan[target].replicas else ""
+
+
+def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Fact:
+    """Proven, as far as a proof is possible: of a prefix shorter than a cache block there is none, and it is said."""
+    said = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
+    if WarmReason.PROCEEDED in said:
+        return Fact("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])
+    if missing > 0:
+        reason, message = (cause.reason, cause.message) if cause is not None else (WarmReason.STARTING, count)
+        return Fact("PrefixWarm", False, reason, message)
+    for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT):
+        if reason in said:
+            return Fact("PrefixWarm", True, reason, said[reason])
+    return Fact("PrefixWarm", True, WarmReason.PROVEN, count)
+
+
+def _worst(pods: Sequence[Pod]) -> Problem | None:
+    """Why a replica is not warm, in the words of the worst one; None when all are."""
+    problems = [why_cold(pod) for pod in sorted(pods, key=lambda pod: pod.name) if not pod.deleting and not pod.is_warm]
+    return max(problems, key=lambda problem: problem.reason not in SELF_MENDING, default=None)
+
+
+def why_cold(pod: Pod) -> Problem:
+    """Why a replica is not warm."""
+    if pod.trouble:
+        return Problem("PodNotStarting", pod.trouble)
+    stale = warmup.stale_condition(pod)
+    if stale is not None:
+        return Problem(stale.reason, stale.message)
+    if pod.warm is not None and pod.warm.status != "True":
+        return Problem(pod.warm.reason, pod.warm.message)
+    return Problem(WarmReason.STARTING, "the engine's container is warm but not ready")
+
+
+def build(
+    world: World,
+    facts: Sequence[Fact],
+    plan: Mapping[str, Step],
+    ready: Mapping[str, int],
+    *,
+    target: str | None,
+    wanted: int,
+    now: datetime,
+) -> dict[str, Any]:
+    """The whole status object. Times of conditions that did not turn are kept."""
+    group = world.group
+    status: dict[str, Any] = {
+        "observedGeneration": group.generation,
+        "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],
+        "replicas": sum(not pod.deleting for each in world.revisions for pod in each.pods),
+        "warm": f"{ready.get(target or '', 0)}/{wanted}",
+        "revisions": [
+            _revision(group, each, plan, ready)
+            for each in sorted(world.revisions, key=lambda each: each.created, reverse=True)
+        ],
+    }
+    if target is not None:
+        # what autoscalers count: replicas of all revisions, since a release would else look like a small group
+        selector = f"{names.LABEL_GROUP}={group.key.name}"
+        status |= {"fingerprint": target, "revision": short(target), "selector": selector}
+    return _at_rest(world, status)
+
+
+HIT_RATE_STEP = 5
+"""Percentage points by which the hit rate must differ to be written alone: under traffic its last digit never rests."""
+MEASURED = frozenset({"ScalingActive", "AbleToScale", "ScalingLimited", "CacheEffective"})
+"""Conditions whose messages carry measured numbers: while status and reason stand, a message is not written alone."""
+
+
+def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
+    """The status to write. Numbers that never rest are written with any other change, or when they differ by much.
+
+    Unknown is not zero: the last known hit rate stands.
+    """
+    standing: str | None = world.group.status.get("hitRate")
+    rate = round(100 * world.hit_rate) if world.hit_rate is not None else None
+    calm = {**status, "conditions": [_unmoved(world.group, each) for each in status["conditions"]]}
+    calm |= {"hitRate": standing} if standing is not None else {}
+    digits = (standing or "").removesuffix("%")
+    near = rate is None or (digits.isdecimal() and abs(rate - int(digits)) < HIT_RATE_STEP)
+    if near and world.group.status == calm:
+        return calm
+    shown = f"{rate}%" if rate is not None else standing
+    return {**status, "hitRate": shown} if shown is not None else status
+
+
+def _unmoved(group: Group, condition: dict[str, Any]) -> dict[str, Any]:
+    """The condition with the message that stands, where only measured numbers differ."""
+    old = _old(group, condition["type"])
+    same = all(old.get(key) == condition[key] for key in ("status", "reason"))
+    return {**condition, "message": old["message"]} if same and condition["type"] in MEASURED else condition
+
+
+def _revision(group: Group, revision: Revision, plan: Mapping[str, Step], ready: Mapping[str, int]) -> dict[str, Any]:
+    step = plan.get(revision.fingerprint)
+    return {
+        "fingerprint": revision.fingerprint,
+        "deployment": name(group, revision.fingerprint),
+        "replicas": revision.replicas,
+        "warm": sum(pod.is_warm for pod in revision.pods),
+        "ready": ready.get(revision.fingerprint, 0),
+        "weight": step.weight if step is not None else revision.weight,
+        "phase": step.phase.value if step is not None else "",
+    }
+
+
+def _condition(group: Group, fact: Fact, now: datetime) -> dict[str, Any]:
+    status = _word(fact.status)
+    old = _old(group, fact.type)
+    turned = old.get("status") != status
+    return {
+        "type": fact.type,
+        "status": status,
+        "reason": fact.reason,
+        "message": fact.message,
+        "lastTransitionTime": annotations.written(now) if turned else old["lastTransitionTime"],
+        "observedGeneration": group.generation,
+    }
+
+
+def _word(status: bool | None) -> str:
+    return "Unknown" if status is None else str(status)
+
+
+def told(group: Group, kind: str) -> str:
+    """The reason of a condition as it was last written; empty when there is none."""
+    reason: str = _old(group, kind).get("reason", "")
+    return reason
+
+
+def _old(group: Group, kind: str) -> Mapping[str, Any]:
+    return next((each for each in group.status.get("conditions", []) if each["type"] == kind), {})
+
+
+RELEASING = frozenset(
+    {"RevisionComing", "RevisionGrowing", "StepPause", "TooFewRequests", "Undecided", "NoMetrics", "Paused"}
+    | {"AwaitsPromotion"}
+)
+"""Reasons of a group that is not Ready because a release is under way: no fault."""
+
+TOLD = ("Ready", "Degraded", "PrefixWarm", "ScalingActive", "CacheEffective")
+"""Conditions whose change is worth an event."""
+
+
+def events(group: Group, facts: Sequence[Fact]) -> list[Event]:
+    """An event for every told condition whose status or reason changed."""
+    told = []
+    for fact in facts:
+        old = _old(group, fact.type)
+        if fact.type not in TOLD or not _news(fact, old.get("status"), old.get("reason")):
+            continue
+        bad = (
+            fact.status
+            if fact.type == "Degraded"
+            else fact.status is False and fact.reason not in {*SELF_MENDING, *RELEASING, "Warming", "ScaledToZero"}
+        ) or fact.reason == WarmReason.PRESSED
+        told.append(
+            Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={_word(fact.status)}: {fact.message}")
+        )
+    return told
+
+
+def _news(fact: Fact, status: str | None, reason: str | None) -> bool:
+    """Whether a condition is worth an event, after what it was before."""
+    if fact.type == "ScalingActive":  # its reasons follow the load: what is told of them is the change of size
+        return status in {"True", "Unknown"} and fact.status is False and fact.reason != "FixedReplicas"
+    if fact.type == "CacheEffective":
+        return reason != fact.reason and (fact.status is False or (status == "False" and fact.status is True))
+    if status is None and not fact.status and fact.type == "Degraded":
+        return False  # a new group that is not degraded is no news
+    return (status, reason) != (_word(fact.status), fact.reason)
+
+
+def rescaled(before: int | None, size: Verdict) -> list[Event]:
+    """The change of a number of replicas that the operator decides, in HorizontalPodAutoscaler's words."""
+    if before is None or before == size.value or not size.active:
+        return []
+    return [Event("Normal", "SuccessfulRescale", f"New size: {size.value}; reason: {size.reason}: {size.message}")]

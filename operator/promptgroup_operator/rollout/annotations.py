@@ -1,0 +1,94 @@
+"""What must be remembered of a revision, as annotations of its Deployment. Pure.
+
+Whatever cannot be read, somebody else wrote: it is as good as not there.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
+
+SUPERSEDED = "promptgroup.dev/superseded-at"
+"""When another revision took its place."""
+STEP = "promptgroup.dev/release-step"
+"""Index of the step that its release is at; there until it took over."""
+STEP_SINCE = "promptgroup.dev/release-step-since"
+"""When that step's weight stood in the route."""
+ROLLED_BACK = "promptgroup.dev/rolled-back"
+"""JSON: when and why it was taken back (`at`, `reason`, `message`), and with which engine `settings`. Remove it to try
+the revision again."""
+SIZE = "promptgroup.dev/size"
+"""Replicas that the group wanted, where the operator decides them."""
+
+
+def encode(
+    superseded_at: datetime | None, progress: Progress | None, rolled_back: RolledBack | None, size: int | None
+) -> dict[str, str]:
+    """The annotations."""
+    found: dict[str, str] = {}
+    if superseded_at is not None:
+        found[SUPERSEDED] = written(superseded_at)
+    if progress is not None:
+        found[STEP] = str(progress.step)
+        if progress.since is not None:
+            found[STEP_SINCE] = written(progress.since)
+    if rolled_back is not None:
+        fields = {
+            "at": written(rolled_back.at),
+            "settings": rolled_back.settings,
+            "reason": rolled_back.why.reason,
+            "message": rolled_back.why.message,
+        }
+        found[ROLLED_BACK] = json.dumps(fields, separators=(",", ":"))
+    if size is not None:
+        found[SIZE] = str(size)
+    return found
+
+
+def superseded_at(annotations: Mapping[str, str]) -> datetime | None:
+    """When another revision took its place."""
+    return time_of(annotations.get(SUPERSEDED))
+
+
+def progress(annotations: Mapping[str, str]) -> Progress | None:
+    """How far its release is."""
+    step = _whole(annotations.get(STEP, ""))
+    return Progress(step, time_of(annotations.get(STEP_SINCE))) if step is not None else None
+
+
+def rolled_back(annotations: Mapping[str, str]) -> RolledBack | None:
+    """Why it was taken back."""
+    try:
+        data = json.loads(annotations.get(ROLLED_BACK, ""))
+    except (ValueError, RecursionError):
+        return None
+    at = time_of(str(data.get("at"))) if isinstance(data, dict) else None
+    if at is None:
+        return None
+    reason, message, settings = (str(data.get(key, "")) for key in ("reason", "message", "settings"))
+    return RolledBack(at, settings, Problem(reason, message))
+
+
+def size(annotations: Mapping[str, str]) -> int | None:
+    """Replicas that the group wanted."""
+    return _whole(annotations.get(SIZE, ""))
+
+
+def time_of(text: str | None) -> datetime | None:
+    """A time as Kubernetes writes it; None where there is none, or none that can be read."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def written(at: datetime) -> str:
+    """A time in UTC as Kubernetes writes it, to the second."""
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else None

@@ -1,0 +1,107 @@
+"""The words of a release: what a group wants, and what becomes of each of its revisions. Pure values."""
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from promptgroup_operator.api.prompt_group import JudgeSpec, RolloutSpec
+from promptgroup_operator.base import durations
+from promptgroup_operator.world.samples import Traffic
+from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
+
+ALL = 100
+"""Percent: the weight of a revision that serves alone."""
+
+
+class Phase(enum.StrEnum):
+    """Where a revision is in its life."""
+
+    COMING = "Coming"
+    CANARY = "Canary"
+    SERVING = "Serving"
+    SUPERSEDED = "Superseded"
+    ROLLED_BACK = "RolledBack"
+    RETIRING = "Retiring"
+    RETIRED = "Retired"
+
+
+GOING = frozenset({Phase.RETIRING, Phase.RETIRED})
+"""Phases of revisions that get no replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`spec.rollout`, read for a group of a certain size."""
+
+    weights: tuple[int, ...]
+    """Of the steps, and of the take-over where it may follow."""
+    pauses: tuple[timedelta, ...]
+    paused: bool
+    surge: int
+    """Replicas of all revisions above those wanted."""
+    retire_after: timedelta
+    history: int
+    judge: JudgeSpec
+
+
+def policy(spec: RolloutSpec, replicas: int) -> Policy:
+    """The policy of a group that wants so many replicas."""
+    weights = tuple(step.weight for step in spec.steps)
+    return Policy(
+        weights=(*weights, ALL) if spec.auto_promote else weights or (0,),
+        pauses=tuple(durations.parse(step.pause) for step in spec.steps),
+        paused=spec.paused,
+        surge=_surge(spec.max_surge, replicas),
+        retire_after=durations.parse(spec.retire_after),
+        history=spec.revision_history_limit,
+        judge=spec.judge,
+    )
+
+
+def _surge(spec: int | str, replicas: int) -> int:
+    """A percentage of none is one still: nothing could ever be replaced otherwise."""
+    text = str(spec)
+    return max(1, math.ceil(replicas * int(text[:-1]) / 100) if text.endswith("%") else int(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the group wants, and what a pass knows beside its revisions."""
+
+    target: str
+    """Fingerprint of the prompt to serve."""
+    replicas: int
+    policy: Policy
+    settings: str
+    """Digest of the group's engine settings."""
+    traffic: Traffic | None
+    """What the routers counted; None when none was read."""
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a pass does with one revision."""
+
+    fingerprint: str
+    phase: Phase
+    weight: int
+    replicas: int = 0
+    """Size of its ring: slots at or above drain."""
+    superseded_at: datetime | None = None
+    progress: Progress | None = None
+    rolled_back: RolledBack | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What a pass does with all of them."""
+
+    steps: Mapping[str, Step]
+    """By fingerprint."""
+    most: int
+    """Replicas that the target may have at its step."""
+    waits: Problem | None
+    """What the release of the target waits for; None when none is under way."""

@@ -1,0 +1,134 @@
+"""How many of the wanted replicas each revision has. Pure.
+
+Replicas follow the traffic: a revision needs the share of them that it has of the requests, and what the routers have
+not counted yet changes nothing. Within that the revision that comes takes what its step allows, and gives way last.
+Rules, in order:
+
+    1. all revisions together have at most those wanted and the surge; one that comes waits for room
+    2. fewer replicas than wanted never serve because of a release: one goes only when others serve in its place
+    3. a revision keeps one replica until it retires
+    4. one that shrinks does so from its highest slot, through draining
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from promptgroup_operator.rollout.release import ALL, GOING, Goal, Phase, Release, Step
+from promptgroup_operator.warmth.warmup import SELF_MENDING
+from promptgroup_operator.world.samples import Flow
+from promptgroup_operator.world.snapshot import Pod, Revision
+from promptgroup_router.contract.fingerprint import short
+
+FEW = 20
+"""Requests in the window under which their shares are chance: then the weights stand for them."""
+
+SLACK = 0.75
+"""Replicas by which the need may differ from what is there: half of one is rounding, the rest stops it going to and fro
+on noise; less than one, so that it gets there."""
+
+
+def wanted(revisions: Sequence[Revision], target: str) -> int | None:
+    """Replicas that the group wanted before: as noted, since a release or a drain leaves no Deployment with so many.
+
+    Args:
+        revisions: the revisions that have a Deployment.
+        target: fingerprint that the group wants to serve.
+    """
+    noted = {each.fingerprint: each.size for each in revisions if each.size is not None}
+    if noted:
+        return noted.get(target, max(noted.values()))
+    alive = [each.replicas for each in revisions if each.replicas]
+    return alive[0] if len(alive) == 1 else None
+
+
+def allot(revisions: Sequence[Revision], release: Release, goal: Goal) -> dict[str, Step]:
+    """The steps with their sizes."""
+    target = goal.target
+    found = {each.fingerprint: each for each in revisions}
+    wishes = _wishes(found, release, goal)
+    alone = not any(each.alive for each in revisions if each.fingerprint != target)
+    sizes = dict.fromkeys(wishes, 0) | {each.fingerprint: each.replicas for each in revisions}
+    spare = sum(len(each.serving) for each in revisions) - (goal.replicas - _lost(revisions, target))
+    for name in sorted(wishes, key=lambda name: _order(release.steps[name], target=name == target)):
+        if wishes[name] < sizes[name]:
+            serving = found[name].serving
+            size = wishes[name] if alone else _least(serving, wishes[name], sizes[name], spare)
+            spare -= _taken(serving, size)
+            sizes[name] = size
+    room = goal.replicas + goal.policy.surge - sum(each.alive for each in revisions)
+    for name in sorted(wishes, key=lambda name: (name == target, name)):
+        there = found[name].alive if name in found else 0  # a number that was lowered: its pods still stand
+        sizes[name] = max(sizes[name], min(wishes[name], there))
+        more = max(0, min(wishes[name] - sizes[name], room))
+        sizes[name] += more
+        room -= more
+    return {name: replace(step, replicas=sizes[name]) for name, step in release.steps.items()}
+
+
+def _wishes(found: Mapping[str, Revision], release: Release, goal: Goal) -> dict[str, int]:
+    """Fingerprint → replicas, as if they were there at once; together no more than wanted and surge if it can be."""
+    target, replicas = goal.target, goal.replicas
+    wishes = {}
+    serving = None
+    for name, step in release.steps.items():
+        if step.phase in GOING or replicas == 0:
+            wishes[name] = 0
+        elif step.phase is Phase.ROLLED_BACK:
+            wishes[name] = 1
+        elif step.phase is Phase.SERVING and name != target:
+            serving = name
+        elif name != target:
+            wishes[name] = _need(found[name], step, goal)
+    left = replicas + goal.policy.surge - sum(wishes.values())
+    if serving is not None:
+        # it gives up only what the new one may take, and only what its own traffic leaves
+        need = _need(found[serving], release.steps[serving], goal)
+        most = release.most if target not in wishes else 0
+        wishes[serving] = min(replicas, max(need, left - most))
+        left -= wishes[serving]
+    if target not in wishes:
+        wishes[target] = min(release.most, max(1, left))
+    return wishes
+
+
+def _need(revision: Revision, step: Step, goal: Goal) -> int:
+    """Replicas that the revision's share of the traffic asks for, at least one."""
+    traffic, replicas = goal.traffic, goal.replicas
+    if traffic is not None and not traffic.known:
+        return min(replicas, max(1, revision.replicas))
+    total = traffic.requests() if traffic is not None else 0
+    if traffic is None or total < FEW:
+        share = step.weight / ALL
+    else:
+        share = traffic.flows.get(short(revision.fingerprint), Flow()).requests / total
+    need = replicas * share
+    near = abs(need - revision.replicas) <= SLACK
+    return min(replicas, max(1, revision.replicas if near else math.floor(need + 0.5)))
+
+
+def _lost(revisions: Sequence[Revision], target: str) -> int:
+    """Replicas of the older revisions that will not serve again by themselves: the new one must not wait for them."""
+    old = (each for each in revisions if each.fingerprint != target)
+    return sum(not pod.deleting and (pod.trouble != "" or _stays_cold(each, pod)) for each in old for pod in each.pods)
+
+
+def _stays_cold(revision: Revision, pod: Pod) -> bool:
+    """Whether its warmth was tried and could not be proven, or cannot be since the prompt's text is gone."""
+    if pod.is_warm or pod.warm is None:
+        return False
+    return revision.prompt is None or (pod.warm.status != "True" and pod.warm.reason not in SELF_MENDING)
+
+
+def _order(step: Step, *, target: bool) -> tuple[object, ...]:
+    """Who shrinks first: those that go, then the one superseded longest, the target last."""
+    return (target, step.phase not in GOING, str(step.superseded_at or "~"), step.fingerprint)
+
+
+def _taken(serving: frozenset[int], size: int) -> int:
+    return sum(slot >= size for slot in serving)
+
+
+def _least(serving: frozenset[int], wish: int, stands: int, spare: int) -> int:
+    """The smallest size from `wish` up that takes no more serving replicas than can be spared."""
+    return next((size for size in range(wish, stands) if _taken(serving, size) <= max(0, spare)), stands)

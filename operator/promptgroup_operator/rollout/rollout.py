@@ -1,0 +1,197 @@
+"""Which revision serves, which comes, which goes, and with what share of the new sessions.
+
+A revision comes up beside the one that serves, gets its share step by step, and takes over; the old one stays routable
+for those who still send the old text until `retireAfter` has passed and its engines are quiet:
+
+    Coming ─warm─▶ Canary ─passed every step─▶ Serving ─another took over─▶ Superseded ─quiet─▶ Retiring ─▶ Retired
+      ▲               └─worse than the old one─▶ RolledBack ─quiet─▶ Retiring                                 │
+      └──────────────────────────────────────── wanted again ─────────────────────────────────────────────────┘
+
+A step is a weight. The weight rises to it no faster than warm replicas can carry it, and `shares.py` lets replicas
+follow the traffic; without steps the one step is the take-over. What must be remembered stands where any pass finds
+it: on the coming Deployment its step and since when, on the old one since when it is superseded, in the PromptRoute
+who has the traffic.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from promptgroup_operator.rollout import annotations, retirement
+from promptgroup_operator.rollout.analysis import Opinion, Verdict, judge
+from promptgroup_operator.rollout.release import ALL, Goal, Phase, Release, Step
+from promptgroup_operator.world.samples import Flow, Traffic
+from promptgroup_operator.world.snapshot import Problem, Progress, Revision, RolledBack
+from promptgroup_router.contract.fingerprint import short
+
+NOTHING = Flow()
+"""A revision that no router has seen."""
+
+
+def decide(revisions: Sequence[Revision], goal: Goal) -> Release:
+    """A step for every revision that has a Deployment and for the target. Sizes are `shares.py`'s to add."""
+    target, replicas = goal.target, goal.replicas
+    wanted = next((each for each in revisions if each.fingerprint == target), None)
+    others = [each for each in revisions if each.fingerprint != target]
+    stable = _stable(others, wanted)
+    mark = wanted.rolled_back if wanted is not None else None
+    most, waits = replicas, None
+    if stable is not None and wanted is not None and mark is not None and mark.settings == goal.settings:
+        step, waits = _rolled_back(wanted, mark, goal), mark.why
+    elif stable is None or (replicas == 0 and not stable.alive) or (wanted is not None and _has_all(wanted)):
+        step, stable = Step(target, Phase.SERVING, ALL), None
+    else:
+        step, most, waits = _released(wanted, stable, goal)
+    plan = {target: step}
+    for each in others:
+        if each is stable:
+            plan[each.fingerprint] = Step(each.fingerprint, Phase.SERVING, ALL - step.weight, progress=each.progress)
+        else:
+            plan[each.fingerprint] = retirement.superseded(each, goal)
+    if waits is not None and step.phase is not Phase.ROLLED_BACK:
+        early = retirement.makes_room(others, plan, most, goal)
+        plan |= {each.fingerprint: retirement.retiring(each, plan[each.fingerprint].superseded_at) for each in early}
+    return Release(plan, most, waits)
+
+
+def _has_all(revision: Revision) -> bool:
+    return revision.weight == ALL and revision.superseded_at is None
+
+
+# --- The one that serves -----------------------------------------------------------------------------------
+
+
+def _stable(others: Sequence[Revision], wanted: Revision | None) -> Revision | None:
+    """The revision that serves until the target does: it took over once, and nothing has taken over from it.
+
+    The route says who has the traffic: a revision that was marked superseded in a pass which then ended before the
+    route was written serves still. One that never had a warm replica has nothing to lose.
+    """
+    judged = wanted is not None and wanted.rolled_back is not None
+    candidates = [
+        each
+        for each in others
+        if (each.weight > 0 or each.superseded_at is None)
+        and (each.ready > 0 or any(pod.warmed for pod in each.pods if not pod.deleting) or (judged and each.weight > 0))
+    ]
+    return max(
+        candidates,
+        key=lambda each: (each.progress is None, each.weight, each.superseded_at is None, each.created),
+        default=None,
+    )
+
+
+# --- The one that comes ------------------------------------------------------------------------------------
+
+
+def _released(wanted: Revision | None, stable: Revision, goal: Goal) -> tuple[Step, int, Problem]:
+    """The target's step, the most replicas that it may have, and what it waits for."""
+    target, policy, now = goal.target, goal.policy, goal.now
+    returns = wanted is not None and wanted.progress is None and wanted.superseded_at is None and wanted.weight > 0
+    weights = (ALL,) if returns else policy.weights
+    progress = (wanted.progress if wanted is not None else None) or Progress(0, None)
+    index = min(progress.step, len(weights) - 1)
+    since = progress.since if index == progress.step and index < len(policy.pauses) else None
+    if wanted is None:
+        return _coming(target, Progress(0, None)), _most(weights[0], goal.replicas), _warming(target)
+    if since is None and weights[index] < ALL and wanted.weight >= weights[index] > 0:
+        since = now
+    verdict = None
+    if since is not None and index < len(policy.pauses):
+        verdict = _judged(wanted, stable, goal)
+        if verdict.opinion is Opinion.FAIL:
+            mark = RolledBack(now, goal.settings, Problem(verdict.reason, verdict.message))
+            return _rolled_back(wanted, mark, goal), goal.replicas, mark.why
+        done = verdict.opinion is Opinion.PASS and now - since >= policy.pauses[index]
+        if weights[-1] == ALL and _deserted(wanted, stable, goal):
+            done, index = True, len(weights) - 2
+        if done and index + 1 < len(weights) and not policy.paused:
+            index, since, verdict = index + 1, None, None
+    weight = min(weights[index], carried(wanted, goal))
+    if policy.paused:
+        weight = min(weight, wanted.weight)
+    step = Step(target, Phase.CANARY if weight else Phase.COMING, weight, progress=Progress(index, since))
+    waits = _waits(wanted, step, weights[index], verdict, goal)
+    return (replace(step, progress=None) if returns else step), _most(weights[index], goal.replicas), waits
+
+
+def _coming(target: str, progress: Progress) -> Step:
+    return Step(target, Phase.COMING, 0, progress=progress)
+
+
+def _most(weight: int, replicas: int) -> int:
+    """Replicas that carry a weight."""
+    return min(replicas, max(1, math.ceil(replicas * weight / ALL)))
+
+
+def carried(revision: Revision, goal: Goal) -> int:
+    """Weight that the revision's warm replicas can carry, in percent.
+
+    Weights split the sessions that name the group; those that bring their prompt come whatever the weight is.
+    """
+    if not revision.ready:
+        return 0
+    load = goal.replicas * named(goal.traffic)
+    return ALL if load <= revision.ready else math.ceil(ALL * revision.ready / load)
+
+
+def named(traffic: Traffic | None) -> float:
+    """Share of requests that name the group; all of them where nothing is known."""
+    if traffic is None or not traffic.known or not traffic.requests():
+        return 1.0
+    return sum(flow.named for flow in traffic.flows.values()) / traffic.requests()
+
+
+def _judged(wanted: Revision, stable: Revision, goal: Goal) -> Verdict:
+    if goal.traffic is None:
+        message = "no router's metrics can be read: see --router-namespaces, or set rollout.steps to []"
+        return Verdict(Opinion.WAIT, "NoMetrics", message)
+    samples = goal.traffic.samples
+    return judge(
+        samples.get(short(stable.fingerprint), {}), samples.get(short(wanted.fingerprint), {}), goal.policy.judge
+    )
+
+
+def _deserted(wanted: Revision, stable: Revision, goal: Goal) -> bool:
+    """Whether everybody has left the old revision for the new one by themselves, for as long as one retires after."""
+    quiet, traffic = stable.quiet_since, goal.traffic
+    if traffic is None or quiet is None or goal.now - quiet < goal.policy.retire_after:
+        return False
+    if not traffic.known or traffic.flows.get(short(stable.fingerprint), NOTHING).requests:
+        return False  # engines are read less often than routers
+    sample = traffic.samples.get(short(wanted.fingerprint), {})
+    return any(stratum.requests for stratum in sample.values())
+
+
+def _warming(target: str) -> Problem:
+    return Problem("RevisionComing", f"{short(target)} comes up")
+
+
+def _waits(wanted: Revision, step: Step, most: int, verdict: Verdict | None, goal: Goal) -> Problem:
+    """What the release waits for, and where it is not time alone, the way out."""
+    policy, progress = goal.policy, step.progress or Progress(0, None)
+    has = f"{short(wanted.fingerprint)} has weight {step.weight}"
+    at = f"step {progress.step + 1} of {len(policy.pauses)}"
+    if not wanted.ready:
+        return _warming(wanted.fingerprint)
+    if policy.paused:
+        return Problem("Paused", f"{has}: set rollout.paused to false to go on")
+    if most == 0:
+        return Problem("AwaitsPromotion", f"{has}, it is warm: set rollout.autoPromote to true to let it take over")
+    if step.weight < most or progress.since is None:
+        return Problem("RevisionGrowing", f"{has} of {most}, as much as its warm replicas carry")
+    left = progress.since + policy.pauses[progress.step] - goal.now
+    if verdict is not None and verdict.opinion is Opinion.WAIT:
+        out = "; set rollout.steps to [] to let it take over unjudged" if left <= timedelta() else ""
+        return Problem(verdict.reason, f"{has}, {at}: {verdict.message}{out}")
+    if left > timedelta():
+        return Problem("StepPause", f"{has}, {at}, until {annotations.written(goal.now + left)}")
+    return Problem("AwaitsPromotion", f"{has}, {at}: set rollout.autoPromote to true to go on")
+
+
+def _rolled_back(wanted: Revision, mark: RolledBack, goal: Goal) -> Step:
+    since = wanted.superseded_at or mark.at
+    since_then = replace(wanted, superseded_at=since)
+    phase = retirement.gone(since_then) if retirement.retires(since_then, goal) else Phase.ROLLED_BACK
+    return Step(wanted.fingerprint, phase, 0, superseded_at=since, rolled_back=mark)

@@ -1,0 +1,46 @@
+"""Prompts that leave the declared prefix: what replicas cannot mend. Pure."""
+
+from dataclasses import replace
+
+from promptgroup_operator.sizing.max_hit_rate import expected
+from promptgroup_operator.sizing.model import credited
+from promptgroup_operator.world.load import Departure, Load
+
+SHARE = 0.1
+"""Share of the requests from which departures are worth speaking of: below it, it is an old client here and there."""
+BYTES_A_TOKEN = 4
+"""Of English text, as tokenizers' makers give it; for estimates that people read."""
+LEAST_TOKENS = 64
+"""Tokens of a prefix whose loss nobody notices: a few cache blocks."""
+
+
+def drifts(load: Load) -> Departure | None:
+    """Where prompts leave the declared prefix, if enough of them lose enough of it."""
+    found = _departs(load)
+    return found if found is not None and found.share >= SHARE else None
+
+
+def _departs(load: Load) -> Departure | None:
+    found = load.departure
+    return found if found is not None and (found.length - found.at) / BYTES_A_TOKEN >= LEAST_TOKENS else None
+
+
+def mended(load: Load) -> Load:
+    """The load as it would be if those prompts began with the declared prefix: what replicas are answerable for.
+
+    Of a prompt that departs all is lost that comes after, the history too; and what waited, waited behind that, unless
+    they are few: a drift that begins must add no replica before there is enough of it to speak of. Whether the sessions
+    fit shows in hits, and these say nothing of it any more.
+    """
+    found, engines, share = _departs(load), load.engines, expected(load)
+    if found is None or engines is None or share is None:
+        return load
+    most = share * engines.queries
+    hits = min(most, engines.hits + found.share * most)
+    if drifts(load) is None:
+        return replace(load, engines=replace(engines, hits=max(hits, engines.hits)))
+    kept = credited(load, hits)
+    if kept is load or kept.engines is None:
+        return load
+    clients = replace(kept.clients, held=0.0, session_tokens=None) if kept.clients is not None else None
+    return replace(kept, engines=replace(kept.engines, waiting=0.0), clients=clients)

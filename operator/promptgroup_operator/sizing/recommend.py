@@ -1,0 +1,274 @@
+"""How many replicas a group wants, and why: the entry of sizing. Pure.
+
+    decide(sizing, Group(name, current, serving, revision, load, ...), history, now) -> Verdict
+
+What a look learns for the next ones is `Verdict.history`; callers keep it and pass it in. Order of the decision:
+
+1. Unknown is not zero: without a load that can be spoken of the number is held.
+2. The least number that keeps every limit (`need`), of the pool and the group's part of it (`pool`). It rises by what
+   the group is answerable for: neither by a dip of its own making (`waves`), nor by prompts that leave the declared
+   one (`departures`). It falls only if fewer keep the limits with a margin, at the hit rate that they would have.
+3. Windows and policies (`behavior`), then bounds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from promptgroup_operator.api.prompt_group import PromptGroupSpec, SizingSpec
+from promptgroup_operator.base import durations
+from promptgroup_operator.sizing import limits, shared, transient
+from promptgroup_operator.sizing.behavior import Paced, pace
+from promptgroup_operator.sizing.limits import Target
+from promptgroup_operator.sizing.model import QUANTILE, Model, fit
+from promptgroup_operator.sizing.prompt_drift import drifts, mended
+from promptgroup_operator.world.load import PERIOD, Load, Member
+from promptgroup_operator.world.sizing_history import NEW, Cause, History, Past, Shape, Wave
+
+COVERED = 0.5
+"""Least share of the window's replica-seconds that readings must cover."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aspect:
+    """A condition beside ScalingActive."""
+
+    status: bool | None
+    """None: Unknown."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A number with its reason, in the words of a condition."""
+
+    value: int
+    reason: str
+    message: str
+    active: bool | None
+    """Whether the operator itself decides the number, and could at this look: condition ScalingActive. None: it is too
+    early to say."""
+    able: Aspect | None = None
+    """Condition AbleToScale; None where the operator does not decide the number."""
+    limited: Aspect | None = None
+    """Condition ScalingLimited; None likewise."""
+    wave: Cause | None = None
+    """What disturbs the caches at this look."""
+    history: History = NEW
+    asked: int | None = None
+    """What the load asks for, before windows, policies and bounds; one above the most that the bounds allow where
+    that is too little. None where nothing is known of it, or where the operator does not decide the number."""
+    model: Model | None = None
+    """The load that it rests on; None likewise."""
+    look_again: timedelta | None = None
+    """When to look again if nothing happens; None when there is nothing to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group as sizing sees it."""
+
+    current: int | None
+    """Replicas that it wanted at the last look; None when it has none yet."""
+    serving: int
+    """Warm replicas that routers send to."""
+    revision: str
+    """Fingerprint that it wants to serve."""
+    load: Load | None
+    releasing: bool = False
+    """Whether several revisions have replicas: the load is then that of one of them."""
+    others: Sequence[Member] = ()
+    """The other groups of its pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What the load asks for, whatever windows and bounds say."""
+
+    value: int
+    reason: str
+    why: str
+
+
+def replicas(spec: PromptGroupSpec, group: Group, history: History, now: datetime) -> Verdict:
+    """Replicas of all revisions together, but for those that a release adds."""
+    if spec.replicas is not None:
+        return Verdict(spec.replicas, "FixedReplicas", f"spec.replicas asks for {spec.replicas}", active=False)
+    if spec.sizing is None:
+        return Verdict(1, "FixedReplicas", "neither spec.replicas nor spec.sizing is given: one replica", active=False)
+    return decide(spec.sizing, group, history, now)
+
+
+def decide(sizing: SizingSpec, group: Group, history: History, now: datetime) -> Verdict:
+    """The number of replicas of a group that the operator sizes."""
+    low, high = sizing.min_replicas, sizing.max_replicas
+    current = group.current if group.current is not None else low
+    shape = Shape(current, group.serving, group.revision, group.releasing)
+    wave = transient.noted(history.wave, history.shape, shape, history.calm, now)
+    disturbed = wave is not None and now - wave.at < transient.settles(group.load)
+    engines = group.load.engines if group.load is not None else None
+    calm = history.calm if disturbed or engines is None else engines.hit_rate
+    history = replace(history, shape=shape, wave=wave, calm=calm)
+    cause = wave.cause if wave is not None and disturbed else None
+    missing = _missing(group.load)
+    if missing is not None:
+        return _held(missing, min(max(current, low), high), cause, history)
+    assert group.load is not None  # noqa: S101 - nothing is missing
+    advice = _advice(sizing, group, group.load, current, wave if disturbed else None, now=now)
+    return replace(_paced(sizing, current, advice, history, now), wave=cause, model=fit(group.load))
+
+
+def _missing(load: Load | None) -> Aspect | None:
+    """Why nothing can be said of the load; None when something can."""
+    if load is None:
+        return Aspect(False, "FailedGetMetrics", "no load was observed yet")
+    if load.early and (load.stale or load.engines is None or load.engines.coverage < COVERED):
+        return Aspect(None, "AwaitingMetrics", "reading of the load has just begun")
+    if load.stale:
+        return Aspect(False, "FailedGetMetrics", load.stale)
+    engines = load.engines
+    if engines is None or engines.coverage < COVERED:
+        covered = f"{engines.coverage:.0%}" if engines is not None else "nothing"
+        text = f"of the last {load.seconds:.0f} s {covered} was read of the engines: see that their metrics answer"
+        return Aspect(False, "FailedGetMetrics", text)
+    if fit(load) is None:
+        text = "the engines' prefill rate is unknown: warm-up measures it on a cold engine, from 256 uncached tokens on"
+        return Aspect(False, "PrefillRateUnknown", text)
+    return None
+
+
+def _held(missing: Aspect, value: int, cause: Cause | None, history: History) -> Verdict:
+    message = f"held at {value}: {missing.message}"
+    return Verdict(
+        value,
+        missing.reason,
+        message,
+        active=missing.status,
+        able=Aspect(True, "ReadyForNewScale", "the number may change once the load is known"),
+        limited=Aspect(False, "DesiredWithinRange", "nothing is asked for"),
+        wave=cause,
+        history=history,
+        look_again=PERIOD,
+    )
+
+
+# --- what the load asks for --------------------------------------------------------------------------------
+
+
+def _advice(sizing: SizingSpec, group: Group, load: Load, current: int, wave: Wave | None, *, now: datetime) -> _Advice:
+    if _quiet(load):
+        least = sizing.min_replicas
+        return _Advice(least, "Quiet" if current > least else "WithinTarget", "no request came")
+    ttft = durations.parse(sizing.targets.ttft).total_seconds() if sizing.targets.ttft is not None else None
+    there = max(1, current)
+    own = Member("", load, sizing.min_replicas, sizing.max_replicas, there, ttft)
+    answerable = mended(transient.calmed(load, wave)) if wave is not None else mended(load)
+    rising = shared.least(replace(own, load=answerable), group.others)
+    asked = shared.least(own, group.others)
+    falling = shared.least(own, group.others, 1 - limits.TOLERANCE)
+    assert rising is not None and asked is not None and falling is not None  # noqa: S101, PT018 - the load fits
+    target, model = Target(ttft), asked[1]
+    if min(rising[0], asked[0]) > there:  # a load without its own dip may lack what tells that a queue is none
+        limit = limits.exceeded(rising[1], there, target) or limits.Limit.UTILISATION
+        if wave is not None and limit in limits.OF_THE_PAST and now - wave.at < timedelta(seconds=load.seconds):
+            told = _numbers(model, there, there, target)
+            return _Advice(there, wave.cause.value, f"{told}; of a time that began before a change just made")
+        return _Advice(rising[0], limit.value, _numbers(rising[1], there, rising[0], target))
+    if falling[0] < there and not group.releasing:
+        return _Advice(falling[0], "DemandFell", _numbers(model, there, falling[0], target))
+    told = _numbers(model, there, there, target)
+    if asked[0] > there and drifts(load) is not None:
+        return _Advice(there, "PromptDrift", f"{told}; prompts leave the declared one: more replicas do not help")
+    if asked[0] > there and wave is not None:
+        return _Advice(there, wave.cause.value, f"{told}; the hit rate recovers from a change just made")
+    if limits.late(model, target):
+        return _Advice(there, "TargetOutOfReach", f"{told}; replicas do not wait for each other, prefills take so long")
+    return _Advice(there, "WithinTarget", told)
+
+
+def _quiet(load: Load) -> bool:
+    """Nothing came and nothing runs, by the engines' and, where they were asked, the routers' counters."""
+    engines, clients = load.engines, load.clients
+    idle = engines is not None and not any((engines.queries, engines.requests, engines.running, engines.waiting))
+    return idle and (clients is None or not (clients.requests or clients.held))
+
+
+def _numbers(model: Model, there: int, value: int, target: Target) -> str:
+    """What the decision rests on, of the number that there is and of the one that is asked for."""
+
+    def of(n: int) -> str:
+        told = f"{n} replicas: utilisation {model.utilisation(n):.0%}, hit rate {model.hit_rate(n):.0%}"
+        filled = model.filled(n)
+        if filled is not None:
+            told += f", working set {filled:.0%} of its room"
+        if target.ttft is not None:
+            told += f", p{QUANTILE * 100:.0f} TTFT {1000 * model.ttft(n):.0f} of {1000 * target.ttft:.0f} ms"
+        return told
+
+    return of(there) if value == there else f"{of(there)}; {of(value)}"
+
+
+# --- what may be done of it --------------------------------------------------------------------------------
+
+
+def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, now: datetime) -> Verdict:
+    past = history.past.recommending(advice.value, current, now)
+    paced = pace(past, current, advice.value, sizing.behavior, now)
+    value = min(max(paced.value, sizing.min_replicas), sizing.max_replicas)
+    able, limited = _able(past, value, sizing, now), _limited(past, paced, value, sizing, now)
+    reason, message = advice.reason, advice.why
+    if advice.value != value:
+        message = f"{advice.value} asked for ({advice.reason}): {advice.why}"
+    if value == current or value != paced.value:
+        reason = _rests(advice, able, limited)
+    return Verdict(
+        value,
+        reason,
+        message if value == current else f"{current} to {value}: {message}",
+        active=True,
+        able=able,
+        limited=limited,
+        history=replace(history, past=past.changing(value - current, now)),
+        asked=advice.value,
+        look_again=min(PERIOD, paced.look_again) if paced.look_again is not None else PERIOD,
+    )
+
+
+def _rests(advice: _Advice, able: Aspect, limited: Aspect) -> str:
+    """The reason of a number that is not what was asked for, or that nothing asks to change."""
+    if limited.status:
+        return limited.reason
+    return "Stabilizing" if able.reason != "ReadyForNewScale" and advice.reason in _CALM else advice.reason
+
+
+_CALM = frozenset({"WithinTarget", "DemandFell", "Quiet", *limits.Limit})
+"""Reasons that say nothing more than that a window does not."""
+
+
+def _able(past: Past, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
+    """Whether a window holds the number; what holds it is told through the whole window, not at each look anew."""
+    up, down = (
+        timedelta(seconds=rules.stabilization_window_seconds)
+        for rules in (sizing.behavior.scale_up, sizing.behavior.scale_down)
+    )
+    if max(past.range(down, now)[0], sizing.min_replicas) < value:
+        return Aspect(True, "ScaleDownStabilized", "fewer replicas were asked for, but not through the whole window")
+    if min(past.range(up, now)[1], sizing.max_replicas) > value:
+        return Aspect(True, "ScaleUpStabilized", "more replicas were asked for, but not through the whole window")
+    return Aspect(True, "ReadyForNewScale", "no stabilization window holds the number")
+
+
+def _limited(past: Past, paced: Paced, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
+    """Whether bounds or policies hold the number, told through the window for falling likewise."""
+    least, most = past.range(timedelta(seconds=sizing.behavior.scale_down.stabilization_window_seconds), now)
+    if most > sizing.max_replicas == value:
+        text = f"the load asks for more than sizing.maxReplicas, {sizing.max_replicas}"
+        return Aspect(True, "TooManyReplicas", text)
+    if least < sizing.min_replicas == value:
+        text = f"the load asks for fewer than sizing.minReplicas, {sizing.min_replicas}"
+        return Aspect(True, "TooFewReplicas", text)
+    if paced.limited:
+        way = "ScaleUpLimit" if past.recommended[-1].value > value else "ScaleDownLimit"
+        return Aspect(True, way, "sizing.behavior lets the number change by no more at once")
+    return Aspect(False, "DesiredWithinRange", "the number asked for is within the bounds")

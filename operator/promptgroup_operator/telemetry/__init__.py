@@ -1,0 +1,1 @@
+"""The operator's own metrics: what is counted, how it is collected, and the port that serves it."""

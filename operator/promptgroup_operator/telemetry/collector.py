@@ -1,0 +1,167 @@
+"""PromptGroups and what the latest pass found of each → series for Prometheus. Pure.
+
+What stands in a group's status is read there, at the scrape; what passes know beside it, sizing above all, is in a
+`Look`. Unknown is no series. Labels are what users named, and reasons of conditions: no text of a prompt.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from promptgroup_operator.sizing.model import Model
+from promptgroup_operator.sizing.recommend import Verdict
+from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.snapshot import Key, Manifest
+
+LABELS = ("namespace", "name")
+"""Of every series: which PromptGroup it is about, as kube-state-metrics names objects."""
+STATUSES = ("true", "false", "unknown")
+"""Of a condition, in kube-state-metrics' spelling."""
+REASONS: Final[Mapping[str, str]] = {
+    "CacheEffective": "promptgroup_cache_effective_reason",
+    "Degraded": "promptgroup_degraded_reason",
+}
+"""Conditions of which Prometheus is told the reason too: each calls for another action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a pass found of a group and did not write."""
+
+    size: Verdict
+    hit_rate: float | None
+    """Share of clients' prompt tokens found in cache lately; None when nothing is known."""
+    read: datetime | None
+    """When a load was last known; None before, and where none is asked for."""
+
+
+def looked(size: Verdict, hit_rate: float | None, load: Load | None, before: Look | None, now: datetime) -> Look:
+    """What a pass found; the time of the load that the look before knew stands while none is."""
+    known = load is not None and load.engines is not None and not load.stale
+    read = before.read if before is not None else None
+    return Look(size, hit_rate, now if known else read)
+
+
+_Read: TypeAlias = Callable[[Manifest, Look | None], float | None]
+
+
+def families(groups: Iterable[Manifest], looks: Mapping[Key, Look]) -> Iterator[Metric]:
+    """All series of these groups."""
+    info = InfoMetricFamily("promptgroup", "What the group is; `group` is the router's label.", labels=LABELS)
+    condition = GaugeMetricFamily(
+        "promptgroup_status_condition",
+        "The conditions of its status: 1 at the status that each has.",
+        labels=[*LABELS, "condition", "status"],
+    )
+    reasons = {
+        kind: GaugeMetricFamily(name, f"1 at the reason of its condition {kind}.", labels=[*LABELS, "reason"])
+        for kind, name in REASONS.items()
+    }
+    numbers = [(GaugeMetricFamily(name, text, labels=LABELS), read) for name, text, read in NUMBERS]
+    for group in groups:
+        key = Key(group["metadata"]["namespace"], group["metadata"]["name"])
+        named, look = (key.namespace, key.name), looks.get(key)
+        info.add_metric(named, _identity(key, group))
+        for each in group.get("status", {}).get("conditions", []):
+            for status in STATUSES:
+                condition.add_metric([*named, each["type"], status], float(each["status"].lower() == status))
+            if each["type"] in reasons:
+                reasons[each["type"]].add_metric([*named, each["reason"]], 1.0)
+        for family, read in numbers:
+            value = read(group, look)
+            if value is not None:
+                family.add_metric(named, value)
+    yield from (info, condition, *reasons.values(), *(family for family, _ in numbers))
+
+
+def _identity(key: Key, group: Manifest) -> dict[str, str]:
+    spec, status = group["spec"], group.get("status", {})
+    return {
+        "group": f"{key.namespace}/{key.name}",
+        "model": spec.get("model", ""),
+        "engine": spec.get("engine", {}).get("type", ""),
+        "revision": status.get("revision", ""),
+    }
+
+
+# --- numbers -----------------------------------------------------------------------------------------------
+
+
+def _sizing(field: str) -> _Read:
+    return lambda group, _: group["spec"].get("sizing", {}).get(field)
+
+
+def _status(read: Callable[[Mapping[str, Any]], float | None]) -> _Read:
+    return lambda group, _: read(group["status"]) if "conditions" in group.get("status", {}) else None
+
+
+def _look(read: Callable[[Look], float | None]) -> _Read:
+    return lambda _, look: read(look) if look is not None else None
+
+
+def _predicted(read: Callable[[Model, int], float | None]) -> _Read:
+    """What the load makes of the replicas that are wanted."""
+
+    def predicted(_: Manifest, look: Look | None) -> float | None:
+        if look is None or look.size.model is None:
+            return None
+        return read(look.size.model, look.size.value)
+
+    return predicted
+
+
+NUMBERS: Final[tuple[tuple[str, str, _Read], ...]] = (
+    ("promptgroup_spec_min_replicas", "Fewest replicas that sizing may choose.", _sizing("minReplicas")),
+    ("promptgroup_spec_max_replicas", "Most replicas that sizing may choose.", _sizing("maxReplicas")),
+    ("promptgroup_status_desired_replicas", "Replicas that are wanted.", _look(lambda look: look.size.value)),
+    (
+        "promptgroup_status_current_replicas",
+        "Replicas that there are, of all revisions.",
+        _status(lambda status: status.get("replicas")),
+    ),
+    (
+        "promptgroup_status_warm_replicas",
+        "Those of them that are warm.",
+        _status(lambda status: sum(each.get("warm", 0) for each in status.get("revisions", []))),
+    ),
+    (
+        "promptgroup_hit_ratio",
+        "Share of clients' prompt tokens found in cache, over 5 minutes.",
+        _look(lambda look: look.hit_rate),
+    ),
+    (
+        "promptgroup_sizing_recommended_replicas",
+        "Replicas that the load asks for, before windows, policies and bounds.",
+        _look(lambda look: look.size.asked),
+    ),
+    (
+        "promptgroup_sizing_utilization_ratio",
+        "Share of their time that the wanted replicas need.",
+        _predicted(lambda model, n: model.utilisation(n)),
+    ),
+    (
+        "promptgroup_sizing_predicted_hit_ratio",
+        "Share of prompt tokens that the wanted replicas find in cache.",
+        _predicted(lambda model, n: model.hit_rate(n)),
+    ),
+    (
+        "promptgroup_sizing_predicted_ttft_seconds",
+        "95th percentile of the time to first token with the wanted replicas.",
+        _predicted(lambda model, n: model.ttft(n)),
+    ),
+    (
+        "promptgroup_sizing_working_set_ratio",
+        "Live sessions' KV over the room that the wanted replicas have for it.",
+        _predicted(lambda model, n: model.filled(n)),
+    ),
+    (
+        "promptgroup_sizing_load_timestamp_seconds",
+        "When the load was last known.",
+        _look(lambda look: look.read.timestamp() if look.read is not None else None),
+    ),
+)
+"""Name, help, how it is read."""

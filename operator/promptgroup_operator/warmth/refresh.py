@@ -1,0 +1,143 @@
+"""Which warm replicas to touch, and what a touch says. Pure.
+
+A touch is the probe of the proof again: tools, system text, one token of answer. An engine that has the prefix in cache
+computes a few tokens for it, and its cache counts the prefix as used last; one that lost it computes it again. Engines
+announce neither an eviction nor a reset, but their counters bound what can have been evicted.
+
+Caches evict the least recently used block that no request holds. After a touch the prefix is the last of the `free`
+blocks, so that it goes only when all those before it went. A block leaves that queue for a request: to be filled, by a
+prompt token that is computed or a token of an answer, or because it is hit. Hence
+
+    (queries + generated) since the touch < free - prefix        →  the prefix is in cache
+
+with `free = kv_tokens * (1 - usage)` at the touch. It is touched anew at MARGIN of that: where readings follow
+each other faster than the cache turns over it is never evicted. The bound says nothing of a cache that was reset; a
+slow regular touch finds that.
+
+counters since the last touch             touch
+began anew (another process)              at once
+MARGIN of the bound is reached            at once
+otherwise, or the size is not known       `every` after it, less up to half of that by the container's id
+"""
+
+import zlib
+from datetime import datetime, timedelta
+
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
+from promptgroup_operator.world.snapshot import Pod, Reading, Sighting
+from promptgroup_operator.world.warming import Found, Outcome, Touch, WarmReason
+from promptgroup_router.contract.table import Prompt
+
+MARGIN = 0.5
+"""Share of the bound at which a prefix is touched: blocks are filled in part, and a reading is seconds old."""
+REMEMBERED = timedelta(hours=1)
+"""How long a loss is told, and how far apart two are for the cache to be called too small."""
+
+TOUCHED = frozenset({WarmReason.PROVEN, WarmReason.EVICTED, WarmReason.PRESSED})
+"""Reasons of a warm replica whose prefix can be looked for: not one that was let through, nor one of a short prefix."""
+
+
+def touch(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelta, now: datetime) -> Touch | None:
+    """The touch that the replica needs, if it is due."""
+    due = due_at(pod, every)
+    if due is None or due > now or pod.sighting is None or pod.warm is None:
+        return None
+    return Touch(
+        pod=pod.name,
+        uid=pod.uid,
+        container_id=pod.container_id,
+        address=pod.address,
+        engine=spec.engine.type,
+        model=spec.model,
+        prompt=prompt,
+        prefix=pod.measured.prefix_tokens,
+        needed=_needed(pod.measured.prefix_tokens, pod.sighting.last.step),
+        said=pod.warm,
+        sighting=pod.sighting,
+    )
+
+
+def due_at(pod: Pod, every: timedelta) -> datetime | None:
+    """When the replica is to be touched; None for one that is not: cold, draining, or nothing to be found there."""
+    if not pod.is_warm or pod.draining_since is not None or pod.warm is None or pod.warm.reason not in TOUCHED:
+        return None
+    seen = pod.sighting
+    if seen is None or _needed(pod.measured.prefix_tokens, seen.last.step) == 0:
+        return None
+    if _began_anew(seen.then, seen.last) or pressed(seen.then, seen.last, pod.measured.prefix_tokens):
+        return seen.at
+    # the same share of it for one container always: replicas that were proven together are not touched together
+    return seen.at + every * (1 - zlib.crc32(pod.container_id.encode()) / 2**33)
+
+
+def pressed(then: Reading, last: Reading, prefix: int) -> bool:
+    """Whether the engine wrote so much since `then` that the prefix may be evicted, or soon will be."""
+    taken = last.queries + last.generated - then.queries - then.generated
+    if not then.kv_tokens or taken <= 0:
+        return False
+    return taken >= MARGIN * (then.kv_tokens * (1 - then.usage) - prefix)
+
+
+def judge(touch: Touch, found: Found, now: datetime) -> Outcome | None:
+    """What the replica's condition must say after the touch; None when it may stand. It stays in service in any case.
+
+    found in cache      lost lately   pressed   then          condition
+    not said            -             -         -             stands
+    all that is needed  yes           -         -             stands
+    all that is needed  no            -         -             PrefixCached
+    less                any           any       gone again    PrefixEvictedUnderPressure
+    less                yes           yes       there         PrefixEvictedUnderPressure
+    less                otherwise               there         PrefixEvicted
+    """
+    if found.cached is None or found.then is None:
+        return None
+    lost = _lost_lately(touch, now)
+    if found.cached >= touch.needed:
+        if lost or touch.said.reason == WarmReason.PROVEN:
+            return None
+        return Outcome(WarmReason.PROVEN, f"{found.cached} of {touch.prefix} prefix tokens in cache")
+    gone = f"{found.cached} of {touch.prefix} prefix tokens were left in cache"
+    if found.then < touch.needed:
+        return Outcome(
+            WarmReason.PRESSED,
+            f"{gone}; computed again, and gone again at once: the KV cache is too small for what runs beside it",
+        )
+    if not found.reading.kv_tokens:
+        return Outcome(WarmReason.EVICTED, f"{gone}, and the engine does not tell its cache's size: computed again")
+    if not pressed(touch.sighting.then, found.reading, touch.prefix):
+        return Outcome(WarmReason.EVICTED, f"{gone}, without pressure (the cache was reset): computed again")
+    if not lost:
+        return Outcome(WarmReason.EVICTED, f"{gone}, under pressure: computed again")
+    return Outcome(
+        WarmReason.PRESSED,
+        f"{gone}, for the second time within an hour: computed again. The KV cache is too small for the sessions "
+        "beside the prefix: more replicas, or more memory for the cache",
+    )
+
+
+def seen(touch: Touch, found: Found, now: datetime) -> Sighting:
+    """What is known of the prefix after the touch."""
+    lost = now if _is_lost(touch, found) else touch.sighting.lost
+    return Sighting(now, found.reading, found.reading, lost)
+
+
+def first(pod: Pod, reading: Reading, now: datetime) -> Sighting:
+    """What is known of the prefix of a replica that was proven warm, before its first touch by this process."""
+    told = pod.warm is not None and pod.warm.reason in (WarmReason.EVICTED, WarmReason.PRESSED)
+    return Sighting(now, reading, reading, now if told else None)
+
+
+def _is_lost(touch: Touch, found: Found) -> bool:
+    return found.cached is not None and found.cached < touch.needed
+
+
+def _lost_lately(touch: Touch, now: datetime) -> bool:
+    return touch.sighting.lost is not None and now - touch.sighting.lost < REMEMBERED
+
+
+def _needed(prefix: int, step: int) -> int:
+    return prefix // step * step
+
+
+def _began_anew(then: Reading, last: Reading) -> bool:
+    return last.queries < then.queries or last.generated < then.generated

@@ -1,0 +1,143 @@
+"""Which replicas to warm, and whether an answer proves warmth.
+
+The proof sends two requests that share nothing but the Tier-1 prefix, so that tokens found in cache by the second can
+only be the prefix:
+
+    warm-up   tools + system + user "a"     computes the prefix and leaves it in cache
+    probe     tools + system + user "b"     must report cached tokens >= floor(shared / step) * step
+
+`shared` is the number of tokens that both requests begin with, by the engine's own tokenizer, `step` the granularity at
+which its cache can hit (vLLM: `cache_hit_alignment_tokens`, else the block size). A prefix shorter than one step
+cannot be cached at all: there is nothing to prove, and the message says so.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroupSpec
+from promptgroup_operator.base import durations
+from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.snapshot import Pod
+from promptgroup_operator.world.warming import WARM, Evidence, Job, Outcome, WarmReason
+from promptgroup_router.contract.table import Prompt
+
+PROBE_TAIL = 64
+"""Tokens that a probe may have behind the prefix when the engine cannot tokenize for us: user text and template."""
+
+
+SELF_MENDING = frozenset({WarmReason.STARTING, WarmReason.WARMING, WarmReason.RESTARTED})
+"""Reasons of a cold replica that time alone changes: not a fault."""
+
+
+FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.REFUSED})
+"""Causes that waiting does not mend: `Proceed` applies at once."""
+
+
+def judge(evidence: Evidence, off: str) -> Outcome:
+    """Whether the evidence proves that the prefix is in cache, and what else it says of the engine.
+
+    `off` is what turns the engine's prefix caching off.
+
+    caching  cached_tokens  cached >= needed      outcome
+    off      any            any                   PrefixCachingDisabled
+    on, ?    none           -                     CachedTokensNotReported
+    on, ?    n              needed = 0            PrefixShorterThanBlock
+    on, ?    n              yes                   PrefixCached
+    on, ?    n              no                    PrefixNotCached
+    """
+    shared = evidence.shared_tokens
+    if shared is None:
+        shared = max(0, evidence.prompt_tokens - PROBE_TAIL)
+    measured = Measured(evidence.kv_tokens, evidence.prefill_rate, shared)
+    if evidence.caching is False:
+        return Outcome(
+            WarmReason.CACHING_OFF,
+            f"the engine runs with prefix caching off: remove {off} from spec.engine",
+            measured,
+        )
+    if evidence.cached_tokens is None:
+        return Outcome(
+            WarmReason.NOT_REPORTED,
+            "the engine does not report cached tokens, in usage or in metrics: nothing can prove its warmth",
+            measured,
+        )
+    needed = shared // evidence.step * evidence.step
+    found = f"{evidence.cached_tokens} of {shared} prefix tokens in cache"
+    if needed == 0:
+        return Outcome(
+            WarmReason.SHORT,
+            f"the prefix has {shared} tokens, fewer than the {evidence.step} that the engine caches at a time: "
+            "it cannot be cached; a longer prompt could",
+            measured,
+        )
+    if evidence.cached_tokens >= needed:
+        return Outcome(WarmReason.PROVEN, found, measured)
+    return Outcome(
+        WarmReason.NOT_CACHED,
+        f"{found}, {needed} expected: the engine drops the prefix or does not share it (cache too small, or salted)",
+        measured,
+    )
+
+
+def jobs(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[Job]:
+    """The warm-ups that the pods of one revision need.
+
+    A pod that has a container on record and not the condition is warmed again: only the condition tells a proof from a
+    replica that was let through.
+    """
+    timeout = durations.parse(spec.warmup.timeout)
+    proven = Counter(kin(pod) for pod in pods if pod.is_warm and pod.warm is not None and pod.warm.reason in WARM)
+    return [
+        Job(
+            pod=pod.name,
+            uid=pod.uid,
+            container_id=pod.container_id,
+            address=pod.address,
+            engine=spec.engine.type,
+            model=spec.model,
+            prompt=prompt,
+            kin=kin(pod),
+            proven=proven[kin(pod)],
+            proceed=spec.warmup.failure_policy is FailurePolicy.PROCEED,
+            deadline=pod.containers_ready_since + timeout,
+        )
+        for pod in pods
+        if _can_be_asked(pod) and not pod.is_warm and pod.containers_ready_since is not None
+    ]
+
+
+def kin(pod: Pod) -> str:
+    """What replicas share that fail for one cause: prompt and pod template."""
+    return f"{pod.fingerprint} {pod.settings}"
+
+
+def _can_be_asked(pod: Pod) -> bool:
+    return not pod.deleting and pod.containers_ready and pod.container_id != "" and pod.address != ""
+
+
+def settle(outcome: Outcome, job: Job, now: datetime) -> Outcome:
+    """What becomes of the replica after this outcome, by the failure policy."""
+    if not outcome.warm and job.proceed and (outcome.reason in FINAL or now >= job.deadline):
+        message = f"serves cold, as warmup.failurePolicy says: {outcome.message}"
+        return Outcome(WarmReason.PROCEEDED, message, outcome.measured)
+    return outcome
+
+
+def stale_condition(pod: Pod) -> Outcome | None:
+    """What the pod's condition must be changed to before anything else, or None when it may stand.
+
+    condition   warmed for     then
+    True        this one       stands
+    True        another        False: ContainerRestarted
+    False       any            stands
+    none        any            False: WaitingForContainers
+    """
+    status = pod.warm.status if pod.warm is not None else None
+    if pod.deleting:
+        return None
+    if status == "True" and pod.warmed != pod.container_id:
+        return Outcome(WarmReason.RESTARTED, "the engine's container is another than the one that was warmed")
+    if status is None:
+        return Outcome(WarmReason.STARTING, "the prefix is sent once the containers are ready")
+    return None

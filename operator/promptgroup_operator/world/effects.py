@@ -1,0 +1,55 @@
+"""The effects that a plan consists of, as values: deciders make them, writers perform them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from promptgroup_operator.world.warming import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something to tell the user once."""
+
+    type: str
+    """`Normal` or `Warning`."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """An object to delete, if it is still the one that was seen."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+DRAINING_COST = -1000
+"""Deletion cost of a draining pod in slot 0; slots count to 999, so one beside the ring goes before all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodMark:
+    """Labels and annotations that a pod shall have from the operator."""
+
+    pod: str
+    uid: str
+    slot: int | None
+    draining_since: datetime | None
+
+    @property
+    def deletion_cost(self) -> int:
+        """What the ReplicaSet orders by: a draining pod before any other, the highest slot first, as rings shrink."""
+        if self.draining_since is None:
+            return 0
+        return DRAINING_COST - (self.slot if self.slot is not None else -DRAINING_COST)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionChange:
+    """The readiness gate's condition of a pod, to be written."""
+
+    pod: str
+    uid: str
+    outcome: Outcome

@@ -1,0 +1,131 @@
+"""What a group's engines and routers did over a window, as values. Pure.
+
+Whoever observes (a scrape of our own, or a query of Prometheus) gives this and nothing else, so that decisions do not
+know where numbers come from. Warm-ups and touches, which are the operator's own, are left out of all of it.
+Unknown is not zero: what an engine does not say is None.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from promptgroup_operator.world.samples import Histogram
+
+PERIOD = timedelta(seconds=15)
+"""Time between two looks at what is sized, and between readings of its engines and routers: as
+HorizontalPodAutoscaler's (--horizontal-pod-autoscaler-sync-period)."""
+LOAD_WINDOW = 4 * PERIOD
+"""How far back readings of our own look: as far as HorizontalPodAutoscaler's metrics reach, four of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """The engines of one revision over a window. Rates are sums over all of its replicas, per second."""
+
+    replicas: float
+    """Replicas that were read, as a mean over the window: 4 when it began and 5 since its middle are 4.5."""
+    coverage: float
+    """Share of the replica-seconds of the window that readings cover, 0 to 1; gaps and missing replicas lower it."""
+    requests: float
+    """Requests that ended."""
+    queries: float
+    """Prompt tokens looked up in the prefix cache."""
+    hits: float
+    """Those of them found there."""
+    generated: float
+    """Tokens of answers."""
+    computed: float | None
+    """Prompt tokens that were computed."""
+    prefill_busy: float | None
+    """Seconds that requests spent in prefill: 0.5 a second is half of one replica."""
+    decode_busy: float | None
+    """Seconds that requests spent in decode; several run at once in a replica, so this may exceed their number."""
+    queue_busy: float | None
+    """Seconds that requests spent waiting in engines: the mean length of all queues together."""
+    running: float
+    """Requests in the batches of all replicas together, as a mean."""
+    waiting: float
+    """Requests in the queues of all replicas together, as a mean."""
+    usage: float
+    """Share of the KV cache that running requests hold, the mean over replicas and time, 0 to 1."""
+    preemptions: float | None
+    """Running requests that gave their blocks back."""
+    first_token: Histogram
+    """Seconds from arrival to the first token, of the requests of the window (counts, not rates)."""
+    kv_tokens: int
+    """Tokens of KV cache of one replica, the least of them; 0 when unknown."""
+    prefill_rate: float
+    """Prompt tokens a second that one idle replica was measured to compute, the least of them; 0 when unknown."""
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of looked-up tokens that were found; None when nothing was looked up."""
+        return min(1.0, self.hits / self.queries) if self.queries > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What all routers together saw of a revision over a window. Rates per second."""
+
+    requests: float
+    """Requests that ended."""
+    errors: float
+    """Those of them that failed: 5xx, or cut short by the engine."""
+    prompt_tokens: float
+    """Of the requests whose answers say so."""
+    sessions: float | None
+    """Sessions live at the end of the window (in flight, or ended lately and expected back)."""
+    session_tokens: float | None
+    """KV that all of them together need beyond the Tier-1 prefix, in tokens."""
+    declared_tokens: int
+    """Length of the Tier-1 prefix; 0 when unknown."""
+    first_token: Histogram
+    """Seconds from the whole request to the first byte of answers that are streamed, at the router (counts, not
+    rates)."""
+    opening: float | None = None
+    """Share of the requests that open a session, 0 to 1; None when routers do not say."""
+    held: float = 0.0
+    """Requests that wait in routers for room, at the end of the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Where the prompts that requests of a group bring leave its declared prefix, as the routers count it."""
+
+    share: float
+    """Share of the group's requests that do so, 0 to 1."""
+    at: int
+    """Offset of the first byte that differs, in bytes of the declared system prompt's UTF-8: the median of them."""
+    length: int
+    """Bytes of the declared system prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """All that sizing and diagnosis may look at of one group's window."""
+
+    seconds: float
+    """Length of the window."""
+    engines: Engines | None
+    """None when too little was read to speak of."""
+    clients: Clients | None = None
+    """None when no router could be asked."""
+    departure: Departure | None = None
+    """None when no router saw any."""
+    stale: str = ""
+    """Why nothing newer is known, for people ("Prometheus at … does not answer since 12:04"), or empty."""
+    early: bool = False
+    """Whether reading began so lately that what is missing is no failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A group of a pool."""
+
+    name: str
+    load: Load | None
+    low: int
+    """Least replicas; of a group with a fixed number, that number, as is the most."""
+    high: int
+    current: int
+    ttft: float | None = None
+    """Target in seconds."""

@@ -1,0 +1,104 @@
+"""What sizing remembers of a group between two passes, as values."""
+
+import enum
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+
+class Cause(enum.StrEnum):
+    """What began a wave, as a condition's reason."""
+
+    SCALING = "ScalingWave"
+    RELEASE = "Release"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a group's replicas look like; a change of it moves sessions."""
+
+    wanted: int
+    serving: int
+    revision: str
+    """Fingerprint that the group wants to serve."""
+    releasing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """The last change."""
+
+    cause: Cause
+    at: datetime
+    hit_rate: float | None
+    """Before it."""
+
+
+LONGEST = timedelta(seconds=3600)
+"""Longest window, and twice the longest period of a policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A number that was recommended, without a break."""
+
+    value: int
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the number of replicas."""
+
+    at: datetime
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was recommended and done."""
+
+    recommended: tuple[Recommendation, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    def recommending(self, value: int, current: int, now: datetime) -> "Past":
+        """With one recommendation more. Before the first one the number that there is counts as recommended."""
+        kept = [each for each in self.recommended if now - each.until <= LONGEST]
+        if not kept:
+            kept = [Recommendation(current, now, now)]
+        last = kept[-1]
+        # what is recommended holds until the next look
+        kept[-1] = replace(last, until=now)
+        if last.value != value:
+            kept.append(Recommendation(value, now, now))
+        return replace(self, recommended=tuple(kept))
+
+    def range(self, window: timedelta, now: datetime) -> tuple[int, int]:
+        """The least and the greatest number recommended within the window, the latest included."""
+        values = [each.value for each in self.recommended if each is self.recommended[-1] or now - each.until < window]
+        return min(values), max(values)
+
+    def changing(self, by: int, now: datetime) -> "Past":
+        """With one change more."""
+        kept = tuple(each for each in self.changes if now - each.at <= LONGEST)
+        return replace(self, changes=(*kept, Change(now, by)) if by else kept)
+
+
+NOTHING: Final = Past()
+"""Before the first look."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What looks at a group remember for the next ones. Losing it costs a window of patience, nothing else."""
+
+    past: Past = NOTHING
+    shape: Shape | None = None
+    wave: Wave | None = None
+    calm: float | None = None
+    """Hit rate at the last look that no wave disturbed."""
+
+
+NEW: Final = History()
+"""Before the first look."""

@@ -1,0 +1,281 @@
+"""A frozen snapshot of one group's world: what a pass saw, and all that a decision may look at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
+from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
+from promptgroup_operator.world.load import Load, Member
+from promptgroup_operator.world.samples import Histogram, Traffic
+from promptgroup_operator.world.sizing_history import NEW, History
+from promptgroup_router.contract.table import Prompt, PromptRef
+
+Manifest = Mapping[str, Any]
+"""A Kubernetes object as JSON."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Names a PromptGroup."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The PromptGroup itself."""
+
+    key: Key
+    uid: str
+    generation: int
+    created: str
+    """As the API server wrote it, RFC 3339."""
+    spec: PromptGroupSpec
+    status: Mapping[str, Any]
+    """The status as last written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something cannot go on, in the words of a condition."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptText:
+    """The group's prompt, resolved."""
+
+    prompt: Prompt
+    fingerprint: str
+    secret: bool
+    """Whether a part of it came from a Secret: then it is stored in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodCondition:
+    """The readiness gate's condition as it stands on a pod."""
+
+    status: str
+    reason: str
+    message: str
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An engine's counters at one moment; they begin at zero with each of its processes."""
+
+    queries: float
+    """Prompt tokens looked up in the prefix cache."""
+    hits: float
+    """Prompt tokens found there."""
+    generated: float
+    """Tokens of answers."""
+    usage: float
+    """Share of the KV cache that running requests hold, 0 to 1."""
+    step: int
+    """Granularity of a cache hit in tokens."""
+    caching: bool | None
+    """Whether prefix caching is on; None when the engine does not say."""
+    kv_tokens: int
+    """Tokens of KV cache; 0 when the engine does not say."""
+    running: float = 0.0
+    """Requests in the batch."""
+    waiting: float = 0.0
+    """Requests in the queue."""
+    requests: float = 0.0
+    """Requests that ended."""
+    computed: float | None = None
+    """Prompt tokens that were computed; of this and what follows, None when the engine does not say."""
+    prefill_seconds: float | None = None
+    """Seconds that requests spent in prefill."""
+    decode_seconds: float | None = None
+    """Seconds that requests spent in decode."""
+    queue_seconds: float | None = None
+    """Seconds that requests waited."""
+    preemptions: float | None = None
+    """Running requests that gave their blocks back."""
+    first_token: Histogram = field(default_factory=Histogram)
+    """Seconds from arrival to the first token."""
+
+    @property
+    def busy(self) -> int:
+        """Requests that run or wait."""
+        return int(self.running + self.waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The operator's own requests, of one token of answer each: part of an engine's counters, and no client's."""
+
+    queries: int
+    hits: int | None
+    """None when the engine does not say."""
+    requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """When a warm engine's prefix was last known to be in cache, and what the engine did since."""
+
+    at: datetime
+    """When a touch found it or made it; before the first touch, when this process first looked."""
+    then: Reading
+    last: Reading
+    """The latest reading."""
+    lost: datetime | None = None
+    """When a touch last found it gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One replica."""
+
+    name: str
+    uid: str
+    fingerprint: str
+    created: str
+    deleting: bool
+    address: str
+    """host:port of the engine; empty while the pod has no address."""
+    containers_ready: bool
+    containers_ready_since: datetime | None
+    container_id: str
+    """Of the engine container; empty while it does not run."""
+    slot: int | None
+    warmed: str
+    """Container id whose warmth was proven, or accepted without proof after `Proceed`."""
+    warm: PodCondition | None
+    draining_since: datetime | None
+    measured: Measured = UNKNOWN
+    """What was measured of the container in `warmed`."""
+    settings: str = ""
+    """Digest of the template that the pod was made from."""
+    trouble: str = ""
+    """Why the pod does not start, in Kubernetes' words, or empty."""
+    in_flight: int | None = None
+    """Requests that the engine has queued or running; looked up for draining pods only."""
+    sighting: Sighting | None = None
+    """Of the prefix in the engine that runs; None before its first reading."""
+
+    @property
+    def is_warm(self) -> bool:
+        """The engine process that runs now was proven warm (or let through) and says so."""
+        return (
+            not self.deleting
+            and self.containers_ready
+            and self.container_id != ""
+            and self.warmed == self.container_id
+            and self.warm is not None
+            and self.warm.status == "True"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a revision is that is being released."""
+
+    step: int
+    """Index of the step; one past the last step is the take-over."""
+    since: datetime | None
+    """When the step's weight stood in the route; None while it does not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """Why a revision was taken back."""
+
+    at: datetime
+    settings: str
+    """Digest of the engine settings that it was judged with: with others it may be tried again."""
+    why: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One fingerprint of the group that has a Deployment."""
+
+    fingerprint: str
+    deployment: str
+    created: str
+    replicas: int
+    """Replicas that its Deployment asks for."""
+    superseded_at: datetime | None
+    """When another revision took its place."""
+    prompt_from: PromptRef
+    prompt: Prompt | None
+    """None when the object that holds it is gone."""
+    pods: tuple[Pod, ...]
+    weight: int = 0
+    """Its weight in the PromptRoute as it stands."""
+    quiet_since: datetime | None = None
+    """Since when its engines computed no client's prompt; None when that is not known."""
+    routed: frozenset[int] = frozenset()
+    """Slots that the PromptRoute, as it stands, has Ready."""
+    progress: Progress | None = None
+    """Set from its creation beside a revision that serves until it takes over."""
+    rolled_back: RolledBack | None = None
+    size: int | None = None
+    """Replicas that the group wanted when the Deployment was last written; known where the operator decides it."""
+    failure: str = ""
+    """Why its Deployment cannot create pods, or empty."""
+
+    @property
+    def alive(self) -> int:
+        """Replicas that it has or has asked for; pods that terminate aside."""
+        return max(self.replicas, sum(not pod.deleting for pod in self.pods))
+
+    @property
+    def serving(self) -> frozenset[int]:
+        """Slots that routers send to and a warm replica holds."""
+        return self.routed & {pod.slot for pod in self.pods if pod.is_warm and pod.slot is not None}
+
+    @property
+    def ready(self) -> int:
+        """Slots that a warm replica holds."""
+        return self.ready_below(None)
+
+    def ready_below(self, size: int | None) -> int:
+        """Slots below `size` that a warm replica holds; of any number when None."""
+        held = {pod.slot for pod in self.pods if pod.is_warm and pod.slot is not None}
+        return len(held) if size is None else sum(slot < size for slot in held)
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """Another PromptGroup of the namespace that serves the same model."""
+
+    name: str
+    created: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything that one pass saw."""
+
+    group: Group
+    prompt: PromptText | Problem
+    revisions: tuple[Revision, ...]
+    rivals: tuple[Rival, ...]
+    live: Mapping[tuple[str, str], Manifest]
+    """(kind, name) → object as it stands, for what the operator would apply."""
+    traffic: Traffic | None = None
+    """What the routers counted; None when none could be asked, or none had to be."""
+    hit_rate: float | None = None
+    """Share of prompt tokens found in cache lately; None when nothing is known."""
+    peers_key: bool = True
+    """Whether the Secret stands by which the namespace's routers know each other."""
+    touch_every: timedelta = timedelta(minutes=5)
+    """Longest time between two touches of a warm replica."""
+    load: Load | None = None
+    """What engines and routers did lately; None before a revision serves, or when the number of replicas is fixed."""
+    pool: tuple[Member, ...] = ()
+    """The other groups whose replicas lend to this one's."""
+    sizing: History = NEW
+    """What sizing remembers of the looks before."""

@@ -1,0 +1,125 @@
+"""Warmth as values: the work to be done on a replica, what its engine said, and what follows from it."""
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+
+from promptgroup_operator.api.prompt_group import EngineType
+from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
+from promptgroup_operator.world.snapshot import PodCondition, Reading, Sighting, Spent
+from promptgroup_router.contract.table import Prompt
+
+
+class WarmReason(enum.StrEnum):
+    """Why a replica is warm, or is not; the words of its condition."""
+
+    PROVEN = "PrefixCached"
+    SHORT = "PrefixShorterThanBlock"
+    EVICTED = "PrefixEvicted"
+    PRESSED = "PrefixEvictedUnderPressure"
+    PROCEEDED = "ProceededWithoutProof"
+    STARTING = "WaitingForContainers"
+    WARMING = "Warming"
+    RESTARTED = "ContainerRestarted"
+    CACHING_OFF = "PrefixCachingDisabled"
+    NOT_CACHED = "PrefixNotCached"
+    NOT_REPORTED = "CachedTokensNotReported"
+    REFUSED = "WarmupRefused"
+    UNREACHABLE = "EngineUnreachable"
+    NO_PROMPT = "PromptTextMissing"
+
+
+WARM = frozenset({WarmReason.PROVEN, WarmReason.SHORT, WarmReason.EVICTED, WarmReason.PRESSED})
+"""Reasons of a warm replica; a prefix that was lost was computed again by the touch that found it gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a warm-up found."""
+
+    reason: WarmReason
+    message: str
+    measured: Measured = UNKNOWN
+
+    @property
+    def warm(self) -> bool:
+        """Whether the replica may serve as warm."""
+        return self.reason in WARM
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One warm-up to run."""
+
+    pod: str
+    uid: str
+    container_id: str
+    address: str
+    engine: EngineType
+    model: str
+    prompt: Prompt
+    kin: str
+    """What it shares with the replicas that come up beside it: prompt and pod template. They warm in waves."""
+    proven: int
+    """Replicas of its kin that were proven warm when it was planned."""
+    proceed: bool
+    """The failure policy is Proceed."""
+    deadline: datetime
+    """When the failure policy applies."""
+
+
+NOTHING_SPENT = Spent(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the engine said about the two requests."""
+
+    shared_tokens: int | None
+    """Tokens that both requests begin with; None when the engine does not tokenize for us."""
+    prompt_tokens: int
+    """Tokens of the probe's prompt."""
+    cached_tokens: int | None
+    """Tokens of the probe found in cache; None when the engine does not say."""
+    step: int
+    """Granularity of a cache hit in tokens."""
+    caching: bool | None
+    """Whether the engine says that prefix caching is on; None when it does not say."""
+    kv_tokens: int = 0
+    """Tokens of KV cache; 0 when the engine does not say."""
+    prefill_rate: int = 0
+    """Prompt tokens a second of the warm-up request; 0 when it was not cold, or too short to tell."""
+    spent: Spent = NOTHING_SPENT
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One touch to run."""
+
+    pod: str
+    uid: str
+    container_id: str
+    address: str
+    engine: EngineType
+    model: str
+    prompt: Prompt
+    prefix: int
+    """Tokens of the prefix."""
+    needed: int
+    """Tokens of it that must be found."""
+    said: PodCondition
+    """What the replica's condition says."""
+    sighting: Sighting
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a touch found."""
+
+    reading: Reading
+    """The engine's counters before it."""
+    cached: int | None
+    """Prompt tokens in cache; None when the engine does not say."""
+    then: int | None
+    """Prompt tokens in cache at the end: by a second request, where the first one found too few."""
+    spent: Spent

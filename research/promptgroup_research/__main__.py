@@ -1,0 +1,148 @@
+"""`python -m promptgroup_research`: the project's routing policy and its peers', measured in a simulation.
+
+Without flags: three workloads at 75 and 85 % of their capacity, every policy, five seeds that nothing was tuned on,
+then what was to be reached and whether it was. `--help` has the rest.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+from promptgroup_research.experiments import article, bursts, capacity, greetings, scenarios
+from promptgroup_research.experiments.catalogue import JUDGING, POLICIES, TUNING, WORKLOADS, Workload, workload
+from promptgroup_research.experiments.gates import OURS, Gate, gates
+from promptgroup_research.experiments.report import Sheet, as_json, comparisons, verdicts
+from promptgroup_research.experiments.runs import Cell, Job, cells, run
+from promptgroup_research.output import command_line, plots
+from promptgroup_research.output.command_line import add_flags, count, watched, write
+from promptgroup_research.simulator.trace import TraceError
+
+LOADS = (0.75, 0.85)
+PLOTTED = ("none", "join", "leave", "lost", "restart", "prompt-new")
+WIDTH = 130
+"""Columns of tables that go to a file or a pipe."""
+
+
+def options() -> argparse.ArgumentParser:
+    """The flags."""
+    parser = argparse.ArgumentParser(prog="python -m promptgroup_research", description=(__doc__ or "").split("\n")[0])
+    what = parser.add_mutually_exclusive_group()
+    names = ", ".join(scenarios.NAMES)
+    what.add_argument("--scenario", nargs="*", choices=scenarios.NAMES, metavar="NAME",
+                      help=f"replicas or prompts change: all of these, or some of {names}")  # fmt: skip
+    what.add_argument("--article", action="store_true", help="the tables of articles on prefix caching, measured")
+    what.add_argument("--bursts", nargs="?", type=count, const=len(bursts.SEEDS), metavar="SEEDS",
+                      help=f"agents under a burst of 3 x capacity: so many seeds ({len(bursts.SEEDS)})")  # fmt: skip
+    what.add_argument("--greetings", action="store_true", help="sessions that begin with the same short message")
+    what.add_argument("--capacity", action="store_true", help="recompute what 100 %% load is")
+    parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--policy", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="NAME",
+                        help=", ".join(POLICIES))  # fmt: skip
+    parser.add_argument("--load", nargs="+", type=_load, default=list(LOADS), help="shares of the capacity: 0.75 0.85")
+    add_flags(parser, quick="one seed and a minute of it")
+    return parser
+
+
+def _load(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 2:
+        raise argparse.ArgumentTypeError(f"{text}: a share of the capacity is expected, 0.85 for 85 %")
+    return value
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is shown and written."""
+
+    sheets: list[Sheet] = field(default_factory=list)
+    judged: list[Gate] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+    drawings: dict[str, str] = field(default_factory=dict)
+
+
+def compared(
+    chosen: argparse.Namespace, seeds: Sequence[int], kinds: Mapping[str, Workload], console: Console
+) -> Findings:
+    """Policies side by side, and the gates."""
+    titles = {name: kind.title for name, kind in kinds.items()}
+    jobs = [
+        Job(name, policy, load, seed, chosen.quick, chosen.trace)
+        for name in chosen.workload
+        for load in chosen.load
+        for policy in chosen.policy
+        for seed in seeds[: kinds[name].seeds]
+    ]
+    found = Findings(cells=cells(jobs, watched(console, run, jobs, chosen.jobs)))
+    found.judged = gates(found.cells)
+    found.sheets = [*comparisons(found.cells, titles), verdicts(found.judged)]
+    for name, load in dict.fromkeys((cell.workload, cell.load) for cell in found.cells):
+        here = [cell for cell in found.cells if (cell.workload, cell.load) == (name, load)]
+        for kind, drawing in plots.comparison(here, f"{titles[name]}, {load:.0%} load").items():
+            found.drawings[f"{name}-{load * 100:.0f}-{kind}"] = drawing
+    return found
+
+
+def played(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> Findings:
+    """Scenarios, and what they may cost."""
+    names = [name for name in scenarios.BIN if name in chosen.workload]
+    jobs = [
+        scenarios.Job(scenario, name, seed, policy)
+        for name in names
+        for scenario in chosen.scenario or scenarios.NAMES
+        for policy in (OURS, scenarios.ORACLE)
+        for seed in seeds
+    ]
+    outcomes = scenarios.outcomes(jobs, watched(console, scenarios.run, jobs, chosen.jobs))
+    judged = scenarios.gates(outcomes)
+    found = Findings([*scenarios.sheets(outcomes, titles), verdicts(judged)], judged)
+    for name in names:
+        of_one = [
+            each for each in outcomes if (each.workload, each.policy) == (name, OURS) and each.scenario in PLOTTED
+        ]
+        found.drawings[f"{name}-events"] = plots.over_time(of_one, f"{titles[name]}: TTFT p99 over time")
+    return found
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = options()
+    chosen = parser.parse_args()
+    console = command_line.console(WIDTH)
+    seeds: tuple[int, ...] = TUNING if chosen.seeds == "tuning" else JUDGING
+    seeds = seeds[:1] if chosen.quick else seeds
+    try:
+        kinds = {name: workload(name, chosen.trace) for name in WORKLOADS}
+    except TraceError as problem:
+        parser.error(f"argument --trace: {problem}")
+    titles = {name: kind.title for name, kind in kinds.items()}
+    if chosen.capacity:
+        for name in chosen.workload:
+            job = Job(name, "oracle", 1.0, 1, recorded=chosen.trace)
+            console.print(f"{titles[name]}: {capacity.measured(job, kinds[name].capacity):.2f} requests/s")
+        return 0
+    if chosen.scenario is not None:
+        found = played(chosen, seeds, titles, console)
+    elif chosen.article:
+        parts = article.jobs(seeds)
+        found = Findings(article.sheets(parts, watched(console, article.run, parts, chosen.jobs)))
+    elif chosen.bursts:
+        runs = bursts.jobs(bursts.SEEDS[: chosen.bursts])
+        courses = watched(console, bursts.run, runs, chosen.jobs)
+        judged = bursts.gates(runs, courses)
+        found = Findings([bursts.sheet(runs, courses), verdicts(judged)], judged)
+    elif chosen.greetings:
+        alike = greetings.jobs(seeds)
+        found = Findings([greetings.sheet(alike, watched(console, greetings.run, alike, chosen.jobs))])
+    else:
+        found = compared(chosen, seeds, kinds, console)
+    for sheet in found.sheets:
+        console.print(sheet.rich())
+    write(chosen, found.sheets, lambda: as_json(found.cells, found.judged), found.drawings)
+    return int(chosen.strict and not all(gate.met for gate in found.judged))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

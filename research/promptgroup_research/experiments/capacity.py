@@ -1,0 +1,41 @@
+"""The load at which an oracle's mean wait is twice the mean own prefill: what "100 %" means in all tables.
+
+A definition by the oracle is the same for all policies; by waits and not by throughput, since open loads have no
+throughput to measure before they are beyond it.
+"""
+
+from collections.abc import Callable
+
+from promptgroup_research.experiments.catalogue import TUNING, workload
+from promptgroup_research.experiments.runs import Job, at_rate
+
+RATIO = 2.0
+SETTLED = 600.0
+"""Seconds that a workload without an end is left to itself before: beyond its capacity it takes minutes to collapse."""
+SPAN = 1.3
+"""How far from the guess the search goes, either way."""
+PRECISION = 0.01
+"""Relative width at which the search ends."""
+
+
+def capacity(ratio: Callable[[float], float], low: float, high: float) -> float:
+    """The rate at which `ratio` (of wait to own prefill, growing with the rate) passes `RATIO`, by bisection."""
+    while high - low > PRECISION * low:
+        middle = (low + high) / 2
+        if ratio(middle) < RATIO:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def measured(job: Job, guess: float) -> float:
+    """The capacity of a job's workload, near a guess, over the seeds for tuning."""
+    kind = workload(job.workload, job.recorded)
+    settle = 0.0 if kind.whole else max(0.0, SETTLED - kind.warm_up)
+
+    def ratio(rate: float) -> float:
+        runs = [at_rate(Job(job.workload, "oracle", 1.0, seed, recorded=job.recorded), rate, settle) for seed in TUNING]
+        return sum(run.wait for run in runs) / sum(run.own for run in runs)
+
+    return capacity(ratio, guess / SPAN, guess * SPAN)

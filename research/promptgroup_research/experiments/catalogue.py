@@ -1,0 +1,105 @@
+"""What can be run by name: workloads with their capacity, policies with their settings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from promptgroup_research.policies.cache_aware import CacheAware
+from promptgroup_research.policies.dynamo import Dynamo
+from promptgroup_research.policies.oracle import Oracle
+from promptgroup_research.policies.ours import Ours
+from promptgroup_research.policies.random_choice import PowerOfTwo, RandomChoice
+from promptgroup_research.policies.scorer import Scorer
+from promptgroup_research.policies.session_ring import BoundedRing, SessionRing
+from promptgroup_research.simulator import trace, workloads
+from promptgroup_research.simulator.engine import Model
+from promptgroup_research.simulator.turns import Session
+from promptgroup_research.simulator.world import Router
+from promptgroup_router.contract.table import Policy
+
+WARM_UP = 120.0
+"""Seconds before requests are measured."""
+SLOW_WARM_UP = 420.0
+"""The same where sessions take minutes: a policy that spreads them fills every cache with copies, and collapses only
+then."""
+LENGTH = 300.0
+"""Seconds that are measured."""
+QUICK_LENGTH = 60.0
+TUNING, JUDGING = (1, 2, 3), (11, 12, 13, 14, 15)
+"""Seeds that parameters may be chosen on, and those that they are judged by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Sessions for a rate of requests, and the engines they are for."""
+
+    title: str
+    capacity: float
+    """Requests a second at which the oracle's mean wait is twice the mean own prefill: see `capacity.py`. Recompute
+    with `python -m promptgroup_research --capacity`."""
+    write: Callable[[float, float, int], list[Session]]
+    """Rate, seconds, seed → sessions."""
+    replicas: int = 8
+    model: Model = field(default_factory=Model)
+    warm_up: float = WARM_UP
+    seeds: int = len(JUDGING)
+    """Most seeds that are worth a run: those of a trace differ in its jitter and the sessions' keys alone."""
+    whole: int = 0
+    """Requests of a trace that is run from end to end; 0 for a workload of any length."""
+
+    def length(self, rate: float, *, quick: bool) -> float:
+        """Seconds of arrivals, the warm-up included."""
+        if self.whole:
+            return self.whole / rate / (4 if quick else 1)
+        return self.warm_up + (QUICK_LENGTH if quick else LENGTH)
+
+
+def workload(name: str, recorded: Path | None = None) -> Workload:
+    """`chat`, `agents` or `trace`; the trace is synthetic when no file is named."""
+    if name == "trace":
+        return _trace(recorded)
+    return {
+        "chat": Workload("task groups + chat", 65.9, workloads.chat, warm_up=SLOW_WARM_UP),
+        "agents": Workload("agents, in bursts", 26.5, workloads.agents),
+    }[name]
+
+
+WORKLOADS = ("chat", "agents", "trace")
+
+
+@cache
+def _trace(recorded: Path | None) -> Workload:
+    rows = trace.read(recorded) if recorded else trace.synthetic(0)
+    return Workload(
+        f"trace {recorded.stem}" if recorded else "synthetic trace",
+        3.98 if recorded else 3.42,
+        lambda rate, until, seed: [each for each in trace.sessions(rows, rate, seed) if each.began < until],
+        model=Model(block=trace.BLOCK),
+        seeds=3,
+        whole=len(rows),
+    )
+
+
+POLICIES: dict[str, Callable[[int], Router]] = {
+    "round-robin": lambda _: Ours(Policy.ROUND_ROBIN),
+    "random": RandomChoice,
+    "least-request": lambda _: Ours(Policy.LEAST_REQUEST),
+    "power-of-two": PowerOfTwo,
+    "prefix-hash": lambda _: Ours(Policy.PREFIX_HASH),
+    "session-ring": lambda _: SessionRing(),
+    "kubeai-chwbl": lambda _: BoundedRing(),
+    "sglang": lambda _: CacheAware(),
+    "sglang-0.5": lambda _: CacheAware(0.5),
+    "gie": lambda seed: Scorer(seed=seed),
+    "gie-nocap": lambda seed: Scorer(None, seed),
+    "dynamo": lambda seed: Dynamo(seed=seed),
+    "dynamo-w30": lambda seed: Dynamo(30, seed=seed),
+    "dynamo-events-w30": lambda seed: Dynamo(30, events=True, seed=seed),
+    "bounded-load": lambda _: Ours(Policy.BOUNDED_LOAD),
+    "promptgroup": lambda _: Ours(),
+    "promptgroup-2-routers": lambda seed: Ours(routers=2, seed=seed),
+    "promptgroup-4-routers": lambda seed: Ours(routers=4, seed=seed),
+    "oracle": lambda _: Oracle(),
+}
+"""Name → a new router, from a seed."""

@@ -1,0 +1,93 @@
+"""What the project's policy must reach beside its peers, and whether it does. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from promptgroup_research.experiments.runs import Cell
+from promptgroup_research.simulator.measure import Figures
+
+OURS = "promptgroup"
+CACHE_AWARE = "sglang"
+WITHOUT_EVENTS = ("kubeai-chwbl", "sglang", "sglang-0.5", "gie", "gie-nocap", "dynamo", "dynamo-w30")
+"""Peers that know what the project's router knows: what they sent, and metrics; no events from caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one workload at one load; ratios of ours to theirs."""
+
+    mean: float
+    p99: float
+    best_p99: float
+    """Against the best of the peers without events, tuned ones included."""
+    more_hits: float = 0.0
+    """Share of tokens above cache_aware's; 0: not asked for."""
+    times_hits: float = 0.0
+    """Times round robin's share of tokens; 0: not asked for."""
+
+
+LIMITS = {
+    ("chat", 0.75): Limits(0.65, 0.60, 1.0, more_hits=0.01),
+    ("chat", 0.85): Limits(0.58, 0.58, 0.9, more_hits=0.01),
+    ("agents", 0.75): Limits(0.50, 0.40, 0.75, more_hits=0.01),
+    ("trace", 0.75): Limits(0.52, 0.65, 1.1, times_hits=1.8),
+    ("trace", 0.85): Limits(0.50, 0.65, 1.1, times_hits=1.8),
+}
+ORACLE_P99 = 1.3
+ROUTERS = {"promptgroup-2-routers": 1.2, "promptgroup-4-routers": 1.3}
+ROUTERS_HIT = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One line: what is asked for and what came."""
+
+    where: str
+    what: str
+    figure: float
+    limit: float
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure is within the limit."""
+        return self.figure >= self.limit if self.at_least else self.figure <= self.limit
+
+
+def gates(cells: Sequence[Cell]) -> list[Gate]:
+    """Every gate that the cells have figures for."""
+    found: list[Gate] = []
+    places = dict.fromkeys((cell.workload, cell.load) for cell in cells)
+    for workload, load in places:
+        here = {cell.policy: cell.figures for cell in cells if (cell.workload, cell.load) == (workload, load)}
+        if OURS in here:
+            found += _of(f"{workload} {load:.0%}", LIMITS.get((workload, load)), here)
+    return found
+
+
+def _of(where: str, limits: Limits | None, here: Mapping[str, Figures]) -> Iterator[Gate]:
+    ours = here[OURS]
+    if limits is not None and CACHE_AWARE in here:
+        theirs = here[CACHE_AWARE]
+        yield Gate(where, "mean TTFT, x cache_aware", _ratio(ours.mean, theirs.mean), limits.mean)
+        yield Gate(where, "p99 TTFT, x cache_aware", _ratio(ours.p99, theirs.p99), limits.p99)
+        if limits.more_hits:
+            more = ours.hit - theirs.hit
+            yield Gate(where, "token hit, above cache_aware", more, limits.more_hits, at_least=True)
+    peers = {name: here[name].p99 for name in WITHOUT_EVENTS if name in here}
+    if limits is not None and peers:
+        best = min(peers, key=peers.__getitem__)
+        yield Gate(where, f"p99 TTFT, x best peer ({best})", _ratio(ours.p99, peers[best]), limits.best_p99)
+    if limits is not None and limits.times_hits and "round-robin" in here:
+        times = _ratio(ours.hit, here["round-robin"].hit)
+        yield Gate(where, "token hit, x round robin", times, limits.times_hits, at_least=True)
+    if "oracle" in here:
+        yield Gate(where, "p99 TTFT, x oracle", _ratio(ours.p99, here["oracle"].p99), ORACLE_P99)
+    for name, limit in ROUTERS.items():
+        if name in here:
+            yield Gate(where, f"p99 TTFT, {name} x one", _ratio(here[name].p99, ours.p99), limit)
+            yield Gate(where, f"token hit, {name} below one", ours.hit - here[name].hit, ROUTERS_HIT)
+
+
+def _ratio(one: float, other: float) -> float:
+    return one / other if other else float("inf")

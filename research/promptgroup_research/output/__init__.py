@@ -1,0 +1,1 @@
+"""How results are shown: the command line's flags, plots as SVG."""

@@ -1,0 +1,180 @@
+"""The project's router in the simulation: the very objects that serve real requests, on virtual time."""
+
+import math
+import random
+from collections.abc import Iterable
+
+from promptgroup_research.simulator.turns import Session, Turn
+from promptgroup_research.simulator.world import HELD, World
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.contract.table import Engine, Group, Policy, Revision, RoutingTable, Sharing, Slot, SlotState
+from promptgroup_router.policy.balancer import Balancer, Pick
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.health import Health
+from promptgroup_router.rings.index import Pool, View, view_of
+from promptgroup_router.routing.admission_queue import Holding
+
+MODEL = "model"
+SWEEP_SECONDS = 0.25
+
+
+class Ours:
+    """One or several routers with the project's Balancer; a session's turns are sprayed over them.
+
+    Args:
+        policy: the group's.
+        routers: how many.
+        tick: seconds between two exchanges.
+        seed: of what is drawn here.
+        known_rate: the prefill rate that routers are told, as a share of the true one.
+        loss: share of the exchange's datagrams that are lost.
+        admission: whether sessions wait for room; without it caches may thrash.
+        greetings: share of a group's sessions that begin with the same short message.
+        told_apart: whether these are told apart once more of them is known.
+    """
+
+    def __init__(
+        self, policy: Policy = Policy.EXPECTED_TTFT, *, routers: int = 1, tick: float = 0.05, seed: int = 0,
+        known_rate: float = 1.0, loss: float = 0.0, admission: bool = True, greetings: float = 0.0,
+        told_apart: bool = True,
+    ) -> None:  # fmt: skip
+        self.name = f"promptgroup {policy.value}" + (f" x{routers}" if routers > 1 else "")
+        self._policy = policy
+        self.balancers = [Balancer(Health()) for _ in range(routers)]
+        self.held: list[Holding[Turn]] = [Holding() for _ in range(routers)]
+        self._tick = tick
+        self._known_rate = known_rate
+        self._loss = loss
+        self._admission = admission
+        self._greetings = greetings
+        self._told_apart = told_apart
+        self._draw = random.Random(seed)  # noqa: S311 - a simulation
+        self._up: set[int] = set()
+        self._lives: dict[int, int] = {}
+        """Slot → processes that held it."""
+
+    def start(self, world: World) -> None:
+        """Before the first event."""
+        self._world = world
+        self.changed(0.0)
+        world.every(SWEEP_SECONDS, self._sweep)
+        if len(self.balancers) > 1:
+            world.every(self._tick, self._exchange)
+
+    def changed(self, now: float) -> None:
+        """Install a table of the replicas that are up."""
+        for index in self._world.up:
+            if index not in self._up:
+                self._lives[index] = self._lives.get(index, 0) + 1
+        self._up = set(self._world.up)
+        model = self._world.model
+        engine = Engine("one", model.kv_tokens, int(model.prefill_rate * self._known_rate), model.step_tokens)
+        view = view_of(RoutingTable(self._groups(engine)))
+        self._read(view)
+        for balancer in self.balancers:
+            balancer.install(view, now)
+            if not self._admission:
+                for replica in balancer.replicas.values():
+                    replica.costs.cache_tokens = math.inf
+
+    def _groups(self, engine: Engine) -> tuple[Group, ...]:
+        """One group that has every replica: a pool without borders."""
+        return (self._group("group", range(len(self._world.engines)), engine, Sharing.POOL),)
+
+    def _read(self, view: View) -> None:
+        self._pool = view.names["group"].revisions[0].pool
+
+    def _group(self, name: str, indexes: Iterable[int], engine: Engine, sharing: Sharing) -> Group:
+        """A group whose slots are these engines."""
+        slots = tuple(
+            Slot(
+                index,
+                SlotState.READY if index in self._world.up else SlotState.ABSENT,
+                address="e:1" if index in self._world.up else "",
+                incarnation=str(self._lives.get(index, 0)),
+            )
+            for index in indexes
+        )
+        revision = Revision(name, 0, tools=False, weight=1, slots=slots, engine=engine)
+        return Group("sim", name, MODEL, "", (revision,), policy=self._policy, sharing=sharing)
+
+    def place(self, turn: Turn, now: float) -> int | None:
+        """Ask the router that the request happens to come to."""
+        index = 0 if len(self.balancers) == 1 else self._draw.randrange(len(self.balancers))
+        replica = self._pick(index, turn, now)
+        if replica == HELD:
+            self.held[index].put(turn, now, new=not turn.history)
+        return replica
+
+    def _key(self, turn: Turn) -> tuple[int, int]:
+        """What names the session, and what did on its first turn if that was another (0: it was not)."""
+        session = turn.session
+        if not session.tier1 or session.key % 1000 >= 1000 * self._greetings:
+            return session.key, 0
+        greeting = session.prefix ^ 1
+        if turn.number == 0 or not self._told_apart:
+            return greeting, 0
+        return session.key, greeting
+
+    def _pick(self, index: int, turn: Turn, now: float) -> int:
+        session = turn.session
+        key, origin = self._key(turn)
+        turns = 1 + 2 * turn.number
+        demand = Demand(key, session.prefix, turn.prompt, session.tier1, turn.history, turns, origin)
+        pick = self.balancers[index].pick(self._pool_of(session), demand, now)
+        if pick is None:
+            return HELD
+        turn.pick = (index, pick)
+        return pick.member.slot
+
+    def _pool_of(self, session: Session) -> Pool:
+        """The replicas that may serve a session."""
+        return self._pool
+
+    def _release(self, index: int, now: float) -> None:
+        """There is room, or there may be."""
+
+        def fits(turn: Turn) -> bool:
+            replica = self._pick(index, turn, now)
+            if replica == HELD:
+                return False
+            self._world.send(turn, replica)
+            return True
+
+        if self.held[index]:
+            self.held[index].release(fits)
+
+    def _sweep(self, now: float) -> None:
+        for index, held in enumerate(self.held):
+            for turn in held.late(now):
+                turn.refused = True
+            self._release(index, now)
+
+    def first_token(self, turn: Turn, now: float) -> None:
+        """The first token was passed on."""
+        index, pick = _kept(turn)
+        self.balancers[index].first_token(pick, now)
+
+    def ended(self, turn: Turn, now: float) -> None:
+        """The answer is whole; tell its `usage`."""
+        index, pick = _kept(turn)
+        self.balancers[index].end(pick, Usage(turn.prompt, turn.cached, turn.output), now)
+        self._release(index, now)
+
+    def lost(self, turn: Turn, now: float) -> None:
+        """The engine died."""
+        index, pick = _kept(turn)
+        self.balancers[index].release(pick, now)
+
+    def _exchange(self, now: float) -> None:
+        for sender, balancer in enumerate(self.balancers):
+            notes, loads = balancer.tell(now)
+            for other in self.balancers:
+                if other is not balancer and not (self._loss and self._draw.random() < self._loss):
+                    other.hear(sender, notes, loads, now)
+
+
+def _kept(turn: Turn) -> tuple[int, Pick]:
+    kept = turn.pick
+    assert isinstance(kept, tuple)  # noqa: S101 - placed by this class
+    return kept

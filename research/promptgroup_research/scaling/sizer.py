@@ -1,0 +1,43 @@
+"""The project's own scaler in the simulation: the very objects that size groups, on virtual time."""
+
+from datetime import UTC, datetime, timedelta
+
+from promptgroup_operator.api.prompt_group import SizingSpec, SizingTargets
+from promptgroup_operator.sizing.diagnosis import diagnose
+from promptgroup_operator.sizing.recommend import Group, decide
+from promptgroup_operator.world.load import LOAD_WINDOW
+from promptgroup_operator.world.sizing_history import History
+from promptgroup_research.scaling.fleet import Fleet
+from promptgroup_research.scaling.loads import Scene
+from promptgroup_research.scaling.meter import Meter
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+"""Virtual time zero."""
+
+
+class Sizer:
+    """`promptgroup_operator.sizing`, with the defaults of `spec.sizing` and the scene's target."""
+
+    name = "promptgroup"
+
+    def __init__(self, scene: Scene) -> None:
+        self._spec = SizingSpec(
+            min_replicas=scene.least,
+            max_replicas=scene.most,
+            targets=SizingTargets(ttft=f"{scene.target * 1000:.0f}ms"),
+        )
+        self._history = History()
+        self._told = ""
+        self.said = ""
+        """What status says after the last look: of the number, and of the caches."""
+
+    def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
+        """The verdict of this look."""
+        load = meter.load(LOAD_WINDOW.total_seconds())
+        group = Group(fleet.wanted, fleet.up, "revision", load)
+        verdict = decide(self._spec, group, self._history, BEGIN + timedelta(seconds=now))
+        self._history = verdict.history
+        diagnosis = diagnose(load, verdict.wave, self._told)
+        self._told = diagnosis.reason
+        self.said = f"{verdict.reason}: {verdict.message} | {diagnosis.reason}: {diagnosis.message}"
+        return verdict.value

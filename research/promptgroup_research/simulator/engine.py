@@ -1,0 +1,219 @@
+"""One engine: continuous batching with chunked prefill, first come first served, as vLLM schedules.
+
+A step takes `overhead + prefill + interference` seconds and at most `step_tokens` tokens, decodes first. Admission
+holds the prompt and the whole answer in KV, so nothing is preempted. While only decoding goes on, steps are not
+simulated one by one: their durations are an arithmetic series.
+"""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from promptgroup_research.simulator.cache import Cache
+from promptgroup_research.simulator.turns import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What an engine can do; seconds and tokens."""
+
+    prefill_rate: float = 10_000.0
+    attention_length: float = 30_000.0
+    overhead: float = 0.007
+    sequence: float = 0.000_06
+    context: float = 0.000_000_04
+    step_tokens: int = 8192
+    sequences: int = 256
+    kv_tokens: int = 400_000
+    block: int = 16
+
+    def prefill(self, start: float, count: float) -> float:
+        """Seconds for `count` prompt tokens that follow `start` tokens."""
+        return count * (1 + (start + count / 2) / self.attention_length) / self.prefill_rate
+
+
+class Engine:
+    """An engine on virtual time: `arrive` and `due` return when it wants to be called next."""
+
+    __slots__ = (
+        "_decoding", "_first_step", "_growth", "_ready", "_sequence", "_skip", "_step", "_tokens", "_until", "alive",
+        "begun", "cache", "computed", "index", "model", "on_end", "on_first", "partial", "running", "version",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self, index: int, model: Model, on_first: Callable[[Turn, float], None], on_end: Callable[[Turn, float], None]
+    ) -> None:
+        self.index = index
+        self.model = model
+        self.cache = Cache(model.kv_tokens, model.block)
+        self.on_first, self.on_end = on_first, on_end
+        self.alive = True
+        self.version = 0
+        """Grows when an earlier answer to "when next" is void."""
+        self.waiting: deque[Turn] = deque()
+        self.running = 0
+        self.partial: Turn | None = None
+        """The prompt that takes more than one step; it heads the queue, so there is one at most."""
+        self.computed = 0
+        """Tokens of it that are computed, the step that runs included."""
+        self._decoding: list[tuple[int, int, Turn]] = []
+        """(step in which the last token comes, tie, turn), a heap."""
+        self._tokens = 0
+        """Context of what decodes."""
+        self._step = 0
+        self._sequence = 0
+        self._ready: list[Turn] = []
+        self._until = math.inf
+        self.begun = 0.0
+        self._skip = 0
+        self._first_step = self._growth = 0.0
+
+    def arrive(self, turn: Turn, now: float) -> float | None:
+        """A request comes; when the engine wants to be called, or None when that has not changed."""
+        self.waiting.append(turn)
+        if self._until is math.inf:
+            return self._begin(now)
+        if self._skip > 1 and len(self.waiting) == 1:
+            # between steps the scheduler looks at the queue: end the stretch with the step that runs
+            steps = self._steps_by(now - self.begun)
+            if steps < self._skip:
+                self._skip = steps
+                self.version += 1
+                self._until = self.begun + self._duration(steps)
+                return self._until
+        return None
+
+    def due(self) -> float | None:
+        """The step or stretch is over; when the next one will be, None when there is nothing to do."""
+        # what arrives while the ends are told finds the engine busy, and is seen when the next step begins
+        now = self._until
+        self._step += self._skip
+        self._tokens += self._skip * len(self._decoding)
+        self._skip = 0
+        ended = []
+        decoding = self._decoding
+        while decoding and decoding[0][0] <= self._step:
+            ended.append(heapq.heappop(decoding)[2])
+        first, self._ready = self._ready, []
+        for turn in ended:
+            self._tokens -= turn.prompt + turn.output
+            self._finish(turn, now)
+        for turn in first:
+            turn.first = now
+            self.on_first(turn, now)
+            if turn.output > 1:
+                self._sequence += 1
+                heapq.heappush(decoding, (self._step + turn.output - 1, self._sequence, turn))
+                self._tokens += turn.prompt + 1
+            else:
+                self._finish(turn, now)
+        return self._begin(now)
+
+    def backlog(self, now: float) -> float:
+        """Seconds of prefill that are left of what is admitted, with the rest of a step that has prefill in it."""
+        if not self._ready and self.partial is None:
+            return 0.0
+        left = self._until - now
+        if self.partial is not None:
+            left += self.model.prefill(self.computed, self.partial.prompt - self.computed)
+        return left
+
+    @property
+    def context(self) -> int:
+        """Tokens of context of what decodes."""
+        return self._tokens
+
+    @property
+    def decoding(self) -> int:
+        """Requests that decode."""
+        return len(self._decoding)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is there."""
+        return self.running > 0 or bool(self.waiting)
+
+    def warm(self, node: int, tokens: int) -> None:
+        """Have a prompt in the cache, as after a warm-up request for it that made one token."""
+        if self.cache.admit((node,), (tokens,), 1):
+            self.cache.release((node,), (tokens,), 1)
+
+    def kill(self) -> list[Turn]:
+        """The process dies: its cache is gone; returns the requests it had."""
+        lost = [
+            *self.waiting,
+            *([self.partial] if self.partial else ()),
+            *self._ready,
+            *(t for _, _, t in self._decoding),
+        ]
+        self.waiting.clear()
+        self.partial = None
+        self._ready, self._decoding = [], []
+        self._tokens = self.running = 0
+        self.cache.clear()
+        self.alive = False
+        self.version += 1
+        self._until = math.inf
+        return lost
+
+    def _finish(self, turn: Turn, now: float) -> None:
+        self.running -= 1
+        self.cache.release(turn.nodes, turn.sizes, turn.output)
+        turn.ended = now
+        self.on_end(turn, now)
+
+    def _begin(self, now: float) -> float | None:
+        model = self.model
+        count = len(self._decoding)
+        budget = model.step_tokens - count
+        seconds = 0.0
+        while budget > 0:
+            if self.partial is not None:
+                turn, at = self.partial, self.computed
+            elif self.waiting and self.running < model.sequences:
+                turn = self.waiting[0]
+                at = self.cache.find(turn.nodes, turn.sizes)
+                if not self.cache.admit(turn.nodes, turn.sizes, turn.output):
+                    break
+                self.waiting.popleft()
+                self.running += 1
+                turn.cached = at
+                turn.admitted = now
+            else:
+                break
+            chunk = min(budget, turn.prompt - at)
+            seconds += model.prefill(at, chunk)
+            budget -= chunk
+            if at + chunk < turn.prompt:
+                self.partial, self.computed = turn, at + chunk
+                break
+            self.partial = None
+            self._ready.append(turn)
+        step = model.overhead + model.sequence * count + model.context * self._tokens
+        self.begun = now
+        self.version += 1
+        if seconds:
+            self._skip = 1
+            self._until = now + seconds + step
+        elif count:
+            self._first_step, self._growth = step, model.context * count
+            self._skip = self._decoding[0][0] - self._step
+            self._until = now + self._duration(self._skip)
+        else:
+            self._until = math.inf
+            return None
+        return self._until
+
+    def _duration(self, steps: int) -> float:
+        return steps * self._first_step + self._growth * steps * (steps - 1) / 2
+
+    def _steps_by(self, seconds: float) -> int:
+        """Steps that have begun after so many seconds of a stretch."""
+        a, b = self._growth / 2, self._first_step - self._growth / 2
+        steps = (
+            math.ceil((-b + math.sqrt(b * b + 4 * a * seconds)) / (2 * a) - 1e-9) if a > 0 else math.ceil(seconds / b)
+        )
+        return max(1, steps)

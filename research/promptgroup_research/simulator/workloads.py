@@ -1,0 +1,126 @@
+"""Workloads: sessions drawn from a seed. The same seed gives the same sessions everywhere."""
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from promptgroup_research.simulator.draws import geometric, lognormal, modulated, poisson, waves, zipf
+from promptgroup_research.simulator.turns import Session, Turn
+
+MOST_TURNS = 40
+"""Where a geometric number of turns is cut: contexts stay within what models take."""
+
+
+PAUSE = 22.0
+"""Seconds between two turns of a chat, the answer included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A Tier-1 prefix: its node, tokens (0 for none), hash and group."""
+
+    node: int
+    tokens: int
+    prefix: int
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """How conversations go: lengths in tokens, pauses in seconds."""
+
+    message: Callable[[], int]
+    answer: Callable[[], int]
+    think: Callable[[], float]
+
+
+class Author:
+    """Writes sessions from one generator of random numbers."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)  # noqa: S311 - a workload
+        self._nodes = itertools.count(1)
+
+    def key(self) -> int:
+        """64 bits."""
+        return self.draw.getrandbits(64)
+
+    def root(self, tokens: int, group: int) -> Root:
+        """A Tier-1 prefix that nothing else shares."""
+        return Root(next(self._nodes), tokens, self.key(), group)
+
+    def lone(self) -> Root:
+        """No shared prefix."""
+        return Root(0, 0, self.key(), -1)
+
+    def session(self, began: float, root: Root, turns: int, talk: Talk) -> Session:
+        """A session whose turns each repeat all before them."""
+        session = Session(self.key(), root.prefix, root.tokens, began, group=root.group)
+        nodes: tuple[int, ...] = (root.node,) if root.tokens else ()
+        sizes: tuple[int, ...] = (root.tokens,) if root.tokens else ()
+        for number in range(turns):
+            new, output = talk.message(), talk.answer()
+            nodes = (*nodes, next(self._nodes))
+            think = talk.think() if number else 0.0
+            session.turns.append(Turn(session, nodes, (*sizes, new), output, number, think=think))
+            sizes = (*sizes, new + output)
+        return session
+
+
+def answers(author: Author) -> Callable[[], int]:
+    """Lengths of answers, the same in all workloads but traces."""
+    return lognormal(author.draw, 150, 0.7, 4, 1500)
+
+
+def chatting(author: Author) -> Talk:
+    """People who type and read."""
+    draw = author.draw
+    return Talk(lognormal(draw, 80, 0.8, 8, 2000), answers(author), lambda: 1 + draw.expovariate(1 / 19))
+
+
+def chat(rate: float, until: float, seed: int, *, groups: int = 6, shared: float = 0.8, exponent: float = 1.0,
+         prompt: tuple[int, int] = (2000, 4000), mean_turns: float = 5.0) -> list[Session]:  # fmt: skip
+    """Task groups with chat: `rate` requests a second, `shared` of them in sessions of groups, the others unique.
+
+    The rate is there from the beginning: as many sessions as usually run are under way. Their turns to come are as many
+    as those of new ones (a geometric number has no memory), so they are written as new ones. Starting with none, the
+    rate would take minutes to rise, and a run would end before it shows an overload.
+    """
+    author = Author(seed)
+    draw = author.draw
+    pick = zipf(draw, groups, exponent)
+    roots = [author.root(draw.randint(*prompt), group) for group in range(groups)]
+    talk = chatting(author)
+    under_way = [draw.expovariate(1 / PAUSE) for _ in range(round(rate * shared * (1 - 1 / mean_turns) * PAUSE))]
+    found = [
+        author.session(began, roots[pick()], geometric(draw, mean_turns, MOST_TURNS), talk)
+        for began in (*under_way, *poisson(draw, rate * shared / mean_turns, until))
+    ]
+    alone = Talk(lognormal(draw, 1000, 0.8, 32, 16_000), talk.answer, talk.think)
+    found += [author.session(began, author.lone(), 1, alone) for began in poisson(draw, rate * (1 - shared), until)]
+    return found
+
+
+def agents(rate: float, until: float, seed: int, *, groups: int = 20, prompt: int = 8000, turns: int = 10,
+           burst: tuple[float, float, float] | None = None) -> list[Session]:  # fmt: skip
+    """Agents: long prompts, many quick turns, arrivals that come in waves (half the mean for 30 s, 2.5 x for 10 s).
+
+    `burst` is (begin, end, factor): in this time sessions come at `factor` times the mean instead.
+    """
+    author = Author(seed)
+    draw = author.draw
+    pick = zipf(draw, groups)
+    roots = [author.root(prompt, group) for group in range(groups)]
+    calm_and_busy = waves(draw, until)
+
+    def scale(now: float) -> float:
+        if burst and burst[0] <= now < burst[1]:
+            return burst[2]
+        return next(factor for end, factor in calm_and_busy if now < end)
+
+    talk = Talk(lognormal(draw, 500, 0.8, 16, 8000), answers(author), lambda: 0.3 + draw.expovariate(1 / 1.5))
+    return [
+        author.session(began, roots[pick()], turns, talk)
+        for began in modulated(draw, rate / turns, until, scale, max(2.5, burst[2] if burst else 0))
+    ]

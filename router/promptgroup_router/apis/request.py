@@ -1,0 +1,287 @@
+"""Bodies of OpenAI requests: what routing needs from one, and the body that goes to the engine. Pure.
+
+A body is forwarded byte for byte unless a prompt is put in front, the model renamed or tools put in canonical order.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.contract.fingerprint import canonical_tools
+
+CHAT_PATH = b"/v1/chat/completions"
+TEXT_PATH = b"/v1/completions"
+
+TOOLS_REMEMBERED = 256
+"""Tool lists whose canonical form is kept: applications send the same few; sorting one anew takes 100 µs."""
+TOOLS_REMEMBERED_BYTES = 65536
+"""A longer tool list is not kept: bounds what remembering may take to 32 MiB."""
+
+SYSTEM_ROLES = ("system", "developer")
+"""Roles of messages that instruct the model: no part of the conversation."""
+
+
+class Kind(enum.Enum):
+    """Which API a request uses."""
+
+    CHAT = "chat"
+    TEXT = "text"
+
+
+KINDS = {CHAT_PATH: Kind.CHAT, TEXT_PATH: Kind.TEXT}
+
+
+class Ask(NamedTuple):
+    """A request body, read."""
+
+    kind: Kind
+    raw: bytes
+    model: str
+    system: str
+    """The text that a declared prompt may be a prefix of: of the leading system or developer message, or the prompt."""
+    has_system: bool
+    """Whether the request brings a system or developer message anywhere."""
+    tools: str
+    """Canonical form, empty for none."""
+    tools_in_order: bool
+    """Whether the body has the tools in canonical form already."""
+    text: int
+    """Bytes of all text that the prompt is made of: messages, tool calls, tools."""
+    history: int
+    """Bytes of the text that an earlier turn has sent or got: up to the last answer. 0 on a first turn."""
+    turn: int
+    """Messages; 1 for a text."""
+    ids: int
+    """Tokens of a prompt that is given as their ids, else 0."""
+    streamed: bool
+    """Whether the answer is asked for token by token."""
+    media: bool
+    """Whether the prompt has parts that are no text: its length cannot be told from `text`."""
+    doc: dict[str, Any]
+    """The parsed body; only this module and `sessionkey` look into it."""
+
+
+def read(kind: Kind, body: bytes) -> Ask:
+    """Read a request body.
+
+    Raises:
+        ApiError: 400, with the field, its value and what is expected.
+    """
+    try:
+        doc = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
+    if not isinstance(doc, dict):
+        raise _wrong("the body", None, doc, "an object")
+    model = doc.get("model")
+    if not isinstance(model, str) or not model:
+        raise _wrong("model", "model", model, "the name of a model or of a PromptGroup")
+    return _read_chat(body, doc, model) if kind is Kind.CHAT else _read_text(body, doc, model)
+
+
+def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> Ask:
+    messages = doc.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise _wrong("messages", "messages", messages, "a list of at least one message")
+    has_system = asked = media = False
+    text = answered = history = 0
+    for i, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(role := message.get("role"), str):
+            raise _wrong(f"messages[{i}]", "messages", message, "an object with a role")
+        content = message.get("content")
+        if isinstance(content, str):
+            size = size_of(content)
+        else:
+            size = size_of(text_of(content))
+            media = media or any(map(is_media, content if isinstance(content, list) else ()))
+        if calls := message.get("tool_calls"):
+            size += len(_encoded(calls))
+        if role == "assistant":
+            # before any user message it is a greeting that all conversations begin with
+            answered = text + size if asked else 0
+        elif role in SYSTEM_ROLES:
+            has_system = True
+        else:
+            asked, history = True, answered
+        text += size
+    tools = doc.get("tools")
+    if tools is not None and not isinstance(tools, list):
+        raise _wrong("tools", "tools", tools, "a list")
+    spelled = _encoded(tools) if tools else b""
+    canonical = _canonical(spelled, tools) if tools else ""
+    first = messages[0]
+    return Ask(
+        kind=Kind.CHAT,
+        raw=body,
+        model=model,
+        system=text_of(first.get("content")) if first["role"] in SYSTEM_ROLES else "",
+        has_system=has_system,
+        tools=canonical,
+        tools_in_order=spelled == canonical.encode(),
+        text=text + len(spelled),
+        history=history + len(spelled) if history else 0,
+        turn=len(messages),
+        ids=0,
+        streamed=doc.get("stream") is True,
+        media=media,
+        doc=doc,
+    )
+
+
+def _read_text(body: bytes, doc: dict[str, Any], model: str) -> Ask:
+    prompt = doc.get("prompt")
+    several = prompt if isinstance(prompt, list) else [prompt]
+    first = several[0] if several else None
+    text = ids = 0
+    if isinstance(first, str) and first:
+        text = sum(size_of(each) for each in several if isinstance(each, str))
+    elif isinstance(first, list):
+        ids = sum(len(each) for each in several if isinstance(each, list))
+    elif isinstance(first, int) and not isinstance(first, bool) and isinstance(prompt, list):
+        ids = len(prompt)
+    elif first != "":
+        raise _wrong("prompt", "prompt", prompt, "a text, or a list of texts or tokens")
+    return Ask(
+        kind=Kind.TEXT,
+        raw=body,
+        model=model,
+        system=first if isinstance(first, str) else "",
+        has_system=False,
+        tools="",
+        tools_in_order=True,
+        text=text,
+        history=0,
+        turn=1,
+        ids=ids,
+        streamed=doc.get("stream") is True,
+        media=False,
+        doc=doc,
+    )
+
+
+# --- Bodies for the engine ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Preamble:
+    """A declared prompt, serialised once, so that the bytes put in front are the same on every request."""
+
+    message: orjson.Fragment
+    tools: orjson.Fragment | None
+    system: str
+    canonical_tools: str
+
+
+def preamble(system: str, tools: str) -> Preamble:
+    """The preamble of a prompt; `tools` in canonical form, empty for none."""
+    return Preamble(
+        message=orjson.Fragment(orjson.dumps({"role": "system", "content": system})),
+        tools=orjson.Fragment(tools) if tools else None,
+        system=system,
+        canonical_tools=tools,
+    )
+
+
+def with_preamble(ask: Ask, prompt: Preamble, model: str) -> bytes:
+    """The body with the declared prompt in front, asking for the real model.
+
+    Raises:
+        ApiError: 400: the request brings a prompt or tools of its own.
+    """
+    named = f"model {shown(ask.model)} brings its own prompt"
+    if ask.kind is Kind.TEXT:
+        return _encoded(ask.doc | {"model": model, "prompt": _prefixed(ask, prompt, named)})
+    if ask.has_system:
+        raise ApiError(
+            400,
+            f"messages has a system or developer message, but {named}: leave the message out, or ask for {model!r}",
+            param="messages",
+            code="prompt_given_twice",
+        )
+    doc = ask.doc | {"model": model}
+    if prompt.system:
+        doc["messages"] = [prompt.message, *doc["messages"]]
+    if ask.tools and ask.tools != prompt.canonical_tools:
+        raise ApiError(
+            400,
+            f"tools are not those that the group declares, but {named}: leave tools out, or ask for {model!r}",
+            param="tools",
+            code="tools_given_twice",
+        )
+    if prompt.tools is not None:
+        doc["tools"] = prompt.tools
+    return _encoded(doc)
+
+
+def _prefixed(ask: Ask, prompt: Preamble, named: str) -> str | list[str]:
+    given = ask.doc["prompt"]
+    if prompt.tools is not None:
+        raise ApiError(
+            400, f"{named} with tools, which /v1/completions has not: use /v1/chat/completions", param="model"
+        )
+    if isinstance(given, str):
+        return prompt.system + given
+    if isinstance(given, list) and all(isinstance(text, str) for text in given):
+        return [prompt.system + text for text in given]
+    raise ApiError(400, f"prompt holds tokens, but {named}, which is text: send text", param="prompt")
+
+
+def with_ordered_tools(ask: Ask) -> bytes:
+    """The body with its tools in canonical form; as received when they are already."""
+    if ask.tools_in_order:
+        return ask.raw
+    return _encoded(ask.doc | {"tools": orjson.Fragment(ask.tools)})
+
+
+# --- Parts --------------------------------------------------------------------------------------------------
+
+_canonical_forms: dict[bytes, str] = {}
+"""Canonical forms by the spelling received; a cache, bounded by TOOLS_REMEMBERED."""
+
+
+def _canonical(spelled: bytes, tools: list[object]) -> str:
+    known = _canonical_forms.get(spelled)
+    if known is not None:
+        return known
+    form = canonical_tools(tools)
+    if len(spelled) <= TOOLS_REMEMBERED_BYTES:
+        if len(_canonical_forms) >= TOOLS_REMEMBERED:
+            del _canonical_forms[next(iter(_canonical_forms))]
+        _canonical_forms[spelled] = form
+    return form
+
+
+def _encoded(value: object) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        raise ApiError(400, "the body is nested too deeply: at most 250 levels", code="invalid_json") from None
+
+
+def text_of(content: object) -> str:
+    """Text of a message: a string, or its text parts, one a line, as chat templates join them."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
+    return "\n".join(text for text in parts if isinstance(text, str))
+
+
+def size_of(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def is_media(part: object) -> bool:
+    """Whether a part of a message is an image, a sound, a file."""
+    return isinstance(part, dict) and part.get("type") != "text"
+
+
+def _wrong(field: str, param: str | None, value: object, expected: str) -> ApiError:
+    """Names the kind of a wrong value, never its text: it may be a part of a prompt."""
+    given = "missing" if value is None else "empty" if value in ("", [], {}) else f"a {type(value).__name__}"
+    return ApiError(400, f"{field} is {given}, expected {expected}", param=param, code="invalid_value")

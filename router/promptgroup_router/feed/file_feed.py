@@ -1,0 +1,67 @@
+"""The routing table from a file, read again whenever the file changes or the process gets SIGHUP."""
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+
+from promptgroup_router.base.logs import fields
+from promptgroup_router.contract.table import TableError
+from promptgroup_router.feed import table_file
+from promptgroup_router.feed.publish import Publisher
+
+log = logging.getLogger("promptgroup.table")
+
+POLL_SECONDS = 1.0
+"""Between looks at the file: no notification works on every file system that tables are mounted from."""
+
+_Stamp = tuple[int, int, int]
+
+
+class FileFeed:
+    """Follows one file."""
+
+    def __init__(self, path: Path, publisher: Publisher) -> None:
+        self._path = path
+        self._publisher = publisher
+        self._read: _Stamp | None = None
+        self._problem = ""
+        self._wake = asyncio.Event()
+
+    def reload(self) -> None:
+        """Read the file at once, changed or not."""
+        self._read = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Follow the file until cancelled."""
+        while True:
+            self.look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    def look(self) -> None:
+        """Read the file if it has changed; a bad one is told and left, and the last good table serves on."""
+        try:
+            status = self._path.stat()
+            stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
+            if stamp == self._read:
+                self._publisher.confirm()
+                return
+            self._read = stamp
+            table = table_file.read(self._path)
+        except (OSError, TableError) as error:
+            self._failed(str(error))
+            return
+        self._problem = ""
+        self._publisher.publish(table, "file")
+        self._publisher.confirm()
+
+    def _failed(self, problem: str) -> None:
+        if problem == self._problem:
+            return
+        self._problem = problem
+        self._publisher.failed("file")
+        log.error("table not read, the last good one serves", extra=fields(file=self._path, problem=problem))

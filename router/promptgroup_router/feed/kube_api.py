@@ -1,0 +1,185 @@
+"""Reads from a Kubernetes API server: GET, and watch as a stream of events. HTTPS with a service account."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import orjson
+
+from promptgroup_router.base.errors import HttpError
+from promptgroup_router.base.settings import ApiServer
+from promptgroup_router.http11.framing import Chunked
+from promptgroup_router.http11.http1 import CHUNKED, encode
+from promptgroup_router.http11.reader import ResponseReader
+
+CONNECT_SECONDS = 10.0
+"""To reach the API server, TLS included."""
+ANSWER_SECONDS = 30.0
+"""For a whole GET, and for the head of a watch."""
+SILENCE_SECONDS = 90.0
+"""A watch without a byte for this long is dead: bookmarks come about once a minute."""
+MAX_ANSWER = 256 * 2**20
+"""Bytes of one answer: hundreds of times what etcd lets one object have."""
+
+_READ_BYTES = 65536
+
+
+class KubeError(Exception):
+    """The API server could not be reached, or refused."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        """HTTP status, None when there was no answer."""
+
+
+class KubeApi:
+    """One API server, asked with one service account. A connection a request: there are few."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+
+    async def get(self, path: str) -> object:
+        """The JSON at a path.
+
+        Raises:
+            KubeError: no answer in time, an error status, or no JSON.
+        """
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self._ask(path) as answer:
+                return _parse(b"".join([part async for part in answer.parts()]))
+        except TimeoutError:
+            raise KubeError(f"no whole answer within {ANSWER_SECONDS:.0f} s") from None
+
+    async def watch(self, path: str) -> AsyncGenerator[object, None]:
+        """Events of a watch, until the API server ends it.
+
+        Raises:
+            KubeError: the watch was refused, broke or went silent.
+        """
+        async with self._ask(path) as answer:
+            rest = b""
+            parts = answer.parts()
+            while True:
+                try:
+                    async with asyncio.timeout(SILENCE_SECONDS):
+                        part = await anext(parts, None)
+                except TimeoutError:
+                    raise KubeError(f"the watch was silent for {SILENCE_SECONDS:.0f} s") from None
+                if part is None:
+                    return
+                *lines, rest = (rest + part).split(b"\n")
+                if len(rest) > MAX_ANSWER:
+                    raise KubeError(f"an event is larger than {MAX_ANSWER} bytes")
+                for line in lines:
+                    yield _parse(line)
+
+    @contextlib.asynccontextmanager
+    async def _ask(self, path: str) -> AsyncIterator["_Answer"]:
+        """Send a GET; the answer's head is read and has a good status."""
+        server = self._server
+        try:
+            # read anew each time: both are replaced while the process runs
+            token = (server.service_account_dir / "token").read_bytes().strip()
+            context = _context(server.service_account_dir / "ca.crt")
+            async with asyncio.timeout(CONNECT_SECONDS):
+                reader, writer = await asyncio.open_connection(server.host, server.port, ssl=context)
+        except TimeoutError:
+            raise KubeError(f"no connection to {server.host}:{server.port} within {CONNECT_SECONDS:.0f} s") from None
+        except OSError as error:
+            raise KubeError(f"no connection to {server.host}:{server.port}: {error}") from error
+        try:
+            host = f"[{server.host}]" if ":" in server.host else server.host
+            headers = [
+                (b"host", f"{host}:{server.port}".encode()),
+                (b"authorization", b"Bearer " + token),
+                (b"accept", b"application/json"),
+                (b"user-agent", b"promptgroup-router"),
+                (b"connection", b"close"),
+            ]
+            writer.write(encode(f"GET {path} HTTP/1.1".encode(), headers))
+            answer = _Answer(reader)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await answer.check()
+            yield answer
+        except TimeoutError:
+            raise KubeError(f"no answer within {ANSWER_SECONDS:.0f} s") from None
+        except (OSError, HttpError, asyncio.IncompleteReadError) as error:
+            raise KubeError(f"the answer broke: {error}") from error
+        finally:
+            writer.transport.abort()
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await writer.wait_closed()
+
+
+class _Answer:
+    """An answer while it comes in."""
+
+    def __init__(self, stream: asyncio.StreamReader) -> None:
+        self._stream = stream
+        self._reader = ResponseReader()
+        self._chunks = Chunked()
+        self._first = b""
+
+    async def check(self) -> None:
+        """Read the head; raises KubeError for a status that is not 200."""
+        while self._reader.head is None:
+            self._first = await self._read()
+        if self._reader.head.status == 200:
+            return
+        text = b"".join([part async for part in self.parts()])
+        raise KubeError(_reason(text) or f"status {self._reader.head.status}", self._reader.head.status)
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Content as it comes, chunks decoded."""
+        total = 0
+        data, self._first = self._first, b""
+        while True:
+            if data:
+                total += len(data)
+                if total > MAX_ANSWER and self._reader.head is not None and self._reader.head.framing != CHUNKED:
+                    raise KubeError(f"the answer is larger than {MAX_ANSWER} bytes")
+                yield self._decoded(data)
+            if self._reader.done:
+                return
+            data = await self._read()
+
+    async def _read(self) -> bytes:
+        data = await self._stream.read(_READ_BYTES)
+        if not data:
+            raise asyncio.IncompleteReadError(b"", None)
+        return self._reader.feed(data)
+
+    def _decoded(self, data: bytes) -> bytes:
+        if self._reader.head is None or self._reader.head.framing != CHUNKED:
+            return data
+        pieces: list[bytes] = []
+        self._chunks.feed(data, pieces)
+        return b"".join(pieces)
+
+
+def _context(authorities: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authorities))
+    # cluster authorities made by older tools lack key identifiers, which Python 3.13 began to require
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _parse(data: bytes) -> object:
+    try:
+        parsed: object = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise KubeError(f"the answer is not JSON: {error}") from None
+    return parsed
+
+
+def _reason(text: bytes) -> str:
+    """The message of a Status object."""
+    try:
+        status = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return ""
+    return str(status.get("message", "")) if isinstance(status, dict) else ""

@@ -1,0 +1,184 @@
+"""The routing table from PromptRoutes: list and watch in each served namespace, prompts fetched once.
+
+Every failure is tried again, later and later; meanwhile the last good table serves.
+"""
+
+import asyncio
+import base64
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from urllib.parse import quote
+
+from promptgroup_router.base.logs import fields
+from promptgroup_router.contract import names
+from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, RoutingTable, TableError
+from promptgroup_router.feed.kube_api import KubeApi, KubeError
+from promptgroup_router.feed.prompt_routes import Change, Expired, Routes, Source
+from promptgroup_router.feed.publish import Publisher
+from promptgroup_router.feed.table_file import is_text_of
+
+log = logging.getLogger("promptgroup.table")
+
+WATCH_SECONDS = 240
+"""After which the API server ends a watch, jittered: spreads the reconnects of many routers."""
+FIRST_BACKOFF = 0.5
+"""Seconds after a first failure."""
+LAST_BACKOFF = 30.0
+"""Seconds at most: an API server that is back is found within this."""
+GATHER_SECONDS = 0.05
+"""Events that come within this are one new table: a rollout writes several routes at once."""
+
+_PLURALS = {"ConfigMap": "configmaps", "Secret": "secrets"}
+
+
+class KubernetesFeed:
+    """Follows the PromptRoutes of some namespaces."""
+
+    def __init__(
+        self, api: KubeApi, namespaces: tuple[str, ...], publisher: Publisher, start: RoutingTable | None
+    ) -> None:
+        self._api = api
+        self._namespaces = namespaces
+        self._publisher = publisher
+        self._routes = Routes(start, namespaces)
+        self._changed = asyncio.Event()
+        self._tried: set[str] = set()
+        self._lost: set[str] = set()
+        self._listed = start is not None
+        self._fetching: dict[Source, asyncio.Task[None]] = {}
+        self._wake: dict[str, asyncio.Event] = {namespace: asyncio.Event() for namespace in namespaces}
+
+    def reload(self) -> None:
+        """End all waiting between tries."""
+        for wake in self._wake.values():
+            wake.set()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for namespace in self._namespaces:
+                tasks.create_task(self._follow(namespace))
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                for source in self._routes.missing() - self._fetching.keys():
+                    self._fetching[source] = tasks.create_task(self._fetch(source))
+                self._publish()
+                await asyncio.sleep(GATHER_SECONDS)
+
+    def _publish(self) -> None:
+        # the first table waits until no namespace is simply late: its groups would be unknown for a moment
+        if self._listed and len(self._tried) == len(self._namespaces):
+            self._publisher.publish(self._routes.table(), "kubernetes")
+            if not self._lost:  # a table without news from one namespace is as old as that
+                self._publisher.confirm()
+
+    async def _follow(self, namespace: str) -> None:
+        path = (
+            f"/apis/{names.API_GROUP}/{names.API_VERSION}/namespaces/{quote(namespace, safe='')}/{names.ROUTE_PLURAL}"
+        )
+        now = asyncio.get_running_loop().time
+        backoff = FIRST_BACKOFF
+        while True:
+            began = now()
+            try:
+                change = self._routes.list(namespace, await self._api.get(path))
+                self._listed = True
+                self._tell(namespace, change)
+                while True:
+                    change = await self._watch(namespace, path, change.version)
+            except Expired:
+                log.info("watch expired, listing again", extra=fields(namespace=namespace))
+            except (KubeError, TableError) as error:
+                self._publisher.failed("kubernetes")
+                log.warning(
+                    "PromptRoutes not followed, the last good table serves",
+                    extra=fields(namespace=namespace, problem=error, again_in=f"{backoff:.1f}s"),
+                )
+                self._lost.add(namespace)
+            self._tried.add(namespace)
+            self._changed.set()
+            if now() - began > LAST_BACKOFF:
+                backoff = FIRST_BACKOFF  # it went well for long enough
+            await self._pause(self._wake[namespace], backoff)
+            backoff = min(LAST_BACKOFF, backoff * 2)
+
+    async def _watch(self, namespace: str, path: str, version: str) -> Change:
+        """Follow one watch to its end; returns where the next goes on."""
+        seconds = int(WATCH_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, no secret
+        query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={quote(version)}"
+        began = asyncio.get_running_loop().time()
+        change = Change(version)
+        try:
+            # closed at once also when an event ends it: the connection goes with it
+            async with contextlib.aclosing(self._api.watch(path + query)) as events:
+                async for event in events:
+                    change = self._routes.event(namespace, event)
+                    self._tell(namespace, change)
+        except KubeError as error:
+            if error.status == 410:
+                raise Expired from error
+            raise
+        if asyncio.get_running_loop().time() - began < FIRST_BACKOFF:
+            await asyncio.sleep(FIRST_BACKOFF)  # a server that ends watches at once is not to be asked in a loop
+        return change
+
+    def _tell(self, namespace: str, change: Change) -> None:
+        for problem in change.problems:
+            self._publisher.failed("kubernetes")
+            log.error("PromptRoute not read, its last good value serves", extra=fields(problem=problem))
+        self._tried.add(namespace)
+        self._lost.discard(namespace)
+        self._changed.set()
+
+    async def _fetch(self, source: Source) -> None:
+        """Fetch a prompt's text, as long as a route names it."""
+        backoff = FIRST_BACKOFF
+        plural = _PLURALS.get(source.ref.kind, "")
+        path = f"/api/v1/namespaces/{quote(source.namespace, safe='')}/{plural}/{quote(source.ref.name, safe='')}"
+        while source in self._routes.missing():
+            try:
+                self._routes.learn(source, prompt_of(source, await self._api.get(path)))
+                self._changed.set()
+            except (KubeError, TableError) as error:
+                log.warning(
+                    "prompt not read, its group is matched by content only",
+                    extra=fields(namespace=source.namespace, kind=source.ref.kind, name=source.ref.name, problem=error),
+                )
+                await self._pause(asyncio.Event(), backoff)
+                backoff = min(LAST_BACKOFF, backoff * 2)
+        del self._fetching[source]
+
+    async def _pause(self, wake: asyncio.Event, seconds: float) -> None:
+        """Wait half to whole of a time, so that routers do not come back all at once; `wake` ends it."""
+        try:
+            async with asyncio.timeout(seconds * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load, no secret
+                await wake.wait()
+        except TimeoutError:
+            return
+        wake.clear()
+
+
+def prompt_of(source: Source, found: object) -> Prompt:
+    """The prompt that a ConfigMap or Secret holds, verified.
+
+    Raises:
+        TableError: it holds none; the message never has text of it.
+    """
+    data = found.get("data") if isinstance(found, dict) else None
+    if not isinstance(data, dict) or not {SYSTEM_KEY, TOOLS_KEY} & data.keys():
+        raise TableError(f"it has no key {SYSTEM_KEY!r} and no key {TOOLS_KEY!r}")
+    decode: Callable[[str], str] = _decoded if source.ref.kind == "Secret" else str
+    prompt = Prompt(decode(data.get(SYSTEM_KEY, "")), decode(data.get(TOOLS_KEY, "")))
+    if not is_text_of(prompt, source.fingerprint):
+        raise TableError("its text does not hash to the fingerprint")
+    return prompt
+
+
+def _decoded(value: str) -> str:
+    try:
+        return base64.b64decode(value, validate=True).decode()
+    except (ValueError, TypeError):  # no base64, no UTF-8, no string
+        raise TableError("a value of the Secret is not text in base64") from None

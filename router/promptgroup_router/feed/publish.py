@@ -1,0 +1,72 @@
+"""From a source's table to the one in use: install it, keep a copy on disk, say what changed."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from promptgroup_router.base.logs import fields
+from promptgroup_router.contract.table import RoutingTable, TableError
+from promptgroup_router.feed import table_file
+from promptgroup_router.routing.state import State
+
+log = logging.getLogger("promptgroup.table")
+
+
+class Publisher:
+    """Where sources hand their tables in."""
+
+    def __init__(self, state: State, clock: Callable[[], float], copy: Path | None) -> None:
+        self._state = state
+        self._clock = clock
+        self._copy = copy
+
+    def publish(self, table: RoutingTable, source: str) -> None:
+        """Serve by this table."""
+        if self._state.loaded and table == self._state.view.table:
+            return
+        self._install(table, source)
+        if self._copy is None:
+            return
+        try:
+            table_file.write(self._copy, table)
+        except OSError as error:
+            log.warning("copy of the table not written", extra=fields(file=self._copy, problem=error))
+
+    def confirm(self) -> None:
+        """The source still says the same."""
+        self._state.confirmed = self._clock()
+
+    def failed(self, source: str) -> None:
+        """The source said something that cannot be used."""
+        self._state.metrics.table_errors.add(source)
+
+    def restore(self) -> RoutingTable | None:
+        """Serve by the copy on disk, if there is a good one."""
+        if self._copy is None:
+            return None
+        try:
+            table = table_file.read(self._copy)
+        except FileNotFoundError:
+            return None
+        except (OSError, TableError) as error:
+            self.failed("copy")
+            log.warning("copy of the table not read", extra=fields(file=self._copy, problem=error))
+            return None
+        self._install(table, "copy")
+        return table
+
+    def _install(self, table: RoutingTable, source: str) -> None:
+        conflicts = self._state.install(table, source, self._clock())
+        revisions = [revision for group in table.groups for revision in group.revisions]
+        ready = sum(slot.state == "Ready" for revision in revisions for slot in revision.slots)
+        log.info(
+            "table",
+            extra=fields(
+                source=source, version=table.version, groups=len(table.groups), revisions=len(revisions), ready=ready
+            ),
+        )
+        for conflict in conflicts:
+            log.warning(
+                "two groups declare one prompt, the older keeps it",
+                extra=fields(group=conflict.group, keeper=conflict.keeper, fingerprint=conflict.fingerprint),
+            )

@@ -1,0 +1,174 @@
+"""The exchange's socket, its clock, its key and its names. Whatever fails here, requests are routed on.
+
+UDP: what is told is worth nothing a tick later, so nothing waits for what was lost; and no connections among n
+routers have to be made, watched and made again.
+"""
+
+import asyncio
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from promptgroup_router.base.logs import fields
+from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.base.settings import PeerName, Settings
+from promptgroup_router.peers import discovery, peer_key
+from promptgroup_router.peers.datagram import MAX_BYTES, Refusal, seal_key
+from promptgroup_router.peers.members import Address
+from promptgroup_router.peers.protocol import Peers, Teller
+
+log = logging.getLogger("promptgroup.peers")
+
+LOOKUP_EVERY_SECONDS = 5.0
+"""Between lookups of a name: a router that starts is found by the others as soon as it finds one of them."""
+KEY_EVERY_SECONDS = 1.0
+"""Between looks at the key."""
+READS_AT_ONCE = 64
+"""Datagrams read before others in the event loop get their turn."""
+RECEIVE_BUFFER = 2**20
+"""Bytes that may wait for a busy event loop. The kernel gives less where its `net.core.rmem_max` is lower."""
+TELL_AGAIN_SECONDS = 60.0
+"""A problem that goes on is logged this often; each case is counted."""
+
+
+class Peering:
+    """This process's part in the exchange, in the event loop that made it."""
+
+    def __init__(
+        self, settings: Settings, key_file: Path, teller: Teller, metrics: Metrics, clock: Callable[[], float]
+    ) -> None:
+        """Take a port.
+
+        Raises:
+            OSError: all of the range are taken, or the address is not of this machine.
+        """
+        self._names = settings.peers
+        self._ports = range(settings.peer_port, settings.peer_port + settings.peer_ports)
+        self._key_file = key_file
+        self._tick_seconds = settings.peer_tick
+        self._metrics = metrics
+        self._clock = clock
+        self._wall = time.time  # noqa: TID251 - the clock that machines share
+        self._peers = Peers(teller, metrics, secrets.randbits(64))
+        self._found: dict[PeerName, list[Address]] = {}
+        self._secret: bytes | None = None
+        self._keyed = asyncio.Event()
+        self._key_problem = ""
+        self._problems: dict[str, float] = {}
+        self._socket = _bound(settings.host, self._ports)
+        self.port: int = self._socket.getsockname()[1]
+
+    async def run(self) -> None:
+        """Exchange until cancelled."""
+        log.info("peers", extra=fields(port=self.port, names=",".join(name.host for name in self._names)))
+        self._look_at_key()
+        asyncio.get_running_loop().add_reader(self._socket, self._readable)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_key())
+            for name in self._names:
+                tasks.create_task(self._follow_name(name))
+            tasks.create_task(self._tick())
+
+    def close(self) -> None:
+        """Give the port back, once `run` has ended."""
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+
+    # --- Datagrams -------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            for data, address in self._peers.tick(self._clock(), self._wall()):
+                self._send(data, address)
+            await asyncio.sleep(self._tick_seconds)
+
+    def _send(self, data: bytes, address: Address) -> None:
+        try:
+            self._socket.sendto(data, address)
+        except OSError as error:  # a full buffer, a firewall, no route: lost, like any other datagram may be
+            self._metrics.peer_dropped.add("unsent")
+            self._problem("unsent", f"{address[0]}: {error.strerror}")
+            return
+        self._metrics.peer_datagrams.add("sent")
+        self._metrics.peer_bytes.add("sent", amount=len(data))
+
+    def _readable(self) -> None:
+        now, wall = self._clock(), self._wall()
+        for _ in range(READS_AT_ONCE):
+            try:
+                data, address = self._socket.recvfrom(MAX_BYTES + 1)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._problem("unreadable", str(error))
+                return
+            refusal = self._peers.receive(data, address, now, wall)
+            if refusal not in (None, Refusal.NO_KEY):  # which was said once, when the key was looked for
+                self._problem(refusal.value, f"from {address[0]}")
+
+    # --- What they need --------------------------------------------------------------------------------------------
+
+    async def _follow_key(self) -> None:
+        while True:
+            await asyncio.sleep(KEY_EVERY_SECONDS)
+            self._look_at_key()
+
+    def _look_at_key(self) -> None:
+        problem = ""
+        try:
+            secret = peer_key.read(self._key_file)
+        except peer_key.BadKeyError as error:
+            secret, problem = None, str(error)
+        if problem and problem != self._key_problem:
+            log.warning("no key, nothing is exchanged with other routers", extra=fields(problem=problem))
+        self._key_problem = problem
+        if secret != self._secret:
+            self._secret = secret
+            self._peers.key = seal_key(secret) if secret is not None else None
+            if secret is None:
+                self._keyed.clear()
+            else:
+                self._keyed.set()
+                log.info("key read, other routers are told and heard", extra=fields(file=self._key_file))
+        self._metrics.peer_key.replace({(): 0 if secret is None else 1})
+
+    async def _follow_name(self, name: PeerName) -> None:
+        family = self._socket.family
+        while True:
+            await self._keyed.wait()
+            try:
+                self._found[name] = await discovery.addresses(name, self._ports, family)
+            except OSError as error:
+                self._metrics.peer_lookup_failures.add()
+                self._problem("lookup", f"{name.host}: {error.strerror or error}")
+            self._peers.aim([address for found in self._found.values() for address in found])
+            await asyncio.sleep(LOOKUP_EVERY_SECONDS)
+
+    def _problem(self, what: str, details: str) -> None:
+        now = self._clock()
+        if now - self._problems.get(what, -TELL_AGAIN_SECONDS) >= TELL_AGAIN_SECONDS:
+            self._problems[what] = now
+            log.warning("exchange with other routers disturbed", extra=fields(what=what, problem=details))
+
+
+def _bound(host: str, ports: range) -> socket.socket:
+    """A socket on the first free port: processes of one machine share the range, each needs a port of its own."""
+    family, kind, protocol, _, at = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)[0]
+    problem = None
+    for port in ports:
+        one = socket.socket(family, kind, protocol)
+        try:
+            if family is socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            one.bind((at[0], port, *at[2:]))
+        except OSError as error:
+            one.close()
+            problem = error.strerror
+        else:
+            one.setblocking(False)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+            return one
+    raise OSError(f"no UDP port from {ports[0]} to {ports[-1]} (--peer-port, --peer-ports) can be had: {problem}")

@@ -1,0 +1,307 @@
+"""Which replica gets a request, and the books that the answer is read from. Pure; `now` in monotonic seconds.
+
+`Balancer` finds the members that may be sent to (ready, not tried yet, not ejected; all of them when all are ejected),
+asks the pool's policy for one, and counts the request there at the pick. What becomes of it is told by `first_token`
+and then exactly one of `end` and `release`.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
+
+import xxhash
+
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.contract import table
+from promptgroup_router.policy.costs import Costs
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.expected_ttft import ANSWER, TRUST, Bid, ExpectedTtft
+from promptgroup_router.policy.gossip import Load, Note
+from promptgroup_router.policy.health import Health
+from promptgroup_router.policy.policies import BoundedLoad, LeastRequest, Policy, PrefixHash, RoundRobin
+from promptgroup_router.policy.replica_load import PREFIXES, Replica, Sent
+from promptgroup_router.policy.session_locations import Place, Places
+from promptgroup_router.policy.sessions import Sessions
+from promptgroup_router.rings.index import Member, Pool, RevisionView, View
+
+OUTBOX = 10_000
+"""Notes kept for peers: those of a second at a load that no router survives."""
+
+
+class Pick:
+    """A request counted on a member, until it ends."""
+
+    __slots__ = ("alone", "cached", "counted", "demand", "first", "guessed", "member", "moved", "replica", "sent",
+                 "since", "step")  # fmt: skip
+
+    def __init__(self, member: Member, replica: Replica, demand: Demand, now: float) -> None:
+        self.member = member
+        self.replica = replica
+        self.demand = demand
+        self.since = now
+        self.counted = True
+        self.moved = False
+        """Whether the session was on another member before."""
+        self.cached = 0.0
+        """Tokens of the prompt that should be found there."""
+        self.guessed = False
+        """Whether that is only what the ring says."""
+        self.step = replica.step
+        """Seconds predicted for a step there."""
+        self.alone = not replica.in_flight and not replica.peer_in_flight
+        """Whether nothing else ran there, from sending it to its first token."""
+        self.first: float | None = None
+        """When the first token came."""
+        self.sent: Sent
+
+
+class Balancer:
+    """Picks members by each pool's policy."""
+
+    def __init__(self, health: Health) -> None:
+        self.replicas: dict[str, Replica] = {}
+        """Member id → its ledger, for every member of the view."""
+        self.places = Places()
+        self.sessions = Sessions()
+        self._health = health
+        self._costs: dict[str, Costs] = {}
+        self._keys: dict[int, str] = {}
+        self._clock = 0.0
+        self._tier1: dict[int, float] = {}
+        """Prefix → its tokens, for peers' notes, which do not say."""
+        self._told = False
+        """Whether there is somebody who takes the notes."""
+        self._outbox: deque[Note] = deque(maxlen=OUTBOX)
+        self._round_robin = RoundRobin()
+        self._expected = ExpectedTtft(self.places)
+        self._policies: Mapping[table.Policy, Policy] = {
+            table.Policy.EXPECTED_TTFT: self._expected,
+            table.Policy.BOUNDED_LOAD: BoundedLoad(),
+            table.Policy.LEAST_REQUEST: LeastRequest(),
+            table.Policy.ROUND_ROBIN: self._round_robin,
+            table.Policy.PREFIX_HASH: PrefixHash(),
+        }
+
+    @property
+    def loads(self) -> dict[str, int]:
+        """Member id → requests of this router in flight; only members that have some."""
+        return {id_: replica.in_flight for id_, replica in self.replicas.items() if replica.in_flight}
+
+    # --- One request ---------------------------------------------------------------------------------------------
+
+    def pick(self, pool: Pool, demand: Demand, now: float, tried: Collection[str] = ()) -> Pick | None:
+        """Count a request on a member of the pool; None when it must wait until there is room.
+
+        Raises:
+            LookupError: there is no member that was not tried.
+        """
+        place = self.places.peek(demand.session)
+        left = self.replicas.get(place.member) if place is not None else None
+        if left is not None:
+            left.live.arrive(demand.session)
+        allowed = self._allowed(pool, now, tried)
+        member = self._policies[pool.policy].choose(pool, demand, allowed, self.replicas, now)
+        return self._count(pool, member, demand, now) if member is not None else None
+
+    def preview(self, pool: Pool, demand: Demand, now: float) -> tuple[Sequence[Member], Member | None]:
+        """The members that may be sent to, and the one that `pick` would count a request on; nothing is counted.
+
+        Raises:
+            LookupError: there is no member.
+        """
+        allowed = self._allowed(pool, now)
+        return allowed, copy(self._policies[pool.policy]).choose(pool, demand, allowed, self.replicas, now)
+
+    def bids(self, pool: Pool, demand: Demand, allowed: Sequence[Member], now: float) -> dict[str, tuple[Bid, bool]]:
+        """Member id → what it costs, and whether it has room; empty where the pool's policy asks for neither."""
+        if pool.policy is not table.Policy.EXPECTED_TTFT:
+            return {}
+        return self._expected.bids(pool, demand, allowed, self.replicas, now)
+
+    def first_token(self, pick: Pick, now: float) -> None:
+        """The first byte of the answer is here."""
+        if pick.counted and pick.first is None:
+            pick.first = now
+            pick.alone = pick.alone and pick.demand.streamed and pick.replica.load == 1
+            pick.replica.progress(pick.sent, now)
+
+    def end(self, pick: Pick, usage: Usage | None, now: float) -> None:
+        """The answer is whole; `usage` is what the engine says of it."""
+        if not pick.counted:
+            return
+        self.release(pick, now)
+        replica, demand = pick.replica, pick.demand
+        prompt, cached, answer = demand.prompt, pick.cached, 0
+        if usage is not None:
+            prompt, answer = usage.prompt_tokens, usage.completion_tokens
+            if usage.cached_tokens is not None:
+                cached = usage.cached_tokens
+                self._learn(pick, prompt, cached)
+        replica.written += max(0.0, prompt - cached + answer)
+        place = self.places.peek(demand.session)
+        if place is not None and place.member == pick.member.id and place.turn <= demand.turn:
+            place.tokens = prompt + answer
+            place.written = replica.tokens_written
+            if demand.session in self.sessions:
+                self.sessions.served(demand.session, place.prefix, max(0.0, place.tokens - demand.tier1), now)
+            if self._told:
+                self._outbox.append(Note(demand.session, replica.key, place.prefix, place.turn, int(place.tokens)))
+
+    def release(self, pick: Pick, now: float) -> None:
+        """The request failed or was given up: nothing is known of what the engine did with it."""
+        if pick.counted:
+            pick.counted = False
+            pick.replica.leave(pick.sent)
+            pick.replica.live.leave(pick.demand.session, now)
+
+    def _allowed(self, pool: Pool, now: float, tried: Collection[str] = ()) -> Sequence[Member]:
+        candidates = pool.members if pool.policy is table.Policy.EXPECTED_TTFT else pool.ready or pool.members
+        untried = [each for each in candidates if each.id not in tried] if tried else candidates
+        if not untried:
+            raise LookupError(pool.id)
+        if self._health.all_well():
+            return untried
+        # fail open: with all of them ejected, one that may answer is better than an error
+        return [each for each in untried if self._health.available(each.id, each.incarnation, now)] or untried
+
+    def _count(self, pool: Pool, member: Member, demand: Demand, now: float) -> Pick:
+        replica = self.replicas[member.id]
+        pick = Pick(member, replica, demand, now)
+        place = self.places.find(demand.session, demand.origin, now)
+        if place is None:
+            pick.guessed = demand.history > 0 and next(pool.order(demand.session)) is member
+        elif place.member != member.id:
+            pick.moved = True
+            self._leave(place, demand.session)
+        pick.cached = self._expected.cached(demand, member.id, replica, place, home=pick.guessed)
+        seconds = replica.costs.prefill(pick.cached, demand.prompt)
+        pick.sent = replica.send(seconds, demand.prompt, now, streamed=demand.streamed)
+        replica.touch(demand.prefix)
+        replica.live.expire(now)
+        replica.live.enter(demand.session, demand.prefix, demand.tier1, demand.prompt - demand.tier1 + ANSWER)
+        self._know(demand.prefix, demand.tier1)
+        if demand.history or place is not None:
+            self.sessions.served(demand.session, demand.prefix, max(0.0, demand.prompt - demand.tier1), now)
+        written = replica.tokens_written
+        self.places.put(demand.session, Place(member.id, demand.prefix, demand.turn, demand.prompt, written, now))
+        if self._told:
+            self._outbox.append(Note(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt)))
+        return pick
+
+    def _know(self, prefix: int, tier1: float) -> None:
+        if prefix not in self._tier1 and len(self._tier1) >= PREFIXES:
+            del self._tier1[next(iter(self._tier1))]
+        self._tier1[prefix] = tier1
+
+    def _leave(self, place: Place, session: int) -> None:
+        """The session goes elsewhere."""
+        left = self.replicas.get(place.member)
+        if left is not None:
+            left.live.drop(session)
+
+    def _learn(self, pick: Pick, prompt: int, cached: int) -> None:
+        if pick.guessed:
+            self._expected.learn(pick.demand, cached)
+        if pick.alone and pick.first is not None:
+            costs = pick.replica.costs
+            costs.observe(costs.prefill(cached, prompt), pick.step, pick.first - pick.since)
+
+    # --- The table -------------------------------------------------------------------------------------------------
+
+    def install(self, view: View, now: float) -> None:
+        """Open books for the replicas of a new table, close those of replicas that are gone."""
+        revisions = [revision for group in view.groups for revision in group.revisions]
+        known, self.replicas = self.replicas, {}
+        costs, self._costs = self._costs, {}
+        for revision in revisions:
+            key = revision.label + revision.revision.engine.settings
+            figures = revision.revision.engine
+            kind = costs.get(key) or self._costs.get(key)
+            if kind is None:
+                kind = Costs(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
+            elif figures.kv_tokens:
+                kind.kv_tokens = figures.kv_tokens
+            self._costs[key] = kind
+            self._know(revision.prefix, revision.revision.tokens)
+            for member in revision.pool.ready:
+                self.replicas[member.id] = self._replica(revision, member, known.get(member.id), kind, now)
+        self._keys = {replica.key: id_ for id_, replica in self.replicas.items()}
+        self._round_robin.keep({each.pool.id for each in revisions})
+
+    def _replica(
+        self, revision: RevisionView, member: Member, known: Replica | None, costs: Costs, now: float
+    ) -> Replica:
+        if known is not None and known.incarnation == member.incarnation:
+            known.costs = costs
+            return known
+        replica = Replica(xxhash.xxh3_64_intdigest(member.id.encode()), member.incarnation, costs, now)
+        # a new process has an empty cache: its clock begins where nothing that was ever recorded is believed
+        if known is not None:
+            replica.inherited = now
+            self._clock = max(self._clock, known.tokens_written)
+        self._clock += costs.kv_tokens
+        replica.written = self._clock
+        # the operator has warmed it for its own prompt
+        replica.touch(revision.prefix)
+        return replica
+
+    # --- Peers -----------------------------------------------------------------------------------------------------
+
+    def tell(self, now: float) -> tuple[list[Note], list[Load]]:
+        """What peers should know since the last time."""
+        self._told = True
+        notes = list(self._outbox)
+        self._outbox.clear()
+        loads = []
+        for replica in self.replicas.values():
+            if replica.in_flight or not replica.told:
+                loads.append(replica.tell(now))
+                replica.told = not replica.in_flight
+        return notes, loads
+
+    def hear(self, sender: int, notes: Sequence[Note], loads: Sequence[Load], now: float) -> None:
+        """Take over what a peer did."""
+        for load in loads:
+            id_ = self._keys.get(load.member)
+            if id_ is not None:
+                self.replicas[id_].hear(sender, load, now)
+        for note in notes:
+            id_ = self._keys.get(note.member)
+            place = self.places.recall(note.session, now)
+            if id_ is not None and (place is None or place.turn <= note.turn):
+                self._heard(note, id_, place, now)
+
+    def _heard(self, note: Note, id_: str, place: Place | None, now: float) -> None:
+        replica = self.replicas[id_]
+        ended = False
+        if place is not None:
+            if place.member != id_:
+                self._leave(place, note.session)
+            # the second note of a turn is that of its end
+            ended = place.member == id_ and place.turn == note.turn
+        tier1 = self._tier1.get(note.prefix, 0.0)
+        replica.touch(note.prefix)
+        self.sessions.drop(note.session)
+        replica.live.expire(now)
+        replica.live.heard(note.session, note.prefix, tier1, max(0.0, note.tokens - tier1), now, ended=ended)
+        self.places.put(note.session, Place(id_, note.prefix, note.turn, note.tokens, replica.tokens_written, now))
+
+    def copied(self, notes: Sequence[Note], now: float) -> None:
+        """Take over what a peer remembers: where sessions are cached, not that they are running."""
+        for note in notes:
+            id_ = self._keys.get(note.member)
+            if id_ is not None:
+                written = self.replicas[id_].tokens_written
+                self.places.copy(note.session, Place(id_, note.prefix, note.turn, note.tokens, written, now))
+
+    def forget(self, sender: int) -> None:
+        """A peer is gone: its load counts no more."""
+        for replica in self.replicas.values():
+            replica.forget(sender)
+
+    def records(self) -> Iterator[Note]:
+        """All places that are believed, the most recently used first."""
+        for session, place in self.places.newest():
+            replica = self.replicas.get(place.member)
+            if replica is not None and replica.tokens_written - place.written < TRUST * replica.costs.kv_tokens:
+                yield Note(session, replica.key, place.prefix, place.turn, int(place.tokens))

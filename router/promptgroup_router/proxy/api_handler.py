@@ -1,0 +1,119 @@
+"""The port for requests: what each path and method gets."""
+
+import logging
+from collections.abc import Callable
+
+import orjson
+
+from promptgroup_router.apis import request as payload
+from promptgroup_router.apis.request import CHAT_PATH, KINDS, TEXT_PATH, Kind
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.logs import fields
+from promptgroup_router.http11.reader import Request
+from promptgroup_router.proxy.downstream import ClientConnection, Running
+from promptgroup_router.proxy.relay import REQUEST_ID, Relay, request_id
+from promptgroup_router.proxy.upstream import Connections
+from promptgroup_router.rings.index import GroupView, View
+from promptgroup_router.routing.route import UNMATCHED, Route, refuse_empty, route
+from promptgroup_router.routing.state import State
+
+log = logging.getLogger("promptgroup.router")
+
+MODELS_PATH = b"/v1/models"
+
+_METHODS = {CHAT_PATH: b"POST", TEXT_PATH: b"POST", MODELS_PATH: b"GET"}
+
+
+class Front:
+    """Handler of the port for requests."""
+
+    def __init__(self, state: State, connections: Connections, clock: Callable[[], float], timeout: float) -> None:
+        self._state = state
+        self._connections = connections
+        self._clock = clock
+        self._timeout = timeout
+
+    def __call__(self, client: ClientConnection, request: Request) -> Running | None:
+        """Answer a request, or start what answers it."""
+        path, method = request.head.path, request.head.method
+        allowed = _METHODS.get(path)
+        if method == allowed:
+            kind = KINDS.get(path)
+            if kind is None:
+                client.answer(200, [(b"content-type", b"application/json")], models(self._state.view))
+                return None
+            return self._start(kind, client, request)
+        self._state.metrics.requests.add(UNMATCHED, "404" if allowed is None else "405")
+        client.refuse(_no_such_path() if allowed is None else _no_such_method(method, allowed))
+        return None
+
+    def _start(self, kind: Kind, client: ClientConnection, request: Request) -> Relay | None:
+        """Steps 1 to 4 of a request's life: read, match, session, revision. `Relay` does the rest."""
+        state = self._state
+        try:
+            ask = payload.read(kind, request.body)
+            found = route(
+                state.view,
+                ask,
+                request.head.fields,
+                places=state.balancer.places,
+                tokens=state.tokens,
+                now=self._clock(),
+            )
+            self._note(found)
+            refuse_empty(found)
+        except ApiError as error:
+            state.metrics.requests.add(UNMATCHED, str(error.status))
+            log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
+            client.answer(error.status, [*error.headers(), (REQUEST_ID, request_id(request))], error.body())
+            return None
+        relay = Relay(
+            client,
+            request,
+            found,
+            state=state,
+            connections=self._connections,
+            clock=self._clock,
+            timeout=self._timeout,
+        )
+        relay.begin()
+        return relay
+
+    def _note(self, found: Route) -> None:
+        """Count what no group declares, whether a replica serves it or none may."""
+        state = self._state
+        if found.leading is not None:
+            state.metrics.unmatched.add(found.model)
+            state.unmatched.saw(found.model, found.leading.hash, found.leading.length)
+        if found.departed is not None:
+            state.metrics.departed.add(found.departed.group)
+            state.departures.saw(found.departed)
+
+
+def models(view: View) -> bytes:
+    """Models and groups, as OpenAI lists models."""
+    served = [{"id": model, "object": "model", "created": 0, "owned_by": "engine"} for model in view.models]
+    groups = [
+        {"id": _shortest_name(view, group), "object": "model", "created": 0, "owned_by": group.group.namespace}
+        for group in view.groups
+    ]
+    return orjson.dumps({"object": "list", "data": served + groups})
+
+
+def _shortest_name(view: View, group: GroupView) -> str:
+    short = group.group.name
+    return short if view.names.get(short) is group and short not in view.models else group.label
+
+
+def _no_such_path() -> ApiError:
+    served = ", ".join(f"{method.decode()} {path.decode()}" for path, method in _METHODS.items())
+    return ApiError(404, f"there is nothing at this path, served are: {served}", code="not_found")
+
+
+def _no_such_method(method: bytes, allowed: bytes) -> ApiError:
+    return ApiError(
+        405,
+        f"{method.decode('latin-1')[:32]} is not possible here, use {allowed.decode()}",
+        code="method_not_allowed",
+        allow=allowed.decode(),
+    )

@@ -1,0 +1,177 @@
+"""One request's state: which slot has it, which had it, and what follows from each thing that happens. Pure.
+
+Events are method calls, actions are what they return:
+
+| event                                    | action                                                                  |
+|------------------------------------------|-------------------------------------------------------------------------|
+| begin                                    | Send to the pick, WAIT where none has room, or Refuse (503)              |
+| room                                     | the same again                                                           |
+| waited too long                          | Refuse (503)                                                             |
+| failed, kept connection was stale        | Send to the same slot on a fresh connection; nobody's failure            |
+| failed, nothing was passed on yet        | the slot is ejected; Send to the next best, WAIT, or Refuse (502, 504)   |
+| answered 502, 503, 504                   | Send to the next best; RELAY when there is none with room                |
+| answered anything else                   | RELAY, once the first byte of the body is here                           |
+| failed, after that                       | CUT: the client must see that the answer is not whole                    |
+| ended, abandoned                         | the load is released, once                                               |
+"""
+
+import enum
+from dataclasses import dataclass
+
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.base.errors import ApiError, Failure
+from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.rings.index import Member, Pool
+from promptgroup_router.routing.state import State
+
+MAX_TRIES = 3
+"""Slots that one request is sent to: a request that kills engines must not go round all of them."""
+
+UNAVAILABLE = frozenset((502, 503, 504))
+"""Statuses that say that this engine did not work on the request."""
+
+_NOT_THERE = (Failure.REFUSED, Failure.CONNECT_TIMEOUT, Failure.RESET, Failure.DEADLINE)
+"""Failures that eject a slot: one that answers, however badly, is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send the request there."""
+
+    member: Member
+    fresh: bool = False
+    """On a new connection, not on a kept one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer the client with an error."""
+
+    error: ApiError
+
+
+class Then(enum.Enum):
+    """Actions without a value."""
+
+    WAIT = "no replica has room for the session: ask again when there is"
+    RELAY = "pass the answer on"
+    CUT = "close the client's connection"
+
+
+class Exchange:
+    """State of one request from its first pick to its end."""
+
+    __slots__ = ("_deadline", "_demand", "_pick", "_pool", "_relays", "_state", "_tried")
+
+    def __init__(self, state: State, pool: Pool, demand: Demand, deadline: float) -> None:
+        self._state = state
+        self._pool = pool
+        self._demand = demand
+        self._deadline = deadline
+        self._pick: Pick | None = None
+        self._tried: tuple[str, ...] = ()
+        self._relays = False
+
+    @property
+    def member(self) -> Member:
+        """The slot that has the request."""
+        return self._picked.member
+
+    @property
+    def tries(self) -> int:
+        """Slots that the request was sent to."""
+        return len(self._tried)
+
+    @property
+    def new(self) -> bool:
+        """Whether the request begins a session."""
+        return not self._demand.history
+
+    @property
+    def moved(self) -> bool:
+        """Whether its session was on another slot before."""
+        return self._picked.moved
+
+    def begin(self, now: float) -> Send | Refuse | Then:
+        """The request is whole, or there is room for one that waited."""
+        action = self._next(now)
+        if action is not None:
+            return action
+        return Refuse(ApiError(503, f"{self._pool.id} has no replica that is ready: retry", code="no_replica"))
+
+    def answered(self, status: int, now: float) -> Send | Then:
+        """The head of an answer is here, nothing of it was passed on."""
+        refusing = self._picked
+        if status in UNAVAILABLE and now < self._deadline and isinstance(action := self._next(now), Send):
+            self._state.balancer.release(refusing, now)
+            self._state.metrics.retries.add(Failure.STATUS.value)
+            return action
+        return Then.RELAY
+
+    def relaying(self, now: float) -> None:
+        """The first byte goes to the client: from here on nothing is tried again."""
+        self._state.health.succeeded(self.member.id)
+        self._state.balancer.first_token(self._picked, now)
+        self._relays = True
+
+    def failed(self, failure: Failure, now: float) -> Send | Refuse | Then:
+        """The slot that has the request failed."""
+        if failure is Failure.STALE:
+            return Send(self.member, fresh=True)
+        end = self._give_up(failure, now)
+        if isinstance(end, Refuse) and now < self._deadline and (action := self._next(now)) is not None:
+            self._state.metrics.retries.add(failure.value)
+            return action
+        return end
+
+    def expired(self, now: float) -> Refuse | Then:
+        """The deadline has passed."""
+        if self._pick is None:
+            return self.overdue()
+        return self._give_up(Failure.DEADLINE, now)
+
+    def overdue(self) -> Refuse:
+        """It waited for room for too long."""
+        message = f"{self._pool.id} is overloaded: its replicas have no room for another session; retry later"
+        return Refuse(ApiError(503, message, code="overloaded"))
+
+    def ended(self, now: float, usage: Usage | None = None) -> None:
+        """The answer is whole."""
+        self._state.balancer.end(self._picked, usage, now)
+
+    def abandoned(self, now: float) -> None:
+        """The client has left."""
+        if self._pick is not None:
+            self._state.balancer.release(self._pick, now)
+
+    def _give_up(self, failure: Failure, now: float) -> Refuse | Then:
+        """Books of a slot that failed; what is left to say if there is no other."""
+        self._state.balancer.release(self._picked, now)
+        if self._relays:
+            return Then.CUT
+        if failure in _NOT_THERE and self._state.health.failed(self.member.id, self.member.incarnation, now):
+            self._state.metrics.ejections.add()
+        late = failure in (Failure.DEADLINE, Failure.CONNECT_TIMEOUT)
+        message = f"no replica answered, {self.tries} tried, the last: {failure.value}; retry"
+        return Refuse(ApiError(504 if late else 502, message, code="timeout" if late else "no_answer"))
+
+    def _next(self, now: float) -> Send | Then | None:
+        """Another slot, or WAIT; None when there is none to try."""
+        if len(self._tried) >= MAX_TRIES:
+            return None
+        try:
+            pick = self._state.balancer.pick(self._pool, self._demand, now, self._tried)
+        except LookupError:
+            return None
+        if pick is None:
+            return Then.WAIT
+        self._pick = pick
+        self._tried += (pick.member.id,)
+        return Send(pick.member)
+
+    @property
+    def _picked(self) -> Pick:
+        if self._pick is None:
+            raise RuntimeError("nothing was sent yet: begin comes first")
+        return self._pick

@@ -1,0 +1,255 @@
+"""A routing table made ready to be asked: names and models indexed, rings built, prompts serialised. Pure.
+
+A view is immutable and replaced by one assignment; a request keeps the one that it began with.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import xxhash
+
+from promptgroup_router.apis.request import Preamble, preamble
+from promptgroup_router.contract import fingerprint
+from promptgroup_router.contract.table import Group, Policy, Revision, RoutingTable, Sharing, SlotState
+from promptgroup_router.rings.ring import preference, ring_of
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A slot that requests may be sent to."""
+
+    id: str
+    """`namespace/group/fingerprint/slot`: what load and health are kept by; it outlives pods and tables."""
+    group: str
+    """`namespace/group`."""
+    fingerprint: str
+    slot: int
+    address: str
+    incarnation: str
+
+    @property
+    def label(self) -> str:
+        """What clients and logs are told: the id with a short fingerprint."""
+        return f"{self.group}/{fingerprint.short(self.fingerprint)}/{self.slot}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Members that can serve the same requests, and the order in which a key prefers them."""
+
+    id: str
+    policy: Policy
+    load_factor_percent: int
+    ready: tuple[Member, ...]
+    """Those that are warm for the prompt; any of the model where there is no declared prompt."""
+    members: tuple[Member, ...]
+    """These, and those of other revisions that take overflow."""
+    by_id: Mapping[str, Member]
+    """All of them."""
+    order: Callable[[int], Iterator[Member]]
+    """Key (64 bits) → ready members, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionView:
+    """A revision and its replicas."""
+
+    group: Group
+    label: str
+    """`namespace/group`."""
+    revision: Revision
+    prefix: int
+    """Hash of the fingerprint (64 bits)."""
+    pool: Pool
+    preamble: Preamble | None
+    """None while the text is not known."""
+    short: str
+    """The fingerprint as people and metrics name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group and its revisions."""
+
+    group: Group
+    label: str
+    """`namespace/group`."""
+    revisions: tuple[RevisionView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """What serves a model."""
+
+    claims: tuple[RevisionView, ...]
+    """Declared prefixes, longest first; one claim a fingerprint."""
+    pool: Pool
+    """Every ready replica of the model, for requests that match no declared prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A declared prefix that an older group has already."""
+
+    group: str
+    keeper: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The table, indexed."""
+
+    table: RoutingTable
+    groups: tuple[GroupView, ...]
+    names: Mapping[str, GroupView]
+    """By `namespace/name`, and by `name` where only one group has it."""
+    ambiguous: Mapping[str, tuple[str, ...]]
+    """Names that several groups have → their full names."""
+    models: Mapping[str, ModelView]
+    conflicts: tuple[Conflict, ...]
+
+
+def walk(pool: Pool, key: int, allowed: Sequence[Member]) -> Iterator[Member]:
+    """Allowed members in the order that a key prefers; lazily, since the first is nearly always taken.
+
+    Members of other revisions come last: none of them is home unless no replica of the pool's own is left.
+    """
+    if len(allowed) == len(pool.members):
+        return pool.order(key)
+    ids = {member.id for member in allowed}
+    return (member for member in pool.order(key) if member.id in ids)
+
+
+def view_of(table: RoutingTable) -> View:
+    """Index a table."""
+    lenders: dict[_Kind, list[Member]] = {}
+    members = {}
+    for group in table.groups:
+        for revision in group.revisions:
+            ready = members[group.namespace, group.name, revision.fingerprint] = _ready(group, revision)
+            if (kind := _kind(group, revision)) is not None:
+                lenders.setdefault(kind, []).extend(ready.values())
+    groups = [_group(group, members, lenders) for group in table.groups]
+    names = {group.label: group for group in groups}
+    by_name: dict[str, list[GroupView]] = {}
+    by_model: dict[str, list[GroupView]] = {}
+    for each in groups:
+        by_name.setdefault(each.group.name, []).append(each)
+        by_model.setdefault(each.group.model, []).append(each)
+    names |= {name: found[0] for name, found in by_name.items() if len(found) == 1}
+    conflicts: list[Conflict] = []
+    models = {model: _model(model, found, conflicts) for model, found in by_model.items()}
+    ambiguous = {name: tuple(each.label for each in found) for name, found in by_name.items() if len(found) > 1}
+    return View(table, tuple(groups), names, ambiguous, models, tuple(conflicts))
+
+
+_Kind = tuple[str, str, str]
+"""Namespace, model, engine settings: replicas that are alike in these can take each other's requests."""
+
+
+def _kind(group: Group, revision: Revision) -> _Kind | None:
+    """What a revision's replicas are lent by; None when they are not."""
+    if group.sharing is Sharing.DEDICATED or not revision.engine.settings:
+        return None
+    return group.namespace, group.model, revision.engine.settings
+
+
+def _ready(group: Group, revision: Revision) -> dict[int, Member]:
+    """Slot → member that may be sent to."""
+    label = f"{group.namespace}/{group.name}"
+    return {
+        slot.index: Member(
+            id=f"{label}/{revision.fingerprint}/{slot.index}",
+            group=label,
+            fingerprint=revision.fingerprint,
+            slot=slot.index,
+            address=slot.address,
+            incarnation=slot.incarnation,
+        )
+        for slot in revision.slots
+        if slot.state is SlotState.READY
+    }
+
+
+def _group(
+    group: Group,
+    members: Mapping[tuple[str, str, str], Mapping[int, Member]],
+    lenders: Mapping[_Kind, Sequence[Member]],
+) -> GroupView:
+    label = f"{group.namespace}/{group.name}"
+    revisions = []
+    for revision in group.revisions:
+        own = members[group.namespace, group.name, revision.fingerprint]
+        kind = _kind(group, revision)
+        ids = {member.id for member in own.values()}
+        lent = [member for member in lenders[kind] if member.id not in ids] if kind is not None else []
+        revisions.append(_revision(group, label, revision, own, lent))
+    return GroupView(group, label, tuple(revisions))
+
+
+def _revision(
+    group: Group, label: str, revision: Revision, own: Mapping[int, Member], lent: Sequence[Member]
+) -> RevisionView:
+    # all slots, whatever their state: keys of one that is away walk on, and come back with it
+    ring = ring_of(frozenset(slot.index for slot in revision.slots))
+    ids = [member.id.encode() for member in lent]
+
+    def order(key: int) -> Iterator[Member]:
+        for slot in ring.order(key):
+            if slot in own:
+                yield own[slot]
+        for index in preference(ids, key):
+            yield lent[index]
+
+    members = (*own.values(), *lent)
+    return RevisionView(
+        group=group,
+        label=label,
+        revision=revision,
+        short=fingerprint.short(revision.fingerprint),
+        prefix=xxhash.xxh3_64_intdigest(revision.fingerprint.encode()),
+        pool=Pool(
+            id=f"{label}/{revision.fingerprint}",
+            policy=group.policy,
+            load_factor_percent=group.load_factor_percent,
+            ready=tuple(own.values()),
+            members=members,
+            by_id={member.id: member for member in members},
+            order=order,
+        ),
+        preamble=preamble(revision.prompt.system, revision.prompt.tools) if revision.prompt is not None else None,
+    )
+
+
+def _model(model: str, groups: Iterable[GroupView], conflicts: list[Conflict]) -> ModelView:
+    claims: dict[str, RevisionView] = {}
+    ready: list[Member] = []
+    for group in sorted(groups, key=_age):
+        for each in group.revisions:
+            if group.group.sharing is Sharing.POOL:
+                ready += each.pool.ready
+            full = each.revision.fingerprint
+            if full in claims:
+                conflicts.append(Conflict(group.label, claims[full].label, full))
+            elif each.revision.system_bytes or each.revision.tools:
+                claims[full] = each
+    longest_first = sorted(claims.values(), key=lambda claim: (-claim.revision.system_bytes, claim.pool.id))
+    members = tuple(ready)
+    # by id, since slots of several revisions share numbers; a replica that comes or goes moves only its own keys
+    ids = [member.id.encode() for member in members]
+    pool = Pool(
+        id=f"-/{model}",
+        policy=Policy.EXPECTED_TTFT,
+        load_factor_percent=125,
+        ready=members,
+        members=members,
+        by_id={member.id: member for member in members},
+        order=lambda key: (members[index] for index in preference(ids, key)),
+    )
+    return ModelView(tuple(longest_first), pool)
+
+
+def _age(group: GroupView) -> tuple[bool, str, str]:
+    """Order in which groups get their claims: by time of creation (RFC 3339 in UTC sorts as text), unknown last."""
+    return (not group.group.created, group.group.created, group.label)

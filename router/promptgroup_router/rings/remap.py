@@ -1,0 +1,42 @@
+"""How many sessions a new table moves, predicted by sampling keys. Pure."""
+
+from collections.abc import Iterator
+
+import xxhash
+
+from promptgroup_router.rings.index import GroupView, Pool, View
+
+SAMPLES = 1024
+"""Keys sampled: a share of 0.2 is known to within 0.025 (two standard deviations), in 2 ms a group that changed."""
+
+
+def moved(old: View, new: View) -> Iterator[tuple[str, float]]:
+    """Group label → share of its keys whose first ready slot differs, over the revisions in both tables."""
+    before = {group.label: group for group in old.groups}
+    for group in new.groups:
+        known = before.get(group.label)
+        if known is not None:
+            yield group.label, _share(known, group)
+
+
+def _share(old: GroupView, new: GroupView) -> float:
+    pools = {revision.pool.id: revision.pool for revision in old.revisions if revision.pool.ready}
+    shares = [
+        _pool_share(pools[revision.pool.id], revision.pool) for revision in new.revisions if revision.pool.id in pools
+    ]
+    return max(shares, default=0.0)
+
+
+def _pool_share(old: Pool, new: Pool) -> float:
+    if [member.id for member in old.ready] == [member.id for member in new.ready]:
+        return 0.0
+    return sum(_home(old, key) != _home(new, key) for key in _keys()) / SAMPLES
+
+
+def _home(pool: Pool, key: int) -> str:
+    member = next(pool.order(key), None)
+    return member.id if member is not None else ""
+
+
+def _keys() -> Iterator[int]:
+    return (xxhash.xxh3_64_intdigest(number.to_bytes(4, "little")) for number in range(SAMPLES))

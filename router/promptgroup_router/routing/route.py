@@ -1,0 +1,222 @@
+"""From a request to where it may go: match, session, revision, demand and the body that the engine gets. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+import xxhash
+
+from promptgroup_router.apis import request
+from promptgroup_router.apis.request import Ask, Kind, Preamble, size_of
+from promptgroup_router.apis.session_key import SessionKey, chat_start, first_ids, session_key
+from promptgroup_router.apis.tokens import Tokens
+from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.contract.names import HEADER_GROUP, HEADER_SESSION
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.session_locations import Places
+from promptgroup_router.rings.index import GroupView, ModelView, Pool, RevisionView, View
+from promptgroup_router.routing.match import ByContent, ByName, How, NoMatch, match
+from promptgroup_router.routing.near_miss import Departed, departed
+
+UNMATCHED = "-"
+"""Stands for the group of requests that match none."""
+
+LEADING_BYTES = 2048
+"""Of a system text or a text without a group: what it is listed by. Of a text also what takes the place of Tier 1."""
+LEADING_IDS = 512
+"""The same of a prompt of token ids: about as much text."""
+MOST_TURNS = 65535
+"""A note to other routers has 16 bits for it."""
+
+_ARM_SEED = 1
+"""Keeps a session's arm and its place on the ring independent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """The start of a prompt that no group declares."""
+
+    hash: int
+    length: int
+    """Bytes of the whole system text."""
+
+
+class Route(NamedTuple):
+    """Where a request may go, and what is sent there."""
+
+    how: How
+    group: str
+    """`namespace/group`, or UNMATCHED."""
+    model: str
+    pool: Pool
+    demand: Demand
+    body: bytes
+    estimated: int
+    """Bytes of text whose tokens are an estimate; 0 where the engine's count says nothing of text."""
+    counted: int
+    """Tokens of the prompt beside that text."""
+    key: SessionKey
+    """What names its session."""
+    stays: bool = False
+    """Whether its revision is the one that a running session began with, and not the choice of this request."""
+    revision: str = ""
+    """Short fingerprint of the group's revision; empty without a group."""
+    leading: Leading | None = None
+    """Of a request without a group."""
+    departed: Departed | None = None
+    """Of one that misses a group by a little."""
+
+
+def route(view: View, ask: Ask, headers: Mapping[bytes, bytes], *, places: Places, tokens: Tokens, now: float) -> Route:
+    """Decide where a request may go.
+
+    Raises:
+        ApiError: the model or group is unknown, the request cannot be combined with the group's prompt, or none of the
+            group's replicas can take it (503).
+    """
+    found = match(view, ask, headers.get(HEADER_GROUP.encode(), b"").decode("latin-1"))
+    match found:
+        case ByContent(claim):
+            key = session_key(ask, headers, claim.label, claim.group.session_header, claim.revision.system_bytes)
+            inside = claim.revision.system_bytes + size_of(ask.tools)
+            body = request.with_ordered_tools(ask)
+            return _to(How.CONTENT, claim, key, ask, body=body, inside=inside, rate=tokens.per_byte(ask.model))
+        case ByName(group):
+            key = session_key(ask, headers, group.label, group.group.session_header)
+            revision, prompt, stays = _arm(group, places, key, ask, now)
+            body = request.with_preamble(ask, prompt, group.group.model)
+            rate = tokens.per_byte(group.group.model)
+            inside = size_of(ask.tools)
+            put = revision.revision.system_bytes + size_of(prompt.canonical_tools) - inside
+            return _to(How.NAME, revision, key, ask, body=body, inside=inside, put=put, rate=rate, stays=stays)
+        case NoMatch(model):
+            return _unmatched(model, ask, headers, tokens.per_byte(ask.model))
+
+
+def _to(
+    how: How,
+    revision: RevisionView,
+    key: SessionKey,
+    ask: Ask,
+    *,
+    body: bytes,
+    inside: int,
+    put: int = 0,
+    rate: float,
+    stays: bool = False,
+) -> Route:
+    """A route to a revision whose Tier-1 prefix has `inside` bytes in the request, and `put` in front of it."""
+    model, counted = revision.group.model, revision.revision.tokens
+    tier1 = counted or ceil((inside + put) * rate)
+    rest = max(0, ask.text - inside)
+    demand = Demand(
+        session=key.key,
+        prefix=revision.prefix,
+        prompt=tier1 + ceil(rest * rate),
+        tier1=tier1,
+        history=tier1 + ceil(max(0, ask.history - inside) * rate) if ask.history else 0,
+        turn=min(ask.turn, MOST_TURNS),
+        origin=key.first if key.first != key.key else 0,
+        streamed=ask.streamed,
+    )
+    estimated = 0 if ask.media else rest if counted else ask.text + put
+    return Route(
+        how, revision.label, model, revision.pool, demand, body, estimated, counted, key, stays, revision.short
+    )
+
+
+def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate: float) -> Route:
+    key = session_key(ask, headers, f"{UNMATCHED}/{ask.model}", HEADER_SESSION, LEADING_BYTES)
+    leading, prefix = _leading(ask)
+    if ask.ids:
+        tier1 = min(ask.ids, LEADING_IDS)
+    elif ask.kind is Kind.TEXT:
+        tier1 = ceil(min(leading.length, LEADING_BYTES) * rate)
+    else:
+        tier1 = ceil((leading.length + size_of(ask.tools)) * rate)
+    demand = Demand(
+        session=key.key,
+        prefix=prefix,
+        prompt=ask.ids or ceil(ask.text * rate),
+        tier1=tier1,
+        history=ceil(ask.history * rate),
+        turn=min(ask.turn, MOST_TURNS),
+        origin=key.first if key.first != key.key else 0,
+        streamed=ask.streamed,
+    )
+    estimated = 0 if ask.media else ask.text
+    missed = departed(found, ask)
+    return Route(
+        How.NONE, UNMATCHED, ask.model, found.pool, demand, ask.raw, estimated, 0, key, leading=leading, departed=missed
+    )
+
+
+def refuse_empty(found: Route) -> None:
+    """A route that leads to no replica is an answer, once it is counted whose it was.
+
+    Raises:
+        ApiError: 503, there is none.
+    """
+    if found.pool.members:
+        return
+    if found.how is How.NONE:
+        what = f"model {shown(found.model)} has no replica that is ready for prompts which no group declares"
+        raise ApiError(503, f"{what}: retry, or send a declared prompt", param="model", code="no_replica")
+    raise _no_replica(found.group)
+
+
+def _no_replica(group: str) -> ApiError:
+    return ApiError(503, f"group {group!r} has no replica that is ready: retry", param="model", code="no_replica")
+
+
+def _arm(
+    group: GroupView, places: Places, key: SessionKey, ask: Ask, now: float
+) -> tuple[RevisionView, Preamble, bool]:
+    """The revision of a session, and its prompt: the one that it began with (True), or its arm by weight."""
+    ready = [each for each in group.revisions if each.pool.members]
+    serving = [(each, each.preamble) for each in ready if each.preamble is not None]
+    # a chat that begins is nobody's next turn, though another began with the same words
+    if key.named or ask.history or ask.kind is Kind.TEXT:
+        place = places.find(key.key, key.first, now)
+        for each, prompt in serving:
+            if place is not None and each.prefix == place.prefix:
+                return each, prompt, True
+    arms = sorted(
+        ((each, prompt) for each, prompt in serving if each.revision.weight),
+        key=lambda arm: arm[0].revision.fingerprint,
+    )
+    if not arms and any(each.revision.weight for each in ready):
+        raise ApiError(
+            503,
+            f"the prompt of group {group.label!r} has not been read yet: retry, or send the prompt with the request",
+            param="model",
+            code="prompt_not_available",
+        )
+    if not arms:
+        raise _no_replica(group.label)
+    # by the first turn's key: a session stays on its arm when what follows tells it apart
+    at = xxhash.xxh3_64_intdigest(key.first.to_bytes(8, "little"), seed=_ARM_SEED)
+    at %= sum(each.revision.weight for each, _ in arms)
+    for each, prompt in arms:
+        at -= each.revision.weight
+        if at < 0:
+            return each, prompt, False
+    raise AssertionError("the remainder is less than the sum of the weights")
+
+
+def _leading(ask: Ask) -> tuple[Leading, int]:
+    """What a prompt without a group is listed by, and the hash of what takes the place of its Tier 1."""
+    if ask.ids:
+        listed = xxhash.xxh3_64_intdigest(first_ids(ask, LEADING_IDS))
+        return Leading(listed, 0), listed
+    text = ask.system.encode()
+    start = text[:LEADING_BYTES]
+    if not start and ask.kind is Kind.CHAT:
+        said, first = chat_start(ask)
+        start = b"\0".join(said[:first])  # the same on every turn
+    listed = xxhash.xxh3_64_intdigest(start)
+    if ask.kind is Kind.TEXT or not (text or ask.tools):
+        return Leading(listed, len(text)), listed
+    # all of it: to believe a long text cached that only begins like another costs more than to compute it once more
+    return Leading(listed, len(text)), xxhash.xxh3_64_intdigest(ask.tools.encode() + b"\0" + text)

@@ -1,0 +1,129 @@
+"""The books of a balancer, and bounded loads, under any sequence of picks, ends, failures and new tables."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.contract.table import Engine, Policy
+from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.health import Health
+from promptgroup_router.policy.policies import LEAST_CAP, load_cap
+from promptgroup_router.rings.index import view_of
+from support.tables import group, revision, slot, table
+
+FACTOR = 125
+
+
+class Books(RuleBasedStateMachine):
+    """Whatever happens: loads are those of the open requests, and idle means idle."""
+
+    running = Bundle("running")
+    policy = Policy.EXPECTED_TTFT
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.health = Health()
+        self.balancer = Balancer(self.health)
+        self.lives = [0, 0, 0, 0]
+        self.slots = 4
+        self.now = 0.0
+        self.open = []
+        self.install()
+
+    def install(self):
+        held = tuple(slot(index, incarnation=str(self.lives[index])) for index in range(self.slots))
+        engine = Engine("one", kv_tokens=60_000, prefill_rate=8000)
+        view = view_of(
+            table(group("a", revision(slots=held, engine=engine), policy=self.policy, load_factor_percent=FACTOR))
+        )
+        self.pool = view.names["a"].revisions[0].pool
+        self.balancer.install(view, self.now)
+
+    @rule(target=running, session=st.integers(0, 40), prompt=st.integers(1, 20_000), turn=st.integers(1, 5),
+          streamed=st.booleans())  # fmt: skip
+    def pick(self, session, prompt, turn, streamed):
+        key = session * 0x9E3779B97F4A7C15 % 2**64
+        well = [each for each in self.pool.ready if self.health.available(each.id, each.incarnation, self.now)]
+        well = well or self.pool.ready
+        loads = [self.balancer.loads.get(each.id, 0) for each in well]
+        demand = Demand(
+            key, session % 3, prompt, tier1=prompt // 2, history=prompt * 2 // 3 if turn > 1 else 0, turn=turn,
+            streamed=streamed,
+        )  # fmt: skip
+        pick = self.balancer.pick(self.pool, demand, self.now)
+        if pick is None:
+            assert self.policy is Policy.EXPECTED_TTFT
+            assert all(len(self.balancer.replicas[each.id].live) for each in well)
+            return None
+        assert pick.member in well
+        assert 0 <= pick.cached <= prompt
+        if self.policy is Policy.BOUNDED_LOAD:
+            cap = load_cap(loads, FACTOR)
+            assert self.balancer.loads[pick.member.id] <= max(LEAST_CAP, cap)
+            assert pick.member is next(
+                each for each in self.pool.order(key) if each in well and loads[well.index(each)] < cap
+            )
+        self.open.append(pick)
+        return pick
+
+    @rule(pick=running)
+    def first_token(self, pick):
+        if pick is not None:
+            self.balancer.first_token(pick, self.now)
+
+    @rule(pick=consumes(running), cached=st.integers(0, 20_000), twice=st.booleans(), fails=st.booleans())
+    def end(self, pick, cached, twice, fails):
+        if pick is None:
+            return
+        for _ in range(2 if twice else 1):
+            if fails:
+                self.balancer.release(pick, self.now)
+            else:
+                prompt = pick.demand.prompt
+                self.balancer.end(pick, Usage(prompt, min(cached, prompt), 10), self.now)
+        self.open.remove(pick)
+
+    @rule(slot=st.integers(0, 3))
+    def fail(self, slot):
+        member = next((each for each in self.pool.ready if each.slot == slot), None)
+        if member is not None:
+            self.health.failed(member.id, member.incarnation, self.now)
+
+    @rule(slot=st.integers(0, 3))
+    def restart(self, slot):
+        self.lives[slot] += 1
+        self.install()
+
+    @rule(slots=st.integers(1, 4))
+    def scale(self, slots):
+        self.slots = slots
+        self.install()
+
+    @rule(seconds=st.floats(0, 40))
+    def wait(self, seconds):
+        self.now += seconds
+
+    @invariant()
+    def books_are_those_of_the_open_requests(self):
+        for id_, replica in self.balancer.replicas.items():
+            mine = [pick for pick in self.open if pick.replica is replica]
+            assert replica.in_flight == len(mine) == self.balancer.loads.get(id_, 0)
+            assert replica.context == pytest.approx(sum(pick.demand.prompt for pick in mine))
+            assert replica.wait(self.now) >= 0
+            assert replica.wait(self.now + 1e6) == 0
+            assert replica.late(self.now) >= 0
+            assert replica.live.tokens >= 0
+            if not mine:
+                assert replica.late(self.now + 1e6) == 0
+
+
+class BoundedBooks(Books):
+    policy = Policy.BOUNDED_LOAD
+
+
+TestBooks = Books.TestCase
+TestBoundedBooks = BoundedBooks.TestCase
+TestBooks.settings = TestBoundedBooks.settings = settings(max_examples=60)

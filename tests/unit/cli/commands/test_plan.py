@@ -1,0 +1,113 @@
+"""The command `plan`: its flags, its files, its errors. tests/golden/plan has what it prints."""
+
+import argparse
+import io
+from pathlib import Path
+
+import pytest
+import yaml
+
+from promptgroup_cli.commands import plan
+from promptgroup_cli.commands.plan import PlanError
+from promptgroup_cli.rehearsal import simulate
+from support import builders
+
+GROUP = {
+    "apiVersion": "promptgroup.dev/v1alpha1",
+    "kind": "PromptGroup",
+    "metadata": {"name": "support"},
+    "spec": {"model": "llama", "prompt": {"system": builders.TEXT}, "engine": {"image": "vllm"}},
+}
+
+
+def write(tmp_path, name="file.yaml", metadata=None, **spec):
+    path = tmp_path / name
+    path.write_text(yaml.safe_dump(GROUP | {"metadata": metadata or GROUP["metadata"], "spec": GROUP["spec"] | spec}))
+    return str(path)
+
+
+def run(*arguments):
+    parser = argparse.ArgumentParser()
+    plan.add_flags(parser)
+    return list(plan.lines(parser.parse_args(arguments), builders.NOW))
+
+
+def refused(*arguments):
+    with pytest.raises(PlanError) as error:
+        run(*arguments)
+    return str(error.value)
+
+
+def test_standard_input(tmp_path, monkeypatch):
+    path = write(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO(Path(path).read_text()))
+    assert run("-") == run(path)
+
+
+def test_the_namespace_of_what_names_none(tmp_path):
+    path = write(tmp_path)
+    assert run(path)[0].startswith("wanted    default/support")
+    assert run(path, "-n", "chat")[0].startswith("wanted    chat/support")
+
+
+def test_the_start_takes_as_long_as_it_is_said(tmp_path):
+    assert run(write(tmp_path), "--warm-seconds", "90")[-1].startswith("at rest after 1m30s")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "a day", "86401", "²"])
+def test_a_start_of_no_length_is_refused(value, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run(write(tmp_path), f"--warm-seconds={value}")
+    assert "is not a whole number from 1 to 86400" in capsys.readouterr().err
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    assert refused(str(tmp_path / "none.yaml")).endswith("none.yaml: No such file or directory")
+    assert "Is a directory" in refused(str(tmp_path))
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    assert refused(str(tmp_path / "binary")).endswith("binary: not text in UTF-8")
+
+
+def test_an_error_names_the_file_that_it_is_in(tmp_path):
+    good, bad = write(tmp_path), write(tmp_path, "bad.yaml", replicas=4000)
+    for arguments in ([bad], [good, "--from", bad], [bad, "--from", good]):
+        assert "bad.yaml: spec.replicas: " in refused(*arguments)
+
+
+def test_another_group_is_no_change_of_this_one(tmp_path):
+    other = write(tmp_path, "other.yaml", metadata={"name": "other"})
+    assert "it is PromptGroup default/support, the one that stands default/other" in refused(
+        write(tmp_path), "--from", other
+    )
+
+
+def test_another_model_is_no_change_either(tmp_path):
+    assert "spec.model cannot be changed" in refused(
+        write(tmp_path), "--from", write(tmp_path, "b.yaml", model="another")
+    )
+
+
+def test_a_verdict_where_nothing_is_judged(tmp_path):
+    path, steps = write(tmp_path), write(tmp_path, "steps.yaml", rollout={"steps": [{"weight": 5}]})
+    for arguments in ([path, "--from", path], [steps]):
+        assert "--judge fail: nothing is judged" in refused(*arguments, "--judge", "fail")
+    assert run(steps, "--from", path, "--judge", "fail")
+
+
+def test_unknown_fields_are_warned_of_and_the_plan_goes_on(tmp_path, capsys):
+    assert run(write(tmp_path, replica=3))
+    assert "file.yaml: spec.replica is no field" in capsys.readouterr().err
+
+
+def test_one_that_does_not_settle_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(simulate, "MOMENTS", 1)
+    assert "the plan does not settle" in refused(write(tmp_path))
+
+
+def test_rows_come_before_the_end_is_known(tmp_path, monkeypatch):
+    """A long plan is read while it is made."""
+    monkeypatch.setattr(simulate, "MOMENTS", 1)
+    parser = argparse.ArgumentParser()
+    plan.add_flags(parser)
+    lines = plan.lines(parser.parse_args([write(tmp_path)]), builders.NOW)
+    assert any(line.startswith("+0s") for line in lines)

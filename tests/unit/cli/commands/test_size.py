@@ -1,0 +1,133 @@
+import json
+
+import pytest
+
+from promptgroup_cli.__main__ import main
+
+LLAMA = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
+USUAL = {
+    "--model": "meta-llama/Llama-3.1-8B-Instruct", "--gpu": "H100-80GB", "--prompt-tokens": "3000",
+    "--turn-tokens": "100", "--answer-tokens": "200", "--sessions": "2000", "--rate": "100",
+}  # fmt: skip
+
+
+@pytest.fixture
+def size(command):
+    """Runs the command with flags changed (None leaves one out); returns (status, standard output, standard error)."""
+
+    def run(**changed):
+        flags = {**USUAL, **{f"--{name.replace('_', '-')}": value for name, value in changed.items()}}
+        words = [str(word) for flag, value in flags.items() if value is not None for word in (flag, value)]
+        return command("size", *words, exits=True)
+
+    return run
+
+
+def sized(outcome):
+    status, out, _ = outcome
+    assert status == 0
+    return json.loads(out)
+
+
+def test_help_shows_an_example_that_runs(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["promptgroup", "size", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    example = capsys.readouterr().out.split("example:")[1].replace("\\\n", " ").split()
+    monkeypatch.setattr("sys.argv", example)
+    assert main() == 0
+    assert "replicas: " in capsys.readouterr().out
+
+
+def test_a_table_or_json(size):
+    _, text, _ = size()
+    document = sized(size(output="json"))
+    assert f"replicas: {document['replicas']} " in text
+    assert document["kv"]["bytesPerToken"] == 131_072
+
+
+def test_half_the_kv_type_is_twice_the_tokens(size):
+    whole, half = (sized(size(output="json", kv_dtype=dtype))["kv"] for dtype in ("auto", "fp8"))
+    assert half["bytesPerToken"] * 2 == whole["bytesPerToken"]
+    assert half["tokensPerReplica"] == pytest.approx(2 * whole["tokensPerReplica"], abs=1)
+
+
+def test_a_config_of_its_own(size, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA))
+    named = sized(size(output="json"))
+    own = sized(size(output="json", model=None, config=config, parameters="8.03B"))
+    assert own["expected"] == named["expected"]
+    assert any("2 bytes a parameter" in each for each in own["assumed"])
+    lighter = sized(size(output="json", model=None, config=config, parameters="8.03B", weights_gb=8))
+    assert lighter["kv"]["tokensPerReplica"] > own["kv"]["tokensPerReplica"]
+    assert not any("2 bytes a parameter" in each for each in lighter["assumed"])
+
+
+def test_a_prompt_file_is_counted_by_its_bytes(size, tmp_path):
+    prompt = tmp_path / "prompt.md"
+    prompt.write_text("x" * 12_001)
+    found = sized(size(output="json", prompt_tokens=None, prompt_file=prompt))
+    assert found["workload"]["promptTokens"] == 3001
+    assert any("--prompt-tokens" in each for each in found["assumed"])
+
+
+def test_what_is_said_is_not_assumed(size):
+    found = sized(size(output="json", history_tokens=500, prefill_rate=10_000, kv_tokens=420_000))
+    assert found["workload"]["historyTokens"] == 500
+    assert found["prefillTokensPerSecond"] == 10_000
+    assert found["kv"]["tokensPerReplica"] == 420_000
+    assert found["kv"]["asComputed"] is True
+    assert len(found["assumed"]) == 1
+
+
+def test_a_report_that_does_not_fit_the_model_is_said(size):
+    assert "with --kv-cache-dtype=fp8" in " ".join(size(kv_tokens=850_000)[1].split())
+
+
+def test_a_target_that_no_number_keeps_is_a_failure(size):
+    status, out, _ = size(ttft="5ms")
+    assert status == 1
+    assert "no number of replicas up to 512 keeps the target" in out
+
+
+REFUSALS = {
+    "unknown model": ({"model": "acme/house"}, "--model acme/house: not among the models", "--config"),
+    "unknown gpu": ({"gpu": "TPU"}, "--gpu TPU: take one of", "H100-80GB"),
+    "gpu of two sizes": ({"gpu": "A100"}, "--gpu A100: take one of A100-40GB, A100-80GB", ""),
+    "weights too large": ({"model": "meta-llama/Llama-3.1-70B"}, "141 GB of weights leave no room", "raise --tp"),
+    "uneven heads": ({"tp": 3}, "--tp 3: 8 KV heads cannot be split evenly", "divisor"),
+    "request too long": ({"history_tokens": 500_000}, "a request holds 503,300 tokens of KV", "--history-tokens"),
+    "rate beyond sessions": ({"sessions": 10}, "--rate 100 --sessions 10: an answer takes 1.4 s", "137 sessions"),
+    "no number": ({"rate": "fast"}, "argument --rate: 'fast' is no number", ""),
+    "no positive number": ({"turn_tokens": 0}, "argument --turn-tokens: 0 is not above 0", ""),
+    "not a whole number": ({"tp": "1.5"}, "argument --tp: '1.5' is no whole number", ""),
+    "infinite": ({"sessions": "inf"}, "argument --sessions: 'inf' is no number", ""),
+    "no duration": ({"ttft": "300"}, "argument --ttft: '300' is no duration", "300ms"),
+    "no time": ({"ttft": "0s"}, "argument --ttft: 0s is not above 0", ""),
+    "no share": ({"gpu_memory_utilization": 92}, "92 is above 1", "0.92"),
+    "no prompt": ({"prompt_tokens": None}, "--prompt-tokens --prompt-file is required", ""),
+    "no prompt file": ({"prompt_tokens": None, "prompt_file": "/nowhere"}, "--prompt-file /nowhere: No such", ""),
+    "no config": ({"model": None, "config": "/nowhere", "parameters": "8B"}, "--config /nowhere: ", "No such file"),
+    "no parameters": ({"model": None, "config": "/nowhere"}, "add --parameters, as in 8B", ""),
+    "parameters in words": ({"parameters": "eight"}, "argument --parameters: 'eight' is no number", "70.6B"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_wrong_flag_is_named_with_its_value_and_a_way_out(size, case):
+    changed, message, way_out = REFUSALS[case]
+    status, out, errors = size(**changed)
+    assert status == 2
+    assert not out
+    assert message in errors
+    assert way_out in errors
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "{}", json.dumps({**LLAMA, "index_head_dim": 128})])
+def test_a_config_that_does_not_say_enough_is_refused(size, tmp_path, content):
+    config = tmp_path / "config.json"
+    config.write_text(content)
+    status, _, errors = size(model=None, config=config, parameters="8B")
+    assert status == 2
+    assert f"--config {config}: " in errors

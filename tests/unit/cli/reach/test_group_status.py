@@ -1,0 +1,94 @@
+"""What is told of a group, from its objects."""
+
+import pytest
+
+from promptgroup_cli.reach.group_status import MEANINGS, group_status
+from support.rawobjects import FULL, SHORT, condition, engine, promptgroup, promptroute
+
+COLD = {"status": "False", "reason": "Warming", "message": "the prefix is being sent"}
+
+
+def told(*conditions, **status):
+    return group_status(promptgroup("support", *conditions, **status), None, ()).said
+
+
+def test_a_group_at_rest_waits_for_nothing():
+    route = promptroute((0, "Ready", "p0"), (1, "Ready", "p1"))
+    found = group_status(promptgroup(), route, [engine("p1"), engine("p0")])
+    assert (found.ready, found.revision, found.warm, found.replicas, found.hit_rate) == (True, SHORT, "2/2", 2, "93%")
+    assert found.said == ()
+    (revision,) = found.revisions
+    assert (revision.fingerprint, revision.phase, revision.weight) == (FULL, "Serving", 100)
+    assert [(each.slot, each.pod, each.state, each.warm) for each in revision.slots] == [
+        (0, "p0", "Ready", "True"),
+        (1, "p1", "Ready", "True"),
+    ]
+
+
+def test_what_leads_to_the_next_comes_first_and_one_cause_is_told_once():
+    found = told(
+        condition("Ready", "False", "Warming"),
+        condition("PrefixWarm", "False", "PrefixNotCached"),
+        condition("Degraded", "True", "PrefixNotCached"),
+        condition("RouterProgrammed", "False", "NoReplica"),
+    )
+    assert [(each.condition, each.holds) for each in found] == [
+        ("PrefixWarm", True),
+        ("RouterProgrammed", True),
+        ("Ready", True),
+    ]
+
+
+@pytest.mark.parametrize("kind", MEANINGS)
+def test_each_condition_is_told_when_it_is_not_as_it_should_be(kind):
+    wanted = MEANINGS[kind].wanted
+    other = {"True": "False", "False": "True"}[wanted]
+    group = promptgroup("support", condition(kind, other, "Because"))
+    group["spec"]["sizing"] = {"minReplicas": 1, "maxReplicas": 4}
+    (said,) = group_status(group, None, ()).said
+    assert (said.condition, said.reason, said.words) == (kind, "Because", MEANINGS[kind].words)
+    assert told(condition(kind, wanted)) == ()
+
+
+def test_a_fixed_number_is_no_trouble_and_neither_are_caches_that_nothing_is_known_of():
+    fixed = condition("ScalingActive", "False", "FixedReplicas", "spec.replicas asks for 2")
+    found = group_status(promptgroup("support", fixed, condition("CacheEffective", "Unknown", "NoTraffic")), None, ())
+    assert found.said == ()
+    assert (found.sizing.least, found.sizing.reason) == (None, "FixedReplicas")
+
+
+def test_a_change_that_the_operator_has_not_seen_comes_before_all_and_is_not_ready():
+    found = group_status(promptgroup(observedGeneration=1), None, ())
+    assert not found.ready
+    assert (found.said[0].reason, found.said[0].holds) == ("NotObserved", True)
+    assert "generation 2 is wanted, what follows is of 1" in found.said[0].message
+
+
+@pytest.mark.parametrize("status", [{}, {"observedGeneration": -1}])
+def test_a_group_that_no_operator_has_seen(status):
+    group = promptgroup() | {"status": status}
+    found = group_status(group, None, ())
+    assert [each.words for each in found.said] == ["no operator has looked at it yet"]
+    assert (found.ready, found.revisions, found.warm, found.replicas) == (False, (), "", 0)
+
+
+def test_slots_without_a_pod_and_pods_without_a_slot():
+    route = promptroute((1, "Draining", "p1"), (0, "Absent", ""))
+    unpulled = {"name": "engine", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    pods = [engine("p1"), engine("p2", COLD), engine("p3", deleting=True), engine("p4", containerStatuses=[unpulled])]
+    (revision,) = group_status(promptgroup(), route, pods).revisions
+    assert [(each.slot, each.pod, each.state, each.warm, each.reason) for each in revision.slots] == [
+        (0, "", "Absent", "", ""),
+        (1, "p1", "Draining", "True", "PrefixCached"),
+        (None, "p2", "Cold", "False", "Warming"),
+        (None, "p3", "Terminating", "", ""),
+        (None, "p4", "Cold", "True", "PodNotStarting"),
+    ]
+    assert "no such image" in revision.slots[-1].message
+
+
+def test_a_warm_condition_of_an_earlier_container_does_not_count():
+    pod = engine("p0")
+    pod["metadata"]["annotations"]["promptgroup.dev/warmed-container"] = "containerd://earlier"
+    (revision,) = group_status(promptgroup(), promptroute((0, "Absent", "")), [pod]).revisions
+    assert [each.reason for each in revision.slots] == ["", "ContainerRestarted"]

@@ -1,0 +1,110 @@
+"""What a file is told to be, and the requests in it."""
+
+import io
+import json
+
+import pytest
+
+from promptgroup_cli.reach import inputs
+from promptgroup_cli.reach.inputs import Format, InputError, Text
+
+BODY = {"model": "m", "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]}
+MANIFEST = "apiVersion: promptgroup.dev/v1alpha1\nkind: PromptGroup\n"
+
+
+def read(path, given=None):
+    with inputs.opened(str(path), given) as content:
+        return (content.format, content.content) if isinstance(content, Text) else list(content)
+
+
+def write(tmp_path, content, name="file"):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def systems(requests):
+    return [(each.line, each.ask.system if each.ask else each.problem) for each in requests]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [MANIFEST, f"# ours\n---\n{MANIFEST}", '{"apiVersion": "promptgroup.dev/v1alpha1", "kind": "PromptGroup"}',
+     '{\n  "kind": "PromptGroup",\n  "apiVersion": "promptgroup.dev/v1alpha1"\n}'],
+)  # fmt: skip
+def test_a_manifest_is_told_by_its_kind(tmp_path, content):
+    assert read(write(tmp_path, content)) == (Format.MANIFEST, content)
+
+
+@pytest.mark.parametrize("content", ["You are kind.\n", "", "{name}, you are kind", "kind: of\n", "{\nnot JSON"])
+def test_other_text_is_a_prompt(tmp_path, content):
+    assert read(write(tmp_path, content)) == (Format.PROMPT, content)
+
+
+def test_a_prompt_is_read_byte_for_byte(tmp_path):
+    assert read(write(tmp_path, b"a\r\nb\r\n")) == (Format.PROMPT, "a\r\nb\r\n")
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_body_is_a_request(tmp_path, indent):
+    assert systems(read(write(tmp_path, json.dumps(BODY, indent=indent)))) == [(1, "Be kind.")]
+    assert systems(read(write(tmp_path, json.dumps([BODY, BODY], indent=indent)))) == [(1, "Be kind.")] * 2
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [{"body": BODY}, {"request": {"body": BODY}}, {"custom_id": "1", "body": json.dumps(BODY)}, {"input": BODY},
+     {"prompt": "Be kind."}, {key: value for key, value in BODY.items() if key != "model"}],
+)  # fmt: skip
+def test_records_around_bodies(tmp_path, wrapped):
+    path = write(tmp_path, f"{json.dumps(BODY)}\n\n{json.dumps(wrapped)}\n")
+    assert systems(read(path)) == [(1, "Be kind."), (3, "Be kind.")]
+
+
+def test_lines_that_are_no_request_are_said_and_the_rest_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "MOST_BYTES", 256)
+    lines = [json.dumps(BODY), "{", "[]", '{"id": 1}', '{"messages": []}', json.dumps({"body": "{"}), "x" * 1000]
+    found = systems(read(write(tmp_path, "\n".join([*lines, json.dumps(BODY)])), Format.LOG))
+    assert found[0] == (1, "Be kind.")
+    assert found[-1] == (8, "Be kind.")
+    assert [problem for _, problem in found[1:-1]] == [
+        "not JSON",
+        "no body of a request: it has neither messages nor prompt",
+        "no body of a request: it has neither messages nor prompt",
+        "messages is empty, expected a list of at least one message",
+        "no body of a request: it has neither messages nor prompt",
+        "longer than 0 MiB",
+    ]
+
+
+def test_a_name_says_what_a_file_is_and_a_flag_overrules_it(tmp_path):
+    path = write(tmp_path, json.dumps(BODY), "file.md")
+    assert read(path) == (Format.PROMPT, json.dumps(BODY))
+    assert systems(read(path, Format.LOG)) == [(1, "Be kind.")]
+
+
+def test_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(BODY).encode())))
+    assert systems(read("-")) == [(1, "Be kind.")]
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "said"),
+    [
+        (b"caf\xe9", None, "file: not text in UTF-8, at byte 3"),
+        (b"text", Format.REQUEST, "file: not JSON; --as prompt, log or manifest says what it is"),
+        (b"x" * 300, None, "file: longer than 0 MiB: a log of requests is read with --as log"),
+    ],
+)
+def test_what_cannot_be_read(tmp_path, monkeypatch, content, given, said):
+    monkeypatch.setattr(inputs, "MOST_BYTES", 256)
+    with pytest.raises(InputError) as error:
+        read(write(tmp_path, content), given)
+    assert str(error.value).endswith(said)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(InputError, match="none: No such file"):
+        read(tmp_path / "none")
+    with pytest.raises(InputError, match="Is a directory"):
+        read(tmp_path)

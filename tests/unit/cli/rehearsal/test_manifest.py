@@ -1,0 +1,176 @@
+"""Files as `kubectl apply -f` takes them."""
+
+import base64
+import json
+
+import pytest
+import yaml
+
+from promptgroup_cli.rehearsal import manifest
+from promptgroup_cli.rehearsal.manifest import DocumentError
+from support import builders
+
+SPEC = {"model": "llama", "prompt": {"system": builders.TEXT}, "engine": {"image": "vllm"}}
+FROM_SECRET = {"systemFrom": {"secretKeyRef": {"name": "p", "key": "system"}}}
+FROM_MAP = {"systemFrom": {"configMapKeyRef": {"name": "p", "key": "system"}}}
+
+
+def group(spec=None, **metadata):
+    metadata = {"name": "support"} | metadata
+    return {
+        "apiVersion": manifest.API_VERSION,
+        "kind": "PromptGroup",
+        "metadata": metadata,
+        "spec": SPEC | (spec or {}),
+    }
+
+
+def holder(kind="ConfigMap", **fields):
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "p"}} | fields
+
+
+def read(*objects, old=None):
+    return manifest.read(yaml.safe_dump_all(objects), "chat", builders.NOW, old)
+
+
+def refused(*objects, old=None):
+    with pytest.raises(DocumentError) as error:
+        read(*objects, old=old)
+    return str(error.value)
+
+
+def test_an_inline_prompt():
+    wanted = read(group())
+    assert (wanted.group.key.namespace, wanted.group.key.name) == ("chat", "support")
+    assert wanted.text == builders.text()
+    assert wanted.warnings == ()
+
+
+def test_the_files_own_namespace_stands():
+    assert read(group(namespace="other")).group.key.namespace == "other"
+
+
+def test_json_is_read_too():
+    assert manifest.read(json.dumps(group()), "chat", builders.NOW).text == builders.text()
+
+
+def test_what_looks_like_a_date_is_a_text():
+    content = yaml.safe_dump(group()).replace("model: llama", "model: 2026-01-01")
+    assert manifest.read(content, "chat", builders.NOW).group.spec.model == "2026-01-01"
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        holder("Secret", data={"system": base64.b64encode(builders.TEXT.encode()).decode()}),
+        holder("Secret", data={"system": "b2xk"}, stringData={"system": builders.TEXT}),
+    ],
+    ids=["base64", "clear"],
+)
+def test_the_secret_may_come_before_or_after(secret):
+    for objects in ((group({"prompt": FROM_SECRET}), secret), (secret, group({"prompt": FROM_SECRET}))):
+        assert read(*objects).text == builders.text(secret=True)
+
+
+def test_a_config_map():
+    assert read(holder(data={"system": builders.TEXT}), group({"prompt": FROM_MAP})).text == builders.text()
+
+
+def test_the_items_of_a_list():
+    items = [holder(data={"system": builders.TEXT}), group({"prompt": FROM_MAP})]
+    assert read({"apiVersion": "v1", "kind": "List", "items": items}).text == builders.text()
+
+
+def test_empty_documents_are_none():
+    assert read(None, group(), None).text == builders.text()
+
+
+def test_unknown_fields_are_warned_of():
+    spec = {"replica": 3, "engine": {"image": "vllm", "template": {"spec": {"any": 1}}, "imagee": "x"}}
+    warned = " ".join(read(group(spec | {"rollout": {"steps": [{"weight": 5, "wait": "1m"}]}})).warnings)
+    assert [path in warned for path in ("spec.replica ", "spec.engine.imagee ", "spec.rollout.steps[0].wait ")] == [
+        True
+    ] * 3
+    assert "template" not in warned
+
+
+REFUSED = {
+    "nothing": ((), "no PromptGroup in it, but nothing"),
+    "another kind": ((holder(),), "no PromptGroup in it, but ConfigMap"),
+    "two groups": ((group(), group(name="b")), "2 PromptGroups in it"),
+    "a list": (([1],), "it has no kind"),
+    "another version": (
+        (group() | {"apiVersion": "promptgroup.dev/v9"},),
+        'apiVersion: "promptgroup.dev/v9" is unknown',
+    ),
+    "no metadata": ((group() | {"metadata": None},), "metadata.name: null is no name"),
+    "a bad name": ((group(name="Support"),), 'metadata.name: "Support" is no name'),
+    "no spec": ((group() | {"spec": None},), "spec: Input should be an object"),
+    "no image": ((group({"engine": {}}),), "spec.engine.image: Field required"),
+    "too many": ((group({"replicas": 4000}),), "spec.replicas: Input should be less than or equal to 1000, not 4000"),
+    "a number as text": ((group({"replicas": "3"}),), 'spec.replicas: Input should be a valid integer, not "3"'),
+    "another engine": ((group({"engine": {"image": "x", "type": "TGI"}}),), 'not "TGI"'),
+    "a rule": ((group({"rollout": {"maxSurge": 0}}),), "spec.rollout.maxSurge: "),
+    "a pin": ((group({"prompt": {"system": "x", "fingerprint": "0" * 32}}),), "restore the text or change the pin"),
+    "a template": (
+        (group({"engine": {"image": "x", "template": {"spec": {"containers": [{"image": "y"}]}}}}),),
+        "spec.engine.template",
+    ),
+    "no object": (
+        (group({"prompt": FROM_MAP}),),
+        "ConfigMap p (spec.prompt.systemFrom): there is none: put it into the",
+    ),
+    "no key": ((group({"prompt": FROM_MAP}), holder(data={"other": "x"})), "the object has no such key"),
+    "no map": ((group({"prompt": FROM_MAP}), holder(data=["x"])), "ConfigMap p: data is no map"),
+    "no base64": ((group({"prompt": FROM_SECRET}), holder("Secret", data={"system": "#"})), "no text in base64"),
+    "not its namespace": (
+        (group({"prompt": FROM_MAP}), holder(data={"system": "x"}, metadata={"name": "p", "namespace": "b"})),
+        "there is none",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_planned_is_said(case):
+    objects, expected = REFUSED[case]
+    assert expected in refused(*objects)
+
+
+def test_another_model_than_the_one_that_stands():
+    assert "spec.model cannot be changed" in refused(group({"model": "b"}), old=builders.spec())
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["a: [", "a:\n\t- b", "\x00", "{{ .Values }}", "a: &a [*a]\nkind: x", "[" * 5000],
+    ids=["unclosed", "tab", "control", "template", "cycle", "deep"],
+)
+def test_what_is_not_yaml_is_said_in_a_line(content):
+    with pytest.raises(DocumentError) as error:
+        manifest.read(content, "chat", builders.NOW)
+    assert "\n" not in str(error.value)
+
+
+def test_messages_never_quote_a_prompt():
+    secret = "the recovery phrase"
+    for prompt in (
+        {"system": [secret]},
+        {"system": secret, "fingerprint": secret},
+        {"system": secret, "tools": secret},
+    ):
+        assert secret not in refused(group({"prompt": prompt}))
+    with pytest.raises(DocumentError) as error:
+        manifest.read(f"system: {secret}: {secret}", "chat", builders.NOW)
+    assert secret not in str(error.value)
+
+
+def test_a_spec_that_json_cannot_hold():
+    content = yaml.safe_dump(group()).replace("image: vllm", "image: vllm\n    template: &a {b: *a}")
+    with pytest.raises(DocumentError, match="spec: holds what JSON cannot"):
+        manifest.read(content, "chat", builders.NOW)
+
+
+def test_half_a_character_is_refused():
+    content = json.dumps(group({"prompt": {"system": "\ud800"}}))
+    with pytest.raises(DocumentError):
+        manifest.read(content, "chat", builders.NOW)

@@ -1,0 +1,21 @@
+from promptgroup_cli.render.columns import INDENT, WIDTH, columns, fact
+
+
+def test_columns_are_as_wide_as_their_widest_cell_and_rows_may_end_early():
+    assert columns([("NAME", "READY", "WHY"), ("support", "True", "-"), ("a",)]) == [
+        "NAME      READY   WHY",
+        "support   True    -",
+        "a",
+    ]
+
+
+def test_no_rows_are_no_lines():
+    assert columns([]) == []
+
+
+def test_a_long_fact_goes_on_under_itself():
+    lines = fact("waits for", "word " * 40)
+    assert lines[0].startswith("waits for    word")
+    assert all(line.startswith(" " * INDENT + "word") for line in lines[1:])
+    assert max(map(len, lines)) <= WIDTH
+    assert fact("", "more")[0] == " " * INDENT + "more"

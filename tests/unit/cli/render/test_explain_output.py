@@ -1,0 +1,117 @@
+import orjson
+import pytest
+
+from promptgroup_cli.render.columns import WIDTH
+from promptgroup_cli.render.explain_output import table
+from promptgroup_router.contract.table import Engine, Policy, SlotState
+from promptgroup_router.explain import explain_by, read_question
+from support.tables import SYSTEM, group, revision, slot
+from support.tables import table as served
+
+SLOTS = (slot(0), slot(1, SlotState.ABSENT), slot(2))
+SUPPORT = group("support", revision(slots=SLOTS, engine=Engine("one", 100_000, 10_000), tokens=2000))
+
+
+def told(system=SYSTEM, model="llama", headers=None, groups=(SUPPORT,)):
+    said = ([{"role": "system", "content": system}] if system else []) + [{"role": "user", "content": "Hi"}]
+    body = orjson.dumps({"model": model, "messages": said}).decode()
+    question = read_question(orjson.dumps({"body": body, "headers": headers or {}}))
+    return orjson.loads(explain_by(served(*groups), question))
+
+
+def facts(text):
+    """Name → text of the facts, joined; the table's lines are left out."""
+    found, name = {}, ""
+    for line in text.partition("\n\n")[0].splitlines():
+        name = line[:13].strip() or name
+        found[name] = f"{found.get(name, '')} {line[13:]}".strip()
+    return found
+
+
+def test_a_request_that_brings_the_prompt():
+    found = told(headers={"x-session-id": "7"})
+    text = table(found)
+    shown = facts(text)
+    assert list(shown) == ["group", "session", "revision", "tokens", "home", "goes to"]
+    assert shown["group"] == "chat/support, by its system prompt, model llama"
+    assert shown["session"] == f"{found['session']['key']}, by header x-session-id; not known yet"
+    assert shown["tokens"].startswith("about 2,001, 2,000 of them the prefix")
+    assert shown["goes to"] == f"{found['choice']}: {found['why']} (ExpectedTTFT)"
+    assert all(len(line) <= WIDTH + 20 for line in text.splitlines())
+
+
+def test_replicas_are_listed_as_weighed_and_then_the_slots_that_get_nothing():
+    rows = [line.split() for line in table(told()).partition("\n\n")[2].splitlines()]
+    assert rows[0][:5] == ["REPLICA", "RING", "STATE", "REQUESTS", "CACHED"]
+    assert rows[0][-1] == "COST"
+    assert [row[2] for row in rows[1:]] == ["Ready", "Ready", "Absent"]
+    assert {row[1] for row in rows[1:]} == {"0", "1", "2"}
+    assert rows[1][4] == "2,000"
+
+
+def test_a_policy_that_weighs_no_time_shows_none():
+    simple = group("support", revision(), policy=Policy.LEAST_REQUEST)
+    rows = [line.split() for line in table(told(groups=(simple,))).partition("\n\n")[2].splitlines()]
+    assert rows[0] == ["REPLICA", "RING", "STATE", "REQUESTS"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fact", "words"),
+    [
+        ({"match": {"how": "name", "group": "chat/support", "model": "llama"}}, "group", "by its name"),
+        ({"session": {"key": "ff", "named": False, "source": "", "last": None}}, "session", "ff, by the start of the"),
+        (
+            {"session": {"key": "ff", "named": False, "source": "header api-key", "last": None}},
+            "session",
+            "by the start of the conversation, within header api-key",
+        ),
+        (
+            {"session": {"key": "ff", "named": True, "source": "header a",
+                         "last": {"replica": "a/b/c/0", "tokens": 2345, "secondsAgo": 3.5}}},
+            "session",
+            "3.5 s ago on a/b/c/0, 2,345 tokens",
+        ),
+        (
+            {"revision": {"fingerprint": "a" * 32, "weight": 10, "weights": 100, "why": "weight"}},
+            "revision",
+            "aaaaaaaa, of a new session by its key; its weight is 10 of 100",
+        ),
+        (
+            {"revision": {"fingerprint": "a" * 32, "weight": 0, "weights": 100, "why": "session"}},
+            "revision",
+            "the one that its session began with",
+        ),
+        ({"ring": [{"replica": "a/b/c/1", "state": "Absent"}], "candidates": []}, "home", "c/1 (Absent)"),
+        ({"choice": None, "why": "no room"}, "goes to", "nowhere yet: no room"),
+    ],
+)  # fmt: skip
+def test_facts_in_words(changes, fact, words):
+    assert words in facts(table(told() | changes))[fact]
+
+
+def test_a_request_without_a_group_is_told_which_prompt_it_leaves():
+    shown = facts(table(told(system=SYSTEM[:-1] + "!")))
+    assert shown["group"].startswith("none, model llama: no group declares")
+    assert f"leaves that of chat/support at byte {len(SYSTEM) - 1}" in shown["group"]
+    assert "revision" not in shown
+
+
+def test_states_that_a_replica_cannot_be_taken_in():
+    found = told()
+    first, second = found["candidates"]
+    found["candidates"] = [first | {"room": False}, second | {"ejected": True, "cost": None, "room": None}]
+    rows = [line.split() for line in table(found).partition("\n\n")[2].splitlines()[1:]]
+    assert [row[2] for row in rows] == ["Full", "Ejected", "Absent"]
+    found["candidates"] = [first | {"lent": True}, second]
+    assert "Lent" in table(found)
+
+
+def test_a_refusal():
+    assert table(told(model="nobody")).startswith("refused      404 model_not_found: model 'nobody' is neither")
+
+
+def test_a_group_without_a_replica():
+    nobody = group("support", revision(slots=(slot(0, SlotState.ABSENT),)))
+    shown = facts(table(told(groups=(nobody,))))
+    assert list(shown) == ["group", "session", "revision", "tokens", "refused"]
+    assert shown["refused"].startswith("503 no_replica: group 'chat/support' has no replica")

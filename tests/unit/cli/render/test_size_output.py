@@ -1,0 +1,84 @@
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from promptgroup_cli.forecast.catalogue import model
+from promptgroup_cli.forecast.estimate import Engine, replica
+from promptgroup_cli.forecast.forecast import Workload
+from promptgroup_cli.forecast.gpus import gpu
+from promptgroup_cli.forecast.kv import Agreement
+from promptgroup_cli.forecast.model_config import Shape
+from promptgroup_cli.reach.size_answer import Question, answer
+from promptgroup_cli.render import size_output
+from promptgroup_operator.sizing.limits import Limit
+
+
+def asked(name="meta-llama/Llama-3.1-8B", **fields):
+    engine = Engine(model(name), gpu("H100-80GB"))
+    base = Question(
+        name=name,
+        engine=engine,
+        replica=replica(engine),
+        workload=Workload(rate=100, sessions=2000, prefix=3000, history=1200, turn=100, answer=200),
+        target=0.3,
+        reported=None,
+        assumed=("the moon is full",),
+    )
+    return replace(base, **fields)
+
+
+QUESTIONS = {
+    "usual": asked(),
+    "nothing helps": asked(target=0.001),
+    "overloaded": asked(workload=Workload(1e5, 1e7, 30_000, 120_000, 10_000, 20_000)),
+    "windows": asked("openai/gpt-oss-120b"),
+    "a report that differs": asked(reported=Agreement(False, "the engine reports " + "much " * 40)),
+}
+
+
+@pytest.mark.parametrize("case", QUESTIONS)
+def test_text_is_readable_at_100_columns(case):
+    text = size_output.table(answer(QUESTIONS[case]))
+    assert max(map(len, text.splitlines())) <= size_output.COLUMNS
+    assert not any(line.endswith(" ") for line in text.splitlines())
+
+
+@pytest.mark.parametrize("limit", Limit)
+def test_every_limit_has_words(limit):
+    assert f"({limit})" in size_output.table(replace(answer(asked()), bound=limit))
+
+
+@pytest.mark.parametrize("case", QUESTIONS)
+def test_json_has_no_number_that_json_has_not(case):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    found = answer(QUESTIONS[case])
+    document = json.loads(size_output.document(found), parse_constant=refuse)
+    assert document["replicas"] == found.replicas
+    assert len(document["sensitivity"]) == len(found.cases)
+
+
+def test_what_is_said_is_what_was_found():
+    found = answer(asked())
+    text = size_output.table(found)
+    assert f"replicas: {found.expected.replicas}   hit rate {found.expected.hit_rate:.1%}" in text
+    assert "assumed: the moon is full" in text
+    assert found.offload.message in " ".join(text.split())
+    assert "(DemandRose)" in text
+
+
+def test_layers_that_are_counted_otherwise_are_named():
+    assert "18 of 36 layers keep the last 128 tokens" in size_output.table(answer(QUESTIONS["windows"]))
+    engine = asked().engine
+    hybrid = replace(engine, model=replace(engine.model, shape=Shape(12, 2, 512, constant=36)))
+    assert "and 36 layers a state of constant size" in size_output.table(answer(asked(engine=hybrid)))
+
+
+def test_a_load_that_cannot_be_served_never_has_a_first_token():
+    found = answer(asked())
+    never = replace(found, expected=replace(found.expected, ttft=math.inf, median=math.inf))
+    assert json.loads(size_output.document(never))["expected"]["ttftP95"] is None
+    assert "TTFT p95 never" in size_output.table(never)

@@ -1,0 +1,73 @@
+import json
+
+from promptgroup_cli.reach.group_status import group_status
+from promptgroup_cli.render.columns import WIDTH
+from promptgroup_cli.render.status_output import document, table
+from support.rawobjects import FULL, SHORT, condition, engine, promptgroup, promptroute
+
+COLD = {"status": "False", "reason": "Warming", "message": "the prefix is being sent"}
+UNWARM = condition("PrefixWarm", "False", "Warming", "1/2 replicas are warm")
+THRASHING = condition("CacheEffective", "False", "Thrashing", "the KV cache is too small " * 6)
+
+
+def one():
+    group = promptgroup("support", UNWARM, condition("Ready", "False", "Warming"), THRASHING)
+    group["spec"]["sizing"] = {"minReplicas": 2, "maxReplicas": 8}
+    group["status"]["conditions"].append(condition("ScalingActive", "True", "Utilisation", "busy for 70 %"))
+    return group_status(group, promptroute((0, "Ready", "p0"), (1, "Absent", "")), [engine("p0"), engine("p1", COLD)])
+
+
+def test_one_group_has_all_that_is_known():
+    text = table([one()], namespaces=False)
+    lines = text.splitlines()
+    assert lines[:3] == [
+        "group        chat/support, model llama",
+        "ready        no",
+        "waits for    not every replica is proven warm (Warming): 1/2 replicas are warm",
+    ]
+    assert "note         what repeats in prompts is not found in cache (Thrashing): the KV cache" in text
+    assert "why so many  sizing, 2 to 8: busy for 70 % (Utilisation)" in text
+    assert f"{SHORT}   Serving   100" in text
+    assert [line.split() for line in lines[-3:]] == [
+        [SHORT, "0", "p0", "Ready", "True", "PrefixCached"],
+        [SHORT, "1", "-", "Absent", "-", "-"],
+        [SHORT, "-", "p1", "Cold", "False", "Warming:", "the", "prefix", "is", "being", "sent"],
+    ]
+    assert all(len(line) <= WIDTH for line in lines)
+
+
+def test_a_number_that_is_held_is_told_once():
+    group = promptgroup("support", condition("ScalingActive", "False", "FailedGetMetrics", "held at 3"))
+    group["spec"]["sizing"] = {"minReplicas": 2, "maxReplicas": 8}
+    found = group_status(group, None, ())
+    assert table([found], namespaces=False).count("held at 3") == 1
+    assert json.loads(document([found]))["groups"][0]["notes"][0]["condition"] == "ScalingActive"
+
+
+def test_several_groups_have_a_line_each_with_what_comes_first():
+    other = group_status(promptgroup("sales", THRASHING, hitRate=None), None, ())
+    lines = table([one(), other], namespaces=True).splitlines()
+    assert " ".join(lines[0].split()) == "NAMESPACE NAME READY REVISION WARM REPLICAS HIT RATE WAITS FOR"
+    assert lines[1].endswith("93%        not every replica is proven warm (Warming)")
+    assert lines[2].endswith("-          nothing; what repeats in prompts is not found in cache (Thrashing)")
+    assert not table([one(), other], namespaces=False).startswith("NAMESPACE")
+
+
+def test_the_document_has_everything():
+    (found,) = json.loads(document([one()]))["groups"]
+    assert (found["namespace"], found["name"], found["ready"], found["hitRate"]) == ("chat", "support", False, 0.93)
+    assert found["sizing"] == {"min": 2, "max": 8, "reason": "Utilisation", "message": "busy for 70 %"}
+    assert [each["reason"] for each in found["waitsFor"]] == ["Warming"]
+    assert [each["condition"] for each in found["notes"]] == ["CacheEffective"]
+    (revision,) = found["revisions"]
+    assert (revision["fingerprint"], revision["phase"]) == (FULL, "Serving")
+    assert revision["slots"][1] == {
+        "slot": 1, "pod": None, "state": "Absent", "warm": None, "reason": None, "message": None,
+    }  # fmt: skip
+
+
+def test_a_group_that_nobody_has_looked_at():
+    found = group_status(promptgroup() | {"status": {}}, None, ())
+    assert "no operator has looked at it yet" in table([found], namespaces=False)
+    (shown,) = json.loads(document([found]))["groups"]
+    assert (shown["hitRate"], shown["revision"], shown["revisions"]) == (None, None, [])

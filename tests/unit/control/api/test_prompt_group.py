@@ -1,0 +1,94 @@
+import pytest
+from pydantic import ValidationError
+
+from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroup, PromptRouteSpec, parse_spec
+from promptgroup_router.contract.encoding import encode_group
+from promptgroup_router.contract.names import HEADER_SESSION
+from promptgroup_router.contract.table import Policy, Sharing
+from support.builders import FINGERPRINT, group, pod, revision
+
+LEAST = {"model": "llama", "prompt": {"system": "x"}, "engine": {"image": "i"}}
+
+
+def test_what_is_not_written_has_a_default():
+    spec = parse_spec(LEAST)
+    assert (spec.replicas, spec.sizing, spec.engine.port, spec.engine.args) == (None, None, 8000, [])
+    assert (spec.routing.policy, spec.routing.sharing) == (Policy.EXPECTED_TTFT, Sharing.POOL)
+    assert spec.routing.load_factor_percent == 125
+    assert spec.routing.session_header == HEADER_SESSION
+    assert spec.rollout.retire_after == "30m"
+    assert (spec.warmup.failure_policy, spec.warmup.timeout) == (FailurePolicy.BLOCK, "5m")
+
+
+def test_the_size_changes_as_fast_as_engines_start_and_sessions_move():
+    behavior = parse_spec(LEAST | {"sizing": {"maxReplicas": 4}}).sizing.behavior
+    up, down = behavior.scale_up, behavior.scale_down
+    assert (up.stabilization_window_seconds, down.stabilization_window_seconds) == (0, 300)
+    assert [(each.type, each.value, each.period_seconds) for each in up.policies] == [
+        ("Percent", 100, 60),
+        ("Pods", 4, 60),
+    ]
+    assert [(each.type, each.value, each.period_seconds) for each in down.policies] == [
+        ("Pods", 1, 60),
+        ("Percent", 10, 60),
+    ]
+
+
+def test_fields_of_a_newer_schema_are_passed_over():
+    assert parse_spec(LEAST | {"kvPool": {"size": 1}}) == parse_spec(LEAST)
+
+
+@pytest.mark.parametrize("missing", LEAST)
+def test_a_spec_without_one_of_these_is_refused(missing):
+    with pytest.raises(ValidationError, match=missing):
+        parse_spec({key: value for key, value in LEAST.items() if key != missing})
+
+
+BAD = {
+    "an empty model": {"model": ""},
+    "negative replicas": {"replicas": -1},
+    "an unknown sharing": {"routing": {"sharing": "pool"}},
+    "a duration without a unit": {"warmup": {"timeout": "5"}},
+    "a duration that no calendar holds": {"rollout": {"retireAfter": "9999999h"}},
+    "a pin that is no fingerprint": {"prompt": {"system": "x", "fingerprint": FINGERPRINT[:8]}},
+    "a pin in upper case": {"prompt": {"system": "x", "fingerprint": FINGERPRINT.upper()}},
+    "a header with a colon": {"routing": {"sessionHeader": "x-session:"}},
+    "a load factor below one": {"routing": {"loadFactorPercent": 99}},
+    "an unknown policy": {"routing": {"policy": "Random"}},
+    "an unknown engine": {"engine": {"image": "i", "type": "llama.cpp"}},
+    "a port that is none": {"engine": {"image": "i", "port": 70000}},
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_the_schema_refuses(case):
+    with pytest.raises(ValidationError):
+        parse_spec(LEAST | BAD[case])
+
+
+def test_a_model_cannot_be_changed_after_it_was_read():
+    with pytest.raises(ValidationError):
+        parse_spec(LEAST).replicas = 3
+
+
+def test_a_template_is_kept_as_written():
+    template = {"spec": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": None}]}}
+    assert parse_spec(LEAST | {"engine": {"image": "i", "template": template}}).engine.template == template
+
+
+def test_a_status_of_before_is_read():
+    assert (
+        PromptGroup.model_validate({"spec": LEAST, "status": {"observedGeneration": 3}}).status.observed_generation == 3
+    )
+
+
+def test_the_route_that_the_contract_encodes_is_what_the_schema_describes():
+    from promptgroup_operator.plan import prompt_route  # noqa: PLC0415 - only this case needs them
+    from promptgroup_operator.rollout import release  # noqa: PLC0415
+
+    rev = revision(pods=[pod("a", 0)])
+    step = release.Step(rev.fingerprint, release.Phase.SERVING, 100, 2)
+    route = prompt_route.route(group(), [rev], {rev.fingerprint: step}, {rev.fingerprint: {"a": 0}}, {})
+    encoded = encode_group(route)
+    parsed = PromptRouteSpec.model_validate(encoded)
+    assert parsed.model_dump(by_alias=True, exclude_none=True, mode="json") == encoded

@@ -1,0 +1,91 @@
+import pytest
+
+from promptgroup_operator.api.prompt_group import EngineType
+from promptgroup_operator.engines.dialect import (
+    CONFIG_FILE,
+    DIALECTS,
+    SGLANG,
+    TENSORRT_LLM,
+    VLLM,
+    arguments,
+    names_address,
+    step_tokens,
+)
+
+
+def test_every_engine_type_has_a_dialect():
+    assert set(DIALECTS) == set(EngineType)
+
+
+def test_the_operators_arguments_come_first_so_that_the_users_win():
+    assert arguments(VLLM, "llama", 8000, ("--port=9000",)) == [
+        "llama",
+        "--port=8000",
+        "--enable-prompt-tokens-details",
+        "--port=9000",
+    ]
+
+
+def test_images_without_a_server_of_their_own_are_told_the_program():
+    assert arguments(SGLANG, "llama", 8000, ("--tp=2",)) == [
+        "python3",
+        "-m",
+        "sglang.launch_server",
+        "--model-path=llama",
+        "--host=$(POD_IP)",
+        "--port=8000",
+        "--enable-cache-report",
+        "--enable-metrics",
+        "--tp=2",
+    ]
+    assert arguments(TENSORRT_LLM, "llama", 8000, ()) == [
+        "trtllm-serve",
+        "llama",
+        "--host=$(POD_IP)",
+        "--port=8000",
+        "--extra_llm_api_options=/etc/promptgroup/engine.yaml",
+    ]
+
+
+def test_an_engine_that_listens_on_the_loopback_by_itself_is_told_the_address():
+    assert [names_address(each) for each in (VLLM, SGLANG, TENSORRT_LLM)] == [False, True, True]
+
+
+def test_what_a_file_holds_is_asked_for_by_the_arguments_and_the_other_way_round():
+    for each in DIALECTS.values():
+        assert bool(each.config) == any(CONFIG_FILE in arg for arg in each.args)
+
+
+def test_the_other_engines_name_the_tokens_of_a_step_in_words_of_their_own():
+    assert step_tokens(SGLANG, ["--chunked-prefill-size", "4096"]) == 4096
+    assert step_tokens(SGLANG, ["--chunked-prefill-size=-1"]) == 0
+    assert step_tokens(TENSORRT_LLM, ["--max_num_tokens", "16384"]) == 16384
+
+
+def test_braces_in_names_and_arguments_are_left_alone():
+    assert arguments(VLLM, "{port}", 1, ('--config={"a": 1}',))[::3] == ["{port}", '--config={"a": 1}']
+
+
+STEPS = {
+    "nothing said": (["--max-model-len=32768"], 0),
+    "one word": (["--max-num-batched-tokens=8192"], 8192),
+    "two words": (["--max-num-batched-tokens", "8192"], 8192),
+    "underscores": (["--max_num_batched_tokens", "8192"], 8192),
+    "the last one wins": (["--max-num-batched-tokens=1", "--max-num-batched-tokens=2"], 2),
+    "thousands": (["--max-num-batched-tokens=8k"], 8000),
+    "binary thousands": (["--max-num-batched-tokens=8K"], 8192),
+    "a fraction of thousands": (["--max-num-batched-tokens=2.5k"], 2500),
+    "millions": (["--max-num-batched-tokens=1M"], 2**20),
+    "no value": (["--max-num-batched-tokens"], 0),
+    "an empty value": (["--max-num-batched-tokens="], 0),
+    "a value that is no number": (["--max-num-batched-tokens=auto"], 0),
+    "a negative one": (["--max-num-batched-tokens=-1"], 0),
+    "a number without end": (["--max-num-batched-tokens=" + "9" * 5000], 0),
+    "the value of another flag": (["--served-model-name", "x", "--max-num-batched-tokens-x=5"], 0),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_the_tokens_of_a_step(case):
+    args, expected = STEPS[case]
+    assert step_tokens(VLLM, args) == expected

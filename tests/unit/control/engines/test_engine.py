@@ -1,0 +1,234 @@
+"""The parts of the module that need no engine: what it sends, and how it reads an answer."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from promptgroup_operator.base.errors import EngineError
+from promptgroup_operator.engines import engine_metrics
+from promptgroup_operator.engines.dialect import SGLANG, TENSORRT_LLM, VLLM
+from promptgroup_operator.engines.engine import Engines, _bodies, _cached_tokens, _grown
+from promptgroup_operator.world.snapshot import Spent
+from promptgroup_operator.world.warming import Found
+from promptgroup_router.contract.table import Prompt
+from support.builders import reading
+
+METRICS = """\
+vllm:prefix_cache_queries_total{engine="0",model_name="llama"} 1024.0
+vllm:prefix_cache_hits_total{engine="0",model_name="llama"} 1.0e+03
+vllm:cache_config_info{block_size="16",cache_hit_alignment_tokens="32",enable_prefix_caching="True"} 1.0
+"""
+
+
+def test_the_two_requests_of_a_proof_share_the_prefix_and_nothing_after_it():
+    warm_up, probe = _bodies("llama", Prompt("the system text", '[{"a":1}]'))
+    assert warm_up["messages"][0] == probe["messages"][0] == {"role": "system", "content": "the system text"}
+    assert warm_up["messages"][1]["content"] != probe["messages"][1]["content"]
+    assert warm_up["tools"] == probe["tools"] == [{"a": 1}]
+    assert warm_up["max_tokens"] == 1
+    assert "tools" not in _bodies("llama", Prompt("x"))[0]
+
+
+USAGE = [
+    ({"prompt_tokens_details": {"cached_tokens": 7}}, 7),
+    ({"prompt_tokens_details": {"cached_tokens": 0}}, 0),
+    ({"prompt_tokens_details": None}, None),
+    ({"prompt_tokens_details": {"cached_tokens": None}}, None),
+    ({}, None),
+]
+
+
+def test_where_usage_does_not_say_the_counters_growth_does():
+    assert _grown(reading(100, 50), reading(200, 146)) == 96
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(None, reading(1, 1)), (reading(1, 1), None), (reading(1, 1), reading(1, 1)), (reading(9, 1), reading(1, 1))],
+    ids=["no reading before", "none after", "no lookup in between", "counters that began anew"],
+)
+def test_counters_that_say_nothing_are_not_zero(before, after):
+    assert _grown(before, after) is None
+
+
+@pytest.mark.parametrize(("usage", "expected"), USAGE)
+def test_cached_tokens(usage, expected):
+    assert _cached_tokens(VLLM, usage) == [expected]
+
+
+def test_an_engine_that_leaves_a_zero_out_means_it_once_another_answer_says_a_number():
+    told, silent = {"prompt_tokens_details": {"cached_tokens": 7}}, {"prompt_tokens_details": None}
+    assert _cached_tokens(SGLANG, silent, told) == [0, 7]
+    assert _cached_tokens(SGLANG, silent, silent) == [None, None]
+    assert _cached_tokens(VLLM, silent, told) == [None, 7]
+
+
+class Replying(Engines):
+    """Engines whose one replica answers as told, each chat after so many seconds of the clock."""
+
+    def __init__(self, *chats, metrics=METRICS):
+        super().__init__()
+        self.chats, self.metrics, self.now = list(chats), metrics, 0.0
+        self.queries = self.hits = 0
+
+    def _request(self, method, address, path, body, seconds):
+        if path == "/metrics":
+            counters = f"vllm:prefix_cache_queries_total {self.queries}\nvllm:prefix_cache_hits_total {self.hits}\n"
+            return (self.metrics + counters).encode()
+        if path == "/tokenize":
+            return json.dumps({"tokens": [*range(1700), body["messages"][1]["content"]]}).encode()
+        took, usage, *counted = self.chats.pop(0)
+        self.now += took
+        for queries, hits in counted:
+            self.queries, self.hits = self.queries + queries, self.hits + hits
+        return json.dumps({"usage": usage}).encode()
+
+
+def proof(monkeypatch, *chats, **fields):
+    engines = Replying(*chats, **fields)
+    monkeypatch.setattr("promptgroup_operator.engines.engine.time", SimpleNamespace(monotonic=lambda: engines.now))
+    try:
+        return engines.prove("a:1", VLLM, "llama", Prompt("the system text"))
+    finally:
+        engines.close()
+
+
+def usage_of(prompt, cached):
+    return {"prompt_tokens": prompt, "prompt_tokens_details": {"cached_tokens": cached}}
+
+
+def test_a_proof_measures_the_cache_the_prefix_and_the_rate_of_the_cold_request(monkeypatch):
+    page = METRICS.replace("block_size=", 'kv_cache_size_tokens="400000",block_size=')
+    found = proof(monkeypatch, (0.2, usage_of(1720, 0)), (0.001, usage_of(1720, 1696)), metrics=page)
+    assert (found.kv_tokens, found.shared_tokens, found.prefill_rate) == (400_000, 1700, 8_600)
+    assert (found.cached_tokens, found.caching) == (1696, True)
+
+
+def test_an_engine_that_was_warm_already_tells_no_rate(monkeypatch):
+    assert proof(monkeypatch, (0.001, usage_of(1720, 1696)), (0.001, usage_of(1720, 1696))).prefill_rate == 0
+
+
+def test_an_engine_that_does_not_say_what_was_cached_tells_no_rate(monkeypatch):
+    found = proof(monkeypatch, (0.2, {"prompt_tokens": 1720}), (0.001, {"prompt_tokens": 1720}))
+    assert (found.prefill_rate, found.cached_tokens) == (0, None)
+
+
+def test_an_engine_that_counts_but_does_not_say_is_measured_by_its_counters(monkeypatch):
+    told = {"prompt_tokens": 1720}
+    found = proof(monkeypatch, (0.2, told, (1720, 0)), (0.001, told, (1720, 1696)))
+    assert (found.prefill_rate, found.cached_tokens) == (8_600, 1696)
+
+
+@pytest.mark.parametrize("tokens", ["many", None, [1]])
+def test_usage_that_is_no_count_is_no_crash(monkeypatch, tokens):
+    found = proof(monkeypatch, (0.2, {"prompt_tokens": tokens}), (0.1, {"prompt_tokens": tokens}))
+    assert (found.prompt_tokens, found.prefill_rate) == (0, 0)
+
+
+def test_what_a_proof_added_to_the_engines_counters_is_known_exactly(monkeypatch):
+    assert proof(monkeypatch, (0.2, usage_of(1720, 0)), (0.1, usage_of(1720, 1696))).spent == Spent(3440, 1696, 2)
+
+
+def test_hits_that_the_engine_does_not_tell_of_are_not_guessed(monkeypatch):
+    assert proof(monkeypatch, (0.2, usage_of(1720, 0)), (0.1, {"prompt_tokens": 1720})).spent == Spent(3440, None, 2)
+
+
+TOUCHES = {
+    "a prefix in place takes one request": ([usage_of(1720, 1696)], (1696, 1696), Spent(1720, 1696, 1)),
+    "one that is gone is computed again, and looked for": (
+        [usage_of(1720, 32), usage_of(1720, 1696)],
+        (32, 1696),
+        Spent(3440, 1728, 2),
+    ),
+    "one that is gone again is told": ([usage_of(1720, 32), usage_of(1720, 0)], (32, 0), Spent(3440, 32, 2)),
+    "an engine that does not tell is asked once": ([{"prompt_tokens": 1720}], (None, None), Spent(1720, None, 1)),
+}
+
+
+@pytest.mark.parametrize("case", TOUCHES)
+def test_a_touch(case):
+    usages, (cached, then), spent = TOUCHES[case]
+    engines = Replying(*((0, usage) for usage in usages))
+    try:
+        found = engines.touch("a:1", VLLM, "llama", Prompt("the system text"), 1696)
+    finally:
+        engines.close()
+    assert found == Found(engine_metrics.reading(METRICS, VLLM.metrics), cached, then, spent)
+    assert engines.chats == []
+
+
+class Speaking(Engines):
+    """An engine of another dialect: pages of metrics in turn (None: refused), usages in turn, a state."""
+
+    def __init__(self, pages, usages, state=None):
+        super().__init__()
+        self.pages, self.usages, self.state = list(pages), list(usages), state
+
+    def _request(self, method, address, path, body, seconds):
+        if path in (SGLANG.metrics.path, TENSORRT_LLM.metrics.path):
+            page = self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]
+            return (page or "").encode()
+        if path == SGLANG.state and self.state is not None:
+            return json.dumps(self.state).encode()
+        if path == "/v1/chat/completions":
+            return json.dumps({"usage": self.usages.pop(0)}).encode()
+        raise EngineError(f"{path}: status 404", status=404)
+
+
+def proved(dialect, *args, **fields):
+    engines = Speaking(*args, **fields)
+    try:
+        return engines.prove("a:1", dialect, "llama", Prompt("the system text")), engines
+    finally:
+        engines.close()
+
+
+SGLANG_PAGE = "sglang:page_size 16\nsglang:max_total_num_tokens 6400\n"
+
+
+def test_sglangs_settings_say_that_prefix_caching_is_off():
+    found, _ = proved(SGLANG, [SGLANG_PAGE], [], state={"disable_radix_cache": True, "api_key": "x"})
+    assert (found.caching, found.step) == (False, 16)
+
+
+@pytest.mark.parametrize("state", [{"disable_radix_cache": False}, {}, None], ids=["on", "not said", "not served"])
+def test_sglangs_proof_reads_a_cold_request_without_a_count_as_zero(state):
+    found, engines = proved(SGLANG, [SGLANG_PAGE], [{"prompt_tokens": 1720}, usage_of(1720, 1696)], state=state)
+    assert (found.cached_tokens, found.step, found.kv_tokens) == (1696, 16, 6400)
+    assert found.spent == Spent(3440, 1696, 2)
+    assert found.prefill_rate > 0
+    assert engines.usages == []
+
+
+def test_where_sglang_says_nothing_twice_its_counters_do():
+    counted = SGLANG_PAGE + "sglang:prompt_tokens_total {}\nsglang:cached_tokens_total {}\n"
+    pages = [SGLANG_PAGE, counted.format(1720, 0), counted.format(3440, 0)]
+    found, _ = proved(SGLANG, pages, [{"prompt_tokens": 1720}, {"prompt_tokens": 1720}])
+    assert found.cached_tokens == 0
+
+
+def test_an_engine_whose_gauges_appear_with_the_first_request_is_read_after_it():
+    page = "trtllm_prompt_tokens_total 1720\ntrtllm_kv_cache_tokens_per_block 32\ntrtllm_kv_cache_max_blocks 100\n"
+    found, _ = proved(TENSORRT_LLM, [None, page], [usage_of(1720, 0), usage_of(1720, 1696)])
+    assert (found.step, found.kv_tokens, found.cached_tokens) == (32, 3200, 1696)
+
+
+SILENT = {"prompt_tokens": 1720}
+SGLANG_TOUCHES = {
+    "a prefix in place takes one request": ([usage_of(1720, 1696)], (1696, 1696), Spent(1720, 1696, 1)),
+    "nothing said and then a number: it was gone": ([SILENT, usage_of(1720, 1696)], (0, 1696), Spent(3440, 1696, 2)),
+    "nothing said twice is not known": ([SILENT, SILENT], (None, None), Spent(3440, None, 2)),
+}
+
+
+@pytest.mark.parametrize("case", SGLANG_TOUCHES)
+def test_a_touch_of_an_engine_that_leaves_a_zero_out(case):
+    usages, (cached, then), spent = SGLANG_TOUCHES[case]
+    engines = Speaking([SGLANG_PAGE], usages)
+    try:
+        found = engines.touch("a:1", SGLANG, "llama", Prompt("the system text"), 1696)
+    finally:
+        engines.close()
+    assert (found.cached, found.then, found.spent) == (cached, then, spent)
+    assert engines.usages == []

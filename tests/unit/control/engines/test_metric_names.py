@@ -1,0 +1,50 @@
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from promptgroup_operator.engines import engine_metrics
+from promptgroup_operator.engines.metric_names import SGLANG, TENSORRT_LLM, VLLM, Spellings
+
+EVERY = {"vllm:": VLLM, "sglang:": SGLANG, "trtllm_": TENSORRT_LLM}
+
+
+@pytest.mark.parametrize("prefix", EVERY)
+def test_every_name_is_the_engines_and_counters_end_as_on_the_wire(prefix):
+    names = EVERY[prefix]
+    assert all(name.startswith(prefix) for name in (*names.spelled(), names.first_token))
+    counters = (*names.queries, *names.hits, *names.generated, *names.requests, *names.preemptions)
+    assert all(name.endswith("_total") for name in counters)
+    sums = (*names.computed, *names.prefill_seconds, *names.decode_seconds, *names.queue_seconds)
+    assert all(name.endswith("_sum") for name in sums)
+
+
+@pytest.mark.parametrize("prefix", EVERY)
+def test_what_every_load_needs_has_a_name_in_every_engine(prefix):
+    names = EVERY[prefix]
+    assert all((names.queries, names.hits, names.requests, names.running, names.waiting, names.usage))
+
+
+VLLM_PAGE = (Path(__file__).parent / "pages" / "vllm-0.32.txt").read_text()
+"""Of one of the two engines of `make demo-vllm-diagnosis`, at its end."""
+
+
+def test_a_real_vllm_has_every_name_of_today():
+    written = {re.match(r"[\w:]+", line)[0] for line in VLLM_PAGE.splitlines() if not line.startswith("#")}
+    spelled = (getattr(VLLM, field.name) for field in fields(VLLM) if field.type is Spellings)
+    today = {spellings[0] for spellings in spelled if spellings}
+    assert len(today) == 12
+    assert today | {f"{VLLM.first_token}_bucket", VLLM.info} <= written
+    (info,) = (line for line in VLLM_PAGE.splitlines() if line.startswith(VLLM.info))
+    labels = {VLLM.caching_label, VLLM.kv_tokens_label, VLLM.blocks_label, VLLM.block_size_label, *VLLM.step_labels}
+    assert labels <= set(re.findall(r'(\w+)="', info))
+
+
+def test_a_real_vllm_is_read_whole():
+    found = engine_metrics.reading(VLLM_PAGE, VLLM)
+    assert (found.queries, found.hits, found.requests, found.preemptions) == (1_624_788, 1_190_592, 538, 3)
+    assert found.computed == found.queries - found.hits
+    assert found.first_token.total == found.requests
+    assert (found.step, found.caching, found.kv_tokens) == (32, True, 8192)
+    assert None not in (found.prefill_seconds, found.decode_seconds, found.queue_seconds)

@@ -1,0 +1,166 @@
+import pytest
+from prometheus_client import Counter
+
+from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.kube import api_server
+from promptgroup_operator.kube.api_server import ApiServer, collection
+from support.rawobjects import kubeconfig
+from support.scriptedkube import Answer, refusal, scripted_kube
+
+
+@pytest.fixture
+def kube(tmp_path, monkeypatch):
+    with scripted_kube(tmp_path) as kube:
+        monkeypatch.delenv("KUBECONFIG", raising=False)
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(kube.port))
+        yield kube
+
+
+@pytest.fixture
+def server(kube):
+    api = api_server.connect(Settings(service_account_dir=kube.folder))
+    yield ApiServer(api, Counter("requests", "By verb and code.", ["verb", "code"], registry=None))
+    api.rest_client.pool_manager.clear()
+
+
+def counted(server):
+    found = (each for family in server._requests.collect() for each in family.samples)
+    return {(each.labels["verb"], each.labels["code"]): each.value for each in found}
+
+
+def test_a_collection_is_a_namespaces_or_the_clusters():
+    assert collection("Lease", "a") == "/apis/coordination.k8s.io/v1/namespaces/a/leases"
+    assert collection("Pod", "") == "/api/v1/pods"
+
+
+def test_a_request_carries_its_form_its_query_and_its_body(kube, server):
+    kube.answers = [Answer(201, b'{"kind": "Pod"}')]
+    answer = server.request("POST", "/api/v1/pods", {"a": 1}, "application/json", {"x": "y z"}, accept="some/form")
+    assert answer == {"kind": "Pod"}
+    ((method, path, headers, body),) = kube.requests
+    assert (method, path, body) == ("POST", "/api/v1/pods?x=y+z", b'{"a": 1}')
+    assert (headers["content-type"], headers["accept"]) == ("application/json", "some/form")
+
+
+def test_a_pod_is_asked_through_the_api_server(kube, server):
+    kube.answers = [Answer(200, b"text"), Answer(200, b"posted"), refusal(503, "address not allowed")]
+    assert server.of_pod("chat", "r1", 9090, "/metrics") == b"text"
+    assert server.of_pod("chat", "r1", 9090, "/explain", b"{}") == b"posted"
+    with pytest.raises(ClusterError, match="address not allowed"):
+        server.of_pod("chat", "r1", 9090, "/table")
+    assert [each[:2] for each in kube.requests[:2]] == [
+        ("GET", "/api/v1/namespaces/chat/pods/r1:9090/proxy/metrics"),
+        ("POST", "/api/v1/namespaces/chat/pods/r1:9090/proxy/explain"),
+    ]
+    assert kube.requests[1][3] == b"{}"
+
+
+def test_the_namespace_is_that_of_the_kubeconfig_or_the_pods_own(kube, tmp_path, monkeypatch):
+    settings = Settings(service_account_dir=tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert api_server.default_namespace(settings) == "default"
+    (tmp_path / "namespace").write_text("mine")
+    assert api_server.default_namespace(settings) == "mine"
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(kube, tmp_path, "sales")))
+    assert api_server.default_namespace(settings) == "sales"
+    assert api_server.connect(settings).configuration.host == f"https://127.0.0.1:{kube.port}"
+
+
+def test_without_a_kubeconfig_and_outside_a_pod_there_is_no_cluster(tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(ClusterError, match="no cluster"):
+        api_server.connect(Settings(service_account_dir=tmp_path))
+
+
+def test_a_replaced_token_is_used_at_once(kube, server):
+    kube.answers = [refusal(401), Answer()]
+    with pytest.raises(ClusterError) as refused:
+        server.request("GET", "/x")
+    assert refused.value.status == 401
+    kube.token("token-2")
+    server.request("GET", "/x")
+    assert kube.tokens() == ["bearer token-1", "bearer token-2"]
+
+
+def test_a_token_that_is_missing_for_a_moment_is_an_error_of_the_request(kube, server):
+    (kube.folder / "token").rename(kube.folder / "elsewhere")
+    with pytest.raises(ClusterError, match="FileNotFoundError"):
+        server.request("GET", "/x")
+    assert kube.requests == []
+
+
+def test_a_throttled_request_says_when_to_come_again(kube, server):
+    kube.answers = [refusal(429, "too many requests", Retry_After="7")]
+    with pytest.raises(ClusterError, match="429 too many requests") as refused:
+        server.request("GET", "/x")
+    assert (refused.value.status, refused.value.retry_after) == (429, 7.0)
+    assert len(kube.requests) == 1
+
+
+@pytest.mark.parametrize("answer", [Answer(502, b"<html>"), Answer(503, b"[]")], ids=["a page", "a list"])
+def test_an_answer_of_a_proxy_is_an_error_too(kube, server, answer):
+    kube.answers = [answer]
+    with pytest.raises(ClusterError) as refused:
+        server.request("GET", "/x")
+    assert refused.value.status == answer.status
+
+
+def test_a_closed_connection_is_an_error_and_nothing_is_tried_twice(kube, server):
+    kube.answers = [Answer(cut=True)]
+    with pytest.raises(ClusterError, match="ProtocolError") as failed:
+        server.request("PATCH", "/x", {})
+    assert failed.value.status is None
+    assert len(kube.requests) == 1
+
+
+def test_a_server_that_does_not_answer_is_waited_for_as_long_as_was_said(kube, server):
+    kube.answers = [Answer(hang=True)]
+    with pytest.raises(ClusterError, match="ReadTimeoutError"):
+        server.request("GET", "/x", limit=0.05)
+
+
+def test_requests_are_counted_by_verb_and_status(kube, server):
+    kube.answers = [Answer(), Answer(201), refusal(409), Answer(cut=True), Answer(body=b'{"type": "ADDED"}\n')]
+    server.request("GET", "/x")
+    server.request("PATCH", "/x", {})
+    for method in ("PATCH", "DELETE"):
+        with pytest.raises(ClusterError):
+            server.request(method, "/x", {})
+    watch(server)
+    assert counted(server) == {
+        ("GET", "200"): 1,
+        ("PATCH", "201"): 1,
+        ("PATCH", "409"): 1,
+        ("DELETE", "none"): 1,
+        ("WATCH", "200"): 1,
+    }
+
+
+def watch(server, silent=5.0):
+    return list(server.watch("/api/v1/pods", {"watch": "true"}, silent))
+
+
+def test_a_watch_gives_an_event_for_each_line(kube, server):
+    kube.answers = [Answer(body=b'{"type": "ADDED"}\n{"type": "DELETED"}\n')]
+    assert watch(server) == [{"type": "ADDED"}, {"type": "DELETED"}]
+    assert kube.requests[0][1] == "/api/v1/pods?watch=true"
+
+
+def test_an_event_may_come_in_many_pieces(kube, server, monkeypatch):
+    monkeypatch.setattr(api_server, "CHUNK", 3)
+    kube.answers = [Answer(body=b'{"type": "ADDED"}\n{"type": "DELETED"}\n')]
+    assert watch(server) == [{"type": "ADDED"}, {"type": "DELETED"}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [(refusal(410), 410), (Answer(hang=True), None), (Answer(body=b"<html>\n"), None)],
+    ids=["refused", "silent", "a page"],
+)
+def test_a_watch_that_does_not_tell_is_an_error(kube, server, answer, status):
+    kube.answers = [answer]
+    with pytest.raises(ClusterError) as failed:
+        watch(server, silent=0.05)
+    assert failed.value.status == status

@@ -1,0 +1,222 @@
+from dataclasses import replace
+
+import pytest
+
+from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.kube.cluster import OWN_SECONDS, Cluster
+from promptgroup_operator.kube.leader_election import Term
+from promptgroup_operator.kube.store import KINDS, Mirror
+from promptgroup_operator.plan import plan
+from promptgroup_operator.world.effects import ConditionChange, Deletion, PodMark
+from promptgroup_operator.world.engine_facts import Measured, decode
+from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.warming import Outcome, WarmReason
+from support.builders import CREATED, NOW, TEXT, group, world
+
+KEY = Key("chat", "support")
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class Server:
+    """Stores what is applied under its path, patches by merging the metadata, counts what is read."""
+
+    def __init__(self):
+        self.objects = {}
+        self.version = 100
+        self.reads = []
+
+    def put(self, path, found):
+        self.version += 1
+        metadata = {"uid": f"uid-{path}", "creationTimestamp": CREATED, "generation": 1, **found["metadata"]}
+        self.objects[path] = {**found, "metadata": {**metadata, "resourceVersion": str(self.version)}}
+        return self.objects[path]
+
+    def request(self, method, path, body=None, content_type=None, query=None, *, limit=None):
+        path = path.removesuffix("/status")
+        if method == "GET":
+            self.reads.append(path)
+        if method == "PATCH" and content_type == STRATEGIC:
+            known = self.objects[path]
+            labels = known["metadata"]["labels"] | body["metadata"].get("labels", {})
+            metadata = {**known["metadata"], **body["metadata"], "labels": labels}
+            return self.put(
+                path, {**known, "metadata": metadata, "status": {**known["status"], **body.get("status", {})}}
+            )
+        if method == "PATCH":
+            return self.put(path, {**self.objects.get(path, {}), **body})
+        if method == "DELETE":
+            del self.objects[path]
+            return {}
+        if path not in self.objects:
+            raise ClusterError("none", status=404)
+        return self.objects[path]
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+@pytest.fixture
+def mirrors():
+    return {kind: Mirror(kind, lambda _: None) for kind in KINDS}
+
+
+@pytest.fixture
+def cluster(server, mirrors):
+    tell(server, mirrors, promptgroup("support"))
+    return Cluster(server, Term(until=float("inf")), mirrors)
+
+
+def promptgroup(name, **spec):
+    base = {"model": "llama", "prompt": {"system": TEXT}, "engine": {"image": "vllm"}, "replicas": 2}
+    return {"kind": "PromptGroup", "metadata": {"namespace": "chat", "name": name}, "spec": {**base, **spec}}
+
+
+def pod(name):
+    metadata = {"namespace": "chat", "name": name, "labels": {"promptgroup.dev/group": "support"}}
+    return {"kind": "Pod", "metadata": metadata, "status": {"podIP": "10.0.0.1"}}
+
+
+PLURALS = {
+    "PromptGroup": "/apis/promptgroup.dev/v1alpha1/namespaces/chat/promptgroups",
+    "Pod": "/api/v1/namespaces/chat/pods",
+}
+
+
+def tell(server, mirrors, found):
+    """Somebody else wrote it, and the watch tells of it."""
+    kept = server.put(f"{PLURALS[found['kind']]}/{found['metadata']['name']}", found)
+    mirrors[found["kind"]].tell("", "MODIFIED", kept)
+
+
+def create(cluster):
+    """What a first pass writes."""
+    todo = plan.decide(world(of=cluster.see(KEY).group), NOW)
+    for manifest in (*todo.objects, todo.route):
+        cluster.apply(manifest, None)
+
+
+def test_a_group_at_rest_is_seen_without_a_request(cluster, server):
+    create(cluster)
+    server.reads.clear()
+    seen = cluster.see(KEY)
+    (revision,) = seen.revisions
+    assert revision.prompt.system == TEXT
+    assert {kind for kind, _ in seen.live} >= {"Deployment", "ConfigMap", "PromptRoute"}
+    assert server.reads == []
+
+
+def test_a_group_that_is_gone_or_going_is_not_seen(cluster, server, mirrors):
+    assert cluster.see(Key("chat", "another")) is None
+    going = promptgroup("support")
+    going["metadata"]["deletionTimestamp"] = CREATED
+    tell(server, mirrors, going)
+    assert cluster.see(KEY) is None
+
+
+def test_what_was_written_is_seen_before_any_watch_tells(cluster, server, mirrors):
+    create(cluster)
+    tell(server, mirrors, pod("p"))
+    cluster.mark("chat", PodMark("p", "uid", 1, None), None, NOW)
+    cluster.write_status(KEY, {"warm": "1/2"})
+    assert cluster.see(KEY).group.status == {"warm": "1/2"}
+    (kept,) = mirrors["Pod"].of_group(KEY)
+    assert kept["metadata"]["labels"]["promptgroup.dev/slot"] == "1"
+
+
+def test_a_deleted_prompt_object_is_read_anew(cluster, server):
+    create(cluster)
+    (revision,) = cluster.see(KEY).revisions
+    cluster.delete("chat", Deletion("ConfigMap", revision.deployment, "uid"))
+    server.reads.clear()
+    assert cluster.see(KEY).revisions[0].prompt is None
+    assert [path.rpartition("/")[2] for path in server.reads] == [revision.deployment]
+
+
+def test_a_refused_write_has_the_object_read_anew(cluster, server, monkeypatch):
+    create(cluster)
+    (revision,) = cluster.see(KEY).revisions
+    seen = cluster.look(KEY, "ConfigMap", revision.deployment)
+
+    def refuse(*_, **__):
+        raise ClusterError("conflict", status=409)
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(server, "request", refuse)
+        with pytest.raises(ClusterError):
+            cluster.apply(seen, seen)
+    server.reads.clear()
+    cluster.see(KEY)
+    assert len(server.reads) == 1
+
+
+def test_a_users_object_is_read_anew_though_our_own_are_not(server, mirrors):
+    source = {"configMapKeyRef": {"name": "prompts", "key": "support"}}
+    tell(server, mirrors, promptgroup("support", prompt={"systemFrom": source}))
+    path = "/api/v1/namespaces/chat/configmaps/prompts"
+    server.put(path, {"metadata": {"namespace": "chat", "name": "prompts"}, "data": {"support": TEXT}})
+    clock = [0.0]
+    cluster = Cluster(server, Term(until=float("inf")), mirrors, clock=lambda: clock[0])
+    assert cluster.see(KEY).values["ConfigMap", "prompts"] == {"support": TEXT}
+    cluster.look(KEY, "ConfigMap", "prompts")
+    assert server.reads == [path]
+    clock[0] = plan.REFERENCED.total_seconds()
+    cluster.see(KEY)
+    assert server.reads == [path, path]
+    clock[0] += OWN_SECONDS - 1
+    cluster.look(KEY, "ConfigMap", "prompts")
+    assert server.reads == [path, path]
+
+
+def test_rivals_are_the_namespaces_groups_of_the_same_model(cluster, server, mirrors):
+    tell(server, mirrors, promptgroup("same"))
+    tell(server, mirrors, promptgroup("other", model="qwen"))
+    assert [rival.name for rival in cluster.see(KEY).rivals] == ["same"]
+
+
+def test_a_pods_proof_and_its_condition_are_one_write(cluster, server, mirrors):
+    tell(server, mirrors, pod("p"))
+    before = server.version
+    change = ConditionChange("p", "uid", Outcome(WarmReason.PROVEN, "in cache", Measured(prefix_tokens=96)))
+    cluster.set_condition("chat", change, warm=True, now=NOW, container="containerd://1")
+    assert server.version == before + 1
+    (kept,) = mirrors["Pod"].of_group(KEY)
+    assert kept["metadata"]["annotations"]["promptgroup.dev/warmed-container"] == "containerd://1"
+    assert kept["status"]["conditions"][0]["status"] == "True"
+
+
+@pytest.mark.parametrize(("again", "rate"), [("containerd://1", 9_800), ("containerd://2", 0)], ids=["same", "another"])
+def test_a_second_warm_up_of_a_container_keeps_what_the_first_measured(cluster, server, mirrors, again, rate):
+    tell(server, mirrors, pod("p"))
+    for container, found in (("containerd://1", Measured(400_000, 9_800, 96)), (again, Measured(400_000, 0, 96))):
+        change = ConditionChange("p", "uid", Outcome(WarmReason.PROVEN, "in cache", found))
+        cluster.set_condition("chat", change, warm=True, now=NOW, container=container)
+    (kept,) = mirrors["Pod"].of_group(KEY)
+    assert decode(kept["metadata"]["annotations"]["promptgroup.dev/engine"]) == Measured(400_000, rate, 96)
+
+
+def test_a_pods_slot_and_its_shut_gate_are_one_write(cluster, server, mirrors):
+    tell(server, mirrors, pod("p"))
+    before = server.version
+    change = ConditionChange("p", "uid", Outcome(WarmReason.STARTING, "waits"))
+    cluster.mark("chat", PodMark("p", "uid", 1, None), change, NOW)
+    assert server.version == before + 1
+    assert mirrors["Pod"].of_group(KEY)[0]["status"]["conditions"][0]["reason"] == "WaitingForContainers"
+
+
+def test_a_pod_that_is_gone_when_it_is_marked_is_no_error(cluster, server, mirrors, monkeypatch):
+    def refuse(*_, **__):
+        raise ClusterError("gone", status=404)
+
+    monkeypatch.setattr(server, "request", refuse)
+    cluster.mark("chat", PodMark("p", "uid", 1, None), None, NOW)
+    assert mirrors["Pod"].of_group(KEY) == []
+
+
+def test_nothing_is_written_when_the_term_is_over(server, mirrors):
+    cluster = Cluster(server, Term(until=float("-inf")), mirrors)
+    todo = plan.decide(replace(world(), group=group()), NOW)
+    with pytest.raises(ClusterError):
+        cluster.apply(todo.route, None)
+    assert server.objects == {}

@@ -1,0 +1,132 @@
+"""Objects as the API server returns them, read into what decisions look at."""
+
+import pytest
+
+from promptgroup_operator.kube.decode import failure_of, fingerprint_of, group_of, is_owned, pod_of, router_of
+from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
+from promptgroup_operator.world.snapshot import Group, Key
+
+SPEC = {"model": "m", "prompt": {"system": "x"}, "engine": {"image": "i", "port": 8001}}
+METADATA = {"uid": "u", "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z"}
+FULL = "promptgroup.dev/fingerprint"
+
+
+def a_group() -> Group:
+    return group_of(Key("chat", "support"), {"metadata": METADATA, "spec": SPEC})
+
+
+def a_pod(metadata=None, **status):
+    base = {"name": "p", "uid": "p1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return pod_of({"metadata": base | (metadata or {}), "status": status}, a_group().spec.engine.port)
+
+
+def test_a_group_without_status_has_an_empty_one():
+    group = a_group()
+    assert (group.uid, group.generation, group.spec.model, group.status) == ("u", 3, "m", {})
+
+
+def router(**status):
+    ports = [{"name": "http", "containerPort": 8080}, {"name": "admin", "containerPort": 9191}]
+    running = [{"name": "router", "containerID": "containerd://r", "state": {"running": {}}}]
+    return {
+        "spec": {"containers": [{"ports": ports}]},
+        "status": {"podIP": "10.0.0.9", "containerStatuses": running} | status,
+    }
+
+
+def test_a_router_is_read_at_its_admin_port():
+    assert router_of(router()) == ("containerd://r", "10.0.0.9:9191")
+    assert router_of(router(podIP="fd00::9")) == ("containerd://r", "[fd00::9]:9191")
+    assert router_of(router() | {"spec": {"containers": [{}]}}) == ("containerd://r", "10.0.0.9:9090")
+
+
+@pytest.mark.parametrize("status", [{"podIP": ""}, {"containerStatuses": []}, {"containerStatuses": [{"state": {}}]}])
+def test_a_router_that_does_not_run_is_not_read(status):
+    assert router_of(router(**status)) is None
+
+
+def test_a_pod_of_an_earlier_template_is_reached_at_its_own_port():
+    raw = {
+        "metadata": {"name": "p", "uid": "p1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"containers": [{"name": "engine", "ports": [{"name": "http", "containerPort": 7000}]}]},
+        "status": {"podIP": "10.0.0.1"},
+    }
+    assert pod_of(raw, a_group().spec.engine.port).address == "10.0.0.1:7000"
+
+
+def test_a_pod_that_runs_is_read_whole():
+    pod = a_pod(
+        {
+            "labels": {"promptgroup.dev/slot": "2"},
+            "annotations": {
+                FULL: "f",
+                "promptgroup.dev/warmed-container": "c://1",
+                "promptgroup.dev/engine": '{"kvTokens":400000,"prefixTokens":96}',
+                "promptgroup.dev/engine-settings": "0123456789abcdef",
+            },
+        },
+        podIP="10.1.2.3",
+        conditions=[
+            {"type": "ContainersReady", "status": "True", "lastTransitionTime": "2026-01-01T00:00:09Z"},
+            {"type": "promptgroup.dev/prefix-warm", "status": "True", "reason": "PrefixCached"},
+        ],
+        containerStatuses=[{"name": "engine", "containerID": "c://1", "state": {"running": {}}}],
+    )
+    assert (pod.address, pod.slot, pod.fingerprint, pod.container_id) == ("10.1.2.3:8001", 2, "f", "c://1")
+    assert (pod.measured, pod.settings) == (Measured(400_000, 0, 96), "0123456789abcdef")
+    assert pod.is_warm
+
+
+def test_a_pod_of_which_nothing_was_measured():
+    assert (a_pod().measured, a_pod().settings) == (UNKNOWN, "")
+
+
+def test_an_ipv6_address_is_bracketed():
+    assert a_pod(podIP="fd00::1").address == "[fd00::1]:8001"
+
+
+def test_a_container_that_does_not_run_has_no_id():
+    waiting = {"name": "engine", "containerID": "c://1", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    pod = a_pod(containerStatuses=[waiting])
+    assert pod.container_id == ""
+    assert pod.trouble.startswith("container engine: CrashLoopBackOff")
+
+
+@pytest.mark.parametrize("slot", ["", "x", "-1", "²"])
+def test_a_slot_that_is_no_number_is_none(slot):
+    assert a_pod({"labels": {"promptgroup.dev/slot": slot}}).slot is None
+
+
+@pytest.mark.parametrize("change", [{"metadata": {"deletionTimestamp": "now"}}, {"phase": "Failed"}])
+def test_a_pod_that_goes_or_has_ended_is_deleting(change):
+    assert a_pod(change.get("metadata"), **({"phase": change["phase"]} if "phase" in change else {})).deleting
+
+
+def test_a_pod_that_cannot_be_scheduled_says_why():
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no GPU"}
+    assert a_pod(conditions=[unschedulable]).trouble == "Unschedulable: no GPU"
+
+
+def deployment(own=None, template=None, conditions=()):
+    return {
+        "metadata": {"annotations": own or {}},
+        "spec": {"template": {"metadata": {"annotations": template or {}}}},
+        "status": {"conditions": list(conditions)},
+    }
+
+
+def test_a_fingerprint_removed_from_a_deployment_is_found_in_its_template():
+    assert fingerprint_of(deployment({FULL: "a"}, {FULL: "b"})) == "a"
+    assert fingerprint_of(deployment({}, {FULL: "b"})) == "b"
+    assert fingerprint_of(deployment()) == ""
+
+
+def test_a_deployment_that_cannot_create_pods_says_why():
+    quota = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
+    assert failure_of(deployment(conditions=[quota])) == "FailedCreate: exceeded quota"
+    assert failure_of(deployment(conditions=[{**quota, "status": "False"}])) == ""
+
+
+@pytest.mark.parametrize(("owners", "owned"), [([], True), ([{"uid": "u"}], True), ([{"uid": "other"}], False)])
+def test_an_orphan_is_owned_a_stranger_is_not(owners, owned):
+    assert is_owned({"metadata": {"ownerReferences": owners}}, a_group()) is owned

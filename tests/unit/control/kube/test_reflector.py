@@ -1,0 +1,145 @@
+import queue
+import threading
+
+import pytest
+
+from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.kube.reflector import SILENT_SECONDS, Failures, Reflector, Reflectors
+from promptgroup_operator.kube.store import Mirror
+
+PATH = "/api/v1/pods"
+
+
+def pod(name, version):
+    labels = {"promptgroup.dev/group": "support"}
+    return {"metadata": {"namespace": "chat", "name": name, "resourceVersion": str(version), "labels": labels}}
+
+
+def event(kind, found):
+    return {"type": kind, "object": {"kind": "Pod", **found}}
+
+
+class Server:
+    """Lists what it holds; each watch is one of `watches`, an error among its events is raised."""
+
+    def __init__(self):
+        self.items, self.version = [], "5"
+        self.watches = []
+        self.asked = []
+
+    def request(self, method, path, *, query):
+        assert method == "GET"
+        self.asked.append(("list", path, query))
+        return {"metadata": {"resourceVersion": self.version}, "items": self.items}
+
+    def watch(self, path, query, silent):
+        assert silent == SILENT_SECONDS
+        self.asked.append(("watch", path, query))
+        for each in self.watches.pop(0):
+            if isinstance(each, Exception):
+                raise each
+            yield each
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+@pytest.fixture
+def mirror():
+    return Mirror("Pod", lambda _: None)
+
+
+@pytest.fixture
+def reflector(server, mirror):
+    return Reflector(server, "Pod", "", mirror)
+
+
+def since(server):
+    """Versions from which watches began."""
+    return [query["resourceVersion"] for what, _, query in server.asked if what == "watch"]
+
+
+def test_a_watch_goes_on_from_the_list(server, mirror, reflector):
+    server.items = [pod("a", 1)]
+    server.watches = [[event("ADDED", pod("b", 6)), event("DELETED", pod("a", 7))]]
+    reflector.list()
+    assert reflector.listed.is_set()
+    reflector.watch()
+    assert list(mirror.versions()) == [("chat", "b")]
+    assert since(server) == ["5"]
+    assert {query["labelSelector"] for _, _, query in server.asked} == {"promptgroup.dev/group"}
+    assert {path for _, path, _ in server.asked} == {PATH}
+
+
+def test_the_next_watch_goes_on_from_the_last_event_whatever_ended_the_one_before(server, mirror, reflector):
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+    server.watches = [[event("ADDED", pod("a", 6)), bookmark], [event("ADDED", pod("b", 11)), ClusterError("cut")], []]
+    reflector.list()
+    reflector.watch()
+    with pytest.raises(ClusterError):
+        reflector.watch()
+    reflector.watch()
+    assert since(server) == ["5", "9", "11"]
+    assert len(mirror.versions()) == 2
+
+
+def test_an_expired_version_ends_the_watch_with_its_status(server, reflector):
+    server.watches = [[{"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}]]
+    reflector.list()
+    with pytest.raises(ClusterError, match="too old") as ended:
+        reflector.watch()
+    assert ended.value.status == 410
+
+
+def test_deletions_during_an_outage_are_found_by_the_list_after_it(server):
+    over = threading.Event()
+    changes = queue.SimpleQueue()
+    mirror = Mirror("Pod", changes.put)
+
+    def outage():
+        server.items, server.version = [], "20"
+        yield {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+
+    def calm():
+        yield from ()
+        over.wait(5)
+
+    server.items = [pod("a", 1)]
+    server.watches = [outage(), calm()]
+    reflector = Reflector(server, "Pod", "", mirror)
+    reflector.start()
+    changes.get(timeout=5)  # listed
+    changes.get(timeout=5)  # and listed again, without the pod
+    assert mirror.versions() == {}
+    reflector.stop()
+    over.set()
+    reflector._thread.join(5)
+    assert not reflector._thread.is_alive()
+
+
+def test_the_refusals_of_a_server_that_was_away_begin_the_waits_anew():
+    failures = Failures()
+    assert [failures.add(status) for status in (None, None, None, 403, 403, None)] == [1, 2, 3, 1, 2, 1]
+
+
+def test_a_watch_that_told_something_has_not_failed_before(server, reflector):
+    server.watches = [[ClusterError("cut")], [event("ADDED", pod("a", 6)), ClusterError("cut")]]
+    reflector.list()
+    reflector._failures.add(None)
+    with pytest.raises(ClusterError):
+        reflector.watch()
+    assert reflector._failures.add(None) == 2
+    with pytest.raises(ClusterError):
+        reflector.watch()
+    assert reflector._failures.add(None) == 1
+
+
+def test_passes_wait_for_the_first_list_of_every_kind(server, mirror):
+    every = Reflectors(server, {"Pod": mirror}, ("chat", "else"))
+    assert not every.wait(lambda: True)
+    for each in every._all:
+        each.list()
+    assert every.wait(lambda: False)
+    assert [path for _, path, _ in server.asked] == [f"/api/v1/namespaces/{name}/pods" for name in ("chat", "else")]

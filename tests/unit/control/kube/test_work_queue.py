@@ -1,0 +1,184 @@
+import threading
+from datetime import timedelta
+
+import pytest
+
+from promptgroup_operator.kube.work_queue import FIRST_RETRY, LAST_RETRY, WorkQueue, backoff
+from promptgroup_operator.world.snapshot import Key
+
+A, B = Key("chat", "a"), Key("chat", "b")
+SOON = timedelta(seconds=5)
+
+
+class Clock:
+    """Time that passes when told."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def __call__(self):
+        return self.seconds
+
+
+def drained(queue):
+    """Keys that are due, in order: where a take would wait, the queue closes."""
+    queue._condition.wait = lambda _=None: setattr(queue, "_closed", True)
+    taken = []
+    while (key := queue.take()) is not None:
+        taken.append(key)
+    return taken
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock):
+    return WorkQueue(clock)
+
+
+def test_a_key_that_is_added_twice_is_taken_once(queue):
+    queue.add(A)
+    queue.add(A)
+    assert drained(queue) == [A]
+
+
+def test_keys_come_in_the_order_in_which_they_are_due(queue, clock):
+    queue.add(A, timedelta(seconds=2))
+    queue.add(B, timedelta(seconds=1))
+    clock.seconds = 3
+    assert drained(queue) == [B, A]
+
+
+def test_a_key_is_not_taken_before_it_is_due(queue, clock):
+    queue.add(A, SOON)
+    clock.seconds = 4.9
+    assert drained(queue) == []
+
+
+def test_the_depth_is_what_is_due_and_does_not_run(queue, clock):
+    queue.add(A)
+    queue.add(B, SOON)
+    assert queue.depth() == 1
+    clock.seconds = 5
+    assert queue.depth() == 2
+    assert queue.take() == A
+    queue.add(A)
+    assert queue.depth() == 1
+
+
+def test_a_key_is_due_when_the_first_who_asked_said(queue, clock):
+    queue.add(A, SOON)
+    queue.add(A)
+    queue.add(A, SOON)
+    assert drained(queue) == [A]
+
+
+def test_a_key_that_runs_is_not_taken_a_second_time(queue):
+    queue.add(A)
+    assert queue.take() == A
+    queue.add(A)
+    queue.add(B)
+    assert drained(queue) == [B]
+
+
+def test_a_key_that_was_added_while_it_ran_runs_again(queue):
+    queue.add(A)
+    queue.take()
+    queue.add(A)
+    queue.done(A, None)
+    assert drained(queue) == [A]
+
+
+def test_a_key_that_is_done_and_gone_is_not_taken_again(queue):
+    queue.add(A)
+    queue.take()
+    queue.done(A, None)
+    assert drained(queue) == []
+
+
+def test_a_key_that_is_done_is_looked_at_again_when_told(queue, clock):
+    queue.add(A)
+    queue.take()
+    queue.done(A, SOON)
+    clock.seconds = 5
+    assert drained(queue) == [A]
+
+
+def test_failures_in_a_row_wait_longer_and_a_success_ends_them(queue, clock):
+    waits = []
+    for _ in range(6):
+        queue.add(A)
+        queue.take()
+        waits.append(queue.failed(A))
+        clock.seconds += LAST_RETRY.total_seconds()
+    assert all(FIRST_RETRY / 2 * 2**i <= wait <= FIRST_RETRY * 2**i for i, wait in enumerate(waits))
+    queue.take()
+    queue.done(A, None)
+    queue.add(A)
+    queue.take()
+    assert queue.failed(A) <= FIRST_RETRY
+
+
+def test_a_failed_key_waits_as_long_as_the_server_asked(queue, clock):
+    queue.add(A)
+    queue.take()
+    assert queue.failed(A, timedelta(minutes=2)) == timedelta(minutes=2)
+    clock.seconds = 119
+    assert drained(queue) == []
+
+
+def test_a_failed_key_is_taken_at_once_when_something_new_happened(queue):
+    queue.add(A)
+    queue.take()
+    queue.failed(A)
+    queue.add(A)
+    assert drained(queue) == [A]
+
+
+def test_closing_wakes_everybody_who_waits():
+    queue = WorkQueue()
+    taken = []
+    waiters = [threading.Thread(target=lambda: taken.append(queue.take())) for _ in range(3)]
+    for waiter in waiters:
+        waiter.start()
+    queue.close()
+    for waiter in waiters:
+        waiter.join(timeout=5)
+    assert taken == [None, None, None]
+
+
+def test_a_closed_queue_gives_nothing():
+    queue = WorkQueue()
+    queue.add(A)
+    queue.close()
+    assert queue.take() is None
+
+
+def test_adding_wakes_one_who_waits_for_a_later_key():
+    queue = WorkQueue()
+    queue.add(A, timedelta(hours=1))
+    taken = []
+    waiter = threading.Thread(target=lambda: taken.append(queue.take()))
+    waiter.start()
+    queue.add(B)
+    waiter.join(timeout=5)
+    assert taken == [B]
+    queue.close()
+
+
+@pytest.mark.parametrize(
+    ("failures", "jitter", "expected"),
+    [
+        (1, 1.0, FIRST_RETRY),
+        (1, 0.0, FIRST_RETRY / 2),
+        (2, 1.0, FIRST_RETRY * 2),
+        (5, 0.5, FIRST_RETRY * 12),
+        (100, 1.0, LAST_RETRY),
+        (100, 0.0, LAST_RETRY / 2),
+    ],
+)
+def test_backoff(failures, jitter, expected):
+    assert backoff(failures, jitter) == expected

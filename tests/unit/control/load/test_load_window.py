@@ -1,0 +1,151 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from promptgroup_operator.load import load_window
+from promptgroup_operator.load.load_window import GAP, Entry, Own
+from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
+from promptgroup_operator.world.samples import Histogram
+from support.builders import NOW, reading
+
+SINCE = NOW - timedelta(minutes=1)
+
+
+def entries(*readings):
+    """Entries from (seconds, fields of the reading[, fields of the entry])."""
+    found = []
+    for seconds, fields, *more in readings:
+        at = NOW + timedelta(seconds=seconds)
+        found.append(Entry(at, replace(reading(), **fields), **{"own": Own(), **(more[0] if more else {})}))
+    return found
+
+
+def engines(histories, serving=None, known=UNKNOWN):
+    serving = serving if serving is not None else dict.fromkeys(histories, NOW - timedelta(hours=1))
+    return load_window.engines(histories, serving, SINCE, known)
+
+
+def test_rates_are_of_the_whole_window_and_of_all_replicas():
+    busy = {"queries": 6000, "hits": 3000, "generated": 600, "requests": 60}
+    seconds, found = engines({"a": entries((-60, {}), (0, busy)), "b": entries((-60, {}), (0, busy))})
+    assert seconds == 60
+    assert (found.queries, found.hits, found.generated, found.requests) == (200, 100, 20, 2)
+    assert (found.replicas, found.coverage, found.hit_rate) == (2, 1, 0.5)
+
+
+def test_times_and_tokens_that_an_engine_tells_are_rates_too():
+    told = {"computed": 600.0, "prefill_seconds": 6.0, "decode_seconds": 120.0, "queue_seconds": 3.0}
+    zero = dict.fromkeys(told, 0.0)
+    _, found = engines(
+        {"a": entries((-60, zero | {"preemptions": 0.0}), (0, told | {"preemptions": 6.0}))},
+        known=Measured(prefill_rate=900),
+    )
+    assert (found.computed, found.prefill_busy, found.decode_busy, found.queue_busy) == (10, 0.1, 2, 0.05)
+    assert (found.preemptions, found.prefill_rate) == (0.1, 900)
+
+
+def test_what_one_engine_does_not_tell_is_unknown_of_all():
+    told = entries((-60, {"computed": 0.0}), (0, {"computed": 9.0}))
+    _, found = engines({"a": told, "b": entries((-60, {}), (0, {}))})
+    assert (found.computed, found.prefill_busy, found.preemptions) == (None, None, None)
+
+
+def test_gauges_are_means_over_time_and_usage_over_replicas_too():
+    one = entries((-60, {"running": 0, "usage": 0.2}), (-40, {"running": 4}), (0, {"running": 4, "waiting": 2}))
+    _, found = engines({"a": one, "b": entries((-60, {"usage": 0.4}), (0, {"usage": 0.4}))})
+    assert found.running == pytest.approx((2 * 20 + 4 * 40) / 60)
+    assert found.waiting == pytest.approx(40 / 60)
+    assert found.usage == pytest.approx((0.1 * 20 + 0.4 * 60) / 120)
+
+
+LATE = {
+    "a replica that came halfway counts half": (NOW - timedelta(seconds=30), 1.5, 1.0),
+    "one that was there and not read lowers the coverage": (NOW - timedelta(hours=1), 1.5, 0.75),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_replicas_and_coverage(case):
+    since, replicas, coverage = LATE[case]
+    histories = {"a": entries((-60, {}), (0, {})), "b": entries((-30, {}), (0, {}))}
+    _, found = engines(histories, {"a": NOW - timedelta(hours=1), "b": since})
+    assert (found.replicas, found.coverage) == (replicas, coverage)
+
+
+def test_a_replica_that_was_never_read_lowers_the_coverage():
+    start = NOW - timedelta(hours=1)
+    _, found = engines({"a": entries((-60, {}), (0, {}))}, {"a": start, "b": start})
+    assert (found.replicas, found.coverage) == (1, 0.5)
+
+
+def test_a_replica_that_went_counts_for_as_long_as_it_was_read():
+    gone = entries((-60, {}), (-30, {"requests": 30}))
+    _, found = engines({"a": gone, "b": entries((-60, {}), (0, {}))}, {"b": NOW - timedelta(hours=1)})
+    assert (found.replicas, found.coverage, found.requests) == (1.5, 1, 0.5)
+
+
+def test_counters_that_began_anew_say_nothing_of_the_time_in_between():
+    told = entries((-60, {"requests": 100}), (-30, {"requests": 5}, {"begins": True}), (0, {"requests": 35}))
+    _, found = engines({"a": told})
+    assert found.requests == 1.0
+    assert found.replicas == 1.0
+
+
+def test_readings_far_apart_say_nothing_of_the_window():
+    far = -GAP.total_seconds() - 1
+    assert engines({"a": entries((far, {}), (0, {"requests": 9}))}) is None
+    assert engines({"a": entries((far + 1, {}), (0, {"requests": 9}))}) is not None
+
+
+@pytest.mark.parametrize("histories", [{}, {"a": []}, {"a": entries((0, {}))}])
+def test_without_two_readings_nothing_is_known(histories):
+    assert engines(histories) is None
+
+
+def test_what_is_older_than_the_window_is_not_of_it():
+    _, found = engines({"a": entries((-120, {}), (-60, {"requests": 600}), (0, {"requests": 600}))})
+    assert found.requests == 0
+
+
+def test_the_operators_own_requests_are_taken_off():
+    before = {"computed": 0.0, "prefill_seconds": 0.0, "first_token": Histogram((0.1, 1.0), (0, 0, 0))}
+    after = {
+        "queries": 1000,
+        "hits": 700,
+        "generated": 52,
+        "requests": 12,
+        "computed": 300.0,
+        "prefill_seconds": 3.0,
+        "first_token": Histogram((0.1, 1.0), (1, 8, 3)),
+    }
+    _, found = engines({"a": entries((-60, before), (0, after, {"own": Own(400, 340, 2)}))})
+    assert (found.queries * 60, found.hits * 60, found.generated * 60, found.requests * 60) == (600, 360, 50, 10)
+    assert found.computed * 60 == pytest.approx(240)
+    assert found.computed / found.prefill_busy == pytest.approx(100), "tokens a second stay as measured"
+    assert found.first_token.counts == (0, 7, 3)
+
+
+def test_what_only_the_operator_sent_is_nothing():
+    own = {"queries": 400, "hits": 340, "generated": 2, "requests": 2, "computed": 60.0, "prefill_seconds": 0.6}
+    zero = {"computed": 0.0, "prefill_seconds": 0.0}
+    _, found = engines({"a": entries((-60, zero), (0, own, {"own": Own(400, 340, 2)}))})
+    assert (found.queries, found.generated, found.requests, found.computed, found.prefill_busy) == (0, 0, 0, 0, 0)
+    assert found.hit_rate is None
+
+
+def test_the_least_cache_is_the_size_and_measurements_stand_in_for_it():
+    small = entries((-60, {"kv_tokens": 0}), (0, {"kv_tokens": 0}))
+    large = entries((-60, {}), (0, {"kv_tokens": 90}))
+    assert engines({"a": small, "b": large})[1].kv_tokens == 90
+    assert engines({"a": small}, known=Measured(kv_tokens=70))[1].kv_tokens == 70
+
+
+FELL = ["queries", "hits", "generated", "requests", "computed", "prefill_seconds", "decode_seconds", "queue_seconds"]
+
+
+@pytest.mark.parametrize("counter", [*FELL, "preemptions"])
+def test_any_counter_that_falls_tells_of_another_process(counter):
+    before, after = replace(reading(), **{counter: 2.0}), replace(reading(), **{counter: 1.0})
+    assert load_window.began_anew(before, after)
+    assert not load_window.began_anew(after, before)

@@ -1,0 +1,152 @@
+from datetime import timedelta
+
+import pytest
+
+from promptgroup_operator.load.router_history import FORGOTTEN, SETTLED, WINDOW, Readings
+from promptgroup_operator.load.router_metrics import Counts, Stock
+from promptgroup_operator.world.load import LOAD_WINDOW, Departure
+from promptgroup_operator.world.samples import Flow, Histogram, Stratum
+from promptgroup_operator.world.snapshot import Key
+from support.builders import NOW
+
+KEY = Key("chat", "support")
+
+
+def counts(requests, errors=0, **more):
+    return Counts({"aa": Flow(requests, requests)}, {"aa": {"first": Stratum(requests, errors)}}, **more)
+
+
+def after(seconds):
+    return NOW + timedelta(seconds=seconds)
+
+
+def read(*readings, routers=("r",)):
+    """Readings after (seconds, counts by router, in their order)."""
+    found = Readings()
+    for seconds, *each in readings:
+        for router, counted in zip(routers, each, strict=True):
+            if counted is not None:
+                assert found.take(router, after(seconds), timedelta())
+                found.add(router, {KEY: counted}, after(seconds))
+    return found
+
+
+def test_what_ran_before_the_first_reading_does_not_count():
+    assert Readings().traffic(KEY, NOW) is None
+    traffic = read((0, counts(100)), (5, counts(130))).traffic(KEY, after(5))
+    assert traffic.flows == {"aa": Flow(30, 30)}
+    assert traffic.samples == {"aa": {"first": Stratum(30, 0)}}
+
+
+def test_nothing_is_known_of_shares_before_some_time_has_passed():
+    readings = read((0, counts(0)))
+    assert not readings.traffic(KEY, NOW + SETTLED - timedelta(seconds=1)).known
+    assert readings.traffic(KEY, NOW + SETTLED).known
+
+
+def test_shares_are_of_the_window_samples_of_the_step():
+    readings = read(*((second, counts(second * 10)) for second in range(0, 100, 5)))
+    traffic = readings.traffic(KEY, after(95))
+    assert traffic.flows["aa"].requests == pytest.approx(WINDOW.total_seconds() * 10)
+    assert traffic.samples["aa"]["first"].requests == 950
+    readings.add("r", {KEY: counts(1000)}, after(100))
+    readings.begin(KEY, 2)
+    assert readings.traffic(KEY, after(100)).samples["aa"]["first"].requests == 0
+    readings.add("r", {KEY: counts(1010)}, after(105))
+    readings.begin(KEY, 2)
+    assert readings.traffic(KEY, after(105)).samples["aa"]["first"].requests == 10
+
+
+def test_routers_add_up_and_one_that_is_gone_is_of_the_step_but_not_of_the_window():
+    readings = read((0, counts(0), counts(5)), (5, counts(10), counts(25)), routers="rs")
+    assert readings.traffic(KEY, after(5)).flows["aa"].requests == 30
+    for second in range(10, 60, 5):
+        readings.add("r", {KEY: counts(10)}, after(second))
+    traffic = readings.traffic(KEY, after(55))
+    assert traffic.flows["aa"].requests == 0
+    assert traffic.samples["aa"]["first"].requests == 30
+
+
+def test_readings_that_follow_each_other_fast_take_no_room_and_lose_nothing():
+    readings = read(*((second, counts(second)) for second in range(61)))
+    assert len(readings._groups[KEY].routers["r"].readings) <= LOAD_WINDOW.total_seconds() / 5 + 2
+    assert readings.traffic(KEY, after(60)).flows["aa"].requests == pytest.approx(30, abs=5)
+
+
+def test_a_router_is_read_for_all_groups_no_more_often_than_one_of_them_needs():
+    readings = Readings()
+    assert readings.take("r", NOW, timedelta(seconds=15))
+    assert not readings.take("r", after(14), timedelta(seconds=15))
+    assert readings.take("r", after(14), timedelta(seconds=2))
+    assert not readings.take("r", after(15), timedelta(seconds=2))
+
+
+def test_routers_that_are_not_read_any_more_are_forgotten_and_groups_with_them():
+    readings = read((0, counts(1), counts(1)), routers="rs")
+    readings.take("r", NOW + FORGOTTEN, timedelta())
+    readings.forget(after(1) + FORGOTTEN)
+    assert set(readings._groups[KEY].routers) == {"r"}
+    readings.forget(NOW + 3 * FORGOTTEN)
+    assert readings.traffic(KEY, NOW) is None
+
+
+def test_clients_of_all_routers_together():
+    one = {"stocks": {"aa": Stock(3, 900, 1, 1000)}}
+    later = {"stocks": {"aa": Stock(5, 1500, 0, 4000)}}
+    readings = read((0, counts(0, **one), counts(0, **one)), (60, counts(60, 6, **later), counts(30)), routers="rs")
+    found = readings.clients(KEY, "aa", 96, after(60))
+    assert (found.requests, found.errors, found.prompt_tokens) == (1.5, 0.1, 50)
+    assert (found.sessions, found.session_tokens, found.held, found.declared_tokens) == (5, 1500, 0, 96)
+    assert found.opening == 1.0
+    assert readings.clients(KEY, "bb", 96, after(60)).requests == 0
+    assert readings.clients(KEY, "bb", 96, after(60)).opening is None
+
+
+def test_first_tokens_are_those_of_answers_that_are_streamed():
+    def timed(streamed, whole):
+        times = [Histogram((0.1, 1.0), each) for each in (streamed, whole)]
+        return Counts(samples={"aa": {"first": Stratum(9, first_token=times[0] + times[1], streamed=times[0])}})
+
+    readings = read((0, timed((1.0, 0.0, 0.0), (0.0, 0.0, 2.0))), (60, timed((4.0, 1.0, 0.0), (0.0, 0.0, 8.0))))
+    assert readings.clients(KEY, "aa", 96, after(60)).first_token == Histogram((0.1, 1.0), (3.0, 1.0, 0.0))
+
+
+def test_a_router_that_is_not_read_lately_says_nothing_of_clients():
+    readings = read((0, counts(0), counts(0)), (30, counts(30), counts(30)), (90, counts(30), None), routers="rs")
+    assert readings.clients(KEY, "aa", 96, after(95)).requests == 0
+    assert readings.clients(KEY, "aa", 96, after(300)) is None
+
+
+def test_a_group_that_comes_onto_a_page_counted_nothing_before():
+    readings = Readings()
+    readings.add("r", {}, NOW)
+    readings.add("r", {KEY: counts(30, departed=10, departed_at=7)}, after(15))
+    assert readings.clients(KEY, "aa", 96, after(15)).requests == 2
+    assert readings.departure(KEY, 4000, after(15)) == Departure(10 / 40, 7, 4000)
+    assert readings.traffic(KEY, after(15)).samples["aa"]["first"].requests == 30
+
+
+def test_a_page_that_is_old_is_no_baseline():
+    readings = Readings()
+    readings.add("r", {}, NOW)
+    readings.add("r", {KEY: counts(30)}, NOW + 2 * LOAD_WINDOW)
+    assert readings.clients(KEY, "aa", 96, NOW + 2 * LOAD_WINDOW) is None
+
+
+def test_one_reading_says_nothing_of_clients():
+    assert read((0, counts(7))).clients(KEY, "aa", 96, NOW) is None
+
+
+def test_where_requests_leave_the_prompt():
+    readings = read(
+        (0, counts(0), counts(0), counts(0)),
+        (
+            60,
+            counts(10, departed=10, departed_at=0),
+            counts(20, departed=40, departed_at=120),
+            counts(40, departed=30, departed_at=900),
+        ),
+        routers="rst",
+    )
+    assert readings.departure(KEY, 4000, after(60)) == Departure(80 / 150, 120, 4000)
+    assert read((0, counts(0)), (60, counts(9))).departure(KEY, 4000, after(60)) is None

@@ -1,0 +1,67 @@
+from promptgroup_operator.load.router_metrics import Stock, parse
+from promptgroup_operator.rollout.analysis import quantile
+from promptgroup_operator.world.samples import Flow, Histogram, Stratum
+from promptgroup_operator.world.snapshot import Key
+from promptgroup_router.base.metrics import CACHED_BUCKETS, FIRST_TOKEN_BUCKETS, Metrics
+
+KEY = Key("chat", "support")
+
+TEXT = """\
+# HELP REVISION_requests_total Requests
+REVISION_requests_total{group="chat/support",revision="aa",turn="first",how="name",outcome="ok"} 7
+REVISION_requests_total{group="chat/support",revision="aa",turn="first",how="content",outcome="ok"} 2
+REVISION_requests_total{group="chat/support",revision="aa",turn="later",how="name",outcome="failed"} 1
+REVISION_requests_total{group="chat/supporter",revision="aa",turn="first",how="name",outcome="ok"} 99
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="true",le="0.1"} 3
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="true",le="1"} 7
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="true",le="+Inf"} 7
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="false",le="0.1"} 0
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="false",le="1"} 1
+REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="false",le="+Inf"} 2
+REVISION_first_token_seconds_sum{group="chat/support",revision="aa",turn="first",streamed="true"} 4.5
+REVISION_cached_ratio_bucket{group="chat/support",revision="aa",turn="first",le="0"} 1
+REVISION_cached_ratio_bucket{group="chat/support",revision="aa",turn="first",le="+Inf"} 1
+promptgroup_router_requests_total{group="chat/support",code="200"} 10
+garbage {
+""".replace("REVISION_", "promptgroup_router_revision_")
+
+
+def test_a_group_is_read_out_of_a_routers_metrics():
+    pages = parse(TEXT)
+    assert set(pages) == {KEY, Key("chat", "supporter")}
+    found = pages[KEY]
+    assert found.flows == {"aa": Flow(10, 8)}
+    first, streamed = Histogram((0.1, 1.0), (3.0, 5.0, 1.0)), Histogram((0.1, 1.0), (3.0, 4.0, 0.0))
+    assert found.samples == {
+        "aa": {"first": Stratum(9, 0, first, Histogram((0.0,), (1.0, 0.0)), streamed), "later": Stratum(1, 1)}
+    }
+    assert parse("") == parse("\0" * 99) == {}
+
+
+def test_what_a_router_counts_is_what_is_read():
+    metrics = Metrics()
+    for labels in (("first", "name", "ok"), ("later", "content", "failed")):
+        metrics.revision_requests.add("chat/support", "aa", *labels)
+    metrics.revision_first_token.observe("chat/support", "aa", "first", "true", value=0.2)
+    metrics.revision_cached.observe("chat/support", "aa", "first", value=0.95)
+    found = parse(metrics.text())[KEY]
+    assert found.flows == {"aa": Flow(2, 1)}
+    assert found.samples["aa"]["later"] == Stratum(1, 1)
+    first = found.samples["aa"]["first"]
+    assert (first.first_token.bounds, first.cached.bounds) == (FIRST_TOKEN_BUCKETS, CACHED_BUCKETS)
+    assert first.first_token.total == first.cached.total == 1
+    assert 0.19 < quantile(first.first_token, 0.5) < 0.23
+    assert quantile(first.cached, 0.5) == 0.95
+
+
+def test_what_a_router_has_at_the_moment_is_read():
+    metrics = Metrics()
+    metrics.revision_prompt_tokens.add("chat/support", "aa", amount=700)
+    metrics.revision_sessions.replace({("chat/support", "aa"): 3})
+    metrics.revision_session_tokens.replace({("chat/support", "aa"): 9000})
+    metrics.revision_waiting.replace({("chat/support", "aa"): 2})
+    metrics.departed.add("chat/support", amount=5)
+    metrics.departed_at.replace({("chat/support",): 120})
+    found = parse(metrics.text())[KEY]
+    assert found.stocks == {"aa": Stock(sessions=3, session_tokens=9000, waiting=2, prompt_tokens=700)}
+    assert (found.departed, found.departed_at) == (5, 120)

@@ -1,0 +1,55 @@
+from datetime import timedelta
+
+from promptgroup_operator.passes.lending import KEPT, Pools, member, pool_of
+from promptgroup_operator.world.load import Load, Member
+from support.builders import FINGERPRINT, NOW, group, pod, revision
+
+SIZED = {"replicas": None, "sizing": {"minReplicas": 2, "maxReplicas": 8, "targets": {"ttft": "300ms"}}}
+LOAD = Load(60.0, None)
+
+
+def seen(name="support", **fields):
+    found = group(name=name, **fields)
+    return found, member(found, (revision(pods=[pod(), pod("p1")], size=2),), FINGERPRINT, LOAD)
+
+
+def test_a_sized_group_is_a_member_with_its_bounds_and_its_target():
+    assert seen(**SIZED)[1] == Member("support", LOAD, 2, 8, 2, 0.3)
+
+
+def test_a_group_of_a_fixed_size_neither_grows_nor_shrinks():
+    assert seen(replicas=5)[1] == Member("support", LOAD, 5, 5, 2)
+
+
+def test_groups_with_the_same_engines_see_each_other_as_they_were_last():
+    pools = Pools()
+    (one, first), (two, second) = seen("one"), seen("two", replicas=3)
+    assert pools.others(one, first, NOW) == ()
+    assert pools.others(two, second, NOW) == (first,)
+    changed = seen("one", replicas=4)[1]
+    assert pools.others(one, changed, NOW) == (second,)
+    assert pools.others(two, second, NOW) == (changed,)
+
+
+def test_another_model_another_engine_and_who_keeps_to_himself_are_no_members():
+    pools = Pools()
+    one, first = seen("one")
+    pools.others(one, first, NOW)
+    for other in (
+        seen("two", model="mistral"),
+        seen("two", engine={"args": ["--max-model-len=8192"]}),
+        seen("two", routing={"sharing": "Dedicated"}),
+    ):
+        assert pools.others(*other, NOW) == ()
+        assert pools.others(one, first, NOW) == ()
+    assert pool_of(seen("two", routing={"sharing": "Dedicated"})[0]) is None
+
+
+def test_a_member_that_goes_or_falls_silent_is_none():
+    pools = Pools()
+    (one, first), (two, second) = seen("one"), seen("two")
+    pools.others(one, first, NOW)
+    assert pools.others(two, second, NOW + KEPT + timedelta(seconds=1)) == ()
+    pools.others(one, first, NOW)
+    pools.forget(one.key)
+    assert pools.others(two, second, NOW) == ()

@@ -1,0 +1,138 @@
+"""The memory of touches and what they tell, with engines that answer at once."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from prometheus_client import Counter
+
+from promptgroup_operator.base.errors import EngineError
+from promptgroup_operator.passes.refresh_runner import FORGOTTEN, UNTOLD, Touches
+from promptgroup_operator.warmth import refresh
+from promptgroup_operator.world.snapshot import Key, Spent
+from promptgroup_operator.world.warming import Found
+from promptgroup_router.contract.table import Prompt
+from support.builders import NOW, TEXT, ago, pod, reading, spec
+
+KEY = Key("chat", "support")
+EVERY = timedelta(minutes=5)
+
+
+class Scripted:
+    """Engines that answer a touch as told, once they may."""
+
+    def __init__(self, answer):
+        self.answer, self.may, self.asked = answer, threading.Event(), 0
+
+    def touch(self, address, dialect, model, prompt, needed):
+        self.asked += 1
+        assert self.may.wait(5)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def counter():
+    return Counter("touches", "By what they found.", ["outcome"], registry=None)
+
+
+class Told:
+    """What the runner reports, in order."""
+
+    def __init__(self, engines):
+        self.lines = []
+        self.ended = counter()
+        self.runner = Touches(engines, self.report, self.spend, self.ended)
+
+    def counted(self):
+        return {each.labels["outcome"]: each.value for family in self.ended.collect() for each in family.samples}
+
+    def report(self, key, touch, outcome):
+        self.lines.append(("report", key, touch.pod, outcome.reason))
+
+    def spend(self, container, spent):
+        self.lines.append(("spend", container, spent, self.runner.runs(container)))
+
+
+@pytest.fixture
+def run():
+    """Run one touch of a replica to its end; gives what was told and the runner."""
+    runners = []
+
+    def run(answer, times=1):
+        engines = Scripted(answer)
+        told = Told(engines)
+        runners.append(told.runner)
+        told.runner.read(pod(), reading(), ago(minutes=6))
+        seen = told.runner.read(pod(), None, ago(minutes=6))
+        touch = refresh.touch(pod(sighting=seen), Prompt(TEXT), spec(), EVERY, NOW)
+        for _ in range(times):
+            told.runner.start(KEY, [touch])
+        assert told.runner.runs(touch.container_id)
+        engines.may.set()
+        told.runner._pool.shutdown(wait=True)
+        assert not told.runner.runs(touch.container_id)
+        return told, touch, engines
+
+    yield run
+    for runner in runners:
+        runner.close()
+
+
+def test_what_a_touch_spent_is_told_before_the_engine_may_be_read_again(run):
+    told, touch, _ = run(Found(reading(10), 96, 96, Spent(100, 96)))
+    assert told.lines == [("spend", touch.container_id, Spent(100, 96), True)]
+
+
+def test_a_touch_that_found_the_prefix_gone_is_reported_and_remembered(run):
+    told, _, _ = run(Found(reading(10), 0, 96, Spent(200, 96)))
+    assert told.lines[1:] == [("report", KEY, "p0", "PrefixEvicted")]
+    seen = told.runner.read(pod(), None, NOW)
+    assert seen.then == reading(10)
+    assert seen.lost is not None
+
+
+def test_a_touch_that_failed_is_tried_again_in_its_time_and_what_it_spent_is_not_known(run):
+    told, touch, _ = run(EngineError("/metrics: ReadTimeoutError"))
+    assert told.lines == [("spend", touch.container_id, UNTOLD, True)]
+    seen = told.runner.read(pod(), None, NOW)
+    assert seen.at > touch.sighting.at
+    assert (seen.then, seen.lost) == (touch.sighting.then, None)
+
+
+OUTCOMES = {
+    "PrefixCached": Found(reading(10), 96, 96, Spent(100, 96)),
+    "PrefixEvicted": Found(reading(10), 0, 96, Spent(200, 96)),
+    "CachedTokensNotReported": Found(reading(10), None, None, Spent(100, None)),
+    "EngineUnreachable": EngineError("/metrics: ReadTimeoutError"),
+}
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_touches_are_counted_by_what_they_found(run, outcome):
+    told, _, _ = run(OUTCOMES[outcome])
+    assert told.counted() == {outcome: 1}
+
+
+def test_one_replica_has_one_touch_at_a_time(run):
+    _, _, engines = run(Found(reading(10), 96, 96, Spent(100, 96)), times=3)
+    assert engines.asked == 1
+
+
+def test_readings_after_a_touch_do_not_move_what_it_saw():
+    runner = Touches(Scripted(None), lambda *_: None, lambda *_: None, counter())
+    assert runner.read(pod(), None, NOW) is None
+    runner.read(pod(), reading(1), NOW)
+    seen = runner.read(pod(), reading(2), NOW + EVERY)
+    assert (seen.at, seen.then, seen.last) == (NOW, reading(1), reading(2))
+    runner.close()
+
+
+def test_containers_that_are_gone_are_forgotten_and_others_kept():
+    runner = Touches(Scripted(None), lambda *_: None, lambda *_: None, counter())
+    runner.read(pod("p0"), reading(), NOW)
+    runner.read(pod("p1"), reading(), NOW + FORGOTTEN)
+    runner.forget(NOW + FORGOTTEN + timedelta(seconds=1))
+    assert runner.read(pod("p0"), None, NOW) is None
+    assert runner.read(pod("p1"), None, NOW) is not None
+    runner.close()

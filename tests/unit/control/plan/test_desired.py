@@ -1,0 +1,319 @@
+import base64
+
+import pytest
+
+from promptgroup_operator.plan import desired
+from promptgroup_operator.plan.diff import must_write
+from promptgroup_router.contract import names, table
+from promptgroup_router.contract.encoding import encode_group
+from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_router.contract.table import Prompt, PromptRef
+from support.builders import FINGERPRINT, TEXT, group
+
+SHORT = FINGERPRINT[:8]
+SELECTOR = {names.LABEL_GROUP: "support", names.LABEL_REVISION: SHORT}
+
+
+def deployment(*, replicas=2, kind="ConfigMap", noted=None, template=None, **fields):
+    return desired.deployment(
+        group(**fields), FINGERPRINT, replicas, PromptRef(kind, "x"), records=noted or {}, template=template
+    )
+
+
+def pod_of(**engine):
+    return deployment(engine=engine)["spec"]["template"]
+
+
+def test_a_deployment_is_named_after_group_and_fingerprint_and_owned_by_the_group():
+    metadata = deployment()["metadata"]
+    assert (metadata["name"], metadata["namespace"]) == (f"support-{SHORT}", "chat")
+    (owner,) = metadata["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("PromptGroup", "uid-support", True)
+
+
+def test_its_selector_its_labels_and_its_pods_agree():
+    made = deployment()
+    assert made["spec"]["selector"]["matchLabels"] == SELECTOR
+    assert SELECTOR.items() <= made["metadata"]["labels"].items()
+    assert made["spec"]["template"]["metadata"]["labels"] == SELECTOR
+
+
+def test_of_the_replicas_of_a_revision_one_may_be_evicted_at_a_time():
+    made = desired.budget(group(), FINGERPRINT)
+    assert made["metadata"]["name"] == f"support-{SHORT}"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-support"
+    assert made["spec"] == {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": SELECTOR},
+    }
+
+
+def test_an_update_takes_no_replica_away():
+    rolling = deployment()["spec"]["strategy"]["rollingUpdate"]
+    assert rolling == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_it_records_its_revision_where_its_prompt_is_and_what_becomes_of_it():
+    annotations = deployment(kind="Secret", noted={"promptgroup.dev/size": "3"})["metadata"]["annotations"]
+    assert annotations[names.ANNOTATION_FINGERPRINT] == FINGERPRINT
+    assert annotations[desired.ANNOTATION_PROMPT] == "Secret"
+    assert annotations["promptgroup.dev/size"] == "3"
+
+
+def test_being_superseded_or_resized_is_no_new_pod_template():
+    assert deployment()["spec"]["template"] == deployment(noted={"x": "y"}, replicas=9)["spec"]["template"]
+
+
+def test_a_template_that_is_kept_is_the_one_that_stands_whatever_the_spec_says():
+    before = deployment()
+    before["spec"]["template"]["metadata"]["creationTimestamp"] = None  # as the API server writes it
+    before["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
+    kept = desired.kept_template(before)
+    made = deployment(template=kept, engine={"image": "another"})
+    assert made["spec"]["template"]["spec"] == before["spec"]["template"]["spec"]
+    assert "creationTimestamp" not in made["spec"]["template"]["metadata"]
+    assert desired.settings_of(made) == desired.engine_settings(group()) != ""
+    assert desired.settings_of(None) == ""
+
+
+def test_pods_are_gated_by_warmth_and_run_without_rights():
+    spec = pod_of(image="i")["spec"]
+    assert spec["readinessGates"] == [{"conditionType": names.CONDITION_PREFIX_WARM}]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+
+
+@pytest.mark.parametrize("engine", ["vLLM", "SGLang", "TensorRTLLM"])
+def test_services_of_the_namespace_set_no_variables_in_an_engine(engine):
+    assert pod_of(image="i", type=engine)["spec"]["enableServiceLinks"] is False
+
+
+def test_a_template_can_ask_for_the_variables_of_services():
+    made = pod_of(image="i", template={"spec": {"enableServiceLinks": True}})
+    assert made["spec"]["enableServiceLinks"] is True
+
+
+def test_the_engine_serves_the_model_on_the_port_with_the_users_arguments_last():
+    (engine,) = pod_of(image="i", port=9000, args=["--a"])["spec"]["containers"]
+    assert engine["args"] == ["llama", "--port=9000", "--enable-prompt-tokens-details", "--a"]
+    assert engine["ports"] == [{"name": "http", "containerPort": 9000, "protocol": "TCP"}]
+    assert engine["readinessProbe"]["httpGet"]["port"] == "http"
+
+
+def test_an_engine_that_must_be_told_its_address_is_told_the_pods():
+    address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    assert address in pod_of(type="SGLang", image="x")["spec"]["containers"][0]["env"]
+    assert address not in pod_of(image="x")["spec"]["containers"][0]["env"]
+
+
+def test_probes_of_sglang_generate_nothing():
+    variables = pod_of(type="SGLang", image="x")["spec"]["containers"][0]["env"]
+    assert {"name": "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "value": "false"} in variables
+
+
+def test_an_engine_reads_settings_that_have_no_flag_from_an_annotation_of_its_pod():
+    made = deployment(engine={"type": "TensorRTLLM", "image": "x"})["spec"]["template"]
+    assert "return_perf_metrics: true" in made["metadata"]["annotations"][desired.ANNOTATION_CONFIG]
+    (item,) = next(each for each in made["spec"]["volumes"] if each["name"] == "config")["downwardAPI"]["items"]
+    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{desired.ANNOTATION_CONFIG}']"
+    (container,) = made["spec"]["containers"]
+    (mount,) = (each["mountPath"] for each in container["volumeMounts"] if each["name"] == "config")
+    assert f"--extra_llm_api_options={mount}/{item['path']}" in container["args"]
+
+
+def test_a_template_gives_the_engine_other_settings():
+    template = {"metadata": {"annotations": {desired.ANNOTATION_CONFIG: "enable_chunked_prefill: true"}}}
+    made = deployment(engine={"type": "TensorRTLLM", "image": "x", "template": template})["spec"]["template"]
+    assert made["metadata"]["annotations"][desired.ANNOTATION_CONFIG] == "enable_chunked_prefill: true"
+
+
+def test_resources_are_the_engines():
+    (engine,) = pod_of(image="i", resources={"limits": {"nvidia.com/gpu": 1}})["spec"]["containers"]
+    assert engine["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+
+
+def test_a_template_is_merged_over_the_operators():
+    template = {
+        "metadata": {"annotations": {"team": "a"}, "labels": {"tier": "gpu"}},
+        "spec": {
+            "nodeSelector": {"gpu": "h100"},
+            "containers": [{"name": "engine", "env": [{"name": "HF_HOME", "value": "/models"}]}, {"name": "side"}],
+        },
+    }
+    made = pod_of(image="i", template=template)
+    annotations = made["metadata"]["annotations"]
+    assert annotations.keys() == {names.ANNOTATION_FINGERPRINT, names.ANNOTATION_SETTINGS, "team"}
+    assert (annotations[names.ANNOTATION_FINGERPRINT], annotations["team"]) == (FINGERPRINT, "a")
+    assert made["metadata"]["labels"] == SELECTOR | {"tier": "gpu"}
+    assert [each["name"] for each in made["spec"]["containers"]] == ["engine", "side"]
+    assert [each["name"] for each in made["spec"]["containers"][0]["env"]] == ["HOME", "USER", "HF_HOME"]
+    assert made["spec"]["nodeSelector"] == {"gpu": "h100"}
+
+
+def settings(**fields):
+    return desired.engine_settings(group(**fields))
+
+
+UNLIKE = {
+    "another model": {"model": "qwen"},
+    "another image": {"engine": {"image": "i"}},
+    "other arguments": {"engine": {"args": ["--max-model-len=1"]}},
+    "the same arguments in another order": {"engine": {"args": ["--b", "--a"]}},
+    "another port": {"engine": {"port": 9000}},
+    "other resources": {"engine": {"resources": {"limits": {"nvidia.com/gpu": 2}}}},
+    "another node": {"engine": {"template": {"spec": {"nodeSelector": {"gpu": "h100"}}}}},
+    "a label that something on the node may act on": {"engine": {"template": {"metadata": {"labels": {"a": "b"}}}}},
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_engines_that_are_not_interchangeable_have_other_settings(case):
+    found = [settings(), settings(engine={"args": ["--a", "--b"]}), settings(**UNLIKE[case])]
+    assert len(set(found)) == 3
+
+
+ALIKE = {
+    "another name": {"name": "other"},
+    "another prompt": {"prompt": {"system": "another"}},
+    "another number": {"replicas": 9},
+    "another policy": {"routing": {"policy": "RoundRobin", "sharing": "Dedicated"}},
+    "a default that is spelled out": {"engine": {"port": 8000, "type": "vLLM", "args": [], "template": {}}},
+    "a template that says what the operator says": {
+        "engine": {"template": {"spec": {"terminationGracePeriodSeconds": 60}}}
+    },
+}
+
+
+@pytest.mark.parametrize("case", ALIKE)
+def test_what_does_not_change_an_engine_does_not_change_its_settings(case):
+    assert settings(**ALIKE[case]) == settings() == "587480af7a2582f8"
+
+
+def test_the_order_of_a_templates_keys_does_not_matter():
+    one = {"spec": {"nodeSelector": {"a": "1", "b": "2"}, "hostNetwork": True}}
+    other = {"spec": {"hostNetwork": True, "nodeSelector": {"b": "2", "a": "1"}}}
+    assert settings(engine={"template": one}) == settings(engine={"template": other})
+
+
+def test_pods_carry_the_settings_that_they_were_made_with():
+    annotations = pod_of(image="i")["metadata"]["annotations"]
+    assert annotations[names.ANNOTATION_SETTINGS] == settings(engine={"image": "i"})
+
+
+def test_a_template_cannot_pass_for_other_settings():
+    template = {"metadata": {"annotations": {names.ANNOTATION_SETTINGS: "0" * 16}}}
+    annotations = pod_of(image="i", template=template)["metadata"]["annotations"]
+    assert annotations[names.ANNOTATION_SETTINGS] == settings(engine={"image": "i", "template": template})
+
+
+def container(**fields):
+    return {"template": {"spec": {"containers": [{"name": "engine", **fields}]}}}
+
+
+STEPS = {
+    "not said": ({}, 0),
+    "in the arguments": ({"args": ["--max-num-batched-tokens=4096"]}, 4096),
+    "in a template's, which replace them": (
+        {"args": ["--max-num-batched-tokens=4096"], **container(args=["--max-num-batched-tokens=2048"])},
+        2048,
+    ),
+    "in another container's": (
+        {"template": {"spec": {"containers": [{"name": "side", "args": ["--max-num-batched-tokens=1"]}]}}},
+        0,
+    ),
+    "arguments that are none": (container(args="--max-num-batched-tokens=1"), 0),
+    "an argument that is no text": (container(args=[7, "--max-num-batched-tokens=1"]), 1),
+    "no arguments": (container(args=None), 0),
+    "containers that are none": ({"template": {"spec": {"containers": "engine"}}}, 0),
+    "no containers": ({"template": {"spec": {"containers": None}}}, 0),
+    "no engine": (container(**{"$patch": "delete"}), 0),
+    "no spec": ({"template": {"spec": None}}, 0),
+    "a template that cannot be merged": ({"template": {"spec": {"containers": [{"image": "x"}]}}}, 0),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_the_tokens_of_a_step(case):
+    engine, expected = STEPS[case]
+    assert desired.step_tokens(group(), standing(engine)) == expected
+
+
+def standing(engine):
+    """The Deployment; None while there is none."""
+    of = group(engine=engine)
+    if desired.template_problem(of) is not None:
+        return None
+    return desired.deployment(of, FINGERPRINT, 1, PromptRef("ConfigMap", "x"), records={})
+
+
+def test_a_template_that_cannot_be_merged_has_no_settings():
+    assert settings(engine={"template": {"spec": {"containers": [{"image": "x"}]}}}) == ""
+
+
+def test_the_key_of_a_namespaces_routers_belongs_to_the_namespace():
+    made = desired.peers_secret("chat", bytes(range(32)))
+    assert (made["kind"], made["metadata"]["namespace"], made["metadata"]["name"]) == (
+        "Secret",
+        "chat",
+        names.SECRET_PEERS,
+    )
+    assert "ownerReferences" not in made["metadata"]
+    assert made["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "promptgroup-operator"
+    assert base64.b64decode(made["data"][names.KEY_PEERS]) == bytes(range(32))
+
+
+FOREIGN = [
+    {"metadata": {"labels": {names.LABEL_GROUP: "other"}}},
+    {"metadata": {"labels": None, "annotations": None}},
+    {"metadata": {"annotations": {names.ANNOTATION_FINGERPRINT: "0" * 32}}},
+    {"metadata": None},
+]
+
+
+@pytest.mark.parametrize("template", FOREIGN)
+def test_a_template_cannot_make_a_pod_another_revisions(template):
+    metadata = pod_of(image="i", template=template)["metadata"]
+    assert SELECTOR.items() <= metadata["labels"].items()
+    assert metadata["annotations"][names.ANNOTATION_FINGERPRINT] == FINGERPRINT
+
+
+def test_a_template_that_can_be_merged_is_no_problem():
+    assert desired.template_problem(group(engine={"template": {"spec": {"containers": [{"name": "x"}]}}})) is None
+
+
+def test_a_template_that_cannot_be_merged_is_a_problem_with_its_field():
+    problem = desired.template_problem(group(engine={"template": {"spec": {"volumes": [{"emptyDir": {}}]}}}))
+    assert problem.reason == "InvalidTemplate"
+    assert problem.message.startswith("spec.engine.template: an item of volumes has no name")
+
+
+def test_a_route_is_the_groups_and_says_what_the_contract_encodes():
+    route = table.Group("chat", "support", "llama", "2026-11-03T11:00:00Z", ())
+    made = desired.prompt_route(group(), route)
+    assert (made["kind"], made["metadata"]["name"]) == ("PromptRoute", "support")
+    assert made["metadata"]["labels"][names.LABEL_GROUP] == "support"
+    assert made["spec"] == encode_group(route)
+
+
+def test_the_prompt_is_kept_as_it_is():
+    made = desired.prompt_object(group(), FINGERPRINT, Prompt(TEXT, "[1]"), "ConfigMap")
+    assert made["data"] == {"system": TEXT, "tools": "[1]"}
+    assert made["immutable"] is True
+    assert "tools" not in desired.prompt_object(group(), FINGERPRINT, Prompt(TEXT), "ConfigMap")["data"]
+
+
+def test_a_secret_prompt_is_encoded_and_nowhere_in_the_clear():
+    text = "geheim: äöü"
+    made = desired.prompt_object(group(), fingerprint(text), Prompt(text), "Secret")
+    assert base64.b64decode(made["data"]["system"]).decode() == text
+    assert text not in repr(made)
+
+
+def test_what_is_applied_stands_as_wanted():
+    for made in (deployment(), desired.prompt_object(group(), FINGERPRINT, Prompt(TEXT), "ConfigMap")):
+        assert not must_write(made, made)
+
+
+def test_names_of_the_longest_group_fit_a_label():
+    assert len(desired.name(group(name="x" * 50), FINGERPRINT)) <= 63

@@ -1,0 +1,39 @@
+from datetime import timedelta
+
+import pytest
+
+from promptgroup_operator.plan.draining import PROPAGATION, RESOLUTION, drained
+from promptgroup_operator.world.effects import PodMark
+from support.builders import NOW, pod, restarted, starting
+
+TIMEOUT = timedelta(minutes=5)
+TOLD = PROPAGATION + RESOLUTION
+
+DRAINED = {
+    "one that terminates": (pod(deleting=True), True),
+    "one that was not told to": (pod(in_flight=0), False),
+    "one that idles, but of which routers may not know": (
+        pod(in_flight=0, draining_since=NOW - TOLD + timedelta(milliseconds=1)),
+        False,
+    ),
+    "one that idles and that no router knows": (pod(in_flight=0, draining_since=NOW - TOLD), True),
+    "one with requests": (pod(in_flight=1, draining_since=NOW - TOLD), False),
+    "one of which nobody knows what runs on it": (pod(in_flight=None, draining_since=NOW - TOLD), False),
+    "one whose time is up": (pod(in_flight=1, draining_since=NOW - TIMEOUT), True),
+    "one of which nobody knows, whose time is up": (pod(in_flight=None, draining_since=NOW - TIMEOUT), True),
+    "a cold one that routers may still know": (restarted(draining_since=NOW), False),
+    "a cold one": (restarted(draining_since=NOW - TOLD), True),
+    "one that starts and was not told to": (starting(), False),
+}
+
+
+@pytest.mark.parametrize("case", DRAINED)
+def test_drained(case):
+    given, expected = DRAINED[case]
+    assert drained(given, TIMEOUT, NOW) is expected
+
+
+def test_the_deletion_cost_of_the_highest_slot_is_the_lowest():
+    costs = [PodMark("p", "u", slot, NOW).deletion_cost for slot in (None, 999, 1, 0)]
+    assert costs == sorted(set(costs))
+    assert costs[-1] < 0 == PodMark("p", "u", 5, None).deletion_cost

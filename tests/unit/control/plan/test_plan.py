@@ -1,0 +1,533 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from promptgroup_operator.plan import plan
+from promptgroup_operator.plan.plan import MOVING, REFERENCED, SETTLED, WAITING, decide, route_unwritten, unwritten
+from promptgroup_operator.world.effects import PodMark
+from promptgroup_operator.world.sizing_history import History, Past, Recommendation
+from promptgroup_operator.world.snapshot import Problem, Sighting
+from promptgroup_router.contract.table import Prompt, PromptRef
+from support.builders import (
+    FINGERPRINT,
+    NOW,
+    ago,
+    cold,
+    group,
+    pod,
+    reading,
+    restarted,
+    revision,
+    starting,
+    text,
+    world,
+)
+from support.loads import load
+
+NAME = f"support-{FINGERPRINT[:8]}"
+TOLD = {"draining_since": ago(seconds=9), "in_flight": 0}
+"""A replica that routers left and that idles."""
+
+
+def standing(snapshot):
+    """The world once everything that its plan wants stands."""
+    todo = decide(snapshot, NOW)
+    manifests = [*todo.objects, *([todo.route] if todo.route is not None else [])]
+    live = {(each["kind"], each["metadata"]["name"]): each for each in manifests}
+    for key, each in live.items():
+        live[key] = each | {"metadata": each["metadata"] | {"uid": f"uid-{key[0]}-{key[1]}"}}
+    return replace(snapshot, live=live)
+
+
+def deployments(todo):
+    return {each["metadata"]["name"]: each["spec"]["replicas"] for each in todo.objects if each["kind"] == "Deployment"}
+
+
+def slots_of(todo, index=0):
+    return {slot["slot"]: (slot["state"], slot.get("pod")) for slot in todo.route["spec"]["revisions"][index]["slots"]}
+
+
+def scaled(pods, wanted, *, deployed=None, routed=False):
+    """A group of one revision; routed: its PromptRoute stands as when all its pods were wanted."""
+    rev = revision(pods=pods, replicas=len(pods) if deployed is None else deployed)
+    snapshot = world([rev], of=group(replicas=wanted))
+    if routed:
+        before = standing(replace(snapshot, group=group(replicas=len(pods))))
+        return replace(snapshot, live=before.live)
+    return snapshot
+
+
+# --- creation ----------------------------------------------------------------------------------------------
+
+
+def test_a_new_group_gets_a_deployment_then_its_prompt_then_a_route_without_replicas():
+    todo = decide(world(), NOW)
+    assert [each["kind"] for each in todo.objects] == ["Deployment", "PodDisruptionBudget", "ConfigMap"]
+    assert {each["metadata"]["name"] for each in todo.objects} == {NAME}
+    assert todo.route["spec"]["revisions"] == []
+    assert not todo.marks + todo.conditions + todo.deletions + todo.warmups
+    assert todo.look_again == WAITING
+
+
+def test_a_prompt_from_a_secret_is_kept_in_one_and_shown_nowhere_else():
+    secret = "the launch code is 12345"
+    todo = decide(world(prompt=text(secret, secret=True)), NOW)
+    deployment, _, kept = todo.objects
+    assert kept["kind"] == "Secret"
+    assert secret not in repr((deployment, kept, todo.route, todo.status, todo.events))
+
+
+def test_the_text_at_hand_stands_in_for_a_copy_that_is_gone():
+    todo = decide(world([revision(pods=[pod()], prompt=None)], of=group(replicas=1)), NOW)
+    assert slots_of(todo) == {0: ("Ready", "p0")}
+    assert "ConfigMap" in [each["kind"] for each in todo.objects]
+
+
+def test_a_copy_of_another_kind_is_restored_as_that_kind():
+    rev = revision(pods=[pod()], prompt=None, prompt_from=PromptRef("Secret", NAME))
+    todo = decide(world([rev], of=group(replicas=1)), NOW)
+    assert [each["kind"] for each in todo.objects] == ["Deployment", "PodDisruptionBudget", "Secret"]
+
+
+def test_a_namespace_whose_routers_have_no_key_gets_one():
+    assert decide(world(peers_key=False), NOW).peers_key
+    assert not decide(world(peers_key=True), NOW).peers_key
+
+
+def test_for_a_group_that_cannot_be_acted_on_no_key_is_made():
+    assert not decide(world(prompt=Problem("ConfigMapNotFound", "why"), peers_key=False), NOW).peers_key
+
+
+# --- at rest -----------------------------------------------------------------------------------------------
+
+
+def test_at_rest_there_is_nothing_to_write():
+    at_rest = standing(scaled([pod("a", 0), pod("b", 1)], 2))
+    at_rest = replace(at_rest, group=replace(at_rest.group, status=decide(at_rest, NOW).status))
+    todo = decide(at_rest, NOW + timedelta(hours=1))
+    assert not todo.marks + todo.conditions + todo.deletions + todo.warmups + todo.events
+    assert not todo.peers_key
+    assert unwritten(at_rest, todo) == []
+    assert not route_unwritten(at_rest, todo)
+    assert todo.status == at_rest.group.status
+    assert todo.look_again == SETTLED
+
+
+def test_what_somebody_changed_is_written_again():
+    at_rest = standing(scaled([pod("a", 0)], 1))
+    live = dict(at_rest.live)
+    del live["ConfigMap", NAME]
+    live["PromptRoute", "support"] = live["PromptRoute", "support"] | {"spec": {}}
+    touched = replace(at_rest, live=live)
+    todo = decide(touched, NOW)
+    assert [each["kind"] for each in unwritten(touched, todo)] == ["ConfigMap"]
+    assert route_unwritten(touched, todo)
+
+
+# --- slots -------------------------------------------------------------------------------------------------
+
+
+def test_a_warm_pod_gets_a_slot_and_is_routed_in_the_same_pass():
+    todo = decide(scaled([pod("a", 0), pod("b", None)], 2), NOW)
+    assert todo.marks == (PodMark("b", "uid-b", 1, None),)
+    assert slots_of(todo) == {0: ("Ready", "a"), 1: ("Ready", "b")}
+
+
+def test_a_terminating_pod_is_not_marked():
+    assert decide(scaled([pod("a", 0), pod("b", None, deleting=True)], 1), NOW).marks == ()
+
+
+# --- drain -------------------------------------------------------------------------------------------------
+
+
+def test_scaling_up_is_asked_for_at_once():
+    assert deployments(decide(scaled([pod("a", 0)], 3), NOW)) == {NAME: 3}
+
+
+def test_scaling_down_first_tells_the_routers():
+    snapshot = scaled([pod("a", 0), pod("b", 1)], 1, routed=True)
+    todo = decide(snapshot, NOW)
+    assert slots_of(todo) == {0: ("Ready", "a"), 1: ("Draining", "b")}
+    assert todo.marks == ()
+    assert deployments(todo) == {NAME: 2}
+    assert todo.look_again == MOVING
+
+
+def test_draining_begins_when_no_route_leads_to_the_replica():
+    todo = decide(scaled([pod("a", 0), pod("b", 1)], 1), NOW)
+    assert todo.marks == (PodMark("b", "uid-b", 1, NOW),)
+    assert deployments(todo) == {NAME: 2}
+
+
+def test_the_time_of_draining_is_kept():
+    todo = decide(scaled([pod("a", 0), pod("b", 1, draining_since=ago(seconds=1))], 1), NOW)
+    assert todo.marks == ()
+
+
+SHRINKS = {
+    "when the one that leaves has drained": ([pod("a", 0), pod("b", 1, **TOLD)], 1),
+    "not while requests run on it": ([pod("a", 0), pod("b", 1, **TOLD | {"in_flight": 1})], 2),
+    "not before it was told to leave": ([pod("a", 0), pod("b", 1, in_flight=0)], 2),
+    "not before a cold one was told to leave": ([pod("a", 0), restarted("b", 1)], 2),
+    "when a cold one was told": ([pod("a", 0), restarted("b", 1, draining_since=ago(seconds=9))], 1),
+    "when one that never had a slot was told": ([pod("a", 0), starting("b", draining_since=ago(seconds=9))], 1),
+    "not before one that never had a slot was told": ([pod("a", 0), starting("b")], 2),
+    "not while one that stays would still go first": (
+        [pod("a", 1, **TOLD), pod("b", None, **TOLD)],
+        2,
+    ),
+    "when the one that leaves is terminating already": ([pod("a", 0), pod("b", 1, deleting=True)], 1),
+}
+
+
+@pytest.mark.parametrize("case", SHRINKS)
+def test_a_deployment_shrinks(case):
+    pods, expected = SHRINKS[case]
+    assert deployments(decide(scaled(pods, 1), NOW)) == {NAME: expected}
+
+
+def test_all_that_leave_must_have_drained():
+    pods = [pod("a", 0), pod("b", 1, **TOLD), pod("c", 2, **TOLD | {"in_flight": 1})]
+    assert deployments(decide(scaled(pods, 1), NOW)) == {NAME: 3}
+
+
+def test_a_replica_that_is_wanted_again_is_ready_again():
+    todo = decide(scaled([pod("a", 0), pod("b", 1, **TOLD)], 2), NOW)
+    assert todo.marks == (PodMark("b", "uid-b", 1, None),)
+    assert slots_of(todo)[1] == ("Ready", "b")
+
+
+def test_a_number_raised_before_the_pods_went_holds_them_until_they_drain():
+    pods = [pod(f"p{i}", i, **(TOLD if i else {})) for i in range(5)]
+    assert deployments(decide(scaled(pods, 4, deployed=1), NOW)) == {NAME: 5}
+    assert deployments(decide(scaled(pods, 4, deployed=5), NOW)) == {NAME: 5}, "p1 to p3 are marked still"
+
+
+def test_an_update_of_the_pods_is_no_reason_to_drain():
+    todo = decide(scaled([pod("a", 0), starting("b")], 1, deployed=1), NOW)
+    assert todo.marks == ()
+    assert deployments(todo) == {NAME: 1}
+
+
+# --- revisions ---------------------------------------------------------------------------------------------
+
+NEXT = text("the next prompt")
+NEXT_NAME = f"support-{NEXT.fingerprint[:8]}"
+
+
+def test_a_new_prompt_comes_up_beside_the_old_one():
+    todo = decide(world([revision(pods=[pod("a", 0)])], of=group(replicas=1), prompt=NEXT), NOW)
+    assert deployments(todo) == {NEXT_NAME: 1, NAME: 1}
+    assert [each["fingerprint"] for each in todo.route["spec"]["revisions"]] == [FINGERPRINT]
+    assert todo.route["spec"]["revisions"][0]["weight"] == 100
+
+
+def test_a_release_is_put_on_record_with_the_new_one():
+    revisions = [revision(pods=[pod("a", 0)]), revision("the next prompt", [pod("b", 0)], weight=0)]
+    of = group(replicas=1, rollout={"steps": [{"weight": 20, "pause": "1m"}]})
+    todo = decide(world(revisions, of=of, prompt=NEXT), NOW)
+    made = [each for each in todo.objects if each["kind"] == "Deployment"]
+    records = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in made}
+    assert records[NEXT_NAME]["promptgroup.dev/release-step"] == "0"
+    assert "promptgroup.dev/release-step" not in records[NAME]
+    assert {each["fingerprint"]: each["weight"] for each in todo.route["spec"]["revisions"]} == {
+        FINGERPRINT: 80,
+        NEXT.fingerprint: 20,
+    }
+    assert {each["type"]: each["reason"] for each in todo.status["conditions"]}["Progressing"] == "RevisionGrowing"
+
+
+def test_a_revision_that_is_not_wanted_keeps_its_pod_template():
+    live = standing(scaled([pod("a", 0)], 1)).live
+    of = group(replicas=1, engine={"image": "another"})
+    todo = decide(world([revision(pods=[pod("a", 0)])], of=of, prompt=NEXT, live=live), NOW)
+    templates = {
+        each["metadata"]["name"]: each["spec"]["template"] for each in todo.objects if each["kind"] == "Deployment"
+    }
+    assert templates[NAME] == live["Deployment", NAME]["spec"]["template"]
+    assert templates[NEXT_NAME]["spec"]["containers"][0]["image"] == "another"
+
+
+def test_taking_over_is_put_on_record_with_the_old_one():
+    revisions = [revision(pods=[pod("a", 0)], weight=0), revision("the next prompt", [pod("b", 0)])]
+    todo = decide(world(revisions, of=group(replicas=1), prompt=NEXT), NOW)
+    records = {
+        each["metadata"]["name"]: each["metadata"]["annotations"]
+        for each in todo.objects
+        if each["kind"] == "Deployment"
+    }
+    assert records[NAME]["promptgroup.dev/superseded-at"] == "2026-11-03T12:00:00Z"
+    assert "promptgroup.dev/superseded-at" not in records[NEXT_NAME]
+    assert {each["fingerprint"]: each["weight"] for each in todo.route["spec"]["revisions"]} == {
+        FINGERPRINT: 0,
+        NEXT.fingerprint: 100,
+    }
+
+
+def retiring(pods, *, deployed, history=0):
+    old = revision(pods=pods, replicas=deployed, weight=0, superseded_at=ago(hours=1), quiet_since=ago(hours=1))
+    new = revision("the next prompt", [pod("n", 0)])
+    owned = {"ownerReferences": [{"uid": "uid-support"}]}
+    live = {
+        (kind, NAME): {"metadata": owned | {"uid": f"uid-{kind}"}, "spec": {"template": {"spec": {}}}}
+        for kind in ("Deployment", "ConfigMap")
+    }
+    of = group(replicas=1, rollout={"revisionHistoryLimit": history})
+    return world([old, new], of=of, prompt=NEXT, live=live)
+
+
+def test_a_retiring_revision_drains():
+    todo = decide(retiring([pod("a", 0), pod("b", None)], deployed=2), NOW)
+    assert todo.marks == (PodMark("a", "uid-a", 0, NOW), PodMark("b", "uid-b", None, NOW))
+    assert slots_of(todo) == {0: ("Draining", "a")}
+    assert deployments(todo) == {NEXT_NAME: 1, NAME: 2}
+    assert todo.deletions == ()
+    assert todo.look_again == MOVING
+
+
+def test_a_retiring_revision_that_has_drained_is_scaled_to_nothing():
+    todo = decide(retiring([pod("a", 0, **TOLD)], deployed=1), NOW)
+    assert deployments(todo) == {NEXT_NAME: 1, NAME: 0}
+    assert todo.deletions == ()
+
+
+def test_nothing_is_deleted_while_a_pod_is_left():
+    assert decide(retiring([pod("a", 0, deleting=True)], deployed=0), NOW).deletions == ()
+
+
+def test_a_retired_revision_is_kept_as_history_and_not_routed():
+    todo = decide(retiring([], deployed=0, history=1), NOW)
+    assert todo.deletions == ()
+    assert deployments(todo) == {NEXT_NAME: 1, NAME: 0}
+    assert [each["fingerprint"] for each in todo.route["spec"]["revisions"]] == [NEXT.fingerprint]
+    assert todo.look_again == SETTLED
+
+
+def test_what_is_left_of_a_retired_revision_is_deleted_the_record_last():
+    todo = decide(retiring([], deployed=0), NOW)
+    assert [(each.kind, each.name, each.uid) for each in todo.deletions] == [
+        ("ConfigMap", NAME, "uid-ConfigMap"),
+        ("Deployment", NAME, "uid-Deployment"),
+    ]
+
+
+def test_what_is_gone_already_is_not_deleted_again():
+    snapshot = retiring([], deployed=0)
+    without = replace(snapshot, live={key: each for key, each in snapshot.live.items() if key[0] == "Deployment"})
+    assert [each.kind for each in decide(without, NOW).deletions] == ["Deployment"]
+
+
+def test_the_budget_of_a_revision_goes_when_it_serves_no_more():
+    snapshot = retiring([pod("a", 0)], deployed=1)
+    budgets = {
+        ("PodDisruptionBudget", each): {"metadata": {"uid": f"uid-{each}", "ownerReferences": [{"uid": "uid-support"}]}}
+        for each in (NAME, NEXT_NAME)
+    }
+    todo = decide(replace(snapshot, live={**snapshot.live, **budgets}), NOW)
+    assert [(each.kind, each.name) for each in todo.deletions] == [("PodDisruptionBudget", NAME)]
+
+
+def test_a_budget_of_somebody_elses_is_not_deleted():
+    theirs = {("PodDisruptionBudget", "mine"): {"metadata": {"uid": "x", "ownerReferences": [{"uid": "another"}]}}}
+    snapshot = retiring([pod("a", 0)], deployed=1)
+    assert decide(replace(snapshot, live={**snapshot.live, **theirs}), NOW).deletions == ()
+
+
+# --- warm-ups ----------------------------------------------------------------------------------------------
+
+
+def test_cold_pods_of_every_living_revision_are_warmed_with_its_own_text():
+    revisions = [
+        revision(pods=[pod("a", 0), cold("b")]),
+        revision("the next prompt", [cold("c"), starting("d")], weight=0),
+    ]
+    todo = decide(world(revisions, prompt=NEXT), NOW)
+    assert {job.pod: job.prompt for job in todo.warmups} == {
+        "b": Prompt(revision().prompt.system),
+        "c": Prompt("the next prompt"),
+    }
+
+
+def test_a_revision_without_text_is_not_warmed():
+    old = revision("an old prompt", [cold("a")], prompt=None)
+    assert decide(world([old], prompt=NEXT), NOW).warmups == ()
+
+
+def test_a_retiring_revision_is_not_warmed():
+    assert decide(retiring([cold("a", 0)], deployed=1), NOW).warmups == ()
+
+
+@pytest.mark.parametrize(("policy", "proceed"), [("Block", False), ("Proceed", True)])
+def test_a_warm_up_carries_the_policy_and_the_time_of_the_spec(policy, proceed):
+    of = group(warmup={"failurePolicy": policy, "timeout": "10m"})
+    (job,) = decide(world([revision(pods=[cold("a")])], of=of), NOW).warmups
+    assert job.proceed is proceed
+    assert job.deadline == ago(minutes=40)
+
+
+def test_a_condition_that_speaks_of_another_container_is_taken_back():
+    todo = decide(scaled([restarted("a", 0)], 1), NOW)
+    assert [(each.pod, each.outcome.reason) for each in todo.conditions] == [("a", "ContainerRestarted")]
+    assert slots_of(todo) == {0: ("Absent", None)}
+
+
+# --- a spec that cannot be acted on ------------------------------------------------------------------------
+
+MISSING = Problem("PromptNotFound", "waits for ConfigMap texts")
+
+
+def test_without_anything_that_serves_nothing_is_made():
+    todo = decide(world(prompt=MISSING), NOW)
+    assert todo.objects == todo.marks == todo.deletions == todo.warmups == ()
+    assert todo.route is None
+    assert todo.look_again == WAITING
+    assert {each["type"]: each["reason"] for each in todo.status["conditions"]}["Ready"] == "PromptNotFound"
+
+
+def test_a_route_that_stands_does_not_lead_to_what_is_gone():
+    live = standing(scaled([pod("a", 0)], 1)).live
+    todo = decide(world(prompt=MISSING, live=live), NOW)
+    assert todo.route["spec"]["revisions"] == []
+
+
+def test_what_serves_goes_on_with_its_size_and_its_slots():
+    old = revision(pods=[pod("a", 0), pod("b", None)])
+    todo = decide(world([old], of=group(replicas=2), prompt=MISSING), NOW)
+    assert deployments(todo) == {NAME: 2}
+    assert slots_of(todo) == {0: ("Ready", "a"), 1: ("Ready", "b")}
+    assert [each["kind"] for each in todo.objects] == ["Deployment", "PodDisruptionBudget"]
+    assert todo.status["fingerprint"] == FINGERPRINT
+
+
+def test_what_has_the_traffic_goes_on_even_if_it_was_marked_superseded():
+    revisions = [
+        revision(pods=[pod("a", 0)], superseded_at=ago(seconds=1)),
+        revision("the next prompt", [cold("b")], weight=0),
+    ]
+    todo = decide(world(revisions, of=group(replicas=1), prompt=MISSING), NOW)
+    assert {each["fingerprint"]: each["weight"] for each in todo.route["spec"]["revisions"]}[FINGERPRINT] == 100
+
+
+def test_a_template_that_cannot_be_merged_leaves_the_objects_and_keeps_the_route():
+    of = group(replicas=1, engine={"template": {"spec": {"containers": ["engine"]}}})
+    todo = decide(world([revision(pods=[pod("a", 0)])], of=of), NOW)
+    assert todo.objects == ()
+    assert slots_of(todo) == {0: ("Ready", "a")}
+    assert {each["type"]: each["reason"] for each in todo.status["conditions"]}["Ready"] == "InvalidTemplate"
+
+
+def test_a_route_of_somebody_else_is_never_written():
+    live = {("PromptRoute", "support"): {"metadata": {"ownerReferences": [{"uid": "other"}]}}}
+    assert decide(world(live=live), NOW).route is None
+    assert decide(world([revision(pods=[pod()])], live=live), NOW).route is None
+
+
+# --- when to look again ------------------------------------------------------------------------------------
+
+FROM = {"systemFrom": {"configMapKeyRef": {"name": "texts", "key": "system"}}}
+SUPERSEDED = revision("an old prompt", [pod("o", 0)], weight=0, superseded_at=ago(minutes=29, seconds=40))
+
+LOOKS = {
+    "at rest": (scaled([pod("a", 0)], 1), SETTLED),
+    "at rest with a prompt elsewhere": (
+        world([revision(pods=[pod("a", 0)])], of=group(replicas=1, prompt=FROM)),
+        REFERENCED,
+    ),
+    "while a replica is missing": (scaled([pod("a", 0)], 2), WAITING),
+    "while a replica is cold": (scaled([pod("a", 0), cold("b")], 1, deployed=1), WAITING),
+    "while replicas drain": (scaled([pod("a", 0), pod("b", 1)], 1), MOVING),
+    "while a problem stands": (world([revision(pods=[pod("a", 0)])], of=group(replicas=1), prompt=MISSING), WAITING),
+    "while revisions share the traffic": (
+        world([revision(pods=[pod("a", 0)]), SUPERSEDED], of=group(replicas=1)),
+        WAITING,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOOKS)
+def test_when_to_look_again(case):
+    snapshot, expected = LOOKS[case]
+    assert decide(snapshot, NOW).look_again == expected
+
+
+def test_waits_are_in_order():
+    assert MOVING < WAITING < REFERENCED < SETTLED == plan.Plan().look_again
+
+
+def overdue(name="p0", slot=0, **fields):
+    return pod(name, slot, sighting=Sighting(ago(minutes=5), reading(), reading()), **fields)
+
+
+def test_a_warm_replica_is_touched_when_it_is_time():
+    todo = decide(world([revision(pods=[overdue(), pod("p1", 1)])]), NOW)
+    assert [each.pod for each in todo.touches] == ["p0"]
+    assert todo.warmups == ()
+
+
+def test_a_replica_of_a_revision_that_retires_is_not_touched():
+    old = revision("the text before", [overdue("old")], weight=0, superseded_at=ago(days=1), quiet_since=ago(days=1))
+    todo = decide(world([revision(pods=[pod("p0"), pod("p1", 1)]), old]), NOW)
+    assert todo.touches == ()
+
+
+def test_the_next_touch_is_waited_for():
+    seen = Sighting(NOW, reading(), reading())
+    settled = world([revision(pods=[pod("p0", sighting=seen), pod("p1", 1, sighting=seen)])])
+    assert decide(settled, NOW).look_again == SETTLED
+    assert (
+        WAITING <= decide(replace(settled, touch_every=timedelta(seconds=30)), NOW).look_again < timedelta(seconds=30)
+    )
+
+
+def test_a_touch_that_runs_is_not_waited_for_in_haste():
+    assert decide(world([revision(pods=[overdue(), pod("p1", 1)])]), NOW).look_again == WAITING
+
+
+# --- sizing ------------------------------------------------------------------------------------------------
+
+SIZING = {"replicas": None, "sizing": {"minReplicas": 1, "maxReplicas": 9}}
+
+
+def observed(seen, count=4, **fields):
+    """A group that is sized, so many of its replicas warm and routed, under a load."""
+    rev = revision(pods=[pod(f"p{i}", i) for i in range(count)], size=count)
+    snapshot = standing(world([rev], of=group(**SIZING)))
+    return replace(snapshot, load=seen, **fields)
+
+
+def test_the_size_follows_the_load_and_is_told():
+    todo = decide(observed(load(40, usage=0.45, sessions=300)), NOW)
+    assert deployments(todo) == {NAME: 5}
+    assert todo.events[0].reason == "SuccessfulRescale"
+    assert todo.size.history.past.changes[0].by == 1
+    told = {each["type"]: (each["status"], each["reason"]) for each in todo.status["conditions"]}
+    assert told["ScalingActive"] == ("True", "DemandRose")
+    assert told["CacheEffective"] == ("True", "Healthy")
+
+
+def test_a_steady_load_is_written_once():
+    snapshot = observed(load())
+    status = decide(snapshot, NOW).status
+    later = replace(snapshot, group=replace(snapshot.group, status=status), load=load(16.2, hit_rate=0.938))
+    assert decide(later, NOW + timedelta(seconds=15)).status == status
+
+
+def test_a_group_that_is_sized_is_looked_at_as_often_as_an_autoscaler_does():
+    assert decide(observed(load()), NOW).look_again == timedelta(seconds=15)
+
+
+def test_a_replica_that_drains_is_no_change_of_size():
+    """The Deployment has four still; three are wanted, and noted."""
+    snapshot = observed(load(10, usage=0.1, sessions=60))
+    drains = replace(snapshot, revisions=(replace(snapshot.revisions[0], size=3),))
+    assert not any(each.reason == "SuccessfulRescale" for each in decide(drains, NOW).events)
+
+
+def test_while_revisions_share_the_traffic_the_size_stands():
+    seen = load(1, usage=0.01, sessions=5, p95=0.05)
+    old = revision("a", [pod("a0", 0), pod("a1", 1)], size=4, weight=0, superseded_at=ago(minutes=1))
+    new = revision(pods=[pod("p0", 0), pod("p1", 1)], size=4)
+    past = Past((Recommendation(1, ago(minutes=20), ago(seconds=5)),))
+    snapshot = replace(world([old, new], of=group(**SIZING)), load=seen, sizing=History(past))
+    assert decide(snapshot, NOW).status["warm"].endswith("/4")

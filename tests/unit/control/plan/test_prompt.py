@@ -1,0 +1,177 @@
+import json
+
+import pytest
+
+from promptgroup_operator.plan.prompt import conflict, references, resolve
+from promptgroup_operator.world.snapshot import Problem, PromptText, Rival
+from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_router.contract.table import Prompt
+from support.builders import FINGERPRINT, TEXT, spec
+
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"b": 1, "a": 2}}}]
+
+
+def prompt(**fields):
+    return spec(prompt=fields).prompt
+
+
+def key_of(kind, name="texts", key="system"):
+    return {f"{kind}KeyRef": {"name": name, "key": key}}
+
+
+CONFIG = prompt(systemFrom=key_of("configMap"))
+SECRET = prompt(systemFrom=key_of("secret"))
+TOOLS_FROM = prompt(system=TEXT, toolsFrom=key_of("configMap", "tools", "tools.json"))
+
+
+def test_an_inline_prompt_is_the_text_as_written():
+    assert resolve(prompt(system=TEXT), {}) == PromptText(Prompt(TEXT), FINGERPRINT, secret=False)
+
+
+def test_inline_tools_are_part_of_the_prefix_in_their_canonical_form():
+    found = resolve(prompt(system=TEXT, tools=TOOLS), {})
+    assert isinstance(found, PromptText)
+    assert found.fingerprint == fingerprint(TEXT, TOOLS) != FINGERPRINT
+    assert found.prompt.tools == '[{"function":{"name":"look","parameters":{"a":2,"b":1}},"type":"function"}]'
+
+
+def test_no_tools_and_an_empty_list_of_tools_are_one_prompt():
+    assert resolve(prompt(system=TEXT, tools=[]), {}) == resolve(prompt(system=TEXT), {})
+
+
+@pytest.mark.parametrize(("declared", "kind", "secret"), [(CONFIG, "ConfigMap", False), (SECRET, "Secret", True)])
+def test_a_referenced_text_is_the_same_prompt_and_knows_whether_it_is_secret(declared, kind, secret):
+    assert resolve(declared, {(kind, "texts"): {"system": TEXT}}) == PromptText(Prompt(TEXT), FINGERPRINT, secret)
+
+
+def test_tools_from_a_secret_make_the_whole_prompt_secret():
+    declared = prompt(system=TEXT, toolsFrom=key_of("secret", "tools", "tools.json"))
+    found = resolve(declared, {("Secret", "tools"): {"tools.json": json.dumps(TOOLS)}})
+    assert found == PromptText(Prompt(TEXT, found.prompt.tools), fingerprint(TEXT, TOOLS), secret=True)
+
+
+def test_tools_by_reference_and_inline_are_one_prompt():
+    referenced = resolve(TOOLS_FROM, {("ConfigMap", "tools"): {"tools.json": json.dumps(TOOLS, indent=2)}})
+    assert referenced == resolve(prompt(system=TEXT, tools=TOOLS), {})
+
+
+PROBLEMS = {
+    "a missing ConfigMap is waited for by name": (
+        CONFIG,
+        {("ConfigMap", "texts"): None},
+        ("PromptNotFound", "waits for ConfigMap texts (spec.prompt.systemFrom): there is none"),
+    ),
+    "a missing Secret is waited for by name": (
+        SECRET,
+        {},
+        ("PromptNotFound", "waits for Secret texts (spec.prompt.systemFrom): there is none"),
+    ),
+    "a missing key is waited for by name": (
+        CONFIG,
+        {("ConfigMap", "texts"): {"other": TEXT}},
+        (
+            "PromptNotFound",
+            "waits for key system of ConfigMap texts (spec.prompt.systemFrom): the object has no such key",
+        ),
+    ),
+    "an empty text is refused": (
+        CONFIG,
+        {("ConfigMap", "texts"): {"system": ""}},
+        (
+            "EmptyPrompt",
+            "key system of ConfigMap texts (spec.prompt.systemFrom) is empty: it should hold the system prompt",
+        ),
+    ),
+    "missing tools are waited for under their own reason": (
+        TOOLS_FROM,
+        {},
+        ("ToolsNotFound", "waits for ConfigMap tools (spec.prompt.toolsFrom): there is none"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PROBLEMS)
+def test_what_is_missing(case):
+    declared, values, expected = PROBLEMS[case]
+    assert resolve(declared, values) == Problem(*expected)
+
+
+BAD_TOOLS = {
+    "not JSON": ("{", "is not JSON: Expecting property name enclosed in double quotes at line 1 column 2"),
+    "empty": ("", "is not JSON: Expecting value at line 1 column 1"),
+    "no list": ("{}", "is not a JSON list of tool definitions"),
+    "a list of something else": ("[1]", "is not a JSON list of tool definitions"),
+    "not a number": ('[{"a": NaN}]', "holds a number or a character that JSON does not allow"),
+    "infinity by overflow": ('[{"a": 1e999}]', "holds a number or a character that JSON does not allow"),
+    "a number of too many digits": (f'[{{"a": {"1" * 5000}}}]', "holds a number or a character that JSON"),
+    "half a surrogate pair": (r'[{"a": "\ud800"}]', "holds a number or a character that JSON does not allow"),
+    "nested too deeply": ("[" * 200_000, "is nested too deeply to be read"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TOOLS)
+def test_bad_tools_are_a_problem_that_says_where_and_never_a_crash(case):
+    text, message = BAD_TOOLS[case]
+    found = resolve(TOOLS_FROM, {("ConfigMap", "tools"): {"tools.json": text}})
+    assert isinstance(found, Problem)
+    assert found.reason == "InvalidTools"
+    assert found.message.startswith(f"key tools.json of ConfigMap tools (spec.prompt.toolsFrom) {message}")
+
+
+def test_a_pin_that_holds_changes_nothing():
+    assert resolve(prompt(system=TEXT, fingerprint=FINGERPRINT), {}) == resolve(prompt(system=TEXT), {})
+
+
+def test_a_pin_that_does_not_hold_is_refused_with_both_hashes():
+    found = resolve(prompt(system=TEXT, fingerprint="0" * 32), {})
+    assert isinstance(found, Problem)
+    assert found.reason == "FingerprintMismatch"
+    assert FINGERPRINT in found.message
+    assert "0" * 32 in found.message
+
+
+def test_no_message_quotes_the_text():
+    secret = "the launch code is 12345"
+    declared = prompt(systemFrom=key_of("secret"), toolsFrom=key_of("secret", "texts", "tools"), fingerprint="0" * 32)
+    for tools in ("", secret, f'["{secret}"]', f'[{{"{secret}": NaN}}]', "[]"):
+        found = resolve(declared, {("Secret", "texts"): {"system": secret, "tools": tools}})
+        assert isinstance(found, Problem)
+        assert secret not in found.message
+
+
+def test_references_names_each_object_once():
+    declared = prompt(systemFrom=key_of("configMap"), toolsFrom=key_of("configMap", key="tools"))
+    assert references(declared) == [("ConfigMap", "texts")]
+    assert references(prompt(systemFrom=key_of("secret"), toolsFrom=key_of("configMap"))) == [
+        ("ConfigMap", "texts"),
+        ("Secret", "texts"),
+    ]
+    assert references(prompt(system=TEXT)) == []
+    assert references(prompt(systemFrom={})) == []
+
+
+EARLIER, SAME, LATER = "2026-11-03T10:00:00Z", "2026-11-03T11:00:00Z", "2026-11-03T12:00:00Z"
+
+RIVALS = {
+    "no rival is no conflict": ([], None),
+    "an older one with the same prompt keeps it": ([Rival("old", EARLIER, FINGERPRINT)], "old"),
+    "an older one with another prompt is no conflict": ([Rival("old", EARLIER, "0" * 32)], None),
+    "a younger one is no conflict": ([Rival("new", LATER, FINGERPRINT)], None),
+    "of one age the first by name keeps it": ([Rival("alpha", SAME, FINGERPRINT)], "alpha"),
+    "of one age a later name is no conflict": ([Rival("zulu", SAME, FINGERPRINT)], None),
+    "of several older ones the oldest is named": (
+        [Rival("b", "2026-11-03T10:30:00Z", FINGERPRINT), Rival("c", EARLIER, FINGERPRINT)],
+        "c",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RIVALS)
+def test_conflict(case):
+    rivals, keeper = RIVALS[case]
+    found = conflict("mine", SAME, FINGERPRINT, rivals)
+    if keeper is None:
+        assert found is None
+    else:
+        assert found.reason == "Conflict"
+        assert f"PromptGroup {keeper} is older" in found.message

@@ -1,0 +1,163 @@
+from dataclasses import replace
+
+import pytest
+
+from promptgroup_operator.plan import desired
+from promptgroup_operator.plan.prompt_route import ready, ring, route, sends_to
+from promptgroup_operator.rollout.release import Phase, Step
+from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
+from promptgroup_router.contract.encoding import encode_group
+from promptgroup_router.contract.table import Engine, Policy, PromptRef, Sharing, Slot, SlotState
+from support.builders import CREATED, FINGERPRINT, SETTINGS, TEXT, cold, group, pod, restarted, revision
+
+READY, DRAINING, ABSENT = SlotState.READY, SlotState.DRAINING, SlotState.ABSENT
+
+
+def step(replicas, phase=Phase.SERVING, weight=100):
+    return Step(FINGERPRINT, phase, weight, replicas, None)
+
+
+RINGS = {
+    "a warm holder is ready": ([pod("a")], {"a": 0}, 1, [(0, READY, "a")]),
+    "a cold holder's slot is absent and keeps its place": ([restarted("a")], {"a": 0}, 1, [(0, ABSENT, "")]),
+    "a slot without a holder is absent": ([], {}, 2, [(0, ABSENT, ""), (1, ABSENT, "")]),
+    "a pod without a slot is not in the ring": ([pod("a")], {}, 1, [(0, ABSENT, "")]),
+    "a holder that is gone leaves its slot": ([], {"a": 0}, 1, [(0, ABSENT, "")]),
+    "a slot above the ring drains": ([pod("a"), pod("b")], {"a": 0, "b": 1}, 1, [(0, READY, "a"), (1, DRAINING, "b")]),
+    "a cold one above the ring is absent": ([restarted("b")], {"b": 1}, 1, [(0, ABSENT, ""), (1, ABSENT, "")]),
+    "slots between the ring and one that drains are left out": (
+        [pod("b")],
+        {"b": 5},
+        1,
+        [(0, ABSENT, ""), (5, DRAINING, "b")],
+    ),
+    "all of a retiring revision drain": (
+        [pod("a"), pod("b")],
+        {"a": 0, "b": 1},
+        0,
+        [(0, DRAINING, "a"), (1, DRAINING, "b")],
+    ),
+    "slots are in order": ([pod("a"), pod("b")], {"a": 1, "b": 0}, 2, [(0, READY, "b"), (1, READY, "a")]),
+}
+
+
+@pytest.mark.parametrize("case", RINGS)
+def test_ring(case):
+    pods, held, replicas, expected = RINGS[case]
+    assert [(slot.index, slot.state, slot.pod) for slot in ring(pods, held, step(replicas))] == expected
+
+
+def test_a_slot_says_where_its_engine_is_and_which_process():
+    given = pod(
+        "a",
+        address="10.0.0.7:8000",
+        container_id="containerd://0123456789abcdef",
+        warmed="containerd://0123456789abcdef",
+    )
+    assert ring([given], {"a": 0}, step(1)) == (Slot(0, READY, "10.0.0.7:8000", "a", "0123456789ab"),)
+
+
+def made(revisions, standing=None, of=None):
+    plan = {each.fingerprint: step(1) for each in revisions}
+    held = {each.fingerprint: {pod.name: pod.slot for pod in each.pods} for each in revisions}
+    live = {("Deployment", each.deployment): deployment(of or group(), each) for each in revisions}
+    if standing is not None:
+        live["PromptRoute", "support"] = standing
+    return route(of or group(), revisions, plan, held, live)
+
+
+def deployment(of, of_revision):
+    return desired.deployment(of, of_revision.fingerprint, 1, of_revision.prompt_from, records={})
+
+
+def test_a_route_carries_what_the_spec_says_of_routing():
+    of = group(routing={"policy": "RoundRobin", "loadFactorPercent": 150, "sessionHeader": "X-Chat-Id"})
+    found = made([revision(pods=[pod()])], of=of)
+    assert (found.namespace, found.name, found.model, found.created) == ("chat", "support", "llama", CREATED)
+    assert (found.policy, found.load_factor_percent, found.session_header) == (Policy.ROUND_ROBIN, 150, "x-chat-id")
+
+
+def engine_of(*pods, standing=None, **fields):
+    (found,) = made([revision(pods=pods)], standing, group(**fields)).revisions
+    return found.tokens, found.engine
+
+
+def test_a_route_says_who_may_borrow():
+    assert made([], of=group(routing={"sharing": "Dedicated"})).sharing is Sharing.DEDICATED
+    assert made([]).sharing is Sharing.POOL
+
+
+def test_of_several_replicas_the_route_tells_what_holds_for_each():
+    small = pod("b", 1, measured=Measured(300_000, 9_900, 97))
+    args = ["--max-num-batched-tokens=4096"]
+    like = desired.engine_settings(group(engine={"args": args}))
+    pods = [replace(each, settings=like) for each in (pod("a", 0), small)]
+    assert engine_of(*pods, engine={"args": args}) == (97, Engine(like, 300_000, 9_800, 4096))
+
+
+def test_only_warm_replicas_are_asked():
+    other = {"measured": Measured(1, 1, 999), "settings": "other"}
+    for not_warm in (restarted("b", 1, **other), cold("b", 1, **other), pod("b", 1, deleting=True, **other)):
+        assert engine_of(pod("a", 0), not_warm) == (96, Engine(SETTINGS, 400_000, 9_800, 0))
+
+
+def test_a_replica_of_which_nothing_was_measured_takes_nothing_from_the_others():
+    assert engine_of(pod("a", 0), pod("b", 1, measured=UNKNOWN)) == (96, Engine(SETTINGS, 400_000, 9_800, 0))
+
+
+@pytest.mark.parametrize("settings", ["", "of-the-engine-before"])
+def test_while_one_replica_is_of_another_make_none_is_lent(settings):
+    assert engine_of(pod("a", 0), pod("b", 1, settings=settings))[1].settings == ""
+
+
+def test_without_a_warm_replica_the_length_of_the_prefix_is_what_the_route_says():
+    standing = {"spec": encode_group(made([revision(pods=[pod("a", 0)])]))}
+    assert engine_of(restarted("a", 0), standing=standing) == (96, Engine(SETTINGS))
+    assert engine_of(restarted("a", 0)) == (0, Engine(SETTINGS))
+
+
+def test_replicas_of_the_engine_before_are_lent_as_what_they_are():
+    assert engine_of(pod("a", 0, settings="before"))[1].settings == "before"
+
+
+def test_a_revision_that_retired_is_not_routed():
+    rev = revision()
+    plan = {rev.fingerprint: step(0, Phase.RETIRED, 0)}
+    assert route(group(), [rev], plan, {rev.fingerprint: {}}, {}).revisions == ()
+
+
+def test_a_revision_is_measured_in_bytes_and_refers_to_its_text():
+    (found,) = made([revision("ä" * 10)]).revisions
+    assert (found.system_bytes, found.tools, found.weight) == (20, False, 100)
+    assert found.prompt_from == PromptRef("ConfigMap", f"support-{found.fingerprint[:8]}")
+    assert found.prompt is None
+
+
+def test_a_revision_whose_text_is_gone_is_routed_as_the_route_stands():
+    before = made([revision(TEXT)])
+    standing = {"spec": encode_group(before)}
+    assert made([revision(TEXT, prompt=None)], standing) == before
+
+
+def test_a_revision_of_which_nobody_knows_the_text_is_not_routed():
+    assert made([revision(TEXT, prompt=None)]).revisions == ()
+    assert made([revision(TEXT, prompt=None)], {"spec": encode_group(made([revision("b")]))}).revisions == ()
+
+
+@pytest.mark.parametrize("standing", [None, {}, {"spec": {}}, {"spec": {"revisions": [{}]}}])
+def test_no_route_sends_nowhere(standing):
+    assert sends_to(standing) == frozenset()
+
+
+def test_a_route_sends_to_the_pods_of_its_ready_slots():
+    rev = revision(pods=[pod("a", 0), restarted("b", 1), pod("c", 7)])
+    plan = {rev.fingerprint: step(2)}
+    held = {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}
+    assert sends_to({"spec": encode_group(route(group(), [rev], plan, held, {}))}) == {"a"}
+
+
+def test_ready_counts_what_routers_may_send_to():
+    rev = revision(pods=[pod("a", 0), restarted("b", 1), pod("c", 7)])
+    assert ready(
+        route(group(), [rev], {rev.fingerprint: step(2)}, {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}, {})
+    ) == {rev.fingerprint: 1}

@@ -1,0 +1,518 @@
+from dataclasses import replace
+
+import pytest
+
+from promptgroup_operator.plan.status import Fact, build, conditions, events, rejected, rescaled
+from promptgroup_operator.rollout.release import Phase, Step
+from promptgroup_operator.sizing.diagnosis import Diagnosis
+from promptgroup_operator.sizing.recommend import Aspect, Verdict
+from promptgroup_operator.world.effects import Event
+from promptgroup_operator.world.snapshot import PodCondition, Problem, RolledBack
+from support.builders import FINGERPRINT, NOW, cold, group, pod, restarted, revision, starting, world
+
+B = revision("b").fingerprint
+SIZE = {n: Verdict(n, "FixedReplicas", f"spec.replicas asks for {n}", active=False) for n in range(4)}
+
+
+def step(replicas=1, phase=Phase.SERVING, fingerprint=FINGERPRINT):
+    return Step(fingerprint, phase, 100 if phase is Phase.SERVING else 0, replicas, None)
+
+
+def said(pods=(), *, wanted=1, phase=Phase.SERVING, others=(), others_ready=0, deployed=None, waits=None):
+    """Condition → fact of a group whose target has these pods; a warm one in the ring is routed."""
+    target = revision(pods=pods, replicas=wanted if deployed is None else deployed)
+    plan = {FINGERPRINT: step(wanted, phase)} | {each.fingerprint: each for each in others}
+    ready = {FINGERPRINT: target.ready_below(wanted)} | {each.fingerprint: others_ready for each in others}
+    found = conditions(world([target]), plan, FINGERPRINT, SIZE[wanted], ready=ready, waits=waits)
+    return {each.type: each for each in found}
+
+
+def brief(facts):
+    return {kind: (fact.status, fact.reason) for kind, fact in facts.items()}
+
+
+def failing(reason, name="p0", message="why"):
+    return cold(name, warm=PodCondition("False", reason, message, None))
+
+
+# condition → (status, reason); what is not named: Accepted, ResolvedRefs, ScalingActive, which are always the same
+STATES = {
+    "every wanted replica is warm and routed": (
+        said([pod("a", 0)]),
+        {
+            "Ready": (True, "Warm"),
+            "Progressing": (False, "Settled"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (True, "PrefixCached"),
+            "RouterProgrammed": (True, "Programmed"),
+        },
+    ),
+    "there is nothing yet": (
+        said([]),
+        {
+            "Ready": (False, "Warming"),
+            "Progressing": (True, "ReplicasWarming"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (False, "WaitingForContainers"),
+            "RouterProgrammed": (False, "NoReplica"),
+        },
+    ),
+    "a replica is missing": (
+        said([pod("a", 0), cold("b")], wanted=2),
+        {
+            "Ready": (False, "Warming"),
+            "Progressing": (True, "ReplicasWarming"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (False, "Warming"),
+            "RouterProgrammed": (True, "Programmed"),
+        },
+    ),
+    "a replica that is warm and has no slot is missing": (
+        said([pod("a", 0), pod("b", None)], wanted=2),
+        {"Ready": (False, "Warming"), "PrefixWarm": (False, "WaitingForContainers")},
+    ),
+    "a warm replica above the ring does not stand for a missing one": (
+        said([pod("a", 0), pod("b", 2)], wanted=2, deployed=3),
+        {"Ready": (False, "Warming"), "Progressing": (True, "ReplicasWarming")},
+    ),
+    "a container restarted": (
+        said([restarted("a", 0)]),
+        {
+            "Ready": (False, "Warming"),
+            "Progressing": (True, "ReplicasWarming"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (False, "ContainerRestarted"),
+            "RouterProgrammed": (False, "NoReplica"),
+        },
+    ),
+    "a warm container is not ready for a while": (
+        said([pod("a", 0, containers_ready=False)]),
+        {
+            "Ready": (False, "Warming"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (False, "WaitingForContainers"),
+        },
+    ),
+    "warmth cannot be proven": (
+        said([failing("PrefixCachingDisabled")]),
+        {
+            "Ready": (False, "PrefixCachingDisabled"),
+            "Progressing": (False, "PrefixCachingDisabled"),
+            "Degraded": (True, "PrefixCachingDisabled"),
+            "PrefixWarm": (False, "PrefixCachingDisabled"),
+            "RouterProgrammed": (False, "NoReplica"),
+        },
+    ),
+    "one of two cannot be proven: the fault is said before what time mends": (
+        said([starting("a"), failing("PrefixNotCached", "b")], wanted=2),
+        {"Ready": (False, "PrefixNotCached"), "Degraded": (True, "PrefixNotCached")},
+    ),
+    "a pod does not start": (
+        said([starting("a", trouble="container engine: ImagePullBackOff: no such image")]),
+        {
+            "Ready": (False, "PodNotStarting"),
+            "Progressing": (False, "PodNotStarting"),
+            "Degraded": (True, "PodNotStarting"),
+            "PrefixWarm": (False, "PodNotStarting"),
+        },
+    ),
+    "a terminating pod is nobody's trouble": (
+        said([pod("a", 0), starting("b", trouble="x", deleting=True)]),
+        {"Ready": (True, "Warm"), "Degraded": (False, "AsExpected")},
+    ),
+    "a replica was let through without proof": (
+        said([pod("a", 0, warm=PodCondition("True", "ProceededWithoutProof", "serves cold", None))]),
+        {
+            "Ready": (True, "Warm"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (False, "ProceededWithoutProof"),
+            "RouterProgrammed": (True, "Programmed"),
+        },
+    ),
+    "one that was let through and terminates is forgotten": (
+        said(
+            [
+                pod("a", 0),
+                pod("b", None, deleting=True, warm=PodCondition("True", "ProceededWithoutProof", "", None)),
+            ]
+        ),
+        {"PrefixWarm": (True, "PrefixCached")},
+    ),
+    "the prefix is too short to be cached": (
+        said([pod("a", 0, warm=PodCondition("True", "PrefixShorterThanBlock", "9 tokens", None))]),
+        {"Ready": (True, "Warm"), "PrefixWarm": (True, "PrefixShorterThanBlock")},
+    ),
+    "more than wanted drain": (
+        said([pod("a", 0), pod("b", 1)], deployed=2),
+        {"Ready": (True, "Warm"), "Progressing": (True, "ReplicasDraining")},
+    ),
+    "a new revision comes up": (
+        said(
+            [],
+            phase=Phase.COMING,
+            others=[step(1, Phase.SERVING, B)],
+            others_ready=1,
+            waits=Problem("RevisionComing", "b comes up"),
+        ),
+        {
+            "Ready": (False, "RevisionComing"),
+            "Progressing": (True, "RevisionComing"),
+            "RouterProgrammed": (True, "Programmed"),
+        },
+    ),
+    "the old revision waits out its time": (
+        said([pod("a", 0)], others=[step(1, Phase.SUPERSEDED, B)]),
+        {"Ready": (True, "Warm"), "Progressing": (False, "Settled")},
+    ),
+    "the old revision goes": (
+        said([pod("a", 0)], others=[step(0, Phase.RETIRING, B)]),
+        {"Ready": (True, "Warm"), "Progressing": (True, "RevisionRetiring")},
+    ),
+    "a canary cannot be warmed": (
+        said(
+            [failing("PrefixNotCached")],
+            phase=Phase.COMING,
+            others=[step(1, Phase.SERVING, B)],
+            others_ready=1,
+            waits=Problem("RevisionComing", "b comes up"),
+        ),
+        {"Ready": (False, "PrefixNotCached"), "Degraded": (True, "PrefixNotCached")},
+    ),
+    "others serve in place of a replica that comes": (
+        said([pod("a", 0)], wanted=2, others=[step(1, Phase.SUPERSEDED, B)], others_ready=1),
+        {"Ready": (True, "Warm"), "PrefixWarm": (False, "WaitingForContainers")},
+    ),
+    "no replica is wanted": (
+        said([], wanted=0),
+        {
+            "Ready": (False, "ScaledToZero"),
+            "Progressing": (False, "Settled"),
+            "Degraded": (False, "AsExpected"),
+            "RouterProgrammed": (False, "NoReplica"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_conditions(case):
+    facts, expected = STATES[case]
+    found = brief(facts)
+    assert {kind: found[kind] for kind in expected} == expected
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_every_condition_is_always_there(case):
+    facts, _ = STATES[case]
+    assert sorted(facts) == [
+        "Accepted",
+        "Degraded",
+        "PrefixWarm",
+        "Progressing",
+        "Ready",
+        "ResolvedRefs",
+        "RouterProgrammed",
+        "ScalingActive",
+    ]
+    assert facts["Accepted"].status
+    assert facts["ResolvedRefs"].status
+
+
+def test_messages_say_how_many_and_of_what():
+    assert said([pod("a", 0), cold("b")], wanted=2)["Ready"].message == f"1/2 replicas of {FINGERPRINT[:8]} are warm"
+    assert said([failing("PrefixNotCached", message="the cause")])["Ready"].message == "the cause"
+    assert said([starting("a", trouble="no image")])["Degraded"].message == "no image"
+
+
+REJECTED = {
+    "a missing reference": (Problem("PromptNotFound", "waits for x"), True, False),
+    "bad tools": (Problem("InvalidTools", "x"), True, False),
+    "an empty prompt": (Problem("EmptyPrompt", "x"), True, False),
+    "a pin that does not hold": (Problem("FingerprintMismatch", "x"), False, True),
+    "a conflict": (Problem("Conflict", "x"), False, True),
+    "a name that is taken": (Problem("NameTaken", "x"), False, True),
+    "a template that cannot be merged": (Problem("InvalidTemplate", "x"), False, True),
+}
+
+
+@pytest.mark.parametrize("case", REJECTED)
+def test_a_spec_that_cannot_be_acted_on(case):
+    problem, accepted, resolved = REJECTED[case]
+    facts = {each.type: each for each in rejected(world(), problem)}
+    assert (facts["Accepted"].status, facts["ResolvedRefs"].status) == (accepted, resolved)
+    for kind in ("Ready", "Progressing", "PrefixWarm", "RouterProgrammed"):
+        assert not facts[kind].status
+        assert facts[kind].reason == problem.reason
+    assert facts["Degraded"] == Fact("Degraded", True, problem.reason, "waits for x" if "missing" in case else "x")
+
+
+def test_a_rejected_spec_beside_a_revision_that_serves():
+    facts = {each.type: each for each in rejected(world([revision(pods=[pod()])]), Problem("Conflict", "x"))}
+    assert (facts["RouterProgrammed"].status, facts["RouterProgrammed"].reason) == (True, "EarlierRevision")
+    assert not facts["Ready"].status
+
+
+# --- the object --------------------------------------------------------------------------------------------
+
+
+def built(status=None, *, facts=(), revisions=(), plan=None, ready=None, wanted=1, hit_rate=None, generation=1):
+    of = group(status=status, generation=generation)
+    snapshot = world(revisions, of=of, hit_rate=hit_rate)
+    return build(snapshot, facts, plan or {}, ready or {}, target=FINGERPRINT, wanted=wanted, now=NOW)
+
+
+READY = Fact("Ready", True, "Warm", "1/1")
+STANDS = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Warm",
+    "message": "1/1",
+    "lastTransitionTime": "2026-11-03T11:00:00Z",
+    "observedGeneration": 1,
+}
+
+
+def test_a_condition_that_did_not_turn_keeps_its_time():
+    assert built({"conditions": [STANDS]}, facts=[READY])["conditions"] == [STANDS]
+
+
+def test_a_reason_may_change_without_turning_it():
+    (found,) = built({"conditions": [STANDS | {"reason": "Other"}]}, facts=[READY])["conditions"]
+    assert found == STANDS
+
+
+def test_a_condition_that_turned_has_the_time_of_the_pass():
+    (found,) = built({"conditions": [STANDS | {"status": "False"}]}, facts=[READY])["conditions"]
+    assert found["lastTransitionTime"] == "2026-11-03T12:00:00Z"
+
+
+def test_a_condition_without_a_past_has_the_time_of_the_pass():
+    (found,) = built({}, facts=[READY])["conditions"]
+    assert found["lastTransitionTime"] == "2026-11-03T12:00:00Z"
+
+
+def test_the_generation_is_that_of_the_spec():
+    found = built({}, facts=[READY], generation=7)
+    assert found["observedGeneration"] == found["conditions"][0]["observedGeneration"] == 7
+
+
+def test_the_same_world_gives_the_same_status():
+    first = built({}, facts=[READY], revisions=[revision(pods=[pod()])], hit_rate=0.5)
+    assert built(first, facts=[READY], revisions=[revision(pods=[pod()])], hit_rate=0.5) == first
+
+
+def test_numbers_of_replicas():
+    pods = [pod("a", 0), pod("b", 2), restarted("c", 1), starting("d"), pod("e", None, deleting=True)]
+    plan, ready = {FINGERPRINT: step(2)}, {FINGERPRINT: 1}
+    found = built({}, revisions=[revision(pods=pods, replicas=3)], plan=plan, ready=ready, wanted=2)
+    assert (found["replicas"], found["warm"]) == (4, "1/2")
+    assert found["revisions"] == [
+        {
+            "fingerprint": FINGERPRINT,
+            "deployment": f"support-{FINGERPRINT[:8]}",
+            "replicas": 3,
+            "warm": 2,
+            "ready": 1,
+            "weight": 100,
+            "phase": "Serving",
+        }
+    ]
+
+
+def test_the_selector_is_that_of_all_revisions_for_a_release_is_no_small_group():
+    assert built({})["selector"] == "promptgroup.dev/group=support"
+
+
+MARK = RolledBack(NOW, "", Problem("ErrorRate", "25% of requests failed, 0% with the old revision"))
+
+
+def test_a_rolled_back_revision_is_told_while_the_old_one_serves():
+    old, new = revision("b", [pod("a", 0)]), revision(pods=[], weight=0)
+    taken = Step(FINGERPRINT, Phase.RETIRED, 0, rolled_back=MARK)
+    plan = {FINGERPRINT: taken, B: step(1, Phase.SERVING, B)}
+    found = conditions(world([old, new]), plan, FINGERPRINT, SIZE[1], ready={B: 1}, waits=MARK.why)
+    facts = {each.type: each for each in found}
+    assert (facts["Ready"].status, facts["Progressing"].status) == (True, False)
+    assert facts["Degraded"].reason == facts["Progressing"].reason == "RolledBack"
+    assert "25% of requests failed" in facts["Degraded"].message
+
+
+def test_revisions_stand_newest_first():
+    found = built({}, revisions=[revision("a", created="2026-11-03T10:00:00Z"), revision("b")])
+    assert [each["fingerprint"] for each in found["revisions"]] == [B, revision("a").fingerprint]
+
+
+RATES = [(None, None, None), (0.0, None, "0%"), (0.961, None, "96%"), (1.0, "50%", "100%"), (None, "50%", "50%")]
+
+
+@pytest.mark.parametrize(("rate", "before", "expected"), RATES)
+def test_an_unknown_hit_rate_leaves_the_last_known_one(rate, before, expected):
+    assert built({"hitRate": before} if before else {}, hit_rate=rate).get("hitRate") == expected
+
+
+def test_without_a_target_there_is_nothing_to_select():
+    found = build(world(), [READY], {}, {}, target=None, wanted=0, now=NOW)
+    assert "selector" not in found
+    assert (found["replicas"], found["warm"], found["revisions"]) == (0, "0/0", [])
+
+
+# --- events ------------------------------------------------------------------------------------------------
+
+TOLD = {
+    "a group that becomes ready": (("Ready", "False", "Warming"), Fact("Ready", True, "Warm", "m"), "Normal"),
+    "a group that is ready still": (("Ready", "True", "Warm"), Fact("Ready", True, "Warm", "m"), None),
+    "a group that warms": (("Ready", "True", "Warm"), Fact("Ready", False, "Warming", "m"), "Normal"),
+    "a group that cannot": (("Ready", "False", "Warming"), Fact("Ready", False, "PrefixNotCached", "m"), "Warning"),
+    "a fault": (("Degraded", "False", "AsExpected"), Fact("Degraded", True, "Conflict", "m"), "Warning"),
+    "a fault that is mended": (("Degraded", "True", "Conflict"), Fact("Degraded", False, "AsExpected", "m"), "Normal"),
+    "a new group without a fault": (None, Fact("Degraded", False, "AsExpected", "m"), None),
+    "a new group with a fault": (None, Fact("Degraded", True, "Conflict", "m"), "Warning"),
+    "a replica whose container restarted": (
+        ("PrefixWarm", "True", "PrefixCached"),
+        Fact("PrefixWarm", False, "ContainerRestarted", "m"),
+        "Normal",
+    ),
+    "a replica that was let through": (
+        ("PrefixWarm", "False", "Warming"),
+        Fact("PrefixWarm", False, "ProceededWithoutProof", "m"),
+        "Warning",
+    ),
+    "a group scaled to nothing": (("Ready", "True", "Warm"), Fact("Ready", False, "ScaledToZero", "m"), "Normal"),
+    "a condition that is for machines": (
+        ("Progressing", "False", "Settled"),
+        Fact("Progressing", True, "ReplicasWarming", "m"),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_events(case):
+    before, fact, expected = TOLD[case]
+    standing = [dict(zip(("type", "status", "reason"), before, strict=True))] if before else []
+    found = events(group(status={"conditions": standing}), [fact])
+    status = "True" if fact.status else "False"
+    assert found == ([Event(expected, fact.reason, f"{fact.type}={status}: m")] if expected else [])
+
+
+LOSSES = {
+    "one that was lost": (["PrefixCached", "PrefixEvicted"], "PrefixEvicted", "Normal"),
+    "a cache that is too small": (
+        ["PrefixEvictedUnderPressure", "PrefixEvicted"],
+        "PrefixEvictedUnderPressure",
+        "Warning",
+    ),
+    "one that was let through": (["PrefixEvicted", "ProceededWithoutProof"], "ProceededWithoutProof", "Warning"),
+}
+
+
+@pytest.mark.parametrize("case", LOSSES)
+def test_prefixes_that_were_lost_are_told_of_and_take_nothing_out_of_service(case):
+    reasons, reason, kind = LOSSES[case]
+    pods = [
+        pod(f"p{slot}", slot, warm=PodCondition("True", each, f"said by {each}", None))
+        for slot, each in enumerate(reasons)
+    ]
+    facts = said(pods, wanted=2)
+    fact = facts["PrefixWarm"]
+    assert (fact.status, fact.reason, fact.message) == (reason != "ProceededWithoutProof", reason, f"said by {reason}")
+    assert (facts["Ready"].status, facts["Ready"].reason) == (True, "Warm")
+    before = {"type": "PrefixWarm", "status": "True", "reason": "PrefixCached"}
+    (event,) = events(group(status={"conditions": [before]}), [fact])
+    assert (event.type, event.reason) == (kind, reason)
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [(0.83, "80%"), (0.849, "85%"), (0.85, "85%"), (0.76, "80%"), (0.754, "75%"), (None, "80%")],
+)
+def test_a_hit_rate_that_hardly_moves_is_no_reason_to_write(rate, expected):
+    standing = built({}, facts=[READY], revisions=[revision(pods=[pod()])], hit_rate=0.8)
+    assert built(standing, facts=[READY], revisions=[revision(pods=[pod()])], hit_rate=rate)["hitRate"] == expected
+
+
+def test_what_is_written_anyway_has_the_hit_rate_of_the_moment():
+    standing = built({}, facts=[READY], revisions=[revision(pods=[pod()])], hit_rate=0.8)
+    assert built(standing, facts=[READY], revisions=[], hit_rate=0.81)["hitRate"] == "81%"
+
+
+def test_a_standing_hit_rate_of_another_form_is_replaced():
+    assert built({"hitRate": "0.8"}, hit_rate=0.8)["hitRate"] == "80%"
+
+
+# --- sizing ------------------------------------------------------------------------------------------------
+
+SIZED = Verdict(
+    2, "WithinTarget", "2 replicas: utilisation 40%", active=True,
+    able=Aspect(True, "ReadyForNewScale", "a"), limited=Aspect(False, "DesiredWithinRange", "b"),
+)  # fmt: skip
+CACHE = Diagnosis(True, "Healthy", "94% found")
+
+
+def sized(size=SIZED, cache=CACHE):
+    target = revision(pods=[pod("a", 0), pod("b", 1)])
+    plan = {FINGERPRINT: step(2)}
+    return conditions(world([target]), plan, FINGERPRINT, size, cache, ready={FINGERPRINT: 2}, waits=None)
+
+
+def test_a_group_that_is_sized_has_the_conditions_of_an_autoscaler_and_of_its_caches():
+    found = brief({each.type: each for each in sized()})
+    assert found["ScalingActive"] == (True, "WithinTarget")
+    assert found["AbleToScale"] == (True, "ReadyForNewScale")
+    assert found["ScalingLimited"] == (False, "DesiredWithinRange")
+    assert found["CacheEffective"] == (True, "Healthy")
+    assert not {"AbleToScale", "ScalingLimited", "CacheEffective"} & said().keys()
+
+
+def test_what_is_unknown_is_said_so():
+    facts = sized(cache=Diagnosis(None, "ScalingWave", "it recovers"))
+    (found,) = (each for each in built({}, facts=facts)["conditions"] if each["type"] == "CacheEffective")
+    assert found["status"] == "Unknown"
+
+
+def test_measured_numbers_alone_are_no_reason_to_write():
+    standing = built({}, facts=sized())
+    moved = sized(replace(SIZED, message="2 replicas: utilisation 41%"), replace(CACHE, message="93% found"))
+    assert built(standing, facts=moved) == standing
+
+
+def test_with_another_reason_all_numbers_are_those_of_the_moment():
+    standing = built({}, facts=sized())
+    moved = sized(replace(SIZED, message="2 replicas: utilisation 41%"), Diagnosis(False, "Thrashing", "40% found"))
+    said_now = {each["type"]: each["message"] for each in built(standing, facts=moved)["conditions"]}
+    assert said_now["ScalingActive"] == "2 replicas: utilisation 41%"
+    assert said_now["CacheEffective"] == "40% found"
+
+
+NEWS = {
+    "caches that were well thrash": (("True", "Healthy"), CACHE, (False, "Thrashing"), "Warning"),
+    "caches that thrashed are well": (("False", "Thrashing"), CACHE, (True, "Healthy"), "Normal"),
+    "another cause": (("False", "Thrashing"), CACHE, (False, "PromptDrift"), "Warning"),
+    "the same cause": (("False", "Thrashing"), CACHE, (False, "Thrashing"), None),
+    "well at first": (None, CACHE, (True, "Healthy"), None),
+    "a wave": (("True", "Healthy"), CACHE, (None, "ScalingWave"), None),
+    "the load cannot be observed": (("True", "WithinTarget"), SIZED, (False, "FailedGetMetrics"), "Warning"),
+    "an operator begins": (("True", "WithinTarget"), SIZED, (None, "AwaitingMetrics"), None),
+    "it goes on": (("Unknown", "AwaitingMetrics"), SIZED, (True, "WithinTarget"), None),
+    "it cannot": (("Unknown", "AwaitingMetrics"), SIZED, (False, "FailedGetMetrics"), "Warning"),
+    "nothing was observed at first": (None, SIZED, (False, "FailedGetMetrics"), None),
+    "another reason": (("True", "WithinTarget"), SIZED, (True, "DemandRose"), None),
+    "fixed by the user": (("True", "WithinTarget"), SIZED, (False, "FixedReplicas"), None),
+}
+
+
+@pytest.mark.parametrize("case", NEWS)
+def test_causes_are_told_once(case):
+    old, what, (status, reason), kind = NEWS[case]
+    name = "CacheEffective" if what is CACHE else "ScalingActive"
+    before = [{"type": name, "status": old[0], "reason": old[1]}] if old is not None else []
+    told = events(group(status={"conditions": before}), [Fact(name, status, reason, "why")])
+    assert [(each.type, each.reason) for each in told] == ([(kind, reason)] if kind else [])
+
+
+def test_a_change_of_size_is_told_as_an_autoscaler_does():
+    rose = replace(SIZED, value=3, reason="DemandRose", message="2 to 3: why")
+    assert rescaled(2, rose) == [
+        Event("Normal", "SuccessfulRescale", "New size: 3; reason: DemandRose: 2 to 3: why"),
+    ]
+    assert rescaled(3, rose) == rescaled(None, rose) == rescaled(2, SIZE[3]) == []

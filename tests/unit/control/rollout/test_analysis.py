@@ -1,0 +1,131 @@
+import itertools
+import random
+
+import pytest
+
+from promptgroup_operator.api.prompt_group import JudgeSpec
+from promptgroup_operator.rollout.analysis import Opinion, greater, judge, quantile
+from promptgroup_operator.world.samples import Histogram, Stratum
+
+SPEC = JudgeSpec()
+BOUNDS = tuple(0.01 * 2 ** (step / 2) for step in range(16))
+SHARES = tuple(tenth / 10 for tenth in range(11))
+PASS, WAIT, FAIL = Opinion.PASS, Opinion.WAIT, Opinion.FAIL
+
+
+def histogram(values, bounds=BOUNDS):
+    counts = [0.0] * (len(bounds) + 1)
+    for value in values:
+        counts[next((i for i, bound in enumerate(bounds) if value <= bound), len(bounds))] += 1
+    return Histogram(bounds, tuple(counts))
+
+
+def drawn(seed, requests, *, seconds=0.1, errors=0.0, cached=0.9, tail=0.0, spread=0.5):
+    """Requests of one stratum: log-normal times to first token."""
+    draw = random.Random(seed)
+    times = [seconds * draw.lognormvariate(0, spread) * (10 if draw.random() < tail else 1) for _ in range(requests)]
+    shares = [min(1.0, max(0.0, draw.gauss(cached, 0.05))) for _ in range(requests)]
+    failed = sum(draw.random() < errors for _ in range(requests))
+    return Stratum(requests, failed, histogram(times), histogram(shares, SHARES))
+
+
+def sample(seed, requests=300, **fields):
+    return {"first": drawn(seed, requests, **fields), "later": drawn(seed + 10_000, requests, **fields)}
+
+
+VERDICTS = {
+    "the same": ({}, PASS, "NotWorse"),
+    "better": ({"seconds": 0.05}, PASS, "NotWorse"),
+    "a little slower, less than it may be": ({"seconds": 0.11}, PASS, "NotWorse"),
+    "slower": ({"seconds": 0.15}, FAIL, "TimeToFirstToken"),
+    "slower at the end only": ({"tail": 0.15}, FAIL, "TimeToFirstToken"),
+    "more errors": ({"errors": 0.1}, FAIL, "ErrorRate"),
+    "less in cache": ({"cached": 0.6}, FAIL, "HitRate"),
+}
+
+
+@pytest.mark.parametrize("case", VERDICTS)
+def test_verdicts(case):
+    fields, opinion, reason = VERDICTS[case]
+    verdict = judge(sample(1), sample(2, **fields), SPEC)
+    assert (verdict.opinion, verdict.reason) == (opinion, reason)
+
+
+def test_a_failure_tells_both_figures():
+    verdict = judge({"first": Stratum(1000, 10)}, {"first": Stratum(1000, 80)}, SPEC)
+    assert "8.0% of requests failed, 1.0% with the old revision" in verdict.message
+
+
+@pytest.mark.parametrize(("old", "new"), [(49, 900), (900, 49), (0, 0)])
+def test_too_few_requests_of_either_are_waited_for(old, new):
+    verdict = judge({"first": Stratum(old)}, {"first": Stratum(new)}, SPEC)
+    assert (verdict.opinion, verdict.reason) == (WAIT, "TooFewRequests")
+    assert f"{new} requests of the new revision and {old} of the old one" in verdict.message
+
+
+def test_requests_that_cannot_be_compared_do_not_count():
+    old, new = {"later": Stratum(900)}, {"first": Stratum(900, 900)}
+    assert judge(old, new, SPEC).reason == "TooFewRequests"
+
+
+def test_worse_by_chance_is_waited_for():
+    verdict = judge({"first": Stratum(60, 0)}, {"first": Stratum(60, 2)}, SPEC)
+    assert (verdict.opinion, verdict.reason) == (WAIT, "Undecided")
+
+
+def test_a_mix_of_younger_sessions_is_not_taken_for_a_slower_engine():
+    old = {"first": drawn(1, 100, seconds=1.0), "later": drawn(2, 2000, seconds=0.05)}
+    new = {"first": drawn(3, 400, seconds=1.0), "later": drawn(4, 100, seconds=0.05)}
+    assert judge(old, new, SPEC).opinion is PASS
+    slower = {"first": drawn(3, 400, seconds=1.6), "later": drawn(4, 100, seconds=0.08)}
+    assert judge(old, slower, SPEC).opinion is FAIL
+
+
+def test_false_alarms_over_all_looks_of_a_step_stay_below_the_error_allowed():
+    """One revision against itself, looked at after every tenth request: the same judgement again and again."""
+    alarms = 0
+    for seed in range(200):
+        draw = random.Random(seed)
+        old, new = Stratum(), Stratum()
+        strict = JudgeSpec(max_error_rise_percent=0, max_ttft_rise_percent=0, max_hit_rate_drop_percent=0)
+        for look in range(40):
+            old += drawn(draw.random(), 10, errors=0.05)
+            new += drawn(draw.random(), 10, errors=0.05)
+            if look >= 4 and judge({"first": old}, {"first": new}, strict).opinion is FAIL:
+                alarms += 1
+                break
+    assert alarms <= 200 * 0.05
+
+
+def mann_whitney(first, second):
+    """U by its definition: pairs in which the second is greater, ties half."""
+    return sum((b > a) + (a == b) / 2 for a, b in itertools.product(first, second))
+
+
+def test_the_rank_test_agrees_with_its_definition():
+    draw = random.Random(5)
+    for _ in range(20):
+        first = [draw.randint(0, 6) for _ in range(draw.randint(5, 30))]
+        second = [draw.randint(0, 7) for _ in range(draw.randint(5, 30))]
+        bounds = tuple(float(i) for i in range(8))
+        p = greater([(histogram(first, bounds), histogram(second, bounds))])
+        above = mann_whitney(first, second) - len(first) * len(second) / 2
+        assert (p < 0.5) == (above > 0) or above == 0
+
+
+def test_the_rank_test_against_tabulated_values():
+    """scipy.stats.mannwhitneyu(b, a, alternative="greater", method="asymptotic", use_continuity=False)."""
+    a, b = [1, 2, 2, 3, 3, 3, 4, 5], [2, 3, 4, 4, 5, 5, 6, 6]
+    bounds = tuple(float(i) for i in range(8))
+    assert greater([(histogram(a, bounds), histogram(b, bounds))]) == pytest.approx(0.024043203438279846, rel=1e-9)
+
+
+def test_strata_that_agree_weigh_more_than_one():
+    pair = (histogram([0.1] * 20 + [0.2] * 20), histogram([0.1] * 14 + [0.2] * 26))
+    assert greater([pair, pair]) < greater([pair])
+
+
+def test_quantiles_lie_within_their_bucket():
+    even = Histogram((1.0, 2.0, 4.0), (10.0, 10.0, 10.0, 0.0))
+    assert quantile(even, 0.5) == pytest.approx(1.5)
+    assert quantile(Histogram((1.0, 2.0), (0.0, 0.0, 5.0)), 0.95) == 2.0

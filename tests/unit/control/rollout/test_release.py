@@ -1,0 +1,24 @@
+from datetime import timedelta
+
+import pytest
+
+from promptgroup_operator.api.prompt_group import RolloutSpec
+from promptgroup_operator.rollout.release import policy
+
+
+@pytest.mark.parametrize(
+    ("surge", "replicas", "expected"),
+    [(1, 4, 1), (3, 4, 3), ("25%", 4, 1), ("25%", 5, 2), ("10%", 0, 1), ("100%", 3, 3)],
+)
+def test_the_surge_is_rounded_up_and_at_least_one(surge, replicas, expected):
+    assert policy(RolloutSpec(max_surge=surge), replicas).surge == expected
+
+
+def test_the_take_over_follows_the_steps_where_it_may():
+    steps = [{"weight": 5, "pause": "1m"}, {"weight": 25}]
+    read = policy(RolloutSpec.model_validate({"steps": steps}), 2)
+    assert read.weights == (5, 25, 100)
+    assert read.pauses == (timedelta(minutes=1), timedelta(minutes=10))
+    assert policy(RolloutSpec.model_validate({"steps": steps, "autoPromote": False}), 2).weights == (5, 25)
+    assert policy(RolloutSpec(), 2).weights == (100,)
+    assert policy(RolloutSpec(auto_promote=False), 2).weights == (0,)

@@ -1,0 +1,102 @@
+import pytest
+
+from promptgroup_operator.rollout import rollout
+from promptgroup_operator.rollout.replica_split import allot, wanted
+from promptgroup_operator.world.samples import Flow, Traffic
+from promptgroup_operator.world.snapshot import Progress
+from promptgroup_router.contract.fingerprint import fingerprint, short
+from support.builders import ago, cold, goal, pod, restarted, revision
+
+A, B = fingerprint("a"), fingerprint("b")
+
+
+def test_what_a_group_wanted_is_what_was_noted_then_what_its_one_revision_has():
+    assert wanted([], A) is None
+    assert wanted([revision("a", replicas=3)], A) == 3
+    assert wanted([revision("a", replicas=3), revision("b", replicas=0)], B) == 3
+    assert wanted([revision("a", replicas=3), revision("b", replicas=1)], B) is None
+
+
+def test_neither_a_drain_nor_a_release_changes_what_it_wanted():
+    assert wanted([revision("a", replicas=4, size=3)], A) == 3
+    assert wanted([revision("a", replicas=3), revision("b", replicas=1, size=3)], B) == 3
+    assert wanted([revision("a", replicas=2, size=4), revision("b", replicas=2)], B) == 4
+
+
+def warm(count):
+    return [pod(f"p{i}", i) for i in range(count)]
+
+
+def told(new, *, known=True, named=1.0, requests=100):
+    """Routers that saw so large a share of the requests at b."""
+    shares = {short(B): new, short(A): 1 - new}
+    return Traffic(known, {name: Flow(requests * share, requests * share * named) for name, share in shares.items()})
+
+
+def sizes(old, new, traffic=None, *, replicas=4, weight=0, **fields):
+    """(old, new): sizes of a release of b that a serves."""
+    revisions = [
+        revision("a", old if isinstance(old, list) else warm(old), weight=100 - weight),
+        revision("b", new if isinstance(new, list) else warm(new), weight=weight, progress=Progress(0, None)),
+    ]
+    aim = goal("b", replicas, traffic=traffic, **fields)
+    steps = allot(revisions, rollout.decide(revisions, aim), aim)
+    return steps[A].replicas, steps[B].replicas
+
+
+ROWS = {
+    "it comes up with the surge": ((4, 0), (4, 1)),
+    "the old one gives way once the new one serves": ((4, 1, told(0.25)), (3, 1)),
+    "the new one grows into the room": ((3, 1, told(0.25)), (3, 2)),
+    "what is not asked for yet is held": ((4, 1, told(0.0)), (4, 1)),
+    "what is not known yet is held": ((4, 1, told(0.9, known=False)), (4, 1)),
+    "few requests are no share: the weights stand for them": ((4, 1, told(0.0, requests=19)), (3, 1)),
+    "without routers the weights stand for them": ((4, 1, None), (3, 1)),
+    "one that gets everything is not taken from below one": ((2, 3, told(1.0)), (1, 3)),
+    "no room is made while fewer would serve": ((4, [cold("q")], told(1.0)), (4, 1)),
+    "noise of less than a replica moves nothing": ((3, 2, told(0.43)), (3, 2)),
+    "traffic that comes back gets its replicas back": ((2, 3, told(0.2)), (2, 2)),
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_sizes(case):
+    given, expected = ROWS[case]
+    assert sizes(*given) == expected
+
+
+def test_a_canary_has_what_its_step_allows():
+    steps = [{"weight": 30, "pause": "1m"}]
+    assert sizes(4, 1, None, steps=steps) == (3, 1)
+    assert sizes(3, 2, told(0.3), steps=steps) == (3, 2)
+    assert sizes(3, 2, told(0.9), steps=steps) == (3, 2), "the old one keeps what the step does not need"
+
+
+def test_a_larger_surge_grows_faster():
+    assert sizes(4, 0, maxSurge="50%") == (4, 2)
+    assert sizes(4, 2, told(0.5), maxSurge="50%") == (2, 2)
+
+
+def test_a_replica_that_will_not_serve_again_is_not_waited_for():
+    broken = [pod("p0", 0), cold("p1", 1, reason="PrefixNotCached")]
+    assert sizes(broken, 1, replicas=2) == (1, 1)
+    assert sizes([restarted("p0", 0), pod("p1", 1)], 1, replicas=2) == (2, 1)
+
+
+def test_a_group_alone_does_as_it_is_told():
+    one = [revision("a", [pod("p0", 0), restarted("p1", 1), restarted("p2", 2)])]
+    for replicas, expected in ((1, 1), (5, 5), (0, 0)):
+        aim = goal("a", replicas)
+        assert allot(one, rollout.decide(one, aim), aim)[A].replicas == expected
+
+
+def test_of_a_group_of_no_replicas_nothing_stays():
+    assert sizes(2, 1, replicas=0) == (0, 0)
+
+
+def test_a_revision_that_goes_leaves_when_the_others_serve():
+    gone = revision("c", warm(1), weight=0, superseded_at=ago(hours=2))
+    for serving, expected in ((4, 0), (3, 1)):
+        revisions = [revision("a", warm(serving), replicas=4), gone]
+        aim = goal("a", 4)
+        assert allot(revisions, rollout.decide(revisions, aim), aim)[fingerprint("c")].replicas == expected

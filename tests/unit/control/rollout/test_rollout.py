@@ -1,0 +1,257 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from promptgroup_operator.rollout import rollout
+from promptgroup_operator.rollout.release import Phase
+from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
+from promptgroup_router.contract.fingerprint import fingerprint, short
+from support.builders import NOW, SETTINGS, ago, goal, pod, restarted, revision, starting
+
+A, B, C = (fingerprint(text) for text in "abc")
+SERVING, COMING, CANARY, SUPERSEDED = Phase.SERVING, Phase.COMING, Phase.CANARY, Phase.SUPERSEDED
+RETIRING, RETIRED, ROLLED_BACK = Phase.RETIRING, Phase.RETIRED, Phase.ROLLED_BACK
+STEPS = [{"weight": 10, "pause": "10m"}, {"weight": 40, "pause": "10m"}]
+
+
+def warm(count, *, first=0):
+    return [pod(f"p{i}", i) for i in range(first, first + count)]
+
+
+def serves(text, pods, **fields):
+    return revision(text, pods, **{"weight": 100, **fields})
+
+
+def comes(text, pods, step=0, since=None, **fields):
+    return revision(text, pods, **{"weight": 0, "progress": Progress(step, since), **fields})
+
+
+def old(text, pods, **fields):
+    """Superseded, within its time."""
+    return revision(text, pods, **{"weight": 0, "superseded_at": ago(minutes=1), **fields})
+
+
+ENOUGH = Stratum(200)
+
+
+def counted(new=ENOUGH, before=ENOUGH, *, named=1.0, known=True):
+    """Routers that compared so many requests of b with those of a."""
+    samples = {short(B): {"first": new}, short(A): {"first": before}}
+    flows = {name: Flow(100, 100 * named) for name in samples}
+    return Traffic(known, flows, samples)
+
+
+def found(revisions, *, of):
+    """Fingerprint → (phase, weight)."""
+    return {name: (step.phase, step.weight) for name, step in rollout.decide(revisions, of).steps.items()}
+
+
+PHASES = {
+    "the first revision serves from the start": ([], "a", {A: (SERVING, 100)}),
+    "one revision serves, warm or not": ([serves("a", [starting("p")])], "a", {A: (SERVING, 100)}),
+    "a new prompt comes up beside the old one": ([serves("a", warm(2))], "b", {B: (COMING, 0), A: (SERVING, 100)}),
+    "a replica carries its share of the new sessions": (
+        [serves("a", warm(2)), comes("b", warm(1))],
+        "b",
+        {B: (CANARY, 50), A: (SERVING, 50)},
+    ),
+    "all of them, all sessions": (
+        [serves("a", warm(2), weight=50), comes("b", warm(2), weight=50)],
+        "b",
+        {B: (CANARY, 100), A: (SERVING, 0)},
+    ),
+    "it takes over once the route says so": (
+        [serves("a", warm(1), weight=0), comes("b", warm(2), weight=100)],
+        "b",
+        {B: (SERVING, 100), A: (SUPERSEDED, 0)},
+    ),
+    "it keeps the traffic when a replica dies afterwards": (
+        [old("a", warm(2)), serves("b", warm(1))],
+        "b",
+        {B: (SERVING, 100), A: (SUPERSEDED, 0)},
+    ),
+    "it takes over at once when the old one never served": (
+        [serves("a", [starting("p")])],
+        "b",
+        {B: (SERVING, 100), A: (SUPERSEDED, 0)},
+    ),
+    "an old one whose container restarts serves on": (
+        [serves("a", [restarted("p")]), comes("b", warm(1))],
+        "b",
+        {B: (CANARY, 50), A: (SERVING, 50)},
+    ),
+    "A to B to A before B took over: A takes back what it carries": (
+        [serves("a", warm(2), weight=50), comes("b", warm(1), weight=50)],
+        "a",
+        {A: (CANARY, 100), B: (SERVING, 0)},
+    ),
+    "A to B to C while B comes: A serves, B goes when it is quiet": (
+        [serves("a", warm(2), weight=50), comes("b", warm(1), weight=50)],
+        "c",
+        {C: (COMING, 0), A: (SERVING, 100), B: (SUPERSEDED, 0)},
+    ),
+    "A to B to C: B, which never had anything warm, goes at once": (
+        [serves("a", warm(2)), comes("b", [starting("q")])],
+        "c",
+        {C: (COMING, 0), A: (SERVING, 100), B: (RETIRING, 0)},
+    ),
+    "one that was marked superseded before the route was written serves still": (
+        [serves("a", warm(2), superseded_at=ago(seconds=1)), comes("b", [])],
+        "b",
+        {B: (COMING, 0), A: (SERVING, 100)},
+    ),
+    "one that retired comes up again": (
+        [serves("b", warm(2)), old("a", [], superseded_at=ago(days=1))],
+        "a",
+        {A: (COMING, 0), B: (SERVING, 100)},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PHASES)
+def test_phases(case):
+    revisions, target, expected = PHASES[case]
+    assert found(revisions, of=goal(target)) == expected
+    assert sum(weight for _, weight in expected.values()) == 100
+
+
+STAGES = {
+    # step, since, weight in the route, traffic, fields of spec.rollout → weight, step, whether its time runs, reason
+    "the first weight": (0, None, 0, None, {}, (10, 0, None, "RevisionGrowing")),
+    "its time runs once the route has it": (0, None, 10, counted(), {}, (10, 0, NOW, "StepPause")),
+    "the pause is not over": (0, ago(minutes=9), 10, counted(), {}, (10, 0, ago(minutes=9), "StepPause")),
+    "the next weight, as far as it is carried": (
+        0, ago(minutes=10), 10, counted(), {}, (25, 1, None, "RevisionGrowing"),
+    ),
+    "too few requests": (
+        0, ago(hours=9), 10, counted(Stratum(49)), {}, (10, 0, ago(hours=9), "TooFewRequests"),
+    ),
+    "no router to ask": (0, ago(hours=9), 10, None, {}, (10, 0, ago(hours=9), "NoMetrics")),
+    "paused": (0, ago(hours=9), 10, counted(), {"paused": True}, (10, 0, ago(hours=9), "Paused")),
+    "paused before it had anything": (0, None, 0, None, {"paused": True}, (0, 0, None, "Paused")),
+    "after the last step it takes over": (1, ago(hours=1), 40, counted(), {}, (25, 2, None, "RevisionGrowing")),
+    "but not by itself": (
+        1, ago(hours=1), 40, counted(), {"autoPromote": False}, (25, 1, ago(hours=1), "RevisionGrowing"),
+    ),
+    "steps were taken away": (7, ago(hours=1), 40, counted(), {"steps": STEPS[:1]}, (25, 1, None, "RevisionGrowing")),
+    "without steps it waits for consent at no weight": (
+        0, None, 0, None, {"steps": [], "autoPromote": False}, (0, 0, None, "AwaitsPromotion"),
+    ),
+    "who brings the prompt needs no weight": (
+        2, None, 25, counted(named=0.0), {}, (100, 2, None, "RevisionGrowing"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STAGES)
+def test_steps_of_a_canary_with_one_of_four_replicas(case):
+    step, since, weight, traffic, fields, expected = STAGES[case]
+    revisions = [serves("a", warm(4), weight=100 - weight), comes("b", warm(1), step, since, weight=weight)]
+    release = rollout.decide(revisions, goal("b", 4, traffic=traffic, **{"steps": STEPS, **fields}))
+    there = release.steps[B]
+    assert (there.weight, there.progress.step, there.progress.since, release.waits.reason) == expected
+    assert release.steps[A].weight == 100 - there.weight
+
+
+BAD = counted(Stratum(200, 50))
+
+
+def canary(**fields):
+    return [serves("a", warm(4), weight=90), comes("b", warm(1), 0, ago(minutes=2), weight=10, **fields)]
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_worse_revision_is_rolled_back_with_both_figures(paused):
+    release = rollout.decide(canary(), goal("b", 4, traffic=BAD, steps=STEPS, paused=paused))
+    assert found(canary(), of=goal("b", 4, traffic=BAD, steps=STEPS)) == {B: (ROLLED_BACK, 0), A: (SERVING, 100)}
+    mark = release.steps[B].rolled_back
+    assert (mark.at, mark.settings, mark.why.reason) == (NOW, SETTINGS, "ErrorRate")
+    assert "25.0% of requests failed, 0.0% with the old revision" in mark.why.message
+
+
+MARK = RolledBack(ago(minutes=5), SETTINGS, Problem("ErrorRate", "25 % failed"))
+
+
+def taken_back(**fields):
+    return [serves("a", warm(4)), old("b", warm(1), **{"rolled_back": MARK, **fields})]
+
+
+def test_it_is_not_tried_again_until_its_engine_changes():
+    assert found(taken_back(), of=goal("b", 4)) == {B: (ROLLED_BACK, 0), A: (SERVING, 100)}
+    release = rollout.decide(taken_back(), goal("b", 4, settings="another"))
+    assert release.steps[B].phase is CANARY
+    assert release.steps[B].rolled_back is None
+
+
+def test_it_retires_when_its_sessions_are_over():
+    gone = taken_back(superseded_at=ago(hours=1))
+    assert found(gone, of=goal("b", 4))[B] == (RETIRING, 0)
+    gone[1] = old("b", [], superseded_at=ago(hours=1), rolled_back=MARK)
+    assert found(gone, of=goal("b", 4))[B] == (RETIRED, 0)
+
+
+def test_another_prompt_forgets_that_it_was_rolled_back():
+    release = rollout.decide(taken_back(), goal("a", 4))
+    assert release.steps[B].rolled_back is None
+    assert release.steps[A].phase is SERVING
+
+
+def test_the_old_one_serves_a_rolled_back_group_of_no_replicas_too():
+    revisions = [serves("a", []), old("b", [], rolled_back=MARK)]
+    assert found(revisions, of=goal("b", 0))[B] == (RETIRED, 0)
+
+
+def test_a_revision_that_all_have_left_for_the_new_one_is_not_waited_for():
+    revisions = canary()
+    revisions[0] = serves("a", warm(4), weight=90, quiet_since=ago(hours=1))
+    few = counted(Stratum(3), Stratum(0), named=0.0)
+    busy = rollout.decide(revisions, goal("b", 4, traffic=few, steps=STEPS))
+    assert busy.steps[B].progress.step == 0, "its engines were read before that"
+    few = replace(few, flows={short(B): Flow(3, 0)})
+    release = rollout.decide(revisions, goal("b", 4, traffic=few, steps=STEPS))
+    assert (release.steps[B].weight, release.steps[B].progress.step) == (100, 2)
+    nobody = Traffic(True, {}, {})
+    still = rollout.decide(revisions, goal("b", 4, traffic=nobody, steps=STEPS))
+    assert still.steps[B].progress.step == 0, "nobody came to the new one either"
+
+
+@pytest.mark.parametrize(("replicas", "weights"), [(1, [100]), (2, [50, 100]), (3, [34, 67, 100]), (40, [3, 5, 8])])
+def test_weight_rises_with_the_replicas(replicas, weights):
+    for count, weight in enumerate(weights, 1):
+        assert rollout.carried(revision("b", warm(count)), goal("b", replicas)) == weight
+
+
+def test_how_many_replicas_a_step_may_have():
+    for step, most in ((0, 1), (1, 2), (2, 4)):
+        revisions = [serves("a", warm(4)), comes("b", warm(1), step)]
+        assert rollout.decide(revisions, goal("b", 4, steps=STEPS)).most == most
+
+
+def test_idle_revisions_make_room_for_a_release_the_oldest_first():
+    kept = [old(text, warm(1), superseded_at=ago(minutes=age)) for text, age in (("c", 3), ("d", 2))]
+    revisions = [serves("a", warm(2)), *kept]
+    assert found(revisions, of=goal("b", 2))[C] == (RETIRING, 0)
+    assert found(revisions, of=goal("b", 2))[fingerprint("d")] == (RETIRING, 0)
+    assert found(revisions, of=goal("b", 2, maxSurge=2))[fingerprint("d")] == (SUPERSEDED, 0)
+    busy = [serves("a", warm(2)), old("c", warm(1), superseded_at=ago(minutes=3), quiet_since=ago(seconds=59))]
+    assert found(busy, of=goal("b", 2))[C] == (SUPERSEDED, 0)
+    assert found(busy, of=goal("a", 2))[C] == (SUPERSEDED, 0)
+
+
+def test_a_replica_gone_lowers_the_weight_and_keeps_the_step():
+    revisions = [serves("a", warm(2), weight=60), comes("b", [restarted("p")], 1, ago(minutes=3), weight=40)]
+    release = rollout.decide(revisions, goal("b", 2, steps=STEPS, traffic=counted()))
+    assert (release.steps[B].phase, release.steps[B].weight) == (COMING, 0)
+    assert release.steps[B].progress == Progress(1, ago(minutes=3))
+
+
+def test_waiting_says_the_way_out():
+    for fields in ({"paused": True}, {"autoPromote": False, "steps": []}):
+        waits = rollout.decide(canary(), goal("b", 4, **fields)).waits
+        assert "set rollout." in waits.message
+    late = rollout.decide(
+        canary(), goal("b", 4, steps=STEPS, traffic=counted(Stratum(1)), now=NOW + timedelta(hours=1))
+    )
+    assert "set rollout.steps to []" in late.waits.message

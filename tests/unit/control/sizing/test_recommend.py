@@ -1,0 +1,83 @@
+from datetime import timedelta
+
+import pytest
+
+from promptgroup_operator.sizing.recommend import Group, replicas
+from promptgroup_operator.world.load import PERIOD
+from promptgroup_operator.world.sizing_history import NEW, Cause, History, Past, Recommendation
+from support.builders import NOW, ago, spec
+from support.loads import load
+
+BOUNDS = {"replicas": None, "sizing": {"minReplicas": 2, "maxReplicas": 4}}
+
+
+def group(current=4, seen=None, **fields):
+    return Group(current, current or 0, "a", seen, **fields)
+
+
+SIZES = {
+    "fixed": ({"replicas": 3}, 7, 3, "FixedReplicas"),
+    "fixed to none": ({"replicas": 0}, 7, 0, "FixedReplicas"),
+    "nothing said is one": ({"replicas": None}, 7, 1, "FixedReplicas"),
+    "bounds begin at the least": (BOUNDS, None, 2, "FailedGetMetrics"),
+    "bounds hold what there is": (BOUNDS, 3, 3, "FailedGetMetrics"),
+    "bounds raise what is too little": (BOUNDS, 1, 2, "FailedGetMetrics"),
+    "bounds raise nothing at all": (BOUNDS, 0, 2, "FailedGetMetrics"),
+    "bounds cut what is too much": (BOUNDS, 9, 4, "FailedGetMetrics"),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_without_a_load_there_are_bounds(case):
+    fields, current, value, reason = SIZES[case]
+    verdict = replicas(spec(**fields), group(current), NEW, NOW)
+    assert (verdict.value, verdict.reason, verdict.active) == (value, reason, False)
+
+
+def test_a_fixed_number_is_not_looked_at_again_and_has_no_conditions_of_scaling():
+    verdict = replicas(spec(replicas=3), group(3, load()), NEW, NOW)
+    assert (verdict.look_again, verdict.able, verdict.limited, verdict.history) == (None, None, None, NEW)
+
+
+def test_what_was_asked_for_and_done_is_remembered():
+    seen = load(40, usage=0.45, sessions=300)
+    first = replicas(spec(**BOUNDS | {"sizing": {"maxReplicas": 9}}), group(4, seen), NEW, NOW)
+    assert first.value == 5
+    assert [each.by for each in first.history.past.changes] == [1]
+    assert [each.value for each in first.history.past.recommended] == [4, 5]
+    assert first.history.shape is not None
+    assert first.history.shape.wanted == 4
+
+
+def test_a_change_of_its_own_is_a_wave_at_the_next_look_with_the_hit_rate_of_before():
+    sizing = spec(**BOUNDS)
+    first = replicas(sizing, group(4, load(hit_rate=0.9)), NEW, NOW)
+    assert first.wave is None
+    second = replicas(sizing, group(3, load(hit_rate=0.7)), first.history, NOW + PERIOD)
+    assert (second.wave, second.history.wave.hit_rate, second.history.calm) == (Cause.SCALING, 0.9, 0.9)
+    third = replicas(sizing, group(3, load(hit_rate=0.7)), second.history, NOW + timedelta(minutes=6))
+    assert (third.wave, third.history.calm) == (None, 0.7)
+
+
+def test_the_next_look_comes_when_a_window_ends_if_that_is_sooner():
+    past = Past(
+        (Recommendation(4, ago(minutes=20), ago(seconds=295)), Recommendation(2, ago(seconds=290), ago(seconds=5)))
+    )
+    quiet = load(0, usage=0, sessions=0, p95=None)
+    verdict = replicas(spec(**BOUNDS), group(4, quiet), History(past), NOW)
+    assert (verdict.value, verdict.look_again) == (4, timedelta(seconds=5))
+
+
+def test_a_quiet_group_keeps_its_least_number():
+    """One replica would do for what little there is."""
+    past = Past((Recommendation(1, ago(minutes=20), ago(seconds=5)),))
+    few = load(1, replicas=2, usage=0.01, sessions=5, p95=0.05)
+    verdict = replicas(spec(**BOUNDS), group(2, few), History(past), NOW)
+    assert (verdict.value, verdict.reason, verdict.limited.status) == (2, "TooFewReplicas", True)
+
+
+def test_while_revisions_share_the_traffic_the_number_does_not_fall():
+    past = Past((Recommendation(2, ago(minutes=20), ago(seconds=5)),))
+    few = load(1, usage=0.01, sessions=5, p95=0.05)
+    assert replicas(spec(**BOUNDS), group(4, few), History(past), NOW).value == 3
+    assert replicas(spec(**BOUNDS), group(4, few, releasing=True), History(past), NOW).value == 4

@@ -1,0 +1,142 @@
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from promptgroup_operator.sizing.model import fit
+from promptgroup_operator.sizing.recommend import Group, Verdict, replicas
+from promptgroup_operator.telemetry.collector import NUMBERS, Look, families, looked
+from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.sizing_history import NEW
+from promptgroup_operator.world.snapshot import Key
+from support.builders import NOW, ago, spec
+from support.loads import load
+
+KEY = Key("chat", "support")
+CONDITIONS = [
+    {"type": "Ready", "status": "True", "reason": "Warm"},
+    {"type": "CacheEffective", "status": "False", "reason": "Thrashing"},
+    {"type": "Degraded", "status": "True", "reason": "RolledBack"},
+    {"type": "ScalingActive", "status": "Unknown", "reason": "FailedGetMetrics"},
+]
+STATUS = {
+    "conditions": CONDITIONS,
+    "replicas": 5,
+    "revision": "9f2c61d0",
+    "revisions": [{"warm": 3}, {"warm": 1}],
+}
+
+
+def stored(name="support", status=STATUS, **fields):
+    """As the API server has it."""
+    whole = {"model": "llama", "engine": {"type": "vLLM"}, "prompt": {"system": "a secret text"}, **fields}
+    return {"metadata": {"namespace": "chat", "name": name}, "spec": whole, "status": status}
+
+
+def sized(**fields):
+    bounds = {"replicas": None, "sizing": {"minReplicas": 2, "maxReplicas": 9}}
+    return replicas(spec(**bounds), Group(4, 4, "a", load(**fields)), NEW, NOW)
+
+
+class Told:
+    """What Prometheus reads."""
+
+    def __init__(self, groups, looks):
+        registry = CollectorRegistry()
+        registry.register(type("Collector", (), {"collect": lambda _: families(groups, looks)})())
+        self.text = generate_latest(registry).decode()
+        self.samples = [each for family in text_string_to_metric_families(self.text) for each in family.samples]
+
+    def __call__(self, name, /, **labels):
+        return [each.value for each in self.samples if each.name == name and labels.items() <= each.labels.items()]
+
+
+@pytest.fixture
+def told():
+    look = Look(sized(), 0.93, NOW)
+    return Told([stored(sizing={"minReplicas": 2, "maxReplicas": 9})], {KEY: look})
+
+
+def test_a_group_says_what_it_is_and_how_routers_call_it(told):
+    identity = {"group": "chat/support", "model": "llama", "engine": "vLLM", "revision": "9f2c61d0"}
+    assert told("promptgroup_info", namespace="chat", name="support", **identity) == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [("Ready", "true"), ("CacheEffective", "false"), ("ScalingActive", "unknown")]
+)
+def test_a_condition_is_one_at_its_status_and_zero_at_the_others(told, kind, status):
+    assert told("promptgroup_status_condition", condition=kind, status=status) == [1]
+    assert sorted(told("promptgroup_status_condition", condition=kind)) == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("cache_effective", "Thrashing"), ("degraded", "RolledBack")])
+def test_the_reason_why_caches_do_not_pay_or_the_group_is_degraded_is_a_label(told, kind, reason):
+    assert told(f"promptgroup_{kind}_reason") == told(f"promptgroup_{kind}_reason", reason=reason) == [1]
+
+
+def test_replicas_are_those_that_are_wanted_that_there_are_and_that_are_warm(told):
+    names = ("spec_min", "spec_max", "status_desired", "status_current", "status_warm")
+    assert [told(f"promptgroup_{name}_replicas") for name in names] == [[2], [9], [4], [5], [4]]
+
+
+def test_sizing_tells_what_it_rests_on_of_the_replicas_that_are_wanted(told):
+    model = fit(load())
+    assert told("promptgroup_hit_ratio") == [0.93]
+    assert told("promptgroup_sizing_recommended_replicas") == [4]
+    assert told("promptgroup_sizing_utilization_ratio") == [pytest.approx(model.utilisation(4))]
+    assert told("promptgroup_sizing_predicted_hit_ratio") == [pytest.approx(model.hit_rate(4))]
+    assert told("promptgroup_sizing_predicted_ttft_seconds") == [pytest.approx(model.ttft(4))]
+    assert told("promptgroup_sizing_working_set_ratio") == [pytest.approx(model.filled(4))]
+    assert told("promptgroup_sizing_load_timestamp_seconds") == [NOW.timestamp()]
+
+
+def test_what_the_load_asks_for_is_told_whatever_bounds_make_of_it():
+    verdict = sized(requests=200)
+    told = Told([stored()], {KEY: Look(verdict, None, NOW)})
+    assert told("promptgroup_sizing_recommended_replicas") == [verdict.asked]
+    assert verdict.asked > verdict.value
+    assert told("promptgroup_status_desired_replicas") == [verdict.value]
+
+
+def test_unknown_is_no_series():
+    fixed = Verdict(3, "FixedReplicas", "spec.replicas asks for 3", active=False)
+    told = Told([stored()], {KEY: Look(fixed, None, None)})
+    known = {each.name for each in told.samples}
+    assert {name for name, *_ in NUMBERS} & known == {
+        "promptgroup_status_desired_replicas",
+        "promptgroup_status_current_replicas",
+        "promptgroup_status_warm_replicas",
+    }
+
+
+@pytest.mark.parametrize("status", [{}, {"observedGeneration": -1}])
+def test_a_group_that_no_pass_has_seen_is_there_without_numbers(status):
+    told = Told([stored(status=status)], {})
+    assert {each.name for each in told.samples} == {"promptgroup_info"}
+
+
+def test_the_time_of_a_load_stands_until_another_is_known():
+    first = looked(sized(), 0.9, load(), None, ago(minutes=2))
+    assert first.read == ago(minutes=2)
+    for nothing in (None, load(stale="no engine could be read yet"), Load(60.0, None)):
+        assert looked(sized(), 0.9, nothing, first, NOW).read == ago(minutes=2)
+        assert looked(sized(), 0.9, nothing, None, NOW).read is None
+    assert looked(sized(), 0.9, load(), first, NOW).read == NOW
+
+
+def test_a_load_that_is_not_known_any_more_leaves_the_time_when_it_was():
+    stale = Look(sized(stale="Prometheus does not answer"), 0.5, NOW)
+    told = Told([stored()], {KEY: stale})
+    assert told("promptgroup_sizing_utilization_ratio") == told("promptgroup_sizing_recommended_replicas") == []
+    assert told("promptgroup_sizing_load_timestamp_seconds") == [NOW.timestamp()]
+
+
+def test_only_groups_that_stand_have_series():
+    looks = {KEY: Look(sized(), 0.9, NOW), Key("chat", "other"): Look(sized(), 0.5, NOW)}
+    told = Told([stored("other"), stored("third")], looks)
+    assert {each.labels["name"] for each in told.samples} == {"other", "third"}
+    assert told("promptgroup_hit_ratio", name="other") == told("promptgroup_hit_ratio") == [0.5]
+
+
+def test_no_text_of_a_prompt_is_told(told):
+    assert "secret" not in told.text

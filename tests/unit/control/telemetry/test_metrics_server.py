@@ -1,0 +1,147 @@
+"""The port, over a socket; and that the page in docs/ names what is served there, and nothing else."""
+
+import asyncio
+import re
+import socket
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from promptgroup_operator.sizing.recommend import Verdict
+from promptgroup_operator.telemetry import metrics_server
+from promptgroup_operator.telemetry.collector import NUMBERS, Look, families
+from promptgroup_operator.telemetry.metrics import PREFIX, Instruments
+from promptgroup_operator.telemetry.metrics_server import Groups, PortError, serving
+from promptgroup_operator.world.snapshot import Key
+from support.ports import free_ports
+
+PAGE = (Path(__file__).parents[4] / "docs/metrics.md").read_text()
+KEY = Key("chat", "support")
+GROUP = {
+    "metadata": {"namespace": "chat", "name": "support"},
+    "spec": {"model": "llama"},
+    "status": {
+        "conditions": [
+            {"type": "CacheEffective", "status": "True", "reason": "Healthy"},
+            {"type": "Degraded", "status": "False", "reason": "AsExpected"},
+        ],
+        "replicas": 2,
+    },
+}
+LOOK = Look(Verdict(2, "FixedReplicas", "", active=False), 0.9, None)
+
+
+class Operator:
+    """What there is to tell."""
+
+    def __init__(self):
+        self.leads, self.groups, self.instruments = True, [GROUP], Instruments()
+        self.instruments.registry.register(Groups(lambda: self.leads, lambda: self.groups, lambda: {KEY: LOOK}))
+
+
+def scraped(operator, path="/metrics", method="GET", **headers):
+    async def scrape(port):
+        async with (
+            serving(operator.instruments.registry, "127.0.0.1", port),
+            aiohttp.ClientSession() as client,
+            client.request(method, f"http://127.0.0.1:{port}{path}", headers=headers) as answer,
+        ):
+            return answer.status, dict(answer.headers), await answer.text()
+
+    return asyncio.run(scrape(free_ports(1)[0]))
+
+
+def names(text):
+    return {each.name for family in text_string_to_metric_families(text) for each in family.samples}
+
+
+def test_prometheus_reads_all_of_it():
+    status, headers, text = scraped(Operator())
+    assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert {"promptgroup_hit_ratio", "promptgroup_operator_queue_depth", "process_cpu_seconds_total"} <= names(text)
+
+
+def test_it_is_asked_for_openmetrics_and_for_less_bytes():
+    accept = "application/openmetrics-text; version=1.0.0"
+    _, headers, text = scraped(Operator(), Accept=accept, Accept_Encoding="gzip")
+    assert headers["Content-Type"].startswith(accept)
+    assert text.endswith("# EOF\n")
+    _, headers, _ = scraped(Operator(), **{"Accept-Encoding": "gzip"})
+    assert headers["Content-Encoding"] == "gzip"
+
+
+def test_who_waits_to_lead_tells_of_itself_alone():
+    operator = Operator()
+    operator.leads = False
+    _, _, text = scraped(operator)
+    assert {name for name in names(text) if name.startswith("promptgroup_")} >= {"promptgroup_operator_leader"}
+    assert not {name for name in names(text) if name.startswith("promptgroup_") and PREFIX not in name}
+
+
+def test_the_series_of_a_deleted_group_end_with_it():
+    operator = Operator()
+    assert "promptgroup_info" in names(scraped(operator)[2])
+    operator.groups = []
+    assert "promptgroup_info" not in names(scraped(operator)[2])
+
+
+def test_nothing_else_is_served():
+    assert scraped(Operator(), "/")[0] == 404
+    assert scraped(Operator(), method="POST")[0] == 405
+
+
+async def begin(port):
+    async with serving(Instruments().registry, "127.0.0.1", port):
+        pass
+
+
+def test_port_0_is_none(monkeypatch):
+    monkeypatch.setattr(metrics_server.web, "TCPSite", None)
+    asyncio.run(begin(0))
+
+
+def test_a_port_in_use_is_told_with_the_flag():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortError, match=rf"--metrics-port: cannot listen on 127\.0\.0\.1, port {port}.*0 for none"):
+            asyncio.run(begin(port))
+
+
+# --- docs/metrics.md -----------------------------------------------------------------------------------------
+
+
+def documented(prefix):
+    """Name → (type, labels), from the rows of the page's tables."""
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*)\|", PAGE, re.MULTILINE)
+    found = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert len(found) == len(rows)
+    return {name: each for name, each in found.items() if name.startswith(prefix)}
+
+
+def test_the_page_has_every_series_of_groups_with_its_labels():
+    told = {}
+    for family in families([GROUP], {}):
+        for each in family.samples:
+            told[each.name] = ("gauge", tuple(each.labels))
+    told |= {name: ("gauge", ("namespace", "name")) for name, *_ in NUMBERS}
+    assert {
+        name: each
+        for name, each in documented("promptgroup_").items()
+        if "_operator_" not in name and "_router_" not in name
+    } == told
+
+
+def test_the_page_has_every_series_of_the_process_with_its_labels():
+    kept = [each for each in vars(Instruments()).values() if hasattr(each, "_labelnames")]
+    told = {}
+    for each in kept:
+        name = f"{each._name}_total" if each._type == "counter" else each._name
+        told[name] = (each._type, tuple(each._labelnames))
+    assert documented(PREFIX) == told
+    exposed = re.findall(
+        rf"^# TYPE ({PREFIX}\w+) (\w+)", generate_latest(Instruments().registry).decode(), re.MULTILINE
+    )
+    assert dict(exposed) == {name: kind for name, (kind, _) in told.items()}

@@ -1,7 +1,0 @@
-import pytest
-
-from promptgroup_local.sim.capacity import PRECISION, RATIO, capacity
-
-
-def test_it_finds_where_the_ratio_is_passed():
-    assert capacity(lambda rate: rate / 30 * RATIO, 10, 80) == pytest.approx(30, rel=PRECISION)

@@ -1,0 +1,60 @@
+import pytest
+
+from promptgroup_router.apis.usage import TAIL_BYTES, Tail, Usage
+
+WHOLE = b'{"choices":[],"usage":{"prompt_tokens":467,"total_tokens":470,"prompt_tokens_details":{"cached_tokens":464}}}'
+STREAM = (
+    b'data: {"choices":[{"delta":{"content":"x"}}],"usage":null}\n\n'
+    b'data: {"choices":[],"usage":{"prompt_tokens": 467, "prompt_tokens_details": {"cached_tokens": 464}}}\n\n'
+    b"data: [DONE]\n\n"
+)
+
+
+def usage(*pieces: bytes) -> Usage | None:
+    tail = Tail()
+    for piece in pieces:
+        tail.add(piece)
+    return tail.usage()
+
+
+@pytest.mark.parametrize("body", [WHOLE, STREAM])
+@pytest.mark.parametrize("before", [0, 1, TAIL_BYTES, 10 * TAIL_BYTES])
+def test_usage_at_the_end_is_found_however_long_the_answer(body, before):
+    assert usage(b"x" * before + body) == Usage(467, 464)
+    assert usage(*[bytes((byte,)) for byte in b"x" * min(before, 100) + body]) == Usage(467, 464)
+
+
+def test_an_engine_that_does_not_report_cached_tokens():
+    assert usage(b'"usage":{"prompt_tokens":5,"prompt_tokens_details":null}') == Usage(5, None)
+
+
+def test_the_answers_length_is_read_wherever_it_stands():
+    details = b'"completion_tokens_details":{"reasoning_tokens":4}'
+    assert usage(b'"usage":{"completion_tokens":9,' + details + b',"prompt_tokens":5}') == Usage(5, None, 9)
+    assert usage(b'"usage":{"prompt_tokens":5,' + details + b',"completion_tokens": 9}') == Usage(5, None, 9)
+    assert usage(b'"usage":{"prompt_tokens":5,' + details + b"}") == Usage(5, None, 0)
+
+
+def test_the_last_usage_counts():
+    assert usage(b'"usage":{"prompt_tokens":1}', b'"usage":{"prompt_tokens":2}') == Usage(2, None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b'data: {"usage":null}\n\ndata: [DONE]\n\n',
+        rb'{"content":"{\"usage\": {\"prompt_tokens\": 5}}"}',
+        b'{"usage":{"prompt_tokens":"5"}}',
+        WHOLE + b"x" * TAIL_BYTES,
+    ],
+)
+def test_no_usage(body):
+    assert usage(body) is None
+
+
+def test_little_is_kept():
+    tail = Tail()
+    for _ in range(1000):
+        tail.add(b"x" * 1000)
+    assert len(tail._data) <= 2 * TAIL_BYTES

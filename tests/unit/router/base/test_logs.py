@@ -1,0 +1,52 @@
+import json
+import logging
+import sys
+
+from promptgroup_router.base.logs import Json, Plain, fields
+
+
+def record(**extra):
+    return logging.makeLogRecord(
+        {
+            "name": "promptgroup.router",
+            "levelname": "INFO",
+            "msg": "served %s",
+            "args": ("x",),
+            "created": 0.5,
+            "msecs": 500.0,
+        }
+        | extra
+    )
+
+
+def test_a_plain_line_has_the_fields_behind_the_event():
+    assert (
+        Plain("%(levelname)s %(message)s").format(record(**fields(group="a/b", tries=1)))
+        == "INFO served x group=a/b tries=1"
+    )
+
+
+def test_a_value_cannot_be_taken_for_more_than_one():
+    line = Plain("%(message)s").format(record(**fields(request='a" group=b\n', file="", problem="no file")))
+    assert line == 'served x request="a\\" group=b\\n" file="" problem="no file"'
+
+
+def test_a_json_line_is_one_object():
+    line = Json().format(record(**fields(group="a/b", error=ValueError("bad"))))
+    assert json.loads(line) == {
+        "time": "1970-01-01T00:00:00.500Z",
+        "level": "INFO",
+        "logger": "promptgroup.router",
+        "event": "served x",
+        "group": "a/b",
+        "error": "bad",
+    }
+
+
+def test_a_json_line_has_its_traceback():
+    try:
+        int("bad")
+    except ValueError:
+        line = Json().format(record(exc_info=sys.exc_info()))
+    assert "ValueError: invalid literal" in json.loads(line)["traceback"]
+    assert "\n" not in line

@@ -1,0 +1,69 @@
+from promptgroup_router.contract.table import RoutingTable
+from promptgroup_router.feed import table_file
+from promptgroup_router.feed.publish import Publisher
+from promptgroup_router.routing.state import State
+from support.tables import group, table
+
+
+class Case:
+    def __init__(self, copy=None) -> None:
+        self.state, self.now = State(), 0.0
+        self.publisher = Publisher(self.state, lambda: self.now, copy)
+
+
+def test_a_table_is_served_and_kept(tmp_path):
+    case = Case(tmp_path / "copy.json")
+    case.publisher.publish(table(), "file")
+    assert case.state.view.table == table()
+    assert table_file.read(tmp_path / "copy.json") == table()
+
+
+def test_the_same_table_again_is_not_installed_anew(tmp_path):
+    case = Case(tmp_path / "copy.json")
+    case.publisher.publish(table(), "file")
+    view, stamp = case.state.view, (tmp_path / "copy.json").stat().st_mtime_ns
+    case.now = 5.0
+    case.publisher.publish(table(), "file")
+    assert case.state.view is view
+    assert case.state.confirmed == 0.0
+    case.publisher.confirm()
+    assert case.state.confirmed == 5.0
+    assert (tmp_path / "copy.json").stat().st_mtime_ns == stamp
+
+
+def test_an_empty_first_table_is_a_table():
+    case = Case()
+    case.publisher.publish(RoutingTable(), "kubernetes")
+    assert case.state.loaded
+
+
+def test_a_restart_serves_the_copy(tmp_path):
+    table_file.write(tmp_path / "copy.json", table())
+    case = Case(tmp_path / "copy.json")
+    assert case.publisher.restore() == table()
+    assert case.state.loaded
+    assert case.state.view.table == table()
+
+
+def test_without_a_good_copy_a_restart_waits(tmp_path):
+    assert Case().publisher.restore() is None
+    assert Case(tmp_path / "none.json").publisher.restore() is None
+    (tmp_path / "bad.json").write_text("{")
+    case = Case(tmp_path / "bad.json")
+    assert case.publisher.restore() is None
+    assert not case.state.loaded
+    assert case.state.metrics.table_errors.values == {("copy",): 1}
+
+
+def test_a_copy_that_cannot_be_written_does_not_stop_serving(tmp_path, caplog):
+    case = Case(tmp_path / "no" / "such" / "folder" / "copy.json")
+    case.publisher.publish(table(), "file")
+    assert case.state.view.table == table()
+    assert "copy of the table not written" in caplog.text
+
+
+def test_conflicts_are_logged_once(caplog):
+    case = Case()
+    for version in ("v1", "v2"):
+        case.publisher.publish(table(group("a"), group("b", created="2027"), version=version), "file")
+    assert caplog.text.count("two groups declare one prompt") == 1

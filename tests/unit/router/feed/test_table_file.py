@@ -1,0 +1,55 @@
+import json
+import stat
+
+import pytest
+
+from promptgroup_router.contract.encoding import encode_table
+from promptgroup_router.contract.table import Prompt, TableError
+from promptgroup_router.feed import table_file
+from support.tables import group, revision, table
+
+
+def test_a_table_comes_back_as_it_was_written(tmp_path):
+    path, written = (
+        tmp_path / "table.json",
+        table(group("a", revision(tools='[{"a":1}]')), group("b", revision("b", known=False))),
+    )
+    table_file.write(path, written)
+    assert table_file.read(path) == written
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["table.json"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "table.json"
+    path.mkdir()
+    with pytest.raises(OSError):
+        table_file.write(path, table())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("{", "is not JSON"), ("[]", "expected an object"), ('{"format": 2}', "format")]
+)
+def test_what_is_no_table_is_refused(tmp_path, text, words):
+    path = tmp_path / "table.json"
+    path.write_text(text)
+    with pytest.raises(TableError, match=words):
+        table_file.read(path)
+
+
+def test_a_prompt_of_the_wrong_kind_is_refused_without_its_text(tmp_path):
+    path, encoded = tmp_path / "table.json", encode_table(table())
+    encoded["groups"][0]["revisions"][0]["prompt"]["system"] = ["a secret"]
+    path.write_text(json.dumps(encoded))
+    with pytest.raises(TableError, match="prompt: system and tools") as caught:
+        table_file.read(path)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_prompt_that_is_not_the_fingerprints_is_refused(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(encode_table(table(group("a", revision(prompt=Prompt("another text")))))))
+    with pytest.raises(TableError, match="chat/a: the prompt hashes to") as caught:
+        table_file.read(path)
+    assert "another text" not in str(caught.value)

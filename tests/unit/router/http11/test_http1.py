@@ -1,0 +1,196 @@
+import pytest
+
+from promptgroup_router.base.errors import HttpError
+from promptgroup_router.http11.http1 import (
+    CHUNKED,
+    MAX_HEAD,
+    UNTIL_CLOSE,
+    HeadBuffer,
+    encode,
+    parse_request,
+    parse_response,
+    passed_on,
+)
+
+
+def head(*lines: str) -> bytes:
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def request(*fields: str, line: str = "POST /v1/chat/completions HTTP/1.1", host: str = "Host: router"):
+    return parse_request(head(line, *([host] if host else []), *fields))
+
+
+def refused(*fields: str, **how: str) -> tuple[int, str]:
+    with pytest.raises(HttpError) as caught:
+        request(*fields, **how)
+    return caught.value.status, str(caught.value)
+
+
+def test_a_request_head_is_taken_apart():
+    found = request("Content-Length: 12", "X-Session-ID:  \t abc \t", "X-Empty:", line="POST /a/b?c=d?e HTTP/1.1")
+    assert (found.method, found.path, found.query) == (b"POST", b"/a/b", b"c=d?e")
+    assert found.headers[2:] == [(b"x-session-id", b"abc"), (b"x-empty", b"")]
+    assert found.fields[b"x-session-id"] == b"abc"
+    assert (found.framing, found.minor, found.keep_alive, found.expects_continue) == (12, 1, True, False)
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "query"),
+    [
+        ("http://router:8080/v1/models?x", b"/v1/models", b"x"),
+        ("http://router", b"/", b""),
+        ("*", b"*", b""),
+        ("router:443", b"router:443", b""),
+    ],
+)
+def test_other_forms_of_the_target(target, path, query):
+    found = request(line=f"GET {target} HTTP/1.1")
+    assert (found.path, found.query) == (path, query)
+
+
+def test_what_a_connection_does_after_the_request():
+    assert request().keep_alive
+    assert not request("Connection: close").keep_alive
+    assert not request("Connection: Foo, Close").keep_alive
+    assert not request(line="POST / HTTP/1.0").keep_alive
+    assert request("Connection: keep-alive", line="POST / HTTP/1.0", host="").keep_alive
+    assert request("Expect: 100-Continue").expects_continue
+    assert not request("Expect: 100-continue", line="POST / HTTP/1.0").expects_continue
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "words"),
+    [
+        (["Content-Length: 5", "Transfer-Encoding: chunked"], 400, "both given"),
+        (["Content-Length: 5", "Content-Length: 5"], 400, "content-length stands twice"),
+        (["Transfer-Encoding: chunked", "Transfer-Encoding: chunked"], 400, "transfer-encoding stands twice"),
+        (["Host: other"], 400, "host stands twice"),
+        (["Content-Length: +5"], 400, "content-length"),
+        (["Content-Length: 5, 5"], 400, "content-length"),
+        (["Content-Length: 0x5"], 400, "content-length"),
+        (["Content-Length: -1"], 400, "content-length"),
+        (["Content-Length:"], 400, "content-length"),
+        (["Content-Length: 9999999999999999"], 400, "content-length"),
+        (["Transfer-Encoding: gzip, chunked"], 501, "no other is understood"),
+        (["Transfer-Encoding: identity"], 501, "no other is understood"),
+        (["Transfer-Encoding : chunked"], 400, "header line"),
+        (["X-Folded: a", " b"], 400, "header line"),
+        (["X Blank: a"], 400, "header line"),
+        ([": a"], 400, "header line"),
+        (["no colon"], 400, "header line"),
+        (["X-Nul: a\0b"], 400, "header line"),
+        (["X-Bell: a\x07b"], 400, "header line"),
+        (["X-Cr: a\rb"], 400, "header line"),
+    ],
+)
+def test_a_head_that_two_parsers_could_read_differently_is_refused(fields, status, words):
+    found = refused(*fields)
+    assert found[0] == status
+    assert words in found[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("POST / HTTP/2.0", 505),
+        ("POST  / HTTP/1.1", 400),
+        ("POST /", 400),
+        ("POST / HTTP/1.1 ", 400),
+        ("POST /a b HTTP/1.1", 400),
+        ("PO(ST / HTTP/1.1", 400),
+        ("POST / http/1.1", 400),
+    ],
+)
+def test_a_broken_request_line_is_refused(line, status):
+    assert refused(line=line)[0] == status
+
+
+def test_http_1_1_needs_a_host():
+    assert refused(host="") == (400, "the host header is missing, HTTP/1.1 requires it")
+
+
+def test_chunks_need_http_1_1():
+    assert refused("Transfer-Encoding: chunked", line="POST / HTTP/1.0")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "framing", "keep_alive"),
+    [
+        (["Content-Length: 7"], 200, 7, True),
+        (["Transfer-Encoding: Chunked"], 200, CHUNKED, True),
+        ([], 200, UNTIL_CLOSE, False),
+        ([], 204, 0, True),
+        (["Content-Length: 7"], 304, 0, True),
+        (["Content-Length: 7", "Connection: close"], 200, 7, False),
+    ],
+)
+def test_where_an_answer_ends(fields, status, framing, keep_alive):
+    found = parse_response(head(f"HTTP/1.1 {status} OK", *fields))
+    assert (found.status, found.framing, found.keep_alive) == (status, framing, keep_alive)
+
+
+def test_an_answer_without_a_reason_phrase_and_one_of_http_1_0():
+    assert parse_response(head("HTTP/1.1 200", "Content-Length: 1")).keep_alive
+    assert not parse_response(head("HTTP/1.0 200 OK", "Content-Length: 1")).keep_alive
+    assert parse_response(head("HTTP/1.0 200 OK", "Content-Length: 1", "Connection: keep-alive")).keep_alive
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["HTTP/2 200 OK"],
+        ["HTTP/1.1 999 What"],
+        ["HTTP/1.1 200 OK", "Content-Length: 5", "Transfer-Encoding: chunked"],
+        ["HTTP/1.1 200 OK", "Transfer-Encoding: gzip"],
+        ["HTTP/1.1 200 OK", "Content-Length: five"],
+    ],
+)
+def test_a_broken_answer_is_refused(lines):
+    with pytest.raises(HttpError):
+        parse_response(head(*lines))
+
+
+def test_fields_of_one_hop_are_not_passed_on():
+    headers = [
+        (b"connection", b"close, X-Mine"),
+        (b"x-mine", b"1"),
+        (b"x-yours", b"2"),
+        (b"te", b"trailers"),
+        (b"transfer-encoding", b"chunked"),
+        (b"host", b"h"),
+    ]
+    assert passed_on(headers, frozenset((b"host",))) == [(b"x-yours", b"2")]
+
+
+def test_a_head_is_encoded_as_it_is_parsed():
+    encoded = encode(b"GET / HTTP/1.1", [(b"host", b"router"), (b"x-a", b"b c")])
+    assert encoded == b"GET / HTTP/1.1\r\nhost: router\r\nx-a: b c\r\n\r\n"
+    assert parse_request(encoded).headers == [(b"host", b"router"), (b"x-a", b"b c")]
+
+
+def test_heads_are_limited_and_the_limit_is_exact():
+    filler = b"GET / HTTP/1.1\r\nhost: r\r\nx: "
+    exact = filler + b"a" * (MAX_HEAD - len(filler) - 4) + b"\r\n\r\n"
+    assert HeadBuffer().take(exact + b"rest") == (exact, b"rest")
+    with pytest.raises(HttpError) as caught:
+        HeadBuffer().take(filler + b"a" * (MAX_HEAD - len(filler) - 3) + b"\r\n\r\n")
+    assert caught.value.status == 431
+
+
+def test_blank_lines_before_a_head_are_skipped_however_many():
+    assert HeadBuffer().take(b"\r\n" * 100_000 + b"GET / HTTP/1.0\r\n\r\n") == (b"GET / HTTP/1.0\r\n\r\n", b"")
+
+
+def test_a_tls_client_is_refused_at_once():
+    with pytest.raises(HttpError) as caught:
+        HeadBuffer().take(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+    assert caught.value.status == 400
+
+
+def test_a_line_end_without_cr_is_refused_at_once():
+    buffer = HeadBuffer()
+    assert buffer.take(b"GET / HTTP/1.1") is None
+    with pytest.raises(HttpError) as caught:
+        buffer.take(b"\n")
+    assert caught.value.status == 400

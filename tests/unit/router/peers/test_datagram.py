@@ -1,0 +1,91 @@
+import math
+from hashlib import blake2s
+
+import pytest
+
+from promptgroup_router.peers.datagram import (
+    _HEADER,
+    _PURPOSE,
+    MAX_BYTES,
+    MAX_SKEW_SECONDS,
+    RECORDS,
+    Datagram,
+    Kind,
+    Refusal,
+    decode,
+    encode,
+)
+from promptgroup_router.policy.gossip import Load
+from support.peers import KEY, load, note
+
+HELLO = Datagram(Kind.HELLO, sender=1, sequence=2, sent=1000.0)
+
+
+def sealed(*header: object, body: bytes = b"") -> bytes:
+    """A header that no router would send, with the right tag."""
+    data = _HEADER.pack(*header) + body
+    return data + blake2s(data, key=KEY, digest_size=16, person=_PURPOSE).digest()
+
+
+def test_a_full_datagram_is_as_large_as_may_be():
+    data = encode(HELLO._replace(kind=Kind.TICK, notes=[note(each) for each in range(RECORDS)]), KEY)
+    assert MAX_BYTES - 30 < len(data) <= MAX_BYTES
+    with pytest.raises(ValueError, match=f"{RECORDS} notes and 1 loads"):
+        encode(HELLO._replace(notes=[note(each) for each in range(RECORDS)], loads=[load(1)]), KEY)
+
+
+def test_a_note_and_a_load_are_30_bytes():
+    bare = len(encode(HELLO, KEY))
+    assert bare == 47
+    assert len(encode(HELLO._replace(notes=[note(1)]), KEY)) - bare == 30
+    assert len(encode(HELLO._replace(loads=[load(1)]), KEY)) - bare == 30
+
+
+def test_the_bytes_are_those_of_version_1():
+    data = encode(Datagram(Kind.TICK, 1, 2, 1000.5, [note(3)], [load(4, written=5)]), KEY)
+    assert (
+        data.hex()
+        == (
+            "504750010200000000000000010000000000000002408f4400000000000101"
+            "00000000000000040002000017700003d0900007a1200000000000000005"
+            "000000000000000300000000000000010000000000000002000100000bb8"
+        )
+        + data[-16:].hex()
+    )
+    assert data[-16:] == blake2s(data[:-16], key=KEY, digest_size=16, person=b"pg-peers").digest()
+
+
+def test_numbers_that_do_not_fit_are_sent_as_the_largest_that_does():
+    huge = Load(1, in_flight=70_000, context=2**40, pending=1e9, age=1e9, written=2**70)
+    data = encode(HELLO._replace(notes=[note(1, turn=70_000, tokens=2**40)], loads=[huge]), KEY)
+    found = decode(data, KEY, 1000.0)
+    assert found.loads == [Load(1, 65535, 2**32 - 1, (2**32 - 1) / 1e6, (2**32 - 1) / 1e6, 2**64 - 1)]
+    assert (found.notes[0].turn, found.notes[0].tokens) == (65535, 2**32 - 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "refusal"),
+    [
+        (b"", Refusal.MALFORMED),
+        (b"PGP\x01", Refusal.MALFORMED),
+        (b"GET / HTTP/1.1\r\nHost: some-other-service.example.org\r\n", Refusal.MALFORMED),
+        (sealed(b"PGP", 2, 1, 1, 1, 1000.0, 0, 0), Refusal.VERSION),
+        (sealed(b"PGP", 1, 9, 1, 1, 1000.0, 0, 0), Refusal.MALFORMED),
+        (sealed(b"PGP", 1, 2, 1, 1, 1000.0, 1, 0), Refusal.MALFORMED),
+        (sealed(b"PGP", 1, 2, 1, 1, 1000.0, 0, 0, body=bytes(30)), Refusal.MALFORMED),
+        (sealed(b"PGP", 1, 2, 1, 1, 1000.0, 1, 0, body=bytes(29)), Refusal.MALFORMED),
+        (sealed(b"PGP", 1, 2, 1, 1, 1000.0, 40, 0, body=bytes(40 * 30)), Refusal.MALFORMED),
+        (sealed(b"PGP", 1, 1, 1, 1, math.nan, 0, 0), Refusal.CLOCK),
+        (sealed(b"PGP", 1, 1, 1, 1, math.inf, 0, 0), Refusal.CLOCK),
+        (encode(HELLO, bytes(32)), Refusal.FORGED),
+    ],
+)
+def test_what_no_router_sends_is_refused_with_its_reason(data, refusal):
+    assert decode(data, KEY, 1000.0) is refusal
+
+
+@pytest.mark.parametrize("way", [-1, 1])
+def test_clocks_may_differ_but_not_by_much(way):
+    data = encode(HELLO, KEY)
+    assert decode(data, KEY, 1000.0 + way * MAX_SKEW_SECONDS) == HELLO._replace(notes=[], loads=[])
+    assert decode(data, KEY, 1000.0 + way * (MAX_SKEW_SECONDS + 0.1)) is Refusal.CLOCK

@@ -1,0 +1,248 @@
+import pytest
+import xxhash
+
+from promptgroup_router.contract.table import Engine, Sharing
+from promptgroup_router.policy.costs import Costs
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.expected_ttft import INHERITED_MARGIN, MARGIN, SAMPLE, SCANNED, TRUST, ExpectedTtft
+from promptgroup_router.policy.replica_load import Replica
+from promptgroup_router.policy.session_locations import Place, Places
+from promptgroup_router.rings.index import view_of
+from support.tables import group, revision, slot, table
+
+ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)
+NEW = Demand(session=7, prefix=11, prompt=3000, tier1=2000)
+NEXT = Demand(session=7, prefix=11, prompt=3400, tier1=2000, history=3150, turn=3)
+
+
+class Case:
+    """A policy over replicas whose books are written by the test."""
+
+    def __init__(self, slots=3, kv=100_000):
+        self.view = view_of(table(group("a", revision(slots=slots))))
+        self.pool = self.view.names["a"].revisions[0].pool
+        self.places = Places()
+        self.policy = ExpectedTtft(self.places)
+        costs = Costs(kv, 10_000)
+        self.replicas = {member.id: Replica(number, "a", costs, 0.0) for number, member in enumerate(self.pool.members)}
+        self.order = list(self.pool.order(7))
+
+    def books(self, member):
+        return self.replicas[member.id]
+
+    def choose(self, demand=NEW, now=0.0, allowed=None):
+        return self.policy.choose(self.pool, demand, allowed or self.pool.members, self.replicas, now)
+
+    def record(self, member, tokens=3150.0, written=0.0):
+        self.places.put(demand_key(NEXT), Place(member.id, 11, 1, tokens, written, 0.0))
+
+
+def demand_key(demand):
+    return demand.session
+
+
+def test_with_nothing_to_tell_them_apart_home_is_taken_and_then_by_the_ring():
+    case = Case()
+    assert case.choose() is case.order[0]
+    assert case.choose(allowed=case.order[1:]) is case.order[1]
+
+
+def test_a_small_backlog_does_not_drive_a_session_from_home_and_a_big_one_does():
+    case = Case()
+    home = case.books(case.order[0])
+    home.send(MARGIN / 2, 1, 0.0, streamed=True)
+    assert case.choose() is case.order[0]
+    home.send(1.0, 1, 0.0, streamed=True)
+    assert case.choose() is not case.order[0]
+    assert case.choose(now=2.0) is not case.order[0], "its first token is overdue"
+
+
+def test_a_backlog_that_has_run_off_is_none():
+    case = Case()
+    sent = case.books(case.order[0]).send(1.0, 1, 0.0, streamed=True)
+    case.books(case.order[0]).progress(sent, 0.9)
+    case.books(case.order[0]).leave(sent)
+    assert case.choose(now=1.0) is case.order[0]
+
+
+def test_a_session_whose_slot_another_process_took_over_leaves_it_only_to_save_much():
+    case = Case()
+    there, moment = case.order[2], 10.0
+    case.record(there)
+    case.books(there).written = 1_000_000  # a new process: what was recorded is void
+    case.books(there).inherited = moment
+    case.books(there).send(INHERITED_MARGIN / 2, 1, moment, streamed=True)
+    assert case.choose(NEXT, now=moment) is there
+    case.books(there).send(INHERITED_MARGIN, 1, moment, streamed=True)
+    assert case.choose(NEXT, now=moment) is not there
+
+
+def test_a_session_that_was_served_by_the_new_process_leaves_it_as_any_other():
+    case = Case()
+    there = case.order[2]
+    case.record(there)
+    case.books(there).written = 1_000_000
+    case.books(there).inherited = -1.0
+    case.books(there).send(INHERITED_MARGIN / 2, 1, 0.0, streamed=True)
+    assert case.choose(NEXT) is not there
+
+
+def test_what_is_cached_is_worth_a_wait_up_to_its_price():
+    case = Case()
+    there = case.order[2]
+    case.record(there)
+    assert case.choose(NEXT) is there
+    case.books(there).send(0.3, 1, 0.0, streamed=True)
+    assert case.choose(NEXT) is there
+    case.books(there).send(3.0, 1, 0.0, streamed=True)
+    assert case.choose(NEXT) is not there
+
+
+def test_a_record_is_believed_until_as_much_was_written_and_no_longer():
+    case = Case()
+    there = case.order[2]
+    case.record(there)
+    case.books(there).written = TRUST * 100_000 - 1
+    assert case.policy.cached(NEXT, there.id, case.books(there), case.places.peek(7), home=False) == 3150
+    case.books(there).written = TRUST * 100_000
+    assert case.policy.cached(NEXT, there.id, case.books(there), case.places.peek(7), home=False) == 0
+
+
+def test_a_client_that_trims_its_history_is_not_believed_to_have_more_cached_than_it_sends():
+    case = Case()
+    case.record(case.order[0], tokens=9000)
+    cached = case.policy.cached(NEXT, case.order[0].id, case.books(case.order[0]), case.places.peek(7), home=False)
+    assert cached == NEXT.history
+
+
+def test_a_warm_prefix_is_preferred_and_a_cold_one_taken_when_it_saves_enough():
+    case = Case()
+    warm = case.order[1]
+    case.books(warm).touch(11)
+    assert case.choose() is warm
+    case.books(warm).send(0.2, 1, 0.0, streamed=True)
+    assert case.choose() is not warm, "a cold Tier 1 is an investment: a tenth of it is charged"
+
+
+def test_decoding_counts_when_nothing_else_does():
+    case = Case()
+    for _ in range(200):
+        sent = case.books(case.order[0]).send(0.0, 4000, 0.0, streamed=True)
+        case.books(case.order[0]).progress(sent, 0.0)
+    assert case.choose() is not case.order[0]
+
+
+def test_a_session_without_a_record_is_believed_at_home_as_far_as_that_came_true():
+    case = Case()
+    home = case.order[0]
+    cached = case.policy.cached(NEXT, home.id, case.books(home), None, home=True)
+    assert 2000 < cached < 3150
+    for _ in range(100):
+        case.policy.learn(NEXT, 3150)
+    assert case.policy.cached(NEXT, home.id, case.books(home), None, home=True) > 3000
+    for _ in range(400):
+        case.policy.learn(NEXT, 2000)
+    assert case.policy.cached(NEXT, home.id, case.books(home), None, home=True) < 2100
+    assert case.policy.cached(NEXT, home.id, case.books(home), None, home=False) == 0
+
+
+def test_what_a_session_left_behind_is_found_again():
+    case = Case()
+    case.record(case.order[1], tokens=3000)
+    case.record(case.order[2], tokens=3150)
+    place = case.places.peek(7)
+    assert case.policy.cached(NEXT, case.order[1].id, case.books(case.order[1]), place, home=False) == 3000
+    assert case.choose(NEXT, allowed=[case.order[0], case.order[1]]) is case.order[1]
+
+
+def test_a_full_replica_is_passed_by_and_when_all_are_full_there_is_none():
+    case = Case(slots=2, kv=10_000)
+    first, second = case.order
+    case.books(first).live.enter(100, 12, 0, 9000)
+    assert case.choose() is second
+    case.books(second).live.enter(101, 13, 0, 9000)
+    assert case.choose() is None
+
+
+def test_a_session_that_runs_there_is_let_in_whatever_the_others_hold():
+    case = Case(slots=1, kv=10_000)
+    case.books(case.order[0]).live.enter(100, 12, 0, 9900)
+    case.books(case.order[0]).live.enter(NEXT.session, NEXT.prefix, 2000, 1150)
+    assert case.choose(NEXT) is case.order[0]
+
+
+def test_a_prompt_that_fills_most_of_a_cache_is_not_kept_out_for_ever():
+    case = Case(slots=1, kv=10_000)
+    case.books(case.order[0]).live.enter(100, 12, 0, 4500)
+    assert case.choose(Demand(session=7, prefix=11, prompt=9000)) is case.order[0]
+    case.books(case.order[0]).live.enter(101, 12, 0, 1000)
+    assert case.choose(Demand(session=7, prefix=11, prompt=9000)) is None
+
+
+@pytest.mark.parametrize("count", [SCANNED, SCANNED + 1, 300])
+def test_among_many_home_is_found_records_are_found_and_load_is_left(count):
+    case = Case(slots=count)
+    assert case.choose() is case.order[0]
+    there = case.order[count // 2]
+    case.record(there)
+    assert case.choose(NEXT) is there
+    for member in case.order[:5]:
+        case.books(member).send(5.0, 1, 0.0, streamed=True)
+    fresh = Demand(session=7, prefix=99, prompt=3000, tier1=2000, origin=0, turn=1)
+    case.places = Places()
+    case.policy = ExpectedTtft(case.places)
+    assert case.choose(fresh) not in case.order[:5]
+
+
+def test_among_many_the_sample_moves_on():
+    case = Case(slots=200)
+    for member in case.pool.members:
+        case.books(member).send(5.0, 1, 0.0, streamed=True)
+    idle = case.order[77]
+    sent = case.books(idle).answers[0]
+    case.books(idle).progress(sent, 0.0)
+    case.books(idle).leave(sent)
+    assert idle in [case.choose(now=0.0) for _ in range(200 // SAMPLE + 1)]
+
+
+# --- Soft borders ---------------------------------------------------------------------------------------------
+
+
+def pooled(sharing=Sharing.POOL, ready=2):
+    held = tuple(slot(index) for index in range(ready))
+    mine = group("a", revision("mine", slots=held, engine=ENGINE), sharing=sharing)
+    other = group("b", revision("other", slots=2, engine=ENGINE))
+    view = view_of(table(mine, other))
+    return view.names["a"].revisions[0].pool
+
+
+def books(pool):
+    costs = Costs(100_000, 10_000)
+    replicas = {member.id: Replica(number, "a", costs, 0.0) for number, member in enumerate(pool.members)}
+    own = xxhash.xxh3_64_intdigest(b"own")
+    for member in pool.ready:
+        replicas[member.id].touch(own)
+    return replicas, Demand(session=7, prefix=own, prompt=3000, tier1=2800)
+
+
+def test_overflow_goes_to_another_groups_replicas_when_ones_own_are_busy_and_not_before():
+    pool = pooled()
+    replicas, demand = books(pool)
+    policy = ExpectedTtft(Places())
+    assert policy.choose(pool, demand, pool.members, replicas, 0.0) in pool.ready
+    for member in pool.ready:
+        replicas[member.id].send(0.01, 1, 0.0, streamed=True)
+    assert policy.choose(pool, demand, pool.members, replicas, 0.0) in pool.ready
+    for member in pool.ready:
+        replicas[member.id].send(2.0, 1, 0.0, streamed=True)
+    assert policy.choose(pool, demand, pool.members, replicas, 0.0) not in pool.ready
+
+
+def test_a_group_without_a_replica_of_its_own_is_served_by_the_pool():
+    pool = pooled(ready=0)
+    replicas, demand = books(pool)
+    assert ExpectedTtft(Places()).choose(pool, demand, pool.members, replicas, 0.0) is not None
+
+
+def test_a_dedicated_group_borrows_nothing():
+    assert len(pooled(Sharing.DEDICATED).members) == 2

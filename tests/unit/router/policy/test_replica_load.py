@@ -1,0 +1,132 @@
+import pytest
+
+from promptgroup_router.policy.costs import Costs
+from promptgroup_router.policy.gossip import Load
+from promptgroup_router.policy.replica_load import PREFIXES, Replica
+
+
+def replica():
+    return Replica(1, "a", Costs(kv_tokens=100_000, prefill_rate=10_000), 0.0)
+
+
+def send(books, seconds=1.0, now=0.0, **how):
+    return books.send(seconds, 1000, now, **({"streamed": True} | how))
+
+
+def test_a_backlog_adds_up_and_runs_off_with_time():
+    books = replica()
+    send(books, 1.0)
+    send(books, 0.5)
+    assert books.wait(0.0) == 1.5
+    assert books.wait(1.0) == 0.5
+    assert books.wait(9.0) == 0
+
+
+def test_a_first_token_sets_the_clock_right_whether_early_or_late():
+    early, late = replica(), replica()
+    for books, when in ((early, 0.2), (late, 3.0)):
+        first = send(books, 1.0)
+        send(books, 0.5)
+        books.progress(first, when)
+        assert books.wait(when) == pytest.approx(0.5)
+
+
+def test_a_first_token_says_that_all_before_it_is_computed():
+    books = replica()
+    send(books, 5.0)
+    second = send(books, 0.5)
+    third = send(books, 0.25)
+    books.progress(second, 1.0)
+    assert books.wait(1.0) == pytest.approx(0.25)
+    books.progress(third, 1.1)
+    assert books.wait(1.1) == 0
+
+
+def test_an_answer_that_is_not_streamed_is_caught_up_by_time_and_by_others():
+    books = replica()
+    whole = send(books, 1.0, streamed=False)
+    assert books.late(50.0) == 0
+    assert books.wait(2.0) == 0
+    send(books, 0.5, now=2.0)
+    assert books.wait(2.0) == pytest.approx(0.5)
+    books.progress(whole, 2.1)
+    assert books.wait(2.1) == pytest.approx(0.4)
+    books.leave(whole)
+    assert books.in_flight == 1
+
+
+def test_a_request_that_left_before_its_first_token_is_not_waited_for():
+    books = replica()
+    gone, stays = send(books, 1.0), send(books, 0.5)
+    books.leave(gone)
+    assert books.wait(0.0) == pytest.approx(0.5)
+    books.progress(stays, 0.6)
+    books.leave(stays)
+    assert (books.wait(0.6), books.in_flight, books.context, books.late(9.0)) == (0, 0, 0, 0)
+
+
+def test_an_overdue_first_token_is_waited_for_as_long_again():
+    books = replica()
+    sent = send(books, 1.0)
+    assert books.late(sent.due) == 0
+    assert books.late(sent.due + 2.0) == pytest.approx(2.0)
+    books.progress(sent, sent.due + 2.0)
+    assert books.late(sent.due + 3.0) == 0
+
+
+def test_a_step_grows_with_what_runs():
+    books = replica()
+    idle = books.step
+    sent = send(books)
+    assert books.step > idle
+    books.leave(sent)
+    assert books.step == idle
+
+
+def test_prefixes_are_bounded_and_the_longest_unused_go_first():
+    books = replica()
+    for prefix in range(PREFIXES + 1):
+        books.touch(prefix)
+        books.touch(0)
+    assert len(books.prefixes) == PREFIXES
+    assert 0 in books.prefixes
+    assert 1 not in books.prefixes
+
+
+def load(**fields):
+    return Load(**({"member": 1, "in_flight": 2, "context": 3000, "pending": 0.7, "age": 0.1, "written": 500} | fields))
+
+
+def test_what_peers_put_there_counts_like_its_own_and_only_the_newest_of_each():
+    books = replica()
+    books.hear(8, load(), now=0.2)
+    books.hear(9, load(pending=0.2), now=0.2)
+    assert (books.load, books.peer_context) == (4, 6000)
+    assert books.wait(0.2) == pytest.approx(0.8)  # 0.9, and 0.1 have passed since the last sign of progress
+    books.hear(8, load(in_flight=0, context=0, pending=0.0), now=0.3)
+    assert books.load == 2
+
+
+def test_tokens_written_by_a_peer_count_from_the_first_time_it_is_heard():
+    books = replica()
+    books.hear(8, load(written=1_000_000), now=0.0)
+    assert books.tokens_written == 0
+    books.hear(8, load(written=1_000_600), now=1.0)
+    assert books.tokens_written == 600
+
+
+def test_a_peer_that_is_gone_leaves_what_it_has_written_and_nothing_else():
+    books = replica()
+    books.hear(8, load(written=0), now=0.0)
+    books.hear(8, load(written=600), now=1.0)
+    books.forget(8)
+    books.forget(8)
+    assert (books.load, books.wait(1.0), books.tokens_written) == (0, 0, 600)
+
+
+def test_what_is_told_is_what_is_heard():
+    books, other = replica(), replica()
+    send(books, 1.0, now=5.0)
+    other.hear(1, books.tell(5.5), now=7.0)
+    assert other.wait(7.0) == pytest.approx(0.5)
+    assert other.load == 1

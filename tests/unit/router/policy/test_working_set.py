@@ -1,0 +1,129 @@
+import pytest
+
+from promptgroup_router.policy.working_set import LIVE_SECONDS, UNHEARD_SECONDS, WorkingSet
+
+
+def test_a_shared_prefix_counts_once_and_goes_with_the_last_session_that_has_it():
+    live = WorkingSet()
+    live.enter(1, 7, 2000, 100)
+    live.enter(2, 7, 2000, 50)
+    assert live.tokens == 2150
+    live.drop(1)
+    assert live.tokens == 2050
+    live.drop(2)
+    assert (live.tokens, len(live)) == (0, 0)
+
+
+def test_what_a_session_would_add():
+    live = WorkingSet()
+    assert live.need(1, 7, 2000, 100) == 2100
+    live.enter(1, 7, 2000, 100)
+    assert live.need(2, 7, 2000, 100) == 100
+    assert live.need(1, 7, 2000, 130) == 30
+
+
+def test_a_session_grows_with_its_turns_and_never_shrinks():
+    live = WorkingSet()
+    live.enter(1, 7, 0, 100)
+    live.enter(1, 7, 0, 300)
+    live.enter(1, 7, 0, 200)
+    assert live.tokens == 300
+
+
+def test_a_session_lives_while_it_runs_and_a_while_longer():
+    live = WorkingSet()
+    live.enter(1, 7, 0, 100)
+    live.enter(1, 7, 0, 100)
+    live.leave(1, 10.0)
+    live.expire(1000.0)
+    assert live.in_flight(1)
+    live.leave(1, 1000.0)
+    live.expire(999.9 + LIVE_SECONDS)
+    assert 1 in live
+    live.expire(1000.0 + LIVE_SECONDS)
+    assert 1 not in live
+
+
+def test_a_session_that_comes_back_in_time_is_not_forgotten_by_its_earlier_end():
+    live = WorkingSet()
+    live.enter(1, 7, 0, 100)
+    live.leave(1, 0.0)
+    live.enter(1, 7, 0, 100)
+    live.expire(LIVE_SECONDS)
+    assert 1 in live
+    live.leave(1, LIVE_SECONDS)
+    live.expire(LIVE_SECONDS + 1)
+    assert 1 in live
+
+
+def test_a_session_of_a_peer_lives_until_its_end_is_heard_or_is_not_heard_for_too_long():
+    live = WorkingSet()
+    live.heard(1, 7, 0, 100, 0.0, ended=False)
+    live.heard(2, 7, 0, 100, 0.0, ended=False)
+    live.heard(1, 7, 0, 150, 10.0, ended=True)
+    live.expire(10.0 + LIVE_SECONDS)
+    assert 1 not in live
+    assert 2 in live
+    live.expire(UNHEARD_SECONDS)
+    assert (len(live), live.tokens) == (0, 0)
+
+
+def test_a_peer_that_speaks_of_a_session_that_runs_here_does_not_end_it():
+    live = WorkingSet()
+    live.enter(1, 7, 0, 100)
+    live.heard(1, 7, 0, 100, 0.0, ended=True)
+    live.expire(1000.0)
+    assert live.in_flight(1)
+
+
+def test_the_end_of_a_request_whose_session_has_moved_is_nothing():
+    live = WorkingSet()
+    live.enter(1, 7, 0, 100)
+    live.drop(1)
+    live.leave(1, 0.0)
+    live.expire(1000.0)
+    assert (len(live), live.tokens) == (0, 0)
+
+
+def test_a_session_under_another_prefix_takes_that_one():
+    live = WorkingSet()
+    live.enter(1, 7, 2000, 100)
+    live.enter(1, 8, 500, 90)
+    assert live.tokens == 590
+    live.leave(1, 0.0)
+    assert live.in_flight(1)
+
+
+def test_between_two_turns_a_session_counts_as_much_as_sessions_come_back():
+    live = WorkingSet()
+    for session in range(200):  # people who read for longer than a session stays live
+        now = session * 10.0
+        live.expire(now)
+        live.enter(session, 7, 0, 100)
+        live.leave(session, now)
+    assert live.returning < 0.1
+    assert live.tokens < 10
+    assert live.need(199, 7, 0, 100) > 90
+    live.enter(199, 7, 0, 100)
+    assert live.tokens == pytest.approx(100)
+
+
+def test_sessions_that_come_back_within_seconds_count_in_full():
+    live = WorkingSet()
+    for session in range(20):
+        for turn in range(10):
+            live.enter(session, 7, 0, 100)
+            live.leave(session, session * 10.0 + turn)
+    assert live.returning == 1.0
+    live.expire(195.0)
+    assert live.tokens == pytest.approx(100 * len(live))
+
+
+def test_a_session_that_came_back_and_found_no_room_did_come_back():
+    live = WorkingSet()
+    for session in range(50):
+        live.enter(session, 7, 0, 100)
+        live.leave(session, 0.0)
+        live.arrive(session)
+    live.expire(LIVE_SECONDS)
+    assert (live.returning, live.tokens, len(live)) == (1.0, 0, 0)

@@ -1,0 +1,242 @@
+"""A client's connection with a transport that records: bytes in, bytes and calls out."""
+
+import asyncio
+
+import pytest
+
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.proxy.downstream import IDLE_SECONDS, LINGER_SECONDS, PIPELINED_BYTES, READ_SECONDS, Clients
+from support.script import FakeTransport
+from support.wire import get, post
+
+
+class Work:
+    """A request that runs until the test ends it."""
+
+    def __init__(self, client) -> None:
+        self.client = client
+        self.told = []
+
+    def client_left(self):
+        self.told.append("left")
+
+    def pause(self):
+        self.told.append("pause")
+
+    def resume(self):
+        self.told.append("resume")
+
+    def tick(self, now):
+        self.told.append("tick")
+
+
+class Case:
+    def __init__(self, max_body: int = 1000) -> None:
+        self.now = 0.0
+        self.running = []
+        self.seen = []
+        self.clients = Clients(self.handle, lambda: self.now, max_body)
+        self.transport = FakeTransport()
+        self.connection = self.clients.connect()
+        self.connection.connection_made(self.transport)
+
+    def handle(self, client, request):
+        self.seen.append(request.head.path)
+        if request.head.path == b"/now":
+            client.answer(200, [], b"done")
+            return None
+        self.running.append(Work(client))
+        return self.running[-1]
+
+    def receive(self, data: bytes) -> None:
+        self.connection.data_received(data)
+
+    def lose(self) -> None:
+        self.connection.connection_lost(None)
+
+
+@pytest.fixture
+def case():
+    # Clients keeps an asyncio.Event, which needs no loop until it is waited for
+    return Case()
+
+
+def test_a_whole_answer_has_its_length(case):
+    case.receive(get("/now"))
+    assert case.transport.taken() == b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone"
+    assert case.transport.did == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "header", "closes"),
+    [
+        (get("/now"), b"", False),
+        (get("/now", "Connection: close"), b"connection: close\r\n", True),
+        (b"GET /now HTTP/1.0\r\n\r\n", b"connection: close\r\n", True),
+        (b"GET /now HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", b"connection: keep-alive\r\n", False),
+    ],
+)
+def test_whether_the_connection_stays_is_said_and_done(case, request_, header, closes):
+    case.receive(request_)
+    assert case.transport.taken() == b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n" + header + b"\r\ndone"
+    assert ("close" in case.transport.did) == closes
+
+
+def test_requests_wait_for_the_one_before(case):
+    case.receive(get("/later") + get("/now") + get("/later"))
+    assert case.seen == [b"/later"]
+    assert case.transport.taken() == b""
+    case.connection.answer(200, [], b"first")
+    assert case.seen == [b"/later", b"/now", b"/later"]
+    assert case.transport.taken().count(b"HTTP/1.1 200 OK") == 2
+
+
+def test_a_thousand_pipelined_requests_need_no_stack(case):
+    case.receive(get("/now") * 1500)
+    assert case.transport.taken().count(b"done") == 1500
+
+
+def test_a_client_that_pipelines_a_lot_has_to_wait(case):
+    case.receive(get("/later"))
+    behind = get("/now")
+    for _ in range(PIPELINED_BYTES // len(behind)):
+        case.receive(behind)
+    assert case.transport.did == []
+    case.receive(behind)
+    assert case.transport.did == ["pause"]
+    case.connection.answer(200, [], b"first")
+    assert case.transport.did == ["pause", "resume"]
+    assert case.transport.taken().count(b"done") == PIPELINED_BYTES // len(behind) + 1
+
+
+def test_the_client_is_told_to_go_on_once(case):
+    case.receive(post(b"{}", "Expect: 100-continue", path="/now")[:-2])
+    assert case.transport.taken() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    case.receive(b"{")
+    assert case.transport.taken() == b""
+    case.receive(b"}")
+    assert case.transport.taken().endswith(b"done")
+
+
+def test_a_body_that_comes_with_its_head_is_not_asked_for(case):
+    case.receive(post(b"{}", "Expect: 100-continue", path="/now"))
+    assert b"100 Continue" not in case.transport.taken()
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_sent(case):
+    case.receive(post(b"x" * 1001, "Expect: 100-continue", path="/now")[:-1001])
+    written = case.transport.taken()
+    assert written.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in written
+    assert case.transport.did == ["write_eof"]
+    case.receive(b"x" * 1001)  # what was under way is read and dropped, so that the client sees the answer
+    assert case.seen == []
+    case.now = LINGER_SECONDS
+    case.connection.tick(case.now)
+    assert case.transport.did == ["write_eof", "abort"]
+
+
+def test_malformed_requests_are_refused_and_nothing_behind_them_is_read(case):
+    case.receive(get("/now") + b"nonsense\r\n\r\n" + get("/now"))
+    written = case.transport.taken()
+    assert written.count(b"done") == 1
+    assert b"HTTP/1.1 400 Bad Request" in written
+    assert case.seen == [b"/now"]
+
+
+def test_a_client_that_trickles_is_refused(case):
+    case.receive(b"GET /now HT")
+    case.now = READ_SECONDS - 1
+    case.receive(b"TP/1.1\r\nHost: r\r\n")
+    case.connection.tick(case.now)
+    assert case.transport.taken() == b""
+    case.now = READ_SECONDS
+    case.connection.tick(case.now)
+    assert case.transport.taken().startswith(b"HTTP/1.1 408 ")
+
+
+def test_an_idle_client_is_let_go_silently(case):
+    case.receive(get("/now"))
+    case.transport.taken()
+    case.now = IDLE_SECONDS - 1
+    case.connection.tick(case.now)
+    assert "abort" not in case.transport.did
+    case.now = IDLE_SECONDS
+    case.connection.tick(case.now)
+    assert case.transport.did[-1] == "abort"
+    assert case.transport.taken() == b""
+
+
+def test_blank_lines_do_not_keep_an_idle_connection_open(case):
+    for case.now in (30.0, 60.0):
+        case.receive(b"\r\n")
+    case.connection.tick(IDLE_SECONDS)
+    assert case.transport.did[-1] == "abort"
+
+
+def test_what_runs_is_told_of_the_client(case):
+    case.receive(get("/later"))
+    case.connection.pause_writing()
+    case.connection.resume_writing()
+    case.connection.tick(1.0)
+    case.connection.eof_received()
+    case.lose()
+    assert case.running[0].told == ["pause", "resume", "tick", "left"]
+    assert case.transport.did == ["abort"]
+    assert case.clients.connections == set()
+
+
+def test_a_client_that_ends_after_its_answers_is_no_loss(case):
+    case.receive(get("/later"))
+    case.connection.answer(200, [], b"")
+    case.connection.eof_received()
+    case.lose()
+    assert case.running[0].told == []
+
+
+def test_draining_closes_idle_connections_and_the_others_after_their_answer(case):
+    idle, begun = Case.__new__(Case), Case.__new__(Case)
+    for other in (idle, begun):
+        other.__dict__ = dict(case.__dict__)
+        other.transport = FakeTransport()
+        other.connection = case.clients.connect()
+        other.connection.connection_made(other.transport)
+    case.receive(get("/later"))
+    begun.receive(b"GET /now HTTP/1.1\r\n")
+    case.clients.drain()
+    assert (case.transport.did, idle.transport.did, begun.transport.did) == ([], ["close"], [])
+    case.connection.answer(200, [], b"")
+    begun.receive(b"Host: r\r\n\r\n")
+    assert b"connection: close" in case.transport.taken()
+    assert b"connection: close" in begun.transport.taken()
+    assert case.transport.did == begun.transport.did == ["close"]
+
+
+def test_an_answer_that_began_before_the_drain_ends_its_connection_too(case):
+    case.receive(get("/later"))
+    case.connection.write(b"a head that says nothing about the connection")
+    case.clients.drain()
+    case.connection.finish(keep=True)
+    assert case.transport.did == ["close"]
+
+
+def test_errors_go_out_in_openais_form_and_the_connection_stays(case):
+    case.receive(get("/later"))
+    case.connection.refuse(ApiError(503, "nothing there", code="no_replica"))
+    written = case.transport.taken()
+    assert written.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert b"retry-after: 1" in written
+    assert b'"code":"no_replica"' in written
+    assert "close" not in case.transport.did
+
+
+def test_waiting_until_the_last_client_is_gone(case):
+    async def check():
+        waiting = asyncio.ensure_future(case.clients.gone())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        case.lose()
+        async with asyncio.timeout(1):
+            await waiting
+
+    asyncio.run(check())

@@ -1,0 +1,201 @@
+import pytest
+
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.proxy.exchange import Exchange
+from promptgroup_router.routing.state import State
+from support.script import play
+from support.tables import group, revision, table
+
+
+class Case:
+    """A request over some slots, whose order is known."""
+
+    def __init__(self, slots: int, deadline: float = 160.0) -> None:
+        self.state = State()
+        self.state.install(table(group("a", revision(slots=slots))), "file", 0.0)
+        self.pool = self.state.view.names["a"].revisions[0].pool
+        self.exchange = Exchange(self.state, self.pool, Demand(7, 7), deadline)
+        self.order = [member.slot for member in self.pool.order(7)]
+
+    def play(self, script: str) -> None:
+        """`home`, `next` and `third` stand for the session's choices."""
+        for word, slot in zip(("home", "next", "third", "fourth"), self.order, strict=False):
+            script = script.replace(word, str(slot))
+        play(self.exchange, script)
+
+    def ejected(self, now: float = 100.0) -> list[int]:
+        return [each.slot for each in self.pool.ready if not self.state.health.available(each.id, "a", now)]
+
+
+def test_an_answer_is_passed_on_and_the_load_released():
+    case = Case(slots=3)
+    case.play("""
+        begin          -> send home
+        answered 200   -> relay
+        relaying
+    """)
+    assert sum(case.state.balancer.loads.values()) == 1
+    case.play("ended")
+    assert case.state.balancer.loads == {}
+    assert case.ejected() == []
+
+
+@pytest.mark.parametrize("failure", ["REFUSED", "CONNECT_TIMEOUT", "RESET"])
+def test_a_slot_that_cannot_be_reached_is_ejected_and_the_next_is_tried(failure):
+    case = Case(slots=3)
+    case.play(f"""
+        begin             -> send home
+        failed {failure}  -> send next
+        answered 200      -> relay
+        relaying
+        ended
+    """)
+    assert case.ejected() == [case.order[0]]
+    assert case.state.balancer.loads == {}
+    assert case.state.metrics.ejections.values[()] == 1
+
+
+def test_three_slots_are_tried_and_no_more():
+    case = Case(slots=5)
+    case.play("""
+        begin           -> send home
+        failed REFUSED  -> send next
+        failed RESET    -> send third
+        failed REFUSED  -> refuse 502 no_answer
+    """)
+    assert case.state.balancer.loads == {}
+    assert sum(case.state.metrics.retries.values.values()) == 2
+
+
+def test_no_slot_is_tried_twice():
+    Case(slots=2).play("""
+        begin           -> send home
+        failed REFUSED  -> send next
+        failed REFUSED  -> refuse 502 no_answer
+    """)
+
+
+def test_a_stale_connection_is_nobodys_failure():
+    case = Case(slots=2)
+    case.play("""
+        begin           -> send home
+        failed STALE    -> send home fresh
+        answered 200    -> relay
+    """)
+    assert case.ejected() == []
+    assert sum(case.state.balancer.loads.values()) == 1
+    assert case.exchange.tries == 1
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_an_engine_that_says_unavailable_is_left_without_ejecting_it(status):
+    case = Case(slots=2)
+    case.play(f"""
+        begin              -> send home
+        answered {status}  -> send next
+        answered 200       -> relay
+    """)
+    assert case.ejected() == []
+    assert case.state.balancer.loads == {case.pool.id + f"/{case.order[1]}": 1}
+
+
+def test_when_all_say_unavailable_the_last_answer_is_passed_on():
+    Case(slots=2).play("""
+        begin         -> send home
+        answered 503  -> send next
+        answered 503  -> relay
+    """)
+
+
+@pytest.mark.parametrize("status", [200, 400, 429, 500])
+def test_other_statuses_are_answers(status):
+    Case(slots=2).play(f"""
+        begin              -> send home
+        answered {status}  -> relay
+    """)
+
+
+def test_an_engine_that_dies_between_head_and_first_byte_is_tried_elsewhere():
+    case = Case(slots=2)
+    case.play("""
+        begin         -> send home
+        answered 200  -> relay
+        failed RESET  -> send next
+        answered 200  -> relay
+    """)
+    assert case.ejected() == [case.order[0]]
+
+
+def test_after_the_first_byte_nothing_is_tried_again():
+    case = Case(slots=3)
+    case.play("""
+        begin         -> send home
+        answered 200  -> relay
+        relaying
+        failed RESET  -> cut
+    """)
+    assert case.state.balancer.loads == {}
+    assert case.state.metrics.retries.values == {}
+
+
+def test_a_malformed_answer_is_tried_elsewhere_without_ejecting():
+    case = Case(slots=2)
+    case.play("""
+        begin             -> send home
+        failed MALFORMED  -> send next
+        failed MALFORMED  -> refuse 502 no_answer
+    """)
+    assert case.ejected() == []
+
+
+def test_nothing_is_tried_after_the_deadline():
+    case = Case(slots=3, deadline=160.0)
+    case.play("""
+        begin           -> send home
+        wait 61
+        failed REFUSED  -> refuse 502 no_answer
+    """)
+    late = Case(slots=3, deadline=160.0)
+    late.play("""
+        begin         -> send home
+        wait 61
+        answered 503  -> relay
+    """)
+
+
+def test_the_deadline_before_and_after_the_first_byte():
+    case = Case(slots=3)
+    case.play("""
+        begin    -> send home
+        wait 60
+        expired  -> refuse 504 timeout
+    """)
+    assert case.ejected(160.5) == [case.order[0]]
+    Case(slots=3).play("""
+        begin         -> send home
+        answered 200  -> relay
+        relaying
+        wait 60
+        expired       -> cut
+    """)
+
+
+def test_a_pool_without_replicas():
+    Case(slots=0).play("begin -> refuse 503 no_replica")
+
+
+def test_an_answer_clears_what_is_held_against_a_slot():
+    case = Case(slots=1)
+    member = case.pool.ready[0]
+    case.state.health.failed(member.id, "a", 0.0)
+    case.play("""
+        begin         -> send home
+        answered 200  -> relay
+        relaying
+    """)
+    assert case.state.health.all_well()
+
+
+def test_events_before_the_first_are_a_mistake_of_the_caller():
+    with pytest.raises(RuntimeError, match="begin"):
+        Case(slots=1).exchange.ended(0.0)

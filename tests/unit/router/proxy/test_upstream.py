@@ -1,0 +1,247 @@
+"""Connections to engines with a transport that records."""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+from promptgroup_router.base.errors import Failure
+from promptgroup_router.proxy.upstream import IDLE_SECONDS, MAX_IDLE, Connections, EngineConnection
+from support.script import FakeTransport
+
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard = []
+        self.on_head = lambda: None
+
+    def answer_began(self, head):
+        self.heard.append(f"head {head.status}")
+        self.on_head()
+
+    def answer_data(self, data):
+        self.heard.append(data)
+
+    def answer_ended(self):
+        self.heard.append("end")
+
+    def failed(self, failure):
+        self.heard.append(failure)
+
+
+class Case:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.connections = Connections(lambda: self.now, connect_timeout=1.0)
+
+    def opened(self) -> tuple[EngineConnection, FakeTransport, Listener]:
+        """A connection that has a request."""
+        connection, transport, listener = EngineConnection(self.connections, "e:1"), FakeTransport(), Listener()
+        connection.send(b"request", listener)
+        connection.connection_made(transport)
+        return connection, transport, listener
+
+    def kept(self) -> tuple[EngineConnection, FakeTransport, Listener]:
+        """A connection that has carried an answer."""
+        connection, transport, listener = self.opened()
+        connection.data_received(ANSWER)
+        listener.heard.clear()
+        return connection, transport, listener
+
+
+def in_loop(test):
+    def wrapped():
+        async def check():
+            test(Case())
+
+        asyncio.run(check())
+
+    return wrapped
+
+
+@in_loop
+def test_the_request_goes_out_when_the_connection_is_open(case):
+    connection, transport, listener = EngineConnection(case.connections, "e:1"), FakeTransport(), Listener()
+    connection.send(b"request", listener)
+    connection.connection_made(transport)
+    assert transport.taken() == b"request"
+    connection.data_received(ANSWER)
+    assert listener.heard == ["head 200", b"ok", "end"]
+
+
+@in_loop
+def test_a_connection_is_kept_and_the_one_used_last_is_lent_first(case):
+    first, _, _ = case.opened()
+    second, second_transport, _ = case.opened()
+    first.data_received(ANSWER)
+    second.data_received(ANSWER)
+    assert case.connections.lend("e:1", fresh=False) is second
+    listener = Listener()
+    second.send(b"again", listener)
+    assert second_transport.taken() == b"requestagain"
+    second.data_received(ANSWER)
+    assert listener.heard == ["head 200", b"ok", "end"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        ANSWER + b"more",
+    ],
+)
+def test_a_connection_that_cannot_be_used_again_is_closed(data):
+    @in_loop
+    def check(case):
+        connection, transport, listener = case.opened()
+        connection.data_received(data)
+        assert listener.heard == ["head 200", b"ok", "end"]
+        assert transport.did == ["close"]
+        assert case.connections._idle == {}
+
+    check()
+
+
+@in_loop
+def test_a_loss_before_any_byte(case):
+    fresh, _, listener = case.opened()
+    fresh.connection_lost(None)
+    assert listener.heard == [Failure.RESET]
+    kept, _, _ = case.kept()
+    later = Listener()
+    case.connections.lend("e:1", fresh=False).send(b"again", later)
+    kept.connection_lost(ConnectionResetError())
+    assert later.heard == [Failure.STALE]
+
+
+@in_loop
+def test_a_loss_within_an_answer(case):
+    kept, _, _ = case.kept()
+    listener = Listener()
+    case.connections.lend("e:1", fresh=False).send(b"again", listener)
+    kept.data_received(b"HTTP/1.1 200")
+    kept.connection_lost(None)
+    assert listener.heard == [Failure.RESET]
+
+
+@in_loop
+def test_an_answer_may_end_with_its_connection_but_not_with_a_reset(case):
+    connection, _, listener = case.opened()
+    connection.data_received(b"HTTP/1.1 200 OK\r\n\r\nall")
+    connection.connection_lost(None)
+    assert listener.heard == ["head 200", b"all", "end"]
+    connection, _, listener = case.opened()
+    connection.data_received(b"HTTP/1.1 200 OK\r\n\r\nall")
+    connection.connection_lost(ConnectionResetError())
+    assert listener.heard == ["head 200", b"all", Failure.RESET]
+
+
+@in_loop
+def test_what_is_no_answer(case):
+    connection, transport, listener = case.opened()
+    connection.data_received(b"nonsense\r\n\r\n")
+    connection.connection_lost(None)
+    assert listener.heard == [Failure.MALFORMED]
+    assert transport.did == ["abort"]
+
+
+@in_loop
+def test_bytes_that_nobody_asked_for_close_a_kept_connection(case):
+    kept, transport, listener = case.kept()
+    kept.data_received(b"HTTP/1.1 408 Timeout\r\n\r\n")
+    assert transport.did == ["close"]
+    kept.connection_lost(None)
+    assert listener.heard == []
+    assert case.connections._idle == {}
+
+
+@in_loop
+def test_an_aborted_request_is_heard_of_no_more(case):
+    connection, transport, listener = case.opened()
+    listener.on_head = connection.abort
+    connection.data_received(ANSWER)
+    connection.connection_lost(None)
+    assert listener.heard == ["head 200"]
+    assert transport.did == ["abort"]
+
+
+@in_loop
+def test_the_engine_waits_for_a_slow_client(case):
+    connection, transport, _ = case.opened()
+    connection.pause()
+    connection.resume()
+    connection.abort()
+    connection.pause()
+    assert transport.did == ["pause", "resume", "abort"]
+
+
+@in_loop
+def test_idle_connections_are_closed_in_time(case):
+    _, transport, _ = case.kept()
+    case.connections.tick(IDLE_SECONDS)
+    assert transport.did == []
+    case.connections.tick(IDLE_SECONDS + 0.1)
+    assert transport.did == ["close"]
+    assert case.connections._idle == {}
+
+
+@in_loop
+def test_only_so_many_are_kept(case):
+    opened = [case.opened() for _ in range(MAX_IDLE + 1)]
+    for connection, _, _ in opened:
+        connection.data_received(ANSWER)
+    assert [transport.did for _, transport, _ in opened].count(["close"]) == 1
+
+
+def test_what_cannot_be_connected_to_is_told():
+    async def check():
+        connections = Connections(lambda: 0.0, connect_timeout=0.05)
+        for address, failure in (
+            ("127.0.0.1:1", Failure.REFUSED),
+            ("x" * 70 + ":80", Failure.REFUSED),
+            ("[::1]:1", Failure.REFUSED),
+        ):
+            listener = Listener()
+            connections.lend(address, fresh=False).send(b"request", listener)
+            async with asyncio.timeout(5):
+                await asyncio.gather(*connections._connecting.values())
+            assert listener.heard == [failure]
+        assert connections._connecting == {}
+
+    asyncio.run(check())
+
+
+def test_an_engine_that_does_not_accept_is_given_up_in_time():
+    async def check():
+        with socket.socket() as full, contextlib.ExitStack() as waiting:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            for _ in range(8):  # more than its queue takes: further connections get no answer
+                client = waiting.enter_context(socket.socket())
+                client.setblocking(False)
+                client.connect_ex(full.getsockname())
+            connections, listener = Connections(lambda: 0.0, connect_timeout=0.05), Listener()
+            connections.lend(f"127.0.0.1:{full.getsockname()[1]}", fresh=False).send(b"request", listener)
+            async with asyncio.timeout(5):
+                await asyncio.gather(*connections._connecting.values())
+            assert listener.heard == [Failure.CONNECT_TIMEOUT]
+
+    asyncio.run(check())
+
+
+def test_a_client_that_leaves_while_connecting_ends_the_attempt():
+    async def check():
+        connections, listener = Connections(lambda: 0.0, connect_timeout=5), Listener()
+        connection = connections.lend("127.0.0.1:1", fresh=False)
+        connection.send(b"request", listener)
+        (task,) = connections._connecting.values()
+        connection.abort()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+        assert listener.heard == []
+
+    asyncio.run(check())

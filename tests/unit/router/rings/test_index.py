@@ -1,0 +1,78 @@
+from promptgroup_router.contract.table import SlotState
+from promptgroup_router.rings.index import view_of
+from support.tables import group, revision, slot, table
+
+
+def test_groups_are_found_by_full_name_and_by_short_name_where_it_is_theirs_alone():
+    view = view_of(table(group("a"), group("b"), group("b", namespace="other", model="x")))
+    assert set(view.names) == {"chat/a", "a", "chat/b", "other/b"}
+    assert view.ambiguous == {"b": ("chat/b", "other/b")}
+
+
+def test_a_member_keeps_its_identity_through_states_and_pods():
+    before = view_of(table(group("a", revision(slots=(slot(0, address="1.1.1.1:1", incarnation="x"),)))))
+    after = view_of(table(group("a", revision(slots=(slot(0, address="2.2.2.2:1", incarnation="y"),)))))
+    (one,), (other,) = (view.names["a"].revisions[0].pool.ready for view in (before, after))
+    assert one.id == other.id
+    assert (one.address, other.address) == ("1.1.1.1:1", "2.2.2.2:1")
+    assert one.label == f"chat/a/{revision().fingerprint[:8]}/0"
+
+
+def test_slots_that_are_away_keep_their_place_and_get_nothing():
+    full = view_of(table(group("a", revision(slots=3)))).names["a"].revisions[0].pool
+    states = (slot(0), slot(1, SlotState.DRAINING), slot(2, SlotState.ABSENT))
+    partial = view_of(table(group("a", revision(slots=states)))).names["a"].revisions[0].pool
+    for key in range(50):
+        home = next(full.order(key)).slot
+        choices = [member.slot for member in partial.order(key)]
+        assert choices == [0]
+        if home == 0:
+            assert next(partial.order(key)).slot == home
+    assert [member.slot for member in partial.ready] == [0]
+
+
+def test_claims_are_sorted_by_length_and_empty_prompts_claim_nothing():
+    view = view_of(
+        table(
+            group("a", revision("short")),
+            group("b", revision("much longer")),
+            group("c", revision("")),
+            group("d", revision("", tools="[1]")),
+        )
+    )
+    assert [claim.label for claim in view.models["llama"].claims] == ["chat/b", "chat/a", "chat/d"]
+
+
+def test_of_two_groups_with_one_prompt_the_older_keeps_it():
+    young = group("a", created="2026-11-05T00:00:00Z")
+    old = group("b", created="2026-11-04T00:00:00Z")
+    undated = group("c", created="")
+    view = view_of(table(young, old, undated))
+    assert [claim.label for claim in view.models["llama"].claims] == ["chat/b"]
+    assert [(conflict.group, conflict.keeper) for conflict in view.conflicts] == [
+        ("chat/a", "chat/b"),
+        ("chat/c", "chat/b"),
+    ]
+
+
+def test_of_two_groups_of_one_age_the_first_by_name_keeps_it():
+    view = view_of(table(group("b"), group("a")))
+    assert [claim.label for claim in view.models["llama"].claims] == ["chat/a"]
+
+
+def test_one_prompt_for_two_models_is_no_conflict():
+    view = view_of(table(group("a"), group("b", model="other")))
+    assert view.conflicts == ()
+
+
+def test_a_models_pool_is_every_ready_slot_of_its_groups():
+    view = view_of(table(group("a", revision("x", 2)), group("b", revision("y", (slot(0), slot(1, SlotState.ABSENT))))))
+    pool = view.models["llama"].pool
+    assert sorted(member.label.split("/")[1] + member.label[-1] for member in pool.ready) == ["a0", "a1", "b0"]
+    orders = [[member.id for member in pool.order(key)] for key in range(20)]
+    assert all(sorted(order) == sorted(member.id for member in pool.ready) for order in orders)
+    assert len({order[0] for order in orders}) > 1
+
+
+def test_a_prompt_whose_text_is_not_known_has_no_preamble():
+    assert view_of(table(group("a", revision(known=False)))).names["a"].revisions[0].preamble is None

@@ -1,0 +1,97 @@
+import orjson
+import pytest
+
+from promptgroup_router.apis.request import Kind, read
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.contract.fingerprint import canonical_tools
+from promptgroup_router.rings.index import view_of
+from promptgroup_router.routing.match import ByContent, ByName, NoMatch, match
+from support.tables import SYSTEM, group, revision, table
+
+TOOLS = [{"name": "b", "a": 1}]
+CANON = canonical_tools(TOOLS)
+
+
+def ask(system: str | None = None, model: str = "llama", **fields):
+    messages = [{"role": "user", "content": "Hi"}]
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
+    return read(Kind.CHAT, orjson.dumps({"model": model, "messages": messages} | fields))
+
+
+def found(view, request, named=""):
+    match match(view, request, named):
+        case ByContent(claim):
+            return f"content {claim.label}"
+        case ByName(by_name):
+            return f"name {by_name.label}"
+        case NoMatch():
+            return "none"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["text known", "by hash"])
+class TestByContent:
+    def test_the_longest_declared_text_wins(self, known):
+        view = view_of(
+            table(group("short", revision("You", known=known)), group("long", revision("You are", known=known)))
+        )
+        assert found(view, ask("You are here")) == "content chat/long"
+        assert found(view, ask("You")) == "content chat/short"
+        assert found(view, ask("Yo")) == "none"
+        assert found(view, ask("you are")) == "none"
+        assert found(view, ask()) == "none"
+
+    def test_lengths_are_of_bytes_not_of_characters(self, known):
+        view = view_of(table(group("a", revision("Grüße ö ", known=known))))
+        assert found(view, ask("Grüße ö an alle")) == "content chat/a"
+        assert found(view, ask("Grüße o an alle")) == "none"
+
+    def test_tools_belong_to_the_prefix(self, known):
+        view = view_of(table(group("a", revision(known=known)), group("b", revision(tools=CANON, known=known))))
+        assert found(view, ask(SYSTEM)) == "content chat/a"
+        assert found(view, ask(SYSTEM, tools=TOOLS)) == "content chat/b"
+        assert found(view, ask(SYSTEM, tools=[{"a": 1, "name": "b"}])) == "content chat/b"
+        assert found(view, ask(SYSTEM, tools=[{"name": "c"}])) == "none"
+
+    def test_a_prompt_of_tools_alone_is_found(self, known):
+        view = view_of(table(group("a", revision("", tools=CANON, known=known))))
+        assert found(view, ask("anything", tools=TOOLS)) == "content chat/a"
+        assert found(view, ask("anything")) == "none"
+
+    def test_another_model_is_another_matter(self, known):
+        view = view_of(table(group("a", revision(known=known)), group("b", revision(known=known), model="other")))
+        assert found(view, ask(SYSTEM, model="other")) == "content chat/b"
+
+
+def test_a_text_prompt_is_matched_like_a_system_text():
+    view = view_of(table(group("a", revision("You are"))))
+    request = read(Kind.TEXT, orjson.dumps({"model": "llama", "prompt": "You are here"}))
+    assert found(view, request) == "content chat/a"
+
+
+def test_by_name_of_the_model_or_of_the_header():
+    view = view_of(table(group("a"), group("b", revision("other"))))
+    assert found(view, ask(model="a")) == "name chat/a"
+    assert found(view, ask(model="chat/b")) == "name chat/b"
+    assert found(view, ask(SYSTEM), named="b") == "name chat/b"
+    assert found(view, ask(model="whatever"), named="chat/a") == "name chat/a"
+
+
+def test_a_group_may_be_called_like_the_model_that_it_serves():
+    view = view_of(table(group("llama")))
+    assert found(view, ask(SYSTEM)) == "content chat/llama"
+    assert found(view, ask()) == "name chat/llama"
+
+
+def refused(view, request, named=""):
+    with pytest.raises(ApiError) as caught:
+        match(view, request, named)
+    return caught.value.status, caught.value.code, caught.value.param
+
+
+def test_what_nobody_serves_is_refused():
+    view = view_of(table(group("a"), group("a", namespace="other", created="2027")))
+    assert refused(view, ask(model="gpt")) == (404, "model_not_found", "model")
+    assert refused(view, ask(), "nobody") == (404, "group_not_found", "x-promptgroup")
+    assert refused(view, ask(model="a")) == (400, "ambiguous_group", "model")
+    assert refused(view, ask(), "a") == (400, "ambiguous_group", "x-promptgroup")

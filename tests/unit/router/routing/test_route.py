@@ -1,0 +1,294 @@
+import json
+from collections import Counter
+from dataclasses import replace
+from math import ceil
+
+import orjson
+import pytest
+
+from promptgroup_router.apis.request import Kind, read
+from promptgroup_router.apis.tokens import Tokens
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.contract.table import SlotState
+from promptgroup_router.policy.session_locations import QUIET_SECONDS, Place, Places
+from promptgroup_router.rings.index import view_of
+from promptgroup_router.routing.match import How
+from promptgroup_router.routing.route import MOST_TURNS, UNMATCHED, refuse_empty, route
+from support.tables import SYSTEM, group, revision, slot, table
+
+
+def ask(*messages, model="llama", **fields):
+    listed = [{"role": role, "content": content} for role, content in messages or [("user", "Hi")]]
+    return read(Kind.CHAT, orjson.dumps({"model": model, "messages": listed} | fields))
+
+
+def text(prompt, model="llama"):
+    return read(Kind.TEXT, orjson.dumps({"model": model, "prompt": prompt}))
+
+
+def routed(view, request, headers=None, *, places=None, tokens=None, now=0.0):
+    return route(view, request, headers or {}, places=places or Places(), tokens=tokens or Tokens(), now=now)
+
+
+VIEW = view_of(table(group("support", session_header="x-mine")))
+
+
+LONG = "x" * 300
+
+
+def test_by_content_the_body_stays_and_the_session_is_the_start_of_the_conversation():
+    request = ask(("system", SYSTEM), ("user", LONG))
+    first = routed(VIEW, request)
+    later = routed(VIEW, ask(("system", SYSTEM), ("user", LONG), ("assistant", "Yes?"), ("user", "More")))
+    other = routed(VIEW, ask(("system", SYSTEM), ("user", "y" + LONG)))
+    assert (first.how, first.group, first.model, first.body) == (How.CONTENT, "chat/support", "llama", request.raw)
+    assert first.demand.session == later.demand.session != other.demand.session
+    assert first.demand.origin == later.demand.origin == 0
+    assert first.demand.prefix == later.demand.prefix == other.demand.prefix
+
+
+def test_a_session_whose_key_became_another_knows_its_first():
+    first = routed(VIEW, ask(("system", SYSTEM), ("user", "Hi"))).demand
+    later = routed(VIEW, ask(("system", SYSTEM), ("user", "Hi"), ("assistant", "Yes?"), ("user", "More"))).demand
+    assert (first.origin, later.origin) == (0, first.session)
+    assert later.session != first.session
+
+
+def test_by_name_the_prompt_is_put_in_front():
+    found = routed(VIEW, ask(model="support"))
+    assert (found.how, found.group, found.model) == (How.NAME, "chat/support", "llama")
+    assert json.loads(found.body)["messages"][0] == {"role": "system", "content": SYSTEM}
+
+
+def test_the_groups_header_names_its_sessions():
+    def session(headers=None, **fields):
+        return routed(VIEW, ask(("system", SYSTEM), ("user", "Hi"), **fields), headers).demand.session
+
+    header = session({b"x-mine": b"s"}, prompt_cache_key="k")
+    assert header == session({b"x-mine": b"s"})
+    assert header != session({b"x-session-id": b"s"})
+    assert session({b"x-mine": b""}, prompt_cache_key="k") == session(prompt_cache_key="k")
+    assert session(prompt_cache_key="k") != session()
+
+
+def test_sessions_of_two_groups_have_two_keys():
+    view = view_of(table(group("a", revision("A")), group("b", revision("B"))))
+    headers = {b"x-session-id": b"s"}
+    found = {
+        routed(view, request, headers).demand.session
+        for request in (ask(("system", "A"), ("user", "Hi")), ask(model="b"), ask(("system", "C"), ("user", "Hi")))
+    }
+    assert len(found) == 3
+    assert routed(view, ask(model="a"), headers).demand.session in found
+
+
+def test_the_session_of_a_text_prompt_is_what_follows_the_declared_text():
+    one, other = routed(VIEW, text(SYSTEM + " a" + "x" * 2000)), routed(VIEW, text(SYSTEM + " b" + "x" * 2000))
+    longer = routed(VIEW, text(SYSTEM + " a" + "x" * 3000))
+    assert one.demand.session == longer.demand.session != other.demand.session
+
+
+# --- What it demands -----------------------------------------------------------------------------------------
+
+COUNTED = view_of(table(group("support", revision(tokens=96))))
+TOOLS = '[{"name":"find"}]'
+
+
+def lengths(found):
+    demand = found.demand
+    return demand.prompt, demand.tier1, demand.history, demand.turn
+
+
+TURNS = (("user", "u" * 400), ("assistant", "a" * 800), ("user", "v" * 40))
+
+
+def test_by_content_tier_1_is_counted_and_the_rest_estimated():
+    first, later = ask(("system", SYSTEM), TURNS[0]), ask(("system", SYSTEM), *TURNS)
+    assert lengths(routed(COUNTED, first)) == (196, 96, 0, 2)
+    assert lengths(routed(COUNTED, later)) == (406, 96, 396, 4)
+    found = routed(COUNTED, later)
+    assert (found.estimated, found.counted) == (1240, 96)
+
+
+def test_by_name_the_same_is_demanded_as_by_content():
+    for view in (VIEW, COUNTED):
+        content, name = routed(view, ask(("system", SYSTEM), *TURNS)), routed(view, ask(*TURNS, model="support"))
+        assert lengths(name)[:3] == lengths(content)[:3]
+        assert (name.estimated, name.counted) == (content.estimated, content.counted)
+
+
+def test_tier_1_that_no_engine_has_counted_is_estimated_with_its_tools():
+    view = view_of(table(group("support", revision("S" * 400, tools=TOOLS))))
+    of_tools = ceil((400 + len(TOOLS)) * 0.25)
+    content = routed(view, ask(("system", "S" * 400), *TURNS, tools=orjson.Fragment(TOOLS)))
+    name = routed(view, ask(*TURNS, model="support"))
+    same = routed(view, ask(*TURNS, model="support", tools=orjson.Fragment(TOOLS)))
+    assert lengths(content) == (of_tools + 310, of_tools, of_tools + 300, 4)
+    assert lengths(name) == lengths(same) == (of_tools + 310, of_tools, of_tools + 300, 3)
+    assert content.estimated == name.estimated == same.estimated == 400 + len(TOOLS) + 1240
+
+
+def test_a_system_text_that_goes_on_after_the_declared_one_is_no_tier_1():
+    assert lengths(routed(COUNTED, ask(("system", SYSTEM + "d" * 400), TURNS[0])))[:2] == (296, 96)
+
+
+def test_what_engines_say_corrects_the_estimate():
+    tokens = Tokens()
+    for _ in range(50):
+        tokens.learn("llama", 10_000, 5000)
+    found = routed(COUNTED, ask(*TURNS, model="support"), tokens=tokens)
+    assert found.demand.prompt == pytest.approx(96 + 620, rel=0.02)
+
+
+def test_without_a_group_the_system_text_is_tier_1():
+    view = view_of(table(group("support")))
+    assert lengths(routed(view, ask(("system", "x" * 4000), *TURNS))) == (1310, 1000, 1300, 4)
+    found = routed(view, ask(("system", "x" * 4000), *TURNS))
+    assert (found.estimated, found.counted) == (5240, 0)
+
+
+def test_the_length_of_a_text_is_estimated_that_of_tokens_is_known():
+    view = view_of(table(group("support")))
+    assert lengths(routed(view, text("x" * 8000))) == (2000, 512, 0, 1)
+    assert lengths(routed(view, text(list(range(2000))))) == (2000, 512, 0, 1)
+    assert lengths(routed(view, text([1, 2, 3]))) == (3, 3, 0, 1)
+    assert lengths(routed(COUNTED, text(SYSTEM + "x" * 400))) == (196, 96, 0, 1)
+    assert routed(view, text([1, 2, 3])).estimated == 0
+
+
+def test_a_prompt_with_an_image_teaches_nothing():
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
+    parts = [{"type": "text", "text": "What is it?"}, image]
+    for view in (VIEW, COUNTED):
+        for request in (
+            ask(("system", SYSTEM), ("user", parts)),
+            ask(("user", parts), model="support"),
+            ask(("user", parts)),
+        ):
+            assert routed(view, request).estimated == 0
+
+
+def test_turns_are_bounded_and_streams_are_told():
+    assert routed(VIEW, ask(*[("user", "")] * (MOST_TURNS + 1))).demand.turn == MOST_TURNS
+    for model in ("llama", "support"):
+        assert [routed(VIEW, ask(model=model, stream=each)).demand.streamed for each in (True, False)] == [True, False]
+
+
+# --- Without a group -----------------------------------------------------------------------------------------
+
+
+def test_without_a_match_the_prompt_is_the_prefix_and_its_start_is_listed():
+    view = view_of(table(group("a", revision("A")), group("b", revision("B"))))
+    found = routed(view, ask(("system", "x" * 5000), ("user", LONG)))
+    same = routed(view, ask(("system", "x" * 5000), ("user", "y" + LONG)))
+    like = routed(view, ask(("system", "x" * 4000), ("user", LONG)))
+    assert (found.how, found.group, found.model) == (How.NONE, UNMATCHED, "llama")
+    assert found.leading.length == 5000
+    assert found.leading.hash == same.leading.hash == like.leading.hash
+    assert found.demand.prefix == same.demand.prefix != like.demand.prefix
+    assert found.demand.session != same.demand.session
+    assert len(found.pool.ready) == 6
+
+
+def test_without_a_match_tools_are_a_part_of_the_prefix():
+    view = view_of(table(group("a", revision("A"))))
+    one, other = (routed(view, ask(tools=[{"name": name}])) for name in ("find", "sum"))
+    assert one.demand.prefix != other.demand.prefix
+    assert one.leading == other.leading
+
+
+def test_without_instructions_the_start_of_the_conversation_is_listed():
+    view = view_of(table(group("a", revision("A"))))
+    one, same, other = (routed(view, ask(("user", words))).leading for words in ("Hi", "Hi", "Ho"))
+    later = routed(view, ask(("user", "Hi"), ("assistant", "Yes?"), ("user", "More"))).leading
+    assert one == same == later != other
+    texts = [routed(view, text(prompt)).demand.prefix for prompt in ("a", "b", [1, 2], [1, 3])]
+    assert len(set(texts)) == 4
+    assert len({routed(view, text(prompt)).demand.session for prompt in ("a", "b", [1, 2], [1, 3])}) == 4
+
+
+def refused(view, request, headers=None):
+    with pytest.raises(ApiError) as caught:
+        refuse_empty(routed(view, request, headers))
+    return caught.value.status, caught.value.code
+
+
+def test_without_a_ready_replica_the_answer_is_503():
+    absent = revision(slots=(slot(0, SlotState.ABSENT), slot(1, SlotState.DRAINING)))
+    view = view_of(table(group("support", absent)))
+    for request in (ask(("system", SYSTEM), ("user", "Hi")), ask(model="support"), ask()):
+        assert refused(view, request) == (503, "no_replica")
+    assert refused(view_of(table(replace(group("support"), revisions=()))), ask(model="support")) == (503, "no_replica")
+
+
+def test_by_name_with_a_text_that_is_not_known_yet_is_503_by_content_it_is_served():
+    view = view_of(table(group("support", revision(known=False))))
+    assert refused(view, ask(model="support")) == (503, "prompt_not_available")
+    assert routed(view, ask(("system", SYSTEM), ("user", "Hi"))).how is How.CONTENT
+
+
+# --- Revisions by name ---------------------------------------------------------------------------------------
+
+OLD, NEW = revision("old", weight=75), revision("new", weight=25)
+CANARY = view_of(table(group("support", OLD, NEW)))
+
+
+def arm(view, session, places=None, now=0.0):
+    found = routed(view, ask(model="support"), {b"x-session-id": session.encode()}, places=places, now=now)
+    return found.pool.id.split("/")[2]
+
+
+def test_new_sessions_are_split_by_weight_and_routers_agree():
+    arms = [arm(CANARY, f"session-{number}") for number in range(1000)]
+    share = Counter(arms)[NEW.fingerprint] / 1000
+    assert 0.2 < share < 0.3
+    turned = view_of(table(group("support", NEW, OLD)))
+    assert arms == [arm(turned, f"session-{number}") for number in range(1000)]
+
+
+def placed(view, request, of, headers=None):
+    """Places after this request was sent to a replica of this revision."""
+    prefix = next(each.prefix for each in view.names["support"].revisions if each.revision is of)
+    demand, places = routed(view, request, headers).demand, Places()
+    places.put(demand.session, Place("a member", prefix, demand.turn, demand.prompt, 0.0, 0.0))
+    return places
+
+
+def test_a_running_session_stays_on_its_revision():
+    old, new = replace(OLD, weight=0), NEW
+    view = view_of(table(group("support", old, new)))
+    places = placed(view, ask(model="support"), old, {b"x-session-id": b"s"})
+    assert arm(view, "s", places, 10.0) == OLD.fingerprint
+    assert arm(view, "other", places, 10.0) == NEW.fingerprint
+    assert arm(view, "s", places, QUIET_SECONDS + 1) == NEW.fingerprint
+
+
+def test_a_session_leaves_a_revision_that_has_no_replica_left():
+    gone = replace(OLD, slots=(slot(0, SlotState.ABSENT),))
+    view = view_of(table(group("support", gone, NEW)))
+    places = placed(view, ask(model="support"), gone, {b"x-session-id": b"s"})
+    assert arm(view, "s", places, 10.0) == NEW.fingerprint
+
+
+def test_a_session_stays_on_its_arm_when_its_key_becomes_another():
+    for number in range(50):
+        first = routed(CANARY, ask(("user", f"Hi {number}"), model="support"))
+        later = ask(("user", f"Hi {number}"), ("assistant", "Yes?"), ("user", "More"), model="support")
+        assert routed(CANARY, later).pool.id == first.pool.id
+
+
+def test_the_record_of_a_first_turn_serves_the_second_not_another_first():
+    old = replace(OLD, weight=0)
+    view = view_of(table(group("support", old, NEW)))
+    first = ask(("user", "Hi"), model="support")
+    later = ask(("user", "Hi"), ("assistant", "Yes?"), ("user", "More"), model="support")
+    places = placed(view, first, old)
+    assert routed(view, later, places=places).pool.id.endswith(old.fingerprint)
+    assert routed(view, first, places=places).pool.id.endswith(NEW.fingerprint)
+
+
+def test_a_revision_without_weight_gets_no_new_session():
+    assert refused(view_of(table(group("support", replace(OLD, weight=0)))), ask(model="support")) == (
+        503,
+        "no_replica",
+    )

@@ -1,0 +1,113 @@
+"""Requests that wait in the router for room on a replica: over real sockets, from arrival to answer or refusal."""
+
+import asyncio
+
+from promptgroup_router.contract.table import Engine
+from promptgroup_router.policy import working_set
+from promptgroup_router.routing import admission_queue
+from support.fakeengine import Call, engines, until
+from support.tables import group, revision, slot, table
+from support.wire import ask, chat, connected, post, routing, run
+
+SMALL = Engine("one", kv_tokens=1000)
+"""A cache that one of the sessions below fills."""
+LONG = "word " * 800
+
+
+class Gate:
+    """An engine that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.asked = 0
+
+    async def __call__(self, call: Call) -> None:
+        self.asked += 1
+        await self.open.wait()
+        call.answer(b'{"ok":true}')
+
+
+def table_for(found):
+    held = tuple(slot(index, address=each.address) for index, each in enumerate(found))
+    return table(group("support", revision(slots=held, engine=SMALL)))
+
+
+def body(user):
+    return chat(f"{user} {LONG}")
+
+
+def test_a_request_waits_for_room_and_goes_on_when_there_is(tmp_path, monkeypatch):
+    # a session that has ended counts as live for a while: time alone makes room then
+    monkeypatch.setattr(working_set, "LIVE_SECONDS", 0.01)
+
+    async def check():
+        gate = Gate()
+        async with engines(1, gate) as found, routing(tmp_path, table_for(found)) as router:
+            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
+            await until(lambda: gate.asked == 1, "the first request to arrive")
+            second = asyncio.ensure_future(ask(router.port, post(body("two"))))
+            await until(lambda: len(router.state.holding) == 1, "the second to wait")
+            assert "waiting 1" in router.state.exposition(0.0, 0)
+            gate.open.set()
+            assert (await first).status == 200
+            assert (await second).status == 200
+            assert gate.asked == 2
+            assert 'held_total{group="chat/support"} 1' in router.state.exposition(0.0, 0)
+            assert len(router.state.holding) == 0
+
+    run(check())
+
+
+def test_a_request_that_waits_too_long_is_refused_and_told_to_come_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(admission_queue, "NEW_SECONDS", 0.05)
+
+    async def check():
+        gate = Gate()
+        async with engines(1, gate) as found, routing(tmp_path, table_for(found)) as router:
+            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
+            await until(lambda: gate.asked == 1, "the first request to arrive")
+            refused = await ask(router.port, post(body("two")))
+            assert refused.status == 503
+            assert refused.headers[b"retry-after"]
+            assert refused.json["error"]["code"] == "overloaded"
+            assert gate.asked == 1
+            gate.open.set()
+            assert (await first).status == 200
+            assert 'requests_total{group="chat/support",code="503"} 1' in router.state.exposition(0.0, 0)
+
+    run(check())
+
+
+def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path):
+    async def check():
+        gate = Gate()
+        async with engines(1, gate) as found, routing(tmp_path, table_for(found)) as router:
+            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
+            await until(lambda: gate.asked == 1, "the first request to arrive")
+            async with connected(router.port) as client:
+                client.send(post(body("two")))
+                await until(lambda: len(router.state.holding) == 1, "the second to wait")
+                client.leave()
+                await until(lambda: len(router.state.holding) == 0, "the second to be forgotten")
+            gate.open.set()
+            assert (await first).status == 200
+            router.state.sweep(router._clock() + working_set.LIVE_SECONDS + 0.1)
+            assert gate.asked == 1
+            assert router.state.balancer.loads == {}
+
+    run(check())
+
+
+def test_a_request_past_its_deadline_is_refused_where_it_waits(tmp_path):
+    async def check():
+        gate = Gate()
+        async with engines(1, gate) as found, routing(tmp_path, table_for(found), request_timeout=0.2) as router:
+            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
+            await until(lambda: gate.asked == 1, "the first request to arrive")
+            second = await ask(router.port, post(body("two")))
+            assert second.status == 503
+            assert len(router.state.holding) == 0
+            assert (await first).status == 504
+            gate.open.set()
+
+    run(check())
