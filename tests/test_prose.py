@@ -1,0 +1,147 @@
+"""The language of docs, docstrings and messages: full sentences, in the words of the glossary.
+
+`ruff` checks the form of docstrings; this file checks words. A file that is not yet clean stands in `prose_todo.txt`,
+which may only become shorter: a listed file that is clean fails the test, as does an unlisted one that is not.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TODO = Path(__file__).with_name("prose_todo.txt")
+PACKAGES = ("operator", "router", "cli", "charts", "scripts")
+PAGES = ("*.md", "docs/**/*.md", ".github/**/*.md", "manifests/**/*.md", "e2e/*.md", "tests/*.md", "local/**/*.md")
+
+FRAGMENT = re.compile(r"(What|Whether|Which|How|Of)\b(?![^.]*\?)")
+"""First word of a docstring that is a fragment instead of a sentence or a noun phrase."""
+
+WORDS = {
+    r"\bPure\.": "say what holds: 'Does no I/O and reads no clock.'",
+    r"\bdoes again\b": "name the action that is repeated",
+    r"\blooks? again\b": "reconcile again; the next pass is due",
+    r"\barms?\b": "revision",
+    r"\brivals?\b": "groups of the same model, or older group",
+    r"\bsightings?\b": "last seen",
+    r"\bkin\b": "cohort",
+    r"(?<!registry )\bmirrors?\b": "store, or in-memory cache",
+    r"\bdepartures?\b|\bdeparted\b": "near miss, or prompt drift",
+    r"\bledgers?\b": "load estimate",
+    r"\bettft\b": "expected TTFT",
+    r"\bby who may\b": "name the role, as in 'a cluster administrator'",
+    r"\bis on nobody's list\b": "say which rule is missing",
+    r"\ba touch\b|\bthe touch\b|\btouches (?:are|of|and|that)\b|\bof touches\b": "refresh",
+    r"\bnear neighbours?\b": "near miss",
+    r"\bstrangers?\b": "objects that the group does not own",
+}
+"""Pattern → what to write instead. Each is a word that only this project's authors would understand."""
+
+
+def prose_of_page(text: str) -> str:
+    """Return a page's text without code, links' targets and front matter."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^(?: {4}|\t).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`\n]*`", "", text)
+    return re.sub(r"\]\([^)]*\)", "]", text)
+
+
+def problems_of_module(path: Path) -> list[str]:
+    """Return what is wrong with a module's docstrings and messages, one line each."""
+    found = []
+    tree = ast.parse(path.read_text())
+    texts = []
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            for each in body:  # docstrings, those of constants and fields too
+                if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
+                    text = each.value.value
+                    if isinstance(text, str) and FRAGMENT.match(text):
+                        found.append(f"{each.lineno}: begins as a fragment: {text.splitlines()[0]!r}")
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            texts.append((node.lineno, re.sub(r"`[^`\n]*`", "", node.value)))
+    return found + [f"{line}: {said}" for line, text in texts for said in words_in(text)]
+
+
+def words_in(text: str) -> list[str]:
+    """Return the private words of a text, each with what to write instead."""
+    return [f"{found[0]!r}: {instead}" for pattern, instead in WORDS.items() for found in re.finditer(pattern, text)]
+
+
+def not_imperative() -> set[str]:
+    """Return the modules in which ruff finds a docstring that does not begin with a verb in the imperative."""
+    ruff = [sys.executable, "-m", "ruff", "check", "--select=D401", "--output-format=concise", "--no-cache"]
+    folders = [str(ROOT / name) for name in ("operator", "router", "cli")]
+    done = subprocess.run([*ruff, *folders], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in {0, 1}, done.stderr
+    return {
+        Path(line.partition(":")[0]).resolve().relative_to(ROOT).as_posix()
+        for line in done.stdout.splitlines()
+        if " D401 " in line
+    }
+
+
+def problems() -> dict[str, list[str]]:
+    """Return file → what is wrong with it, for each file with a fault."""
+    found: dict[str, list[str]] = {}
+    for folder in PACKAGES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            found[path.relative_to(ROOT).as_posix()] = problems_of_module(path)
+    for path in sorted({path for pattern in PAGES for path in ROOT.glob(pattern)}):
+        found[path.relative_to(ROOT).as_posix()] = words_in(prose_of_page(path.read_text()))
+    for name in not_imperative():
+        found[name].append("D401: a docstring's first line is not in the imperative (ruff check --select D401)")
+    return {name: said for name, said in found.items() if said}
+
+
+def todo() -> list[str]:
+    return TODO.read_text().split() if TODO.exists() else []
+
+
+@pytest.fixture(scope="module")
+def faults() -> dict[str, list[str]]:
+    return problems()
+
+
+def test_texts_use_the_projects_words_and_full_sentences(faults):
+    assert {name: said for name, said in faults.items() if name not in todo()} == {}
+
+
+def test_the_list_of_unclean_files_only_shrinks(faults):
+    clean = sorted(set(todo()) - set(faults))
+    assert clean == [], f"remove from {TODO.relative_to(ROOT)}: {clean}"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('"""Whether it may go."""', True),
+        ('"""What is due?"""', False),
+        ('"""Return the slots. Pure."""', True),
+        ('"""Return the slots."""', False),
+        ('LIMIT = 3\n"""Of tries."""', True),
+        ('raise ValueError("the rival is older")', True),
+        ('name = "arms"', False),  # a value, no sentence
+    ],
+)
+def test_a_fault_in_a_module_is_found(text, found, tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(text)
+    assert bool(problems_of_module(path)) is found
+
+
+def test_code_in_a_page_is_no_prose():
+    assert words_in(prose_of_page("Say `a touch`.\n\n```\nthe ledger\n```\n\n    arms\n")) == []
+    assert words_in(prose_of_page("The ledger of arms.")) != []
+
+
+if __name__ == "__main__":
+    if "--update" in sys.argv:
+        TODO.write_text("".join(f"{name}\n" for name in sorted(set(problems()) & set(todo()))))
+    for file, lines in problems().items():
+        if len(sys.argv) == 1 or file in sys.argv[1:]:
+            print(file, *lines, sep="\n  ")  # noqa: T201 - the answer to who asks what is left
