@@ -7,8 +7,8 @@ import orjson
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.explain import explain, read_question
-from promptgroup_router.http11.reader import Request
-from promptgroup_router.proxy.downstream import ClientConnection, Clients
+from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.proxy.downstream import ClientConnection, ClientListener
 from promptgroup_router.routing.state import State
 
 EXPLAIN_PATH = b"/explain"
@@ -21,12 +21,12 @@ _METRICS = b"text/plain; version=0.0.4; charset=utf-8"
 class Admin:
     """Handler of the admin port."""
 
-    def __init__(self, state: State, front: Clients, clock: Callable[[], float]) -> None:
+    def __init__(self, state: State, front: ClientListener, clock: Callable[[], float]) -> None:
         self._state = state
         self._front = front
         self._clock = clock
 
-    def __call__(self, client: ClientConnection, request: Request) -> None:
+    def __call__(self, client: ClientConnection, request: HttpRequest) -> None:
         """Answer a request."""
         path, allowed = request.head.path, b"POST" if request.head.path == EXPLAIN_PATH else b"GET"
         if request.head.method != allowed:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from promptgroup_router.apis import request
-from promptgroup_router.apis.request import CHAT_PATH, KINDS, Kind
+from promptgroup_router.apis.request import CHAT_PATH, KINDS, ApiKind
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract import fingerprint
 from promptgroup_router.contract.table import Policy, RoutingTable, SlotState
@@ -44,7 +44,7 @@ from promptgroup_router.routing.state import State
 class Question(NamedTuple):
     """A request as a client would send it."""
 
-    kind: Kind
+    kind: ApiKind
     headers: Mapping[bytes, bytes]
     """Names in lower case."""
     body: bytes
@@ -88,7 +88,7 @@ def explain(state: State, question: Question, now: float) -> bytes:
     told: dict[str, Any] = {"table": state.view.table.version, "refusal": None}
     places = state.balancer.places
     try:
-        ask = request.read(question.kind, question.body)
+        ask = request.parse(question.kind, question.body)
         found = route(state.view, ask, question.headers, places=places, tokens=state.tokens, now=now)
         group, revision = _whose(state, found)
         told |= _request(found, group, revision, places.find(found.demand.session, found.demand.origin, now), now)

@@ -16,9 +16,9 @@ from promptgroup_router.feed.kube_api import KubeApi
 from promptgroup_router.feed.kubernetes_feed import KubernetesFeed
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.peers.transport import Peering
-from promptgroup_router.proxy.api_handler import Front
-from promptgroup_router.proxy.downstream import Clients
-from promptgroup_router.proxy.upstream import Connections
+from promptgroup_router.proxy.api_handler import ApiHandler
+from promptgroup_router.proxy.downstream import ClientListener
+from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.routing.state import State
 
 log = logging.getLogger("promptgroup.router")
@@ -40,10 +40,10 @@ class Router:
         # not the loop's: uvloop's has steps of a millisecond
         self._clock = clock = time.monotonic
         self.state = State()
-        self._connections = Connections(clock, settings.connect_timeout)
-        front = Front(self.state, self._connections, clock, settings.request_timeout)
-        self._clients = Clients(front, clock, settings.max_body_bytes)
-        self._admin_clients = Clients(Admin(self.state, self._clients, clock), clock, settings.max_body_bytes)
+        self._connections = EngineConnections(clock, settings.connect_timeout)
+        front = ApiHandler(self.state, self._connections, clock, settings.request_timeout)
+        self._clients = ClientListener(front, clock, settings.max_body_bytes)
+        self._admin_clients = ClientListener(Admin(self.state, self._clients, clock), clock, settings.max_body_bytes)
         self._publisher = Publisher(self.state, clock, settings.cache_file)
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -72,7 +72,7 @@ class Router:
             (self._clients, settings.port, settings.reuse_port),
         ):
             server = await self._loop.create_server(
-                clients.connect, settings.host, port, backlog=BACKLOG, reuse_port=shared
+                clients.accept, settings.host, port, backlog=BACKLOG, reuse_port=shared
             )
             self._servers.append(server)
         if settings.peers and settings.peer_key_file is not None:
@@ -100,7 +100,7 @@ class Router:
         self._clients.drain()
         try:
             async with asyncio.timeout(settings.drain_timeout):
-                await self._clients.gone()
+                await self._clients.wait_closed()
         except TimeoutError:
             log.warning("answers cut at the end of the drain", extra=fields(count=len(self._clients.connections)))
 
@@ -115,7 +115,7 @@ class Router:
             self._peering.close()
         for clients in (self._clients, self._admin_clients):
             clients.abort()
-            await clients.gone()
+            await clients.wait_closed()
         self._connections.close()
 
     async def failure(self) -> None:

@@ -4,7 +4,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.apis.request import Kind, read
+from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import LEAST, MOST, Tokens
 from promptgroup_router.policy.session_locations import Places
 from promptgroup_router.rings.index import view_of
@@ -28,7 +28,7 @@ def demands(conversation, system, *, tools, counted, by_name, tokens):
         body = {"model": "support" if by_name else "llama", "messages": messages}
         if tools and not by_name:
             body["tools"] = orjson.Fragment(TOOLS)
-        ask = read(Kind.CHAT, orjson.dumps(body))
+        ask = parse(ApiKind.CHAT, orjson.dumps(body))
         yield route(view, ask, {}, places=Places(), tokens=tokens, now=0.0).demand
         messages.append({"role": "assistant", "content": answer})
 

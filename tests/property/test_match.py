@@ -4,7 +4,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.apis.request import Kind, read
+from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.rings.index import view_of
 from promptgroup_router.routing.match import ByContent, match
 from support.tables import group, revision, table
@@ -25,7 +25,7 @@ def test_the_longest_declared_prefix_wins_whether_its_text_is_known_or_not(decla
     body = {"model": "llama", "messages": [{"role": "system", "content": system}]}
     if given_tools:
         body["tools"] = orjson.Fragment(given_tools)
-    ask = read(Kind.CHAT, orjson.dumps(body))
+    ask = parse(ApiKind.CHAT, orjson.dumps(body))
     fitting = [
         (len(text.encode()), f"chat/g{number}")
         for number, (text, spelled) in enumerate(listed)

@@ -4,7 +4,7 @@ import orjson
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from promptgroup_router.apis.request import Kind, read
+from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.session_key import START_BYTES, session_key
 
 words = st.text(max_size=120)
@@ -47,7 +47,7 @@ def turns(conversation, before=()):
 
 def key(messages, headers=None):
     return session_key(
-        read(Kind.CHAT, orjson.dumps({"model": "llama", "messages": messages})), headers or {}, "chat/support"
+        parse(ApiKind.CHAT, orjson.dumps({"model": "llama", "messages": messages})), headers or {}, "chat/support"
     )
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from promptgroup_router.http11.reader import Request, RequestReader
+from promptgroup_router.http11.reader import HttpRequest, RequestReader
 
 
 @dataclass
 class Call:
     """One connection to the engine, at the moment of a request."""
 
-    request: Request
+    request: HttpRequest
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
@@ -65,7 +65,7 @@ class FakeEngine:
 
     behave: Behaviour = well
     address: str = ""
-    requests: list[Request] = field(default_factory=list)
+    requests: list[HttpRequest] = field(default_factory=list)
     connections: int = 0
     open: set[asyncio.StreamWriter] = field(default_factory=set)
 

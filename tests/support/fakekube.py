@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from promptgroup_router.base.settings import ApiServer
+from promptgroup_router.base.settings import ApiServerAddress
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.table import Group
-from promptgroup_router.http11.reader import Request, RequestReader
+from promptgroup_router.http11.reader import HttpRequest, RequestReader
 from support.fakeengine import until
 
 ROUTES = "/apis/promptgroup.dev/v1alpha1/namespaces/{}/promptroutes"
@@ -95,8 +95,8 @@ class FakeKube:
         """Wait until so many watches are open."""
         await until(lambda: len(self.watches) == count, f"{count} watches")
 
-    def server(self, *namespaces: str) -> ApiServer:
-        return ApiServer("127.0.0.1", self.port, self.folder, namespaces)
+    def server(self, *namespaces: str) -> ApiServerAddress:
+        return ApiServerAddress("127.0.0.1", self.port, self.folder, namespaces)
 
     # --- What it does -----------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class FakeKube:
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 await writer.wait_closed()
 
-    async def answer(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         path, query = request.head.path.decode(), parse_qs(request.head.query.decode())
         self.seen.append(f"{path}?{request.head.query.decode()}" if query else path)
         status, body = self.status or 200, b""

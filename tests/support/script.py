@@ -13,7 +13,7 @@ import textwrap
 from typing import Any
 
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.proxy.exchange import Exchange, Refuse, Send, Then
+from promptgroup_router.proxy.exchange import Action, Exchange, Refuse, Send
 
 
 def play(exchange: Exchange, script: str, now: float = 100.0) -> None:
@@ -48,7 +48,7 @@ def _described(action: Any) -> str:
             return f"send {member.slot}{' fresh' if fresh else ''}"
         case Refuse(error):
             return f"refuse {error.status} {error.code}"
-        case Then():
+        case Action():
             return action.name.lower()
         case _:
             return "nothing"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from promptgroup_cli.reach import inputs
 from promptgroup_cli.reach.inputs import Format, InputError, Request, Text
 from promptgroup_cli.rehearsal import manifest
-from promptgroup_router.apis.request import Kind
+from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.contract.fingerprint import canonical_tools, seeded
 
 EXAMPLE = """\
@@ -130,7 +130,7 @@ def _sent(shown: str, request: Request) -> Hashed:
     if ask is None:
         raise InputError(f"{shown}:{request.line}: {request.problem}")
     system = ask.system.encode()
-    if ask.kind is Kind.TEXT:
+    if ask.kind is ApiKind.TEXT:
         left_out = "where the prompt ends and the input begins only a PromptGroup says"
     elif ask.has_system and not system:
         left_out = "system messages after the first message are not covered"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from promptgroup_cli.lint.finding import Finding, Place, Rule, Severity
 from promptgroup_cli.lint.subject import Subject, size
-from promptgroup_router.apis.request import Kind
+from promptgroup_router.apis.request import ApiKind
 
 SHORT_PREFIX = Rule(
     "short-prefix",
@@ -41,7 +41,7 @@ class Length:
 
     def see(self, subject: Subject) -> None:
         """Whether a prompt fills a block."""
-        if subject.ask is not None and subject.ask.kind is Kind.TEXT:
+        if subject.ask is not None and subject.ask.kind is ApiKind.TEXT:
             return  # no field says where its prompt ends
         length = size(subject.system) + size(subject.tools)
         if tokens(length) < self._block:

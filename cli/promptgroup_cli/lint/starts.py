@@ -14,7 +14,7 @@ import xxhash
 from promptgroup_cli.lint import volatile
 from promptgroup_cli.lint.finding import Finding, Place, Rule, Severity
 from promptgroup_cli.lint.subject import Subject, size
-from promptgroup_router.apis.request import Kind, text_of
+from promptgroup_router.apis.request import ApiKind, text_of
 from promptgroup_router.apis.session_key import START_BYTES, session_key
 
 SESSION_START = Rule(
@@ -50,7 +50,7 @@ class Starts:
     def see(self, subject: Subject) -> None:
         """Compare a request's start with that of its earlier turns."""
         ask = subject.ask
-        if ask is None or ask.kind is Kind.TEXT or session_key(ask, {}, "").named:
+        if ask is None or ask.kind is ApiKind.TEXT or session_key(ask, {}, "").named:
             return
         messages = ask.doc["messages"]
         index = next((i for i, each in enumerate(messages) if each["role"] == "user"), None)

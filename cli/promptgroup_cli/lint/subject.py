@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass
 
 from promptgroup_cli.lint.finding import Place
-from promptgroup_router.apis.request import Ask, Kind
+from promptgroup_router.apis.request import ApiKind, ParsedRequest
 
 TEXT_BYTES = 2048
 """Of a text completion, what is taken for its prompt: no field says where it ends. The router places by as much."""
@@ -32,7 +32,7 @@ class Subject:
     system: str
     tools: str
     """Canonical form, empty for none."""
-    ask: Ask | None = None
+    ask: ParsedRequest | None = None
     """The request that brings it."""
     lines: bool = False
     """Whether the lines of the system text are lines of the file."""
@@ -49,9 +49,9 @@ class Subject:
         return Place(self.file, line, field, size(text, start))
 
 
-def sent(file: str, line: int, ask: Ask) -> Subject:
+def sent(file: str, line: int, ask: ParsedRequest) -> Subject:
     """The prompt of a request."""
-    system = ask.system if ask.kind is Kind.CHAT else ask.system[:TEXT_BYTES]
+    system = ask.system if ask.kind is ApiKind.CHAT else ask.system[:TEXT_BYTES]
     return Subject(file, line, Origin.REQUEST, ask.model, system, ask.tools, ask)
 
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import orjson
 
-from promptgroup_router.apis.request import Ask, Kind, read
+from promptgroup_router.apis.request import ApiKind, ParsedRequest, parse
 from promptgroup_router.base.errors import ApiError
 
 STDIN = "-"
@@ -61,7 +61,7 @@ class Request:
 
     line: int
     """From 1 on; 1 for a document of several lines."""
-    ask: Ask | None
+    ask: ParsedRequest | None
     problem: str = ""
 
 
@@ -180,10 +180,10 @@ def _request(number: int, record: object) -> Request:
         if not isinstance(record, dict):
             break
         if "messages" in record or "prompt" in record:
-            kind = Kind.CHAT if "messages" in record else Kind.TEXT
+            kind = ApiKind.CHAT if "messages" in record else ApiKind.TEXT
             try:
                 # a body for a gateway that knows its model may name none
-                return Request(number, read(kind, orjson.dumps(record | {"model": record.get("model") or "-"})))
+                return Request(number, parse(kind, orjson.dumps(record | {"model": record.get("model") or "-"})))
             except ApiError as error:
                 return Request(number, None, str(error))
         record = next((record[key] for key in WRAPPERS if key in record), None)

@@ -24,20 +24,20 @@ SYSTEM_ROLES = ("system", "developer")
 """Roles of messages that instruct the model: no part of the conversation."""
 
 
-class Kind(enum.Enum):
+class ApiKind(enum.Enum):
     """Which API a request uses."""
 
     CHAT = "chat"
     TEXT = "text"
 
 
-KINDS = {CHAT_PATH: Kind.CHAT, TEXT_PATH: Kind.TEXT}
+KINDS = {CHAT_PATH: ApiKind.CHAT, TEXT_PATH: ApiKind.TEXT}
 
 
-class Ask(NamedTuple):
+class ParsedRequest(NamedTuple):
     """A request body, read."""
 
-    kind: Kind
+    kind: ApiKind
     raw: bytes
     model: str
     system: str
@@ -64,7 +64,7 @@ class Ask(NamedTuple):
     """The parsed body; only this module and `sessionkey` look into it."""
 
 
-def read(kind: Kind, body: bytes) -> Ask:
+def parse(kind: ApiKind, body: bytes) -> ParsedRequest:
     """Read a request body.
 
     Raises:
@@ -79,10 +79,10 @@ def read(kind: Kind, body: bytes) -> Ask:
     model = doc.get("model")
     if not isinstance(model, str) or not model:
         raise _wrong("model", "model", model, "the name of a model or of a PromptGroup")
-    return _read_chat(body, doc, model) if kind is Kind.CHAT else _read_text(body, doc, model)
+    return _read_chat(body, doc, model) if kind is ApiKind.CHAT else _read_text(body, doc, model)
 
 
-def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> Ask:
+def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
     messages = doc.get("messages")
     if not isinstance(messages, list) or not messages:
         raise _wrong("messages", "messages", messages, "a list of at least one message")
@@ -113,8 +113,8 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> Ask:
     spelled = _encoded(tools) if tools else b""
     canonical = _canonical(spelled, tools) if tools else ""
     first = messages[0]
-    return Ask(
-        kind=Kind.CHAT,
+    return ParsedRequest(
+        kind=ApiKind.CHAT,
         raw=body,
         model=model,
         system=text_of(first.get("content")) if first["role"] in SYSTEM_ROLES else "",
@@ -131,7 +131,7 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> Ask:
     )
 
 
-def _read_text(body: bytes, doc: dict[str, Any], model: str) -> Ask:
+def _read_text(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
     prompt = doc.get("prompt")
     several = prompt if isinstance(prompt, list) else [prompt]
     first = several[0] if several else None
@@ -144,8 +144,8 @@ def _read_text(body: bytes, doc: dict[str, Any], model: str) -> Ask:
         ids = len(prompt)
     elif first != "":
         raise _wrong("prompt", "prompt", prompt, "a text, or a list of texts or tokens")
-    return Ask(
-        kind=Kind.TEXT,
+    return ParsedRequest(
+        kind=ApiKind.TEXT,
         raw=body,
         model=model,
         system=first if isinstance(first, str) else "",
@@ -185,14 +185,14 @@ def preamble(system: str, tools: str) -> Preamble:
     )
 
 
-def with_preamble(ask: Ask, prompt: Preamble, model: str) -> bytes:
+def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
     """The body with the declared prompt in front, asking for the real model.
 
     Raises:
         ApiError: 400: the request brings a prompt or tools of its own.
     """
     named = f"model {shown(ask.model)} brings its own prompt"
-    if ask.kind is Kind.TEXT:
+    if ask.kind is ApiKind.TEXT:
         return _encoded(ask.doc | {"model": model, "prompt": _prefixed(ask, prompt, named)})
     if ask.has_system:
         raise ApiError(
@@ -216,7 +216,7 @@ def with_preamble(ask: Ask, prompt: Preamble, model: str) -> bytes:
     return _encoded(doc)
 
 
-def _prefixed(ask: Ask, prompt: Preamble, named: str) -> str | list[str]:
+def _prefixed(ask: ParsedRequest, prompt: Preamble, named: str) -> str | list[str]:
     given = ask.doc["prompt"]
     if prompt.tools is not None:
         raise ApiError(
@@ -229,7 +229,7 @@ def _prefixed(ask: Ask, prompt: Preamble, named: str) -> str | list[str]:
     raise ApiError(400, f"prompt holds tokens, but {named}, which is text: send text", param="prompt")
 
 
-def with_ordered_tools(ask: Ask) -> bytes:
+def with_ordered_tools(ask: ParsedRequest) -> bytes:
     """The body with its tools in canonical form; as received when they are already."""
     if ask.tools_in_order:
         return ask.raw

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import orjson
 import xxhash
 
-from promptgroup_router.apis.request import SYSTEM_ROLES, Ask, Kind, is_media, text_of
+from promptgroup_router.apis.request import SYSTEM_ROLES, ApiKind, ParsedRequest, is_media, text_of
 from promptgroup_router.contract.names import HEADER_SESSION
 
 NAMING_FIELDS = (("conversation",), ("conversation", "id"), ("session_id",), ("session_params", "session_id"))
@@ -61,7 +61,7 @@ class SessionKey(NamedTuple):
 
 
 def session_key(
-    ask: Ask, headers: Mapping[bytes, bytes], group: str, header: str = HEADER_SESSION, declared: int = 0
+    ask: ParsedRequest, headers: Mapping[bytes, bytes], group: str, header: str = HEADER_SESSION, declared: int = 0
 ) -> SessionKey:
     """The key of a request's session.
 
@@ -86,7 +86,7 @@ def session_key(
         shared, source = _first_header(headers, SHARED_HEADERS)
     if not shared:
         shared, source = _caller(headers)
-    if ask.kind is Kind.TEXT:
+    if ask.kind is ApiKind.TEXT:
         start = first_ids(ask, TEXT_IDS) if ask.ids else ask.system.encode()[: declared + TEXT_BYTES]
         key = _hash([within, b"text", shared, start])
         return SessionKey(key, key, named=False, source=source)
@@ -96,7 +96,7 @@ def session_key(
     return SessionKey(key, key if first == len(said) else _hash(scope + said[:first]), named=False, source=source)
 
 
-def chat_start(ask: Ask) -> tuple[list[bytes], int]:
+def chat_start(ask: ParsedRequest) -> tuple[list[bytes], int]:
     """The start of a chat, and how many parts of it its first turn had.
 
     It is fixed once there are START_BYTES, however the conversation goes on. What instructs the model is no part of
@@ -120,7 +120,7 @@ def chat_start(ask: Ask) -> tuple[list[bytes], int]:
     return start, first if first >= 0 else len(start)
 
 
-def first_ids(ask: Ask, most: int) -> bytes:
+def first_ids(ask: ParsedRequest, most: int) -> bytes:
     """The first ids of a prompt that is given as tokens; of several prompts the first."""
     prompt = ask.doc["prompt"]
     ids = prompt[0] if isinstance(prompt[0], list) else prompt
@@ -152,7 +152,7 @@ def _media_end(part: dict[str, Any]) -> bytes:
     return b"".join(value[-MEDIA_BYTES:].encode() for value in values if isinstance(value, str))
 
 
-def _first_field(ask: Ask, paths: tuple[tuple[str, ...], ...]) -> tuple[bytes, str]:
+def _first_field(ask: ParsedRequest, paths: tuple[tuple[str, ...], ...]) -> tuple[bytes, str]:
     """Value and name of the first of these that the body has."""
     doc = ask.doc
     for path in paths:

@@ -44,7 +44,7 @@ class Counter:
             yield f"{self.name}{_braces(self._labels, labels)} {_number(value)}"
 
 
-class Histogram:
+class LatencyHistogram:
     """Observations in buckets, by labels."""
 
     def __init__(
@@ -87,22 +87,24 @@ class Metrics:
         self.cached_tokens = Counter(
             "cached_tokens_total", "Prompt tokens that engines found in their prefix cache.", ("group",)
         )
-        self.first_byte = Histogram(
+        self.first_byte = LatencyHistogram(
             "time_to_first_byte_seconds", "From the whole request to the answer's first byte.", ("group",)
         )
-        self.duration = Histogram("request_duration_seconds", "From the whole request to the answer's end.", ("group",))
+        self.duration = LatencyHistogram(
+            "request_duration_seconds", "From the whole request to the answer's end.", ("group",)
+        )
         self.revision_requests = Counter(
             "revision_requests_total",
             "Requests ended whose client stayed, by how they were matched and what came of them.",
             ("group", "revision", "turn", "how", "outcome"),
         )
-        self.revision_first_token = Histogram(
+        self.revision_first_token = LatencyHistogram(
             "revision_first_token_seconds",
             "From the whole request to the answer's first byte, by revision: its first token where it is streamed.",
             ("group", "revision", "turn", "streamed"),
             FIRST_TOKEN_BUCKETS,
         )
-        self.revision_cached = Histogram(
+        self.revision_cached = LatencyHistogram(
             "revision_cached_ratio",
             "Share of a prompt's tokens that the engine found in its prefix cache.",
             ("group", "revision", "turn"),

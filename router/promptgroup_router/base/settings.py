@@ -17,7 +17,7 @@ MAX_PEER_PORTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class ApiServer:
+class ApiServerAddress:
     """Where PromptRoutes are read."""
 
     host: str
@@ -40,7 +40,7 @@ class PeerName:
 class Settings:
     """How the router runs. Every field but `source` is a flag, and `PROMPTGROUP_ROUTER_<FLAG>` in the environment."""
 
-    source: Path | ApiServer
+    source: Path | ApiServerAddress
     """A table file, or the API server."""
     host: str
     port: int
@@ -86,7 +86,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
         parser.error(str(error))
     drain_delay = given.drain_delay
     if drain_delay is None:
-        drain_delay = 5.0 if isinstance(source, ApiServer) else 0.0
+        drain_delay = 5.0 if isinstance(source, ApiServerAddress) else 0.0
     return Settings(
         source=source,
         host=given.host,
@@ -109,7 +109,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     )
 
 
-def _source(given: argparse.Namespace, environment: Mapping[str, str]) -> Path | ApiServer:
+def _source(given: argparse.Namespace, environment: Mapping[str, str]) -> Path | ApiServerAddress:
     if given.table is not None:
         if given.namespaces:
             raise ValueError("--table and --namespaces are both given: a file has its namespaces in it, leave one out")
@@ -130,7 +130,7 @@ def _source(given: argparse.Namespace, environment: Mapping[str, str]) -> Path |
             raise ValueError(
                 f"--namespaces is not given and {error.filename} cannot be read: {error.strerror}"
             ) from None
-    return ApiServer(host, int(port), folder, namespaces)
+    return ApiServerAddress(host, int(port), folder, namespaces)
 
 
 def _peers(given: argparse.Namespace) -> tuple[PeerName, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 
 from promptgroup_router.base.errors import HttpError
-from promptgroup_router.base.settings import ApiServer
+from promptgroup_router.base.settings import ApiServerAddress
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import CHUNKED, encode
 from promptgroup_router.http11.reader import ResponseReader
@@ -38,7 +38,7 @@ class KubeError(Exception):
 class KubeApi:
     """One API server, asked with one service account. A connection a request: there are few."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ApiServerAddress) -> None:
         self._server = server
 
     async def get(self, path: str) -> object:

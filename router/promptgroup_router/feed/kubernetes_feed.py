@@ -15,7 +15,7 @@ from promptgroup_router.base.logs import fields
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, RoutingTable, TableError
 from promptgroup_router.feed.kube_api import KubeApi, KubeError
-from promptgroup_router.feed.prompt_routes import Change, Expired, Routes, Source
+from promptgroup_router.feed.prompt_routes import Expired, RouteChange, Routes, RouteSource
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.feed.table_file import is_text_of
 
@@ -47,7 +47,7 @@ class KubernetesFeed:
         self._tried: set[str] = set()
         self._lost: set[str] = set()
         self._listed = start is not None
-        self._fetching: dict[Source, asyncio.Task[None]] = {}
+        self._fetching: dict[RouteSource, asyncio.Task[None]] = {}
         self._wake: dict[str, asyncio.Event] = {namespace: asyncio.Event() for namespace in namespaces}
 
     def reload(self) -> None:
@@ -105,12 +105,12 @@ class KubernetesFeed:
             await self._pause(self._wake[namespace], backoff)
             backoff = min(LAST_BACKOFF, backoff * 2)
 
-    async def _watch(self, namespace: str, path: str, version: str) -> Change:
+    async def _watch(self, namespace: str, path: str, version: str) -> RouteChange:
         """Follow one watch to its end; returns where the next goes on."""
         seconds = int(WATCH_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, no secret
         query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={quote(version)}"
         began = asyncio.get_running_loop().time()
-        change = Change(version)
+        change = RouteChange(version)
         try:
             # closed at once also when an event ends it: the connection goes with it
             async with contextlib.aclosing(self._api.watch(path + query)) as events:
@@ -125,7 +125,7 @@ class KubernetesFeed:
             await asyncio.sleep(FIRST_BACKOFF)  # a server that ends watches at once is not to be asked in a loop
         return change
 
-    def _tell(self, namespace: str, change: Change) -> None:
+    def _tell(self, namespace: str, change: RouteChange) -> None:
         for problem in change.problems:
             self._publisher.failed("kubernetes")
             log.error("PromptRoute not read, its last good value serves", extra=fields(problem=problem))
@@ -133,7 +133,7 @@ class KubernetesFeed:
         self._lost.discard(namespace)
         self._changed.set()
 
-    async def _fetch(self, source: Source) -> None:
+    async def _fetch(self, source: RouteSource) -> None:
         """Fetch a prompt's text, as long as a route names it."""
         backoff = FIRST_BACKOFF
         plural = _PLURALS.get(source.ref.kind, "")
@@ -161,7 +161,7 @@ class KubernetesFeed:
         wake.clear()
 
 
-def prompt_of(source: Source, found: object) -> Prompt:
+def prompt_of(source: RouteSource, found: object) -> Prompt:
     """The prompt that a ConfigMap or Secret holds, verified.
 
     Raises:

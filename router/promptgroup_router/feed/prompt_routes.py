@@ -14,7 +14,7 @@ from promptgroup_router.contract.encoding import decode_group, encode_table
 from promptgroup_router.contract.table import Group, Prompt, PromptRef, Revision, RoutingTable, TableError
 
 
-class Source(NamedTuple):
+class RouteSource(NamedTuple):
     """An immutable object with the text of a revision's prompt."""
 
     namespace: str
@@ -27,7 +27,7 @@ class Expired(Exception):  # noqa: N818 - an outcome of a watch
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RouteChange:
     """What an event or a list brought."""
 
     version: str
@@ -41,15 +41,17 @@ class Routes:
 
     def __init__(self, start: RoutingTable | None = None, namespaces: tuple[str, ...] = ()) -> None:
         self._groups: dict[tuple[str, str], Group] = {}
-        self._prompts: dict[Source, Prompt] = {}
+        self._prompts: dict[RouteSource, Prompt] = {}
         for group in start.groups if start is not None else ():
             if group.namespace in namespaces:
                 self._groups[group.namespace, group.name] = group
                 for revision in group.revisions:
                     if revision.prompt is not None and revision.prompt_from is not None:
-                        self.learn(Source(group.namespace, revision.prompt_from, revision.fingerprint), revision.prompt)
+                        self.learn(
+                            RouteSource(group.namespace, revision.prompt_from, revision.fingerprint), revision.prompt
+                        )
 
-    def list(self, namespace: str, listed: object) -> Change:
+    def list(self, namespace: str, listed: object) -> RouteChange:
         """A namespace's whole list.
 
         Raises:
@@ -65,9 +67,9 @@ class Routes:
                 problems.append(problem)
         for key in [key for key in self._groups if key[0] == namespace and key not in seen]:
             del self._groups[key]
-        return Change(_version(listed), tuple(problems))
+        return RouteChange(_version(listed), tuple(problems))
 
-    def event(self, namespace: str, event: object) -> Change:
+    def event(self, namespace: str, event: object) -> RouteChange:
         """An event of a namespace's watch.
 
         Raises:
@@ -81,25 +83,25 @@ class Routes:
         match kind:
             case "ADDED" | "MODIFIED":
                 problem = self._put(namespace, _name(item), item)
-                return Change(_version(item), (problem,) if problem else ())
+                return RouteChange(_version(item), (problem,) if problem else ())
             case "DELETED":
                 self._groups.pop((namespace, _name(item)), None)
-                return Change(_version(item))
+                return RouteChange(_version(item))
             case "BOOKMARK":
-                return Change(_version(item))
+                return RouteChange(_version(item))
             case "ERROR" if item.get("code") == 410:
                 raise Expired
             case _:
                 raise TableError(f"namespace {namespace}: watch event {kind!r}: {item.get('message', '')}")
 
-    def learn(self, source: Source, prompt: Prompt) -> None:
+    def learn(self, source: RouteSource, prompt: Prompt) -> None:
         """The text of a revision's prompt, verified."""
         self._prompts[source] = prompt
 
-    def missing(self) -> set[Source]:
+    def missing(self) -> set[RouteSource]:
         """Prompts that routes name and whose text is not known; forgets those that none names any more."""
         named = {
-            Source(group.namespace, revision.prompt_from, revision.fingerprint)
+            RouteSource(group.namespace, revision.prompt_from, revision.fingerprint)
             for group in self._groups.values()
             for revision in group.revisions
             if revision.prompt_from is not None
@@ -128,7 +130,7 @@ class Routes:
     def _with_prompt(self, group: Group, revision: Revision) -> Revision:
         if revision.prompt_from is None:
             return revision
-        source = Source(group.namespace, revision.prompt_from, revision.fingerprint)
+        source = RouteSource(group.namespace, revision.prompt_from, revision.fingerprint)
         return replace(revision, prompt=self._prompts.get(source))
 
 

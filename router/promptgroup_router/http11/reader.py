@@ -11,7 +11,7 @@ _NO_BODY = Sized(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A request whose body is whole; chunks are decoded."""
 
     head: RequestHead
@@ -56,7 +56,7 @@ class RequestReader:
         """Add bytes."""
         self._buffer = self._buffer + data if self._buffer else data
 
-    def next(self) -> Request | None:
+    def next(self) -> HttpRequest | None:
         """The next whole request, None while it is not.
 
         Raises:
@@ -78,7 +78,7 @@ class RequestReader:
         self._take_body(self._body)
         if not self._body.done:
             return None
-        request = Request(self._head, self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+        request = HttpRequest(self._head, self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
         self._head, self._body, self._parts, self._size = None, _NO_BODY, [], 0
         return request
 

@@ -5,14 +5,13 @@ from collections.abc import Callable
 
 import orjson
 
-from promptgroup_router.apis import request as payload
-from promptgroup_router.apis.request import CHAT_PATH, KINDS, TEXT_PATH, Kind
+from promptgroup_router.apis.request import CHAT_PATH, KINDS, TEXT_PATH, ApiKind, parse
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
-from promptgroup_router.http11.reader import Request
-from promptgroup_router.proxy.downstream import ClientConnection, Running
+from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.relay import REQUEST_ID, Relay, request_id
-from promptgroup_router.proxy.upstream import Connections
+from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.rings.index import GroupView, View
 from promptgroup_router.routing.route import UNMATCHED, Route, refuse_empty, route
 from promptgroup_router.routing.state import State
@@ -24,16 +23,18 @@ MODELS_PATH = b"/v1/models"
 _METHODS = {CHAT_PATH: b"POST", TEXT_PATH: b"POST", MODELS_PATH: b"GET"}
 
 
-class Front:
+class ApiHandler:
     """Handler of the port for requests."""
 
-    def __init__(self, state: State, connections: Connections, clock: Callable[[], float], timeout: float) -> None:
+    def __init__(
+        self, state: State, connections: EngineConnections, clock: Callable[[], float], timeout: float
+    ) -> None:
         self._state = state
         self._connections = connections
         self._clock = clock
         self._timeout = timeout
 
-    def __call__(self, client: ClientConnection, request: Request) -> Running | None:
+    def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or start what answers it."""
         path, method = request.head.path, request.head.method
         allowed = _METHODS.get(path)
@@ -47,11 +48,11 @@ class Front:
         client.refuse(_no_such_path() if allowed is None else _no_such_method(method, allowed))
         return None
 
-    def _start(self, kind: Kind, client: ClientConnection, request: Request) -> Relay | None:
+    def _start(self, kind: ApiKind, client: ClientConnection, request: HttpRequest) -> Relay | None:
         """Steps 1 to 4 of a request's life: read, match, session, revision. `Relay` does the rest."""
         state = self._state
         try:
-            ask = payload.read(kind, request.body)
+            ask = parse(kind, request.body)
             found = route(
                 state.view,
                 ask,

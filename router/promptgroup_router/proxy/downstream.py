@@ -15,7 +15,7 @@ from typing import Protocol
 from promptgroup_router.base.errors import ApiError, HttpError
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.http1 import Headers
-from promptgroup_router.http11.reader import Request, RequestReader
+from promptgroup_router.http11.reader import HttpRequest, RequestReader
 
 IDLE_SECONDS = 75.0
 """For the next request on a kept connection: above the 60 s of common load balancers, so that they let go first."""
@@ -31,7 +31,7 @@ STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Running(Protocol):
+class ActiveRequest(Protocol):
     """What works on a request."""
 
     def client_left(self) -> None:
@@ -47,10 +47,10 @@ class Running(Protocol):
         """Called every second, to keep deadlines."""
 
 
-Handler = Callable[["ClientConnection", Request], Running | None]
+Handler = Callable[["ClientConnection", HttpRequest], ActiveRequest | None]
 
 
-class Clients:
+class ClientListener:
     """All connections of one port."""
 
     def __init__(self, handler: Handler, clock: Callable[[], float], max_body: int) -> None:
@@ -62,22 +62,22 @@ class Clients:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def connect(self) -> "ClientConnection":
+    def accept(self) -> "ClientConnection":
         """A protocol for a new connection."""
         return ClientConnection(self)
 
-    def joined(self, connection: "ClientConnection") -> None:
+    def add(self, connection: "ClientConnection") -> None:
         """A client has come."""
         self.connections.add(connection)
         self._empty.clear()
 
-    def left(self, connection: "ClientConnection") -> None:
+    def remove(self, connection: "ClientConnection") -> None:
         """A client is gone."""
         self.connections.discard(connection)
         if not self.connections:
             self._empty.set()
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until there is no connection."""
         await self._empty.wait()
 
@@ -106,12 +106,12 @@ class ClientConnection(asyncio.Protocol):
         "_told_to_go_on", "_transport",
     )  # fmt: skip
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: ClientListener) -> None:
         self._clients = clients
         self._reader = RequestReader(clients.max_body)
         self._transport: asyncio.Transport
-        self._request: Request | None = None
-        self._running: Running | None = None
+        self._request: HttpRequest | None = None
+        self._running: ActiveRequest | None = None
         self._busy = False
         self._advancing = False
         self._lingering = False
@@ -195,7 +195,7 @@ class ClientConnection(asyncio.Protocol):
         """A client has come."""
         self._transport = transport
         self._deadline = self._clients.clock() + IDLE_SECONDS
-        self._clients.joined(self)
+        self._clients.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of this request, or of one behind it."""
@@ -215,7 +215,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Closed, by whichever side."""
-        self._clients.left(self)
+        self._clients.remove(self)
         self._leave()
 
     def pause_writing(self) -> None:

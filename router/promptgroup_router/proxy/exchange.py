@@ -51,7 +51,7 @@ class Refuse:
     error: ApiError
 
 
-class Then(enum.Enum):
+class Action(enum.Enum):
     """Actions without a value."""
 
     WAIT = "no replica has room for the session: ask again when there is"
@@ -93,21 +93,21 @@ class Exchange:
         """Whether its session was on another slot before."""
         return self._picked.moved
 
-    def begin(self, now: float) -> Send | Refuse | Then:
+    def begin(self, now: float) -> Send | Refuse | Action:
         """The request is whole, or there is room for one that waited."""
         action = self._next(now)
         if action is not None:
             return action
         return Refuse(ApiError(503, f"{self._pool.id} has no replica that is ready: retry", code="no_replica"))
 
-    def answered(self, status: int, now: float) -> Send | Then:
+    def answered(self, status: int, now: float) -> Send | Action:
         """The head of an answer is here, nothing of it was passed on."""
         refusing = self._picked
         if status in UNAVAILABLE and now < self._deadline and isinstance(action := self._next(now), Send):
             self._state.balancer.release(refusing, now)
             self._state.metrics.retries.add(Failure.STATUS.value)
             return action
-        return Then.RELAY
+        return Action.RELAY
 
     def relaying(self, now: float) -> None:
         """The first byte goes to the client: from here on nothing is tried again."""
@@ -115,7 +115,7 @@ class Exchange:
         self._state.balancer.first_token(self._picked, now)
         self._relays = True
 
-    def failed(self, failure: Failure, now: float) -> Send | Refuse | Then:
+    def failed(self, failure: Failure, now: float) -> Send | Refuse | Action:
         """The slot that has the request failed."""
         if failure is Failure.STALE:
             return Send(self.member, fresh=True)
@@ -125,7 +125,7 @@ class Exchange:
             return action
         return end
 
-    def expired(self, now: float) -> Refuse | Then:
+    def expired(self, now: float) -> Refuse | Action:
         """The deadline has passed."""
         if self._pick is None:
             return self.overdue()
@@ -145,18 +145,18 @@ class Exchange:
         if self._pick is not None:
             self._state.balancer.release(self._pick, now)
 
-    def _give_up(self, failure: Failure, now: float) -> Refuse | Then:
+    def _give_up(self, failure: Failure, now: float) -> Refuse | Action:
         """Books of a slot that failed; what is left to say if there is no other."""
         self._state.balancer.release(self._picked, now)
         if self._relays:
-            return Then.CUT
+            return Action.CUT
         if failure in _NOT_THERE and self._state.health.failed(self.member.id, self.member.incarnation, now):
             self._state.metrics.ejections.add()
         late = failure in (Failure.DEADLINE, Failure.CONNECT_TIMEOUT)
         message = f"no replica answered, {self.tries} tried, the last: {failure.value}; retry"
         return Refuse(ApiError(504 if late else 502, message, code="timeout" if late else "no_answer"))
 
-    def _next(self, now: float) -> Send | Then | None:
+    def _next(self, now: float) -> Send | Action | None:
         """Another slot, or WAIT; None when there is none to try."""
         if len(self._tried) >= MAX_TRIES:
             return None
@@ -165,7 +165,7 @@ class Exchange:
         except LookupError:
             return None
         if pick is None:
-            return Then.WAIT
+            return Action.WAIT
         self._pick = pick
         self._tried += (pick.member.id,)
         return Send(pick.member)

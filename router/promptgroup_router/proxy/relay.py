@@ -15,10 +15,10 @@ from promptgroup_router.contract import names
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import CHUNKED, UNTIL_CLOSE, ResponseHead
-from promptgroup_router.http11.reader import Request
+from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import STATUS_LINES, ClientConnection
-from promptgroup_router.proxy.exchange import Exchange, Refuse, Send, Then
-from promptgroup_router.proxy.upstream import Connections, EngineConnection
+from promptgroup_router.proxy.exchange import Action, Exchange, Refuse, Send
+from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.route import UNMATCHED, Route
 from promptgroup_router.routing.state import State
@@ -47,11 +47,11 @@ class Relay:
     def __init__(
         self,
         client: ClientConnection,
-        request: Request,
+        request: HttpRequest,
         found: Route,
         *,
         state: State,
-        connections: Connections,
+        connections: EngineConnections,
         clock: Callable[[], float],
         timeout: float,
     ) -> None:
@@ -166,7 +166,7 @@ class Relay:
     def room(self, now: float) -> bool:
         """Go on if a replica has room; whether one has."""
         action = self._exchange.begin(now)
-        if action is Then.WAIT:
+        if action is Action.WAIT:
             return False
         self._ticket = None
         self._do(action)
@@ -184,23 +184,23 @@ class Relay:
 
     # --- Actions -----------------------------------------------------------------------------------------------
 
-    def _do(self, action: Send | Refuse | Then) -> None:
+    def _do(self, action: Send | Refuse | Action) -> None:
         match action:
             case Send(member, fresh):
-                self._engine = self._connections.lend(member.address, fresh=fresh)
+                self._engine = self._connections.acquire(member.address, fresh=fresh)
                 self._engine.send(self._engine_request(member), self)
             case Refuse(error):
                 self._refuse(error)
-            case Then.CUT:
+            case Action.CUT:
                 self._state.metrics.cut.add(self._route.group, "engine")
                 self._count(failed=True)
                 self._trace("cut")
                 # where the connection's end is the answer's end, only a reset shows that it is not whole
                 self._client.cut(visibly=self._decoder is not None or not self._keep)
-            case Then.WAIT:
+            case Action.WAIT:
                 self._ticket = self._state.holding.put(self, self._clock(), new=self._exchange.new)
                 self._state.metrics.held.add(self._route.group)
-            case Then.RELAY:
+            case Action.RELAY:
                 raise AssertionError("follows an answer only")
 
     def _refuse(self, error: ApiError) -> None:
@@ -305,6 +305,6 @@ class Relay:
         )
 
 
-def request_id(request: Request) -> bytes:
+def request_id(request: HttpRequest) -> bytes:
     """What the client calls its request, or a new name."""
     return request.head.fields.get(REQUEST_ID) or b"req-" + os.urandom(16).hex().encode()

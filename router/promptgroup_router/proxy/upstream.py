@@ -19,7 +19,7 @@ MAX_IDLE = 256
 """Kept connections an engine: as many as it decodes at the same time."""
 
 
-class Listener(Protocol):
+class AnswerListener(Protocol):
     """Who is told of an answer."""
 
     def answer_began(self, head: ResponseHead) -> None:
@@ -40,18 +40,18 @@ class EngineConnection(asyncio.Protocol):
 
     __slots__ = ("_connections", "_listener", "_reader", "_request", "_transport", "address", "idle_since", "used")
 
-    def __init__(self, connections: "Connections", address: str) -> None:
+    def __init__(self, connections: "EngineConnections", address: str) -> None:
         self.address = address
         self.used = False
         """Whether it has carried an answer: the engine may have closed it since."""
         self.idle_since = 0.0
         self._connections = connections
         self._transport: asyncio.Transport | None = None
-        self._listener: Listener | None = None
+        self._listener: AnswerListener | None = None
         self._reader = ResponseReader()
         self._request = b""
 
-    def send(self, request: bytes, listener: Listener) -> None:
+    def send(self, request: bytes, listener: AnswerListener) -> None:
         """Send a request, as soon as the connection is open."""
         self._listener = listener
         self._reader = ResponseReader()
@@ -117,7 +117,7 @@ class EngineConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Closed, by whichever side."""
-        self._connections.forget(self)
+        self._connections.remove(self)
         listener = self._listener
         if listener is None:
             return
@@ -137,11 +137,11 @@ class EngineConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _end(self, listener: Listener) -> None:
+    def _end(self, listener: AnswerListener) -> None:
         self._listener = None
         self.used = True
         if self._reader.reusable and self._transport is not None and not self._transport.is_closing():
-            self._connections.keep(self)
+            self._connections.put_back(self)
         else:
             self.close()
         listener.answer_ended()
@@ -154,7 +154,7 @@ class EngineConnection(asyncio.Protocol):
             listener.failed(failure)
 
 
-class Connections:
+class EngineConnections:
     """All connections to engines, and those that are idle by address."""
 
     def __init__(self, clock: Callable[[], float], connect_timeout: float) -> None:
@@ -164,7 +164,7 @@ class Connections:
         self._idle: dict[str, list[EngineConnection]] = {}
         self._connecting: dict[EngineConnection, asyncio.Task[None]] = {}
 
-    def lend(self, address: str, *, fresh: bool) -> EngineConnection:
+    def acquire(self, address: str, *, fresh: bool) -> EngineConnection:
         """A connection to `host:port`, kept or new; `fresh` asks for a new one."""
         idle = self._idle.get(address)
         if idle and not fresh:
@@ -177,7 +177,7 @@ class Connections:
         self._connecting[connection] = self._loop.create_task(self._connect(connection))
         return connection
 
-    def keep(self, connection: EngineConnection) -> None:
+    def put_back(self, connection: EngineConnection) -> None:
         """Keep a connection for the next request."""
         idle = self._idle.setdefault(connection.address, [])
         if len(idle) >= MAX_IDLE:
@@ -186,7 +186,7 @@ class Connections:
         connection.idle_since = self._clock()
         idle.append(connection)
 
-    def forget(self, connection: EngineConnection) -> None:
+    def remove(self, connection: EngineConnection) -> None:
         """A connection is closed."""
         idle = self._idle.get(connection.address)
         if idle and connection in idle:
@@ -204,7 +204,7 @@ class Connections:
         """Close connections that were idle for too long; called every second."""
         for idle in list(self._idle.values()):
             for connection in [each for each in idle if now - each.idle_since > IDLE_SECONDS]:
-                self.forget(connection)
+                self.remove(connection)
                 connection.close()
 
     def close(self) -> None:

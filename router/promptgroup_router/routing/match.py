@@ -15,7 +15,7 @@ Content comes before names, so that a group may be called like the model that it
 import enum
 from dataclasses import dataclass
 
-from promptgroup_router.apis.request import Ask
+from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract import fingerprint
 from promptgroup_router.rings.index import GroupView, ModelView, RevisionView, View
@@ -50,7 +50,7 @@ class How(enum.StrEnum):
     NONE = "none"
 
 
-def match(view: View, ask: Ask, named: str = "") -> ByName | ByContent | NoMatch:
+def match(view: View, ask: ParsedRequest, named: str = "") -> ByName | ByContent | NoMatch:
     """The group of a request; `named` is the header that names one.
 
     Raises:
@@ -95,7 +95,7 @@ def _named(view: View, name: str, param: str) -> GroupView:
     )
 
 
-def _longest(model: ModelView, ask: Ask) -> RevisionView | None:
+def _longest(model: ModelView, ask: ParsedRequest) -> RevisionView | None:
     """The claim with the longest text that the request's system text begins with, same tools."""
     encoded = b""
     hashes: dict[int, str] = {}

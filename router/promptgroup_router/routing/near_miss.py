@@ -9,7 +9,7 @@ from collections import deque
 from statistics import median_low
 from typing import NamedTuple
 
-from promptgroup_router.apis.request import Ask, size_of
+from promptgroup_router.apis.request import ParsedRequest, size_of
 from promptgroup_router.rings.index import ModelView
 
 ALIKE = 0.5
@@ -34,7 +34,7 @@ class Departed(NamedTuple):
     """Bytes of the declared text before the first one that differs."""
 
 
-def departed(model: ModelView, ask: Ask) -> Departed | None:
+def departed(model: ModelView, ask: ParsedRequest) -> Departed | None:
     """The declared prompt that a request without a group comes closest to; None when it is another prompt.
 
     One with other tools is another prompt: they stand in front of the text or behind it, as the template has it.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import xxhash
 
 from promptgroup_router.apis import request
-from promptgroup_router.apis.request import Ask, Kind, Preamble, size_of
+from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, size_of
 from promptgroup_router.apis.session_key import SessionKey, chat_start, first_ids, session_key
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError, shown
@@ -68,7 +68,9 @@ class Route(NamedTuple):
     """Of one that misses a group by a little."""
 
 
-def route(view: View, ask: Ask, headers: Mapping[bytes, bytes], *, places: Places, tokens: Tokens, now: float) -> Route:
+def route(
+    view: View, ask: ParsedRequest, headers: Mapping[bytes, bytes], *, places: Places, tokens: Tokens, now: float
+) -> Route:
     """Decide where a request may go.
 
     Raises:
@@ -98,7 +100,7 @@ def _to(
     how: How,
     revision: RevisionView,
     key: SessionKey,
-    ask: Ask,
+    ask: ParsedRequest,
     *,
     body: bytes,
     inside: int,
@@ -126,12 +128,12 @@ def _to(
     )
 
 
-def _unmatched(found: ModelView, ask: Ask, headers: Mapping[bytes, bytes], rate: float) -> Route:
+def _unmatched(found: ModelView, ask: ParsedRequest, headers: Mapping[bytes, bytes], rate: float) -> Route:
     key = session_key(ask, headers, f"{UNMATCHED}/{ask.model}", HEADER_SESSION, LEADING_BYTES)
     leading, prefix = _leading(ask)
     if ask.ids:
         tier1 = min(ask.ids, LEADING_IDS)
-    elif ask.kind is Kind.TEXT:
+    elif ask.kind is ApiKind.TEXT:
         tier1 = ceil(min(leading.length, LEADING_BYTES) * rate)
     else:
         tier1 = ceil((leading.length + size_of(ask.tools)) * rate)
@@ -171,13 +173,13 @@ def _no_replica(group: str) -> ApiError:
 
 
 def _arm(
-    group: GroupView, places: Places, key: SessionKey, ask: Ask, now: float
+    group: GroupView, places: Places, key: SessionKey, ask: ParsedRequest, now: float
 ) -> tuple[RevisionView, Preamble, bool]:
     """The revision of a session, and its prompt: the one that it began with (True), or its arm by weight."""
     ready = [each for each in group.revisions if each.pool.members]
     serving = [(each, each.preamble) for each in ready if each.preamble is not None]
     # a chat that begins is nobody's next turn, though another began with the same words
-    if key.named or ask.history or ask.kind is Kind.TEXT:
+    if key.named or ask.history or ask.kind is ApiKind.TEXT:
         place = places.find(key.key, key.first, now)
         for each, prompt in serving:
             if place is not None and each.prefix == place.prefix:
@@ -205,18 +207,18 @@ def _arm(
     raise AssertionError("the remainder is less than the sum of the weights")
 
 
-def _leading(ask: Ask) -> tuple[Leading, int]:
+def _leading(ask: ParsedRequest) -> tuple[Leading, int]:
     """What a prompt without a group is listed by, and the hash of what takes the place of its Tier 1."""
     if ask.ids:
         listed = xxhash.xxh3_64_intdigest(first_ids(ask, LEADING_IDS))
         return Leading(listed, 0), listed
     text = ask.system.encode()
     start = text[:LEADING_BYTES]
-    if not start and ask.kind is Kind.CHAT:
+    if not start and ask.kind is ApiKind.CHAT:
         said, first = chat_start(ask)
         start = b"\0".join(said[:first])  # the same on every turn
     listed = xxhash.xxh3_64_intdigest(start)
-    if ask.kind is Kind.TEXT or not (text or ask.tools):
+    if ask.kind is ApiKind.TEXT or not (text or ask.tools):
         return Leading(listed, len(text)), listed
     # all of it: to believe a long text cached that only begins like another costs more than to compute it once more
     return Leading(listed, len(text)), xxhash.xxh3_64_intdigest(ask.tools.encode() + b"\0" + text)

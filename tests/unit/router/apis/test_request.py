@@ -4,7 +4,14 @@ import orjson
 import pytest
 
 from promptgroup_router.apis import request
-from promptgroup_router.apis.request import TOOLS_REMEMBERED, Kind, preamble, read, with_ordered_tools, with_preamble
+from promptgroup_router.apis.request import (
+    TOOLS_REMEMBERED,
+    ApiKind,
+    parse,
+    preamble,
+    with_ordered_tools,
+    with_preamble,
+)
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
 
@@ -13,16 +20,16 @@ TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"b": 1
 
 def chat(*messages: tuple[str, object], **fields: object):
     body = {"model": "llama", "messages": [{"role": role, "content": content} for role, content in messages]}
-    return read(Kind.CHAT, orjson.dumps(body | fields))
+    return parse(ApiKind.CHAT, orjson.dumps(body | fields))
 
 
 def text(prompt: object, **fields: object):
-    return read(Kind.TEXT, orjson.dumps({"model": "llama", "prompt": prompt} | fields))
+    return parse(ApiKind.TEXT, orjson.dumps({"model": "llama", "prompt": prompt} | fields))
 
 
-def refused(body: bytes, kind: Kind = Kind.CHAT) -> ApiError:
+def refused(body: bytes, kind: ApiKind = ApiKind.CHAT) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        read(kind, body)
+        parse(kind, body)
     assert caught.value.status == 400
     return caught.value
 
@@ -65,7 +72,7 @@ def test_tools_and_tool_calls_are_text():
         {"role": "tool", "tool_call_id": "call_1", "content": "found"},
         {"role": "tool", "tool_call_id": "call_2", "content": "no"},
     ]
-    ask = read(Kind.CHAT, orjson.dumps({"model": "llama", "messages": messages, "tools": TOOLS}))
+    ask = parse(ApiKind.CHAT, orjson.dumps({"model": "llama", "messages": messages, "tools": TOOLS}))
     asked = 2 + len(orjson.dumps(calls)) + tools
     assert sizes(ask) == (asked + 7, asked, 4)
 
@@ -148,17 +155,17 @@ def test_a_body_that_cannot_be_used_is_refused_with_its_field(body, words):
 
 @pytest.mark.parametrize("prompt", ["null", "[]", "{}", "true", "[null]", "[true]", "1.5", "7"])
 def test_a_prompt_that_cannot_be_used(prompt):
-    error = refused(b'{"model": "m", "prompt": ' + prompt.encode() + b"}", Kind.TEXT)
+    error = refused(b'{"model": "m", "prompt": ' + prompt.encode() + b"}", ApiKind.TEXT)
     assert error.param == "prompt"
 
 
 def test_a_body_that_cannot_be_spelled_anew_is_refused():
     deep = b"[" * 500 + b"]" * 500
-    ask = read(Kind.CHAT, b'{"model": "m", "messages": [{"role": "user", "content": ' + deep + b"}]}")
-    tools = read(
-        Kind.CHAT, b'{"model": "m", "messages": [{"role": "user"}], "tools": [{"b": 1, "a": 2}], "x": ' + deep + b"}"
+    ask = parse(ApiKind.CHAT, b'{"model": "m", "messages": [{"role": "user", "content": ' + deep + b"}]}")
+    tools = parse(
+        ApiKind.CHAT, b'{"model": "m", "messages": [{"role": "user"}], "tools": [{"b": 1, "a": 2}], "x": ' + deep + b"}"
     )
-    prompt = read(Kind.TEXT, b'{"model": "m", "prompt": "Hi", "x": ' + deep + b"}")
+    prompt = parse(ApiKind.TEXT, b'{"model": "m", "prompt": "Hi", "x": ' + deep + b"}")
     for refuse in (
         lambda: with_preamble(ask, preamble("S", ""), "llama"),
         lambda: with_preamble(prompt, preamble("S", ""), "llama"),
@@ -228,11 +235,11 @@ def test_a_text_prompt_gets_the_declared_text_in_front():
 
 def test_a_body_is_forwarded_byte_for_byte_unless_its_tools_are_out_of_order():
     plain = b' {"model": "llama",  "messages": [{"role": "user", "content": "Hi"}]} '
-    assert with_ordered_tools(read(Kind.CHAT, plain)) is plain
+    assert with_ordered_tools(parse(ApiKind.CHAT, plain)) is plain
     ordered = orjson.dumps(
         {"model": "llama", "messages": [{"role": "user"}], "tools": orjson.Fragment(canonical_tools(TOOLS))}
     )
-    assert with_ordered_tools(read(Kind.CHAT, ordered)) == ordered
+    assert with_ordered_tools(parse(ApiKind.CHAT, ordered)) == ordered
     turned = with_ordered_tools(chat(("user", "Hi"), tools=TOOLS))
     assert b'"tools":' + canonical_tools(TOOLS).encode() in turned
     assert json.loads(turned)["messages"] == [{"role": "user", "content": "Hi"}]

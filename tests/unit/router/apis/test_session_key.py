@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from promptgroup_router.apis.request import Kind, read
+from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.session_key import CREDENTIAL_BITS, START_BYTES, TEXT_BYTES, chat_start, session_key
 
 LONG = "x" * START_BYTES
@@ -9,11 +9,11 @@ LONG = "x" * START_BYTES
 
 def chat(*messages, **fields):
     listed = [{"role": role, "content": content} for role, content in messages or [("user", LONG)]]
-    return read(Kind.CHAT, orjson.dumps({"model": "llama", "messages": listed} | fields))
+    return parse(ApiKind.CHAT, orjson.dumps({"model": "llama", "messages": listed} | fields))
 
 
 def text(prompt, **fields):
-    return read(Kind.TEXT, orjson.dumps({"model": "llama", "prompt": prompt} | fields))
+    return parse(ApiKind.TEXT, orjson.dumps({"model": "llama", "prompt": prompt} | fields))
 
 
 def key(ask, headers=None, group="chat/support", **how):
@@ -171,7 +171,7 @@ def test_agents_that_call_the_same_tool_are_told_apart_by_the_calls():
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": call_id, "content": "found"},
         ]
-        return session_key(read(Kind.CHAT, orjson.dumps({"model": "llama", "messages": messages})), {}, "g")
+        return session_key(parse(ApiKind.CHAT, orjson.dumps({"model": "llama", "messages": messages})), {}, "g")
 
     assert loop("a").key != loop("b").key
     assert loop("a").first == loop("b").first == session_key(chat(("user", "go")), {}, "g").key

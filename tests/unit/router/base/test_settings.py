@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from promptgroup_router.base.settings import ApiServer, PeerName, parse
+from promptgroup_router.base.settings import ApiServerAddress, PeerName, parse
 
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
 
@@ -26,7 +26,7 @@ def test_flags_come_before_the_environment():
 def test_in_a_pod_the_namespace_is_the_pods_own(tmp_path):
     (tmp_path / "namespace").write_text("chat\n")
     found = parse(["--service-account-dir", str(tmp_path)], IN_A_POD)
-    assert found.source == ApiServer("10.0.0.1", 6443, tmp_path, ("chat",))
+    assert found.source == ApiServerAddress("10.0.0.1", 6443, tmp_path, ("chat",))
     assert found.drain_delay == 5.0
 
 

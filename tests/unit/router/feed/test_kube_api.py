@@ -3,7 +3,7 @@ import contextlib
 
 import pytest
 
-from promptgroup_router.base.settings import ApiServer
+from promptgroup_router.base.settings import ApiServerAddress
 from promptgroup_router.feed import kube_api
 from promptgroup_router.feed.kube_api import KubeApi, KubeError
 from support.fakekube import ROUTES, FakeKube, fake_kube
@@ -61,7 +61,7 @@ def test_a_server_that_is_not_the_clusters_is_not_told_the_token(tmp_path):
 
     async def check():
         async with fake_kube(tmp_path / "a"), fake_kube(tmp_path / "b") as other:
-            server = ApiServer("127.0.0.1", other.port, tmp_path / "a", ("chat",))
+            server = ApiServerAddress("127.0.0.1", other.port, tmp_path / "a", ("chat",))
             with pytest.raises(KubeError, match="certificate"):
                 await KubeApi(server).get(PATH)
             assert other.seen == []
@@ -108,10 +108,10 @@ def test_a_watch_that_is_silent_is_given_up(tmp_path, monkeypatch):
 def test_no_server_and_no_credentials(tmp_path):
     async def check():
         with pytest.raises(KubeError, match="token"):
-            await KubeApi(ApiServer("127.0.0.1", 1, tmp_path, ("chat",))).get(PATH)
+            await KubeApi(ApiServerAddress("127.0.0.1", 1, tmp_path, ("chat",))).get(PATH)
         async with fake_kube(tmp_path):
             pass
         with pytest.raises(KubeError, match="no connection to"):
-            await KubeApi(ApiServer("127.0.0.1", 1, tmp_path, ("chat",))).get(PATH)
+            await KubeApi(ApiServerAddress("127.0.0.1", 1, tmp_path, ("chat",))).get(PATH)
 
     run(check())

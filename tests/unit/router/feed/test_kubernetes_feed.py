@@ -8,7 +8,7 @@ from promptgroup_router.contract.table import PromptRef, RoutingTable, TableErro
 from promptgroup_router.feed import kubernetes_feed
 from promptgroup_router.feed.kube_api import KubeApi
 from promptgroup_router.feed.kubernetes_feed import KubernetesFeed, prompt_of
-from promptgroup_router.feed.prompt_routes import Source
+from promptgroup_router.feed.prompt_routes import RouteSource
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.routing.state import State
 from support.fakeengine import until
@@ -274,7 +274,7 @@ def test_a_prompt_that_no_route_names_any_more_is_given_up(tmp_path):
 def test_a_secret_is_decoded():
     tools = '[{"name":"é"}]'
     each = revision(tools=tools)
-    source = Source("chat", PromptRef("Secret", "s"), each.fingerprint)
+    source = RouteSource("chat", PromptRef("Secret", "s"), each.fingerprint)
     data = {key: base64.b64encode(value.encode()).decode() for key, value in (("system", SYSTEM), ("tools", tools))}
     assert prompt_of(source, {"data": data}) == each.prompt
 
@@ -289,5 +289,5 @@ def test_a_secret_is_decoded():
 )
 def test_what_holds_no_prompt_is_refused_without_its_text(found):
     with pytest.raises(TableError) as caught:
-        prompt_of(Source("chat", PromptRef("Secret", "s"), NAMED.fingerprint), found)
+        prompt_of(RouteSource("chat", PromptRef("Secret", "s"), NAMED.fingerprint), found)
     assert "/w==" not in str(caught.value)

@@ -2,12 +2,12 @@ import pytest
 
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.table import PromptRef, TableError
-from promptgroup_router.feed.prompt_routes import Change, Expired, Routes, Source
+from promptgroup_router.feed.prompt_routes import Expired, RouteChange, Routes, RouteSource
 from support.tables import group, revision, table
 
 REF = PromptRef("ConfigMap", "support-prompt")
 NAMED = revision(known=False, prompt_from=REF)
-SOURCE = Source("chat", REF, NAMED.fingerprint)
+SOURCE = RouteSource("chat", REF, NAMED.fingerprint)
 
 
 def route(name="support", version="1", spec=None):
@@ -31,7 +31,7 @@ def names(routes):
 
 def test_a_list_replaces_what_its_namespace_had():
     routes = Routes()
-    assert routes.list("chat", listed(route("a"), route("b"))) == Change("10")
+    assert routes.list("chat", listed(route("a"), route("b"))) == RouteChange("10")
     routes.list("other", listed(route("a")))
     assert names(routes) == ["chat/a", "chat/b", "other/a"]
     routes.list("chat", listed(route("b")))
@@ -40,13 +40,13 @@ def test_a_list_replaces_what_its_namespace_had():
 
 def test_events_change_one_route_and_say_where_to_go_on():
     routes = Routes()
-    assert routes.event("chat", event("ADDED", route("a", "11"))) == Change("11")
+    assert routes.event("chat", event("ADDED", route("a", "11"))) == RouteChange("11")
     changed = route("a", "12", encode_group(group("a", NAMED, model="other")))
-    assert routes.event("chat", event("MODIFIED", changed)) == Change("12")
+    assert routes.event("chat", event("MODIFIED", changed)) == RouteChange("12")
     assert routes.table().groups[0].model == "other"
-    assert routes.event("chat", event("BOOKMARK", {"metadata": {"resourceVersion": "20"}})) == Change("20")
+    assert routes.event("chat", event("BOOKMARK", {"metadata": {"resourceVersion": "20"}})) == RouteChange("20")
     assert names(routes) == ["chat/a"]
-    assert routes.event("chat", event("DELETED", route("a", "21"))) == Change("21")
+    assert routes.event("chat", event("DELETED", route("a", "21"))) == RouteChange("21")
     assert names(routes) == []
 
 

@@ -5,7 +5,13 @@ import asyncio
 import pytest
 
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.proxy.downstream import IDLE_SECONDS, LINGER_SECONDS, PIPELINED_BYTES, READ_SECONDS, Clients
+from promptgroup_router.proxy.downstream import (
+    IDLE_SECONDS,
+    LINGER_SECONDS,
+    PIPELINED_BYTES,
+    READ_SECONDS,
+    ClientListener,
+)
 from support.script import FakeTransport
 from support.wire import get, post
 
@@ -35,9 +41,9 @@ class Case:
         self.now = 0.0
         self.running = []
         self.seen = []
-        self.clients = Clients(self.handle, lambda: self.now, max_body)
+        self.clients = ClientListener(self.handle, lambda: self.now, max_body)
         self.transport = FakeTransport()
-        self.connection = self.clients.connect()
+        self.connection = self.clients.accept()
         self.connection.connection_made(self.transport)
 
     def handle(self, client, request):
@@ -199,7 +205,7 @@ def test_draining_closes_idle_connections_and_the_others_after_their_answer(case
     for other in (idle, begun):
         other.__dict__ = dict(case.__dict__)
         other.transport = FakeTransport()
-        other.connection = case.clients.connect()
+        other.connection = case.clients.accept()
         other.connection.connection_made(other.transport)
     case.receive(get("/later"))
     begun.receive(b"GET /now HTTP/1.1\r\n")
@@ -232,7 +238,7 @@ def test_errors_go_out_in_openais_form_and_the_connection_stays(case):
 
 def test_waiting_until_the_last_client_is_gone(case):
     async def check():
-        waiting = asyncio.ensure_future(case.clients.gone())
+        waiting = asyncio.ensure_future(case.clients.wait_closed())
         await asyncio.sleep(0)
         assert not waiting.done()
         case.lose()

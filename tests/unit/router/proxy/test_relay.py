@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from promptgroup_router.apis.request import Kind, read
+from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import fingerprint, short
@@ -70,7 +70,7 @@ def metrics(router) -> str:
 
 def home_of(router, body) -> int:
     """The slot that a request would go to."""
-    sent = read(Kind.CHAT, post(body).split(b"\r\n\r\n", 1)[1])
+    sent = parse(ApiKind.CHAT, post(body).split(b"\r\n\r\n", 1)[1])
     found = route(router.state.view, sent, {}, places=Places(), tokens=Tokens(), now=0.0)
     return next(found.pool.order(found.demand.session)).slot
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.proxy.upstream import IDLE_SECONDS, MAX_IDLE, Connections, EngineConnection
+from promptgroup_router.proxy.upstream import IDLE_SECONDS, MAX_IDLE, EngineConnection, EngineConnections
 from support.script import FakeTransport
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -35,7 +35,7 @@ class Listener:
 class Case:
     def __init__(self) -> None:
         self.now = 0.0
-        self.connections = Connections(lambda: self.now, connect_timeout=1.0)
+        self.connections = EngineConnections(lambda: self.now, connect_timeout=1.0)
 
     def opened(self) -> tuple[EngineConnection, FakeTransport, Listener]:
         """A connection that has a request."""
@@ -78,7 +78,7 @@ def test_a_connection_is_kept_and_the_one_used_last_is_lent_first(case):
     second, second_transport, _ = case.opened()
     first.data_received(ANSWER)
     second.data_received(ANSWER)
-    assert case.connections.lend("e:1", fresh=False) is second
+    assert case.connections.acquire("e:1", fresh=False) is second
     listener = Listener()
     second.send(b"again", listener)
     assert second_transport.taken() == b"requestagain"
@@ -113,7 +113,7 @@ def test_a_loss_before_any_byte(case):
     assert listener.heard == [Failure.RESET]
     kept, _, _ = case.kept()
     later = Listener()
-    case.connections.lend("e:1", fresh=False).send(b"again", later)
+    case.connections.acquire("e:1", fresh=False).send(b"again", later)
     kept.connection_lost(ConnectionResetError())
     assert later.heard == [Failure.STALE]
 
@@ -122,7 +122,7 @@ def test_a_loss_before_any_byte(case):
 def test_a_loss_within_an_answer(case):
     kept, _, _ = case.kept()
     listener = Listener()
-    case.connections.lend("e:1", fresh=False).send(b"again", listener)
+    case.connections.acquire("e:1", fresh=False).send(b"again", listener)
     kept.data_received(b"HTTP/1.1 200")
     kept.connection_lost(None)
     assert listener.heard == [Failure.RESET]
@@ -199,14 +199,14 @@ def test_only_so_many_are_kept(case):
 
 def test_what_cannot_be_connected_to_is_told():
     async def check():
-        connections = Connections(lambda: 0.0, connect_timeout=0.05)
+        connections = EngineConnections(lambda: 0.0, connect_timeout=0.05)
         for address, failure in (
             ("127.0.0.1:1", Failure.REFUSED),
             ("x" * 70 + ":80", Failure.REFUSED),
             ("[::1]:1", Failure.REFUSED),
         ):
             listener = Listener()
-            connections.lend(address, fresh=False).send(b"request", listener)
+            connections.acquire(address, fresh=False).send(b"request", listener)
             async with asyncio.timeout(5):
                 await asyncio.gather(*connections._connecting.values())
             assert listener.heard == [failure]
@@ -224,8 +224,8 @@ def test_an_engine_that_does_not_accept_is_given_up_in_time():
                 client = waiting.enter_context(socket.socket())
                 client.setblocking(False)
                 client.connect_ex(full.getsockname())
-            connections, listener = Connections(lambda: 0.0, connect_timeout=0.05), Listener()
-            connections.lend(f"127.0.0.1:{full.getsockname()[1]}", fresh=False).send(b"request", listener)
+            connections, listener = EngineConnections(lambda: 0.0, connect_timeout=0.05), Listener()
+            connections.acquire(f"127.0.0.1:{full.getsockname()[1]}", fresh=False).send(b"request", listener)
             async with asyncio.timeout(5):
                 await asyncio.gather(*connections._connecting.values())
             assert listener.heard == [Failure.CONNECT_TIMEOUT]
@@ -235,8 +235,8 @@ def test_an_engine_that_does_not_accept_is_given_up_in_time():
 
 def test_a_client_that_leaves_while_connecting_ends_the_attempt():
     async def check():
-        connections, listener = Connections(lambda: 0.0, connect_timeout=5), Listener()
-        connection = connections.lend("127.0.0.1:1", fresh=False)
+        connections, listener = EngineConnections(lambda: 0.0, connect_timeout=5), Listener()
+        connection = connections.acquire("127.0.0.1:1", fresh=False)
         connection.send(b"request", listener)
         (task,) = connections._connecting.values()
         connection.abort()

@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from promptgroup_router.apis.request import Kind, read
+from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
 from promptgroup_router.rings.index import view_of
@@ -16,7 +16,7 @@ def ask(system: str | None = None, model: str = "llama", **fields):
     messages = [{"role": "user", "content": "Hi"}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    return read(Kind.CHAT, orjson.dumps({"model": model, "messages": messages} | fields))
+    return parse(ApiKind.CHAT, orjson.dumps({"model": model, "messages": messages} | fields))
 
 
 def found(view, request, named=""):
@@ -65,7 +65,7 @@ class TestByContent:
 
 def test_a_text_prompt_is_matched_like_a_system_text():
     view = view_of(table(group("a", revision("You are"))))
-    request = read(Kind.TEXT, orjson.dumps({"model": "llama", "prompt": "You are here"}))
+    request = parse(ApiKind.TEXT, orjson.dumps({"model": "llama", "prompt": "You are here"}))
     assert found(view, request) == "content chat/a"
 
 

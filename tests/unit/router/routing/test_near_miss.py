@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_router.apis import request
-from promptgroup_router.apis.request import Kind
+from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.rings.index import view_of
 from promptgroup_router.routing.near_miss import ENDING, REMEMBERED, Departed, Departures, common, departed
 from support.tables import group, revision, table
@@ -23,7 +23,7 @@ def ask(system, tools=None):
     body = {"model": "llama", "messages": [{"role": "system", "content": system}, {"role": "user", "content": "hi"}]}
     if tools:
         body["tools"] = tools
-    return request.read(Kind.CHAT, json.dumps(body).encode())
+    return request.parse(ApiKind.CHAT, json.dumps(body).encode())
 
 
 HALF = DECLARED[: len(DECLARED) // 2 + 5]

@@ -6,7 +6,7 @@ from math import ceil
 import orjson
 import pytest
 
-from promptgroup_router.apis.request import Kind, read
+from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.table import SlotState
@@ -19,11 +19,11 @@ from support.tables import SYSTEM, group, revision, slot, table
 
 def ask(*messages, model="llama", **fields):
     listed = [{"role": role, "content": content} for role, content in messages or [("user", "Hi")]]
-    return read(Kind.CHAT, orjson.dumps({"model": model, "messages": listed} | fields))
+    return parse(ApiKind.CHAT, orjson.dumps({"model": model, "messages": listed} | fields))
 
 
 def text(prompt, model="llama"):
-    return read(Kind.TEXT, orjson.dumps({"model": model, "prompt": prompt}))
+    return parse(ApiKind.TEXT, orjson.dumps({"model": model, "prompt": prompt}))
 
 
 def routed(view, request, headers=None, *, places=None, tokens=None, now=0.0):
