@@ -27,7 +27,7 @@ def asked(kubectl: Kubectl, images: Images) -> Kubectl:
 
 
 def _api_server_reaches_routers(kubectl: Kubectl) -> dict[str, Any]:
-    """What docs/install.md asks for where a network enforces policies: here the API server is a node."""
+    """What docs/how-to/install.md asks for where a network enforces policies: here the API server is a node."""
     nodes = kubectl.list("nodes", "node-role.kubernetes.io/control-plane")
     addresses = [
         each["address"] for node in nodes for each in node["status"]["addresses"] if each["type"] == "InternalIP"

@@ -1,4 +1,4 @@
-"""docs/install.md: an uninstall leaves nothing behind, not in the cluster and not in the teams' namespaces."""
+"""docs/how-to/install.md: an uninstall leaves nothing behind, not in the cluster and not in the teams' namespaces."""
 
 from harness.cluster import Cluster
 from harness.group import GROUP, group, prompt

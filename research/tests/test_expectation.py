@@ -1,7 +1,7 @@
 """What is expected of replicas before there is anything to observe, beside what the simulator's engines do.
 
 The routing policy places the requests; one group with a prompt of 3,000 tokens, sessions of five turns (geometric) with
-pauses of 20 s. docs/size.md has the figures.
+pauses of 20 s. docs/how-to/size.md has the figures.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """What `promptgroup plan` prints: plan/NAME.txt begins with the command line, its files stand beside it.
 
-GOLDEN_UPDATE=1 rewrites what follows, here and in docs/plan.md; the difference is to be reviewed.
+GOLDEN_UPDATE=1 rewrites what follows, here and in docs/how-to/plan.md; the difference is to be reviewed.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from promptgroup_cli.commands import plan
 from support import builders
 
 FOLDER = Path(__file__).parent / "plan"
-PAGE = Path(__file__).parents[2] / "docs" / "plan.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plan.md"
 COMMAND = "$ promptgroup plan "
 CASES = sorted(FOLDER.glob("*.txt"))
 BLOCK = re.compile(r"^```\n(" + re.escape(COMMAND) + r".*?)^```$", re.MULTILINE | re.DOTALL)

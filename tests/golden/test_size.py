@@ -1,4 +1,4 @@
-"""Every `console` block of docs/size.md is what the command prints. GOLDEN_UPDATE=1 rewrites the page."""
+"""Every `console` block of docs/how-to/size.md is what the command prints. GOLDEN_UPDATE=1 rewrites the page."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import pytest
 
 from promptgroup_cli.__main__ import main
 
-PAGE = Path(__file__).parents[2] / "docs" / "size.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "size.md"
 BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes what operators and routers serve, and answers the queries of docs/metrics.md."""
+"""A real Prometheus scrapes what operators and routers serve, and answers the queries of docs/reference/metrics.md."""
 
 import asyncio
 import re
@@ -30,7 +30,9 @@ from support.prometheus import prometheus
 pytestmark = pytest.mark.integration
 
 QUERIES = re.findall(
-    r"^```promql\n(.*?)\n```$", (Path(__file__).parents[2] / "docs/metrics.md").read_text(), re.MULTILINE | re.DOTALL
+    r"^```promql\n(.*?)\n```$",
+    (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text(),
+    re.MULTILINE | re.DOTALL,
 )
 
 GROUP: dict[str, Any] = {

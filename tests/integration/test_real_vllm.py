@@ -1,4 +1,4 @@
-"""Two real vLLM engines on CPU. Skipped where VLLM names no folder with venv/ and tiny/ (docs/real-vllm.md)."""
+"""Two real vLLM engines on CPU. Skipped where VLLM names no folder with venv/ and tiny/ (docs/research/real-vllm.md)."""
 
 import os
 
@@ -11,6 +11,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 VLLM = os.environ.get("VLLM", "")
 
 
-@pytest.mark.skipif(not VLLM, reason="VLLM names no folder with a real vLLM: see docs/real-vllm.md")
+@pytest.mark.skipif(not VLLM, reason="VLLM names no folder with a real vLLM: see docs/research/real-vllm.md")
 def test_conditions_say_what_is_done_to_real_engines() -> None:
     assert vllmdiagnosis.main([f"--vllm={VLLM}"]) == 0

@@ -31,7 +31,7 @@ class Prometheus:
             "scrape_configs": [
                 {
                     "job_name": "engines",
-                    "honor_labels": True,  # as docs/metrics.md has it: a target's own labels stand
+                    "honor_labels": True,  # as docs/reference/metrics.md has it: a target's own labels stand
                     "file_sd_configs": [{"files": [str(self._targets)]}],
                 }
             ],

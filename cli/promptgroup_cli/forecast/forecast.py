@@ -30,7 +30,7 @@ from promptgroup_cli.forecast.model_config import Shape
 from promptgroup_operator.sizing.model import QUANTILE
 
 SEQUENCE = 0.000_06
-"""Seconds that a running request adds to a step whatever its length: sampling, scheduling (docs/policy.md)."""
+"""Seconds that a running request adds to a step whatever its length: sampling, scheduling (docs/research/policy.md)."""
 
 ROUNDS = 100
 CLOSE = 1e-6

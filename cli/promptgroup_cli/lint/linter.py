@@ -33,7 +33,7 @@ RULES: tuple[Rule, ...] = (
     *salting.RULES,
     UNREADABLE,
 )
-"""The registry. docs/cli.md has a line for each."""
+"""The registry. docs/how-to/cli.md has a line for each."""
 
 KEPT = 20
 """Findings of one rule that are told; how many there are more is said."""

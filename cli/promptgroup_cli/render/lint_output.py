@@ -60,7 +60,7 @@ def _table(report: Report) -> Iterator[str]:
 
 
 def document(report: Report) -> str:
-    """For programs; docs/cli.md describes it."""
+    """For programs; docs/how-to/cli.md describes it."""
     return json.dumps(
         {
             "prompts": report.prompts,

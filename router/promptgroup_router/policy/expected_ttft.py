@@ -10,7 +10,7 @@ and tells idle replicas from busy ones when nothing else does. PRICE stands for 
 request: work that a cache saves is saved for all of them.
 
 The idea of a cost of queue plus uncached prefill is NVIDIA Dynamo's; the home on the ring, the price, the terms for
-decoding and for a cold prefix, and how far a record is believed come from simulation: docs/policy.md.
+decoding and for a cold prefix, and how far a record is believed come from simulation: docs/research/policy.md.
 """
 
 from collections.abc import Mapping, Sequence

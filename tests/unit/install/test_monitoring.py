@@ -1,4 +1,4 @@
-"""Alerts and dashboard beside the series that there are; docs/metrics.md is held equal to the code by other tests."""
+"""Alerts and dashboard beside the series that there are; docs/reference/metrics.md is held equal to the code by other tests."""
 
 import json
 import re
@@ -19,7 +19,9 @@ DISCOVERED = {"namespace", "pod"}
 
 def series():
     """Name → labels, of every series on the page; a histogram by the names of its parts."""
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*)\|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| ([^|]*)\|", (ROOT / "docs/reference/metrics.md").read_text(), re.MULTILINE
+    )
     found = {}
     for name, kind, labels in rows:
         known = {*re.findall(r"`(\w+)`", labels), *DISCOVERED}
@@ -58,7 +60,7 @@ def test_an_alert_says_what_is_wrong_and_what_to_do_and_its_labels_are_there(rul
 
 
 def test_the_page_has_every_alert_with_its_severity():
-    page = (ROOT / "docs/monitoring.md").read_text()
+    page = (ROOT / "docs/how-to/monitoring.md").read_text()
     assert re.findall(r"^\| `(\w+)` \| (\w+) \|", page, re.MULTILINE) == [
         (rule["alert"], rule["labels"]["severity"]) for rule in RULES
     ]

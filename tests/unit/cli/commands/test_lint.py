@@ -94,7 +94,7 @@ def test_what_cannot_be_read(lint, content, name, said):
 
 
 def test_the_page_shows_what_the_commands_print(lint, monkeypatch, capsys):
-    page = (ROOT / "docs" / "cli.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "cli.md").read_text()
     content = (
         "Today is Saturday, November 21, 2026.\nYou are the support assistant of Example Ltd. You answer in the "
         "language of the customer.\nsession id: 12ab\n"

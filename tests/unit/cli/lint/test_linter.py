@@ -8,7 +8,7 @@ from promptgroup_cli.lint.finding import Severity
 from promptgroup_cli.lint.linter import RULES, Linter
 from support.lints import STATIC, chat, declared, found, report
 
-PAGE = Path(__file__).parents[4] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "cli.md"
 
 
 def test_every_rule_is_in_the_pages_table_with_its_severity():

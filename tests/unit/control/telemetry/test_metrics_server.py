@@ -18,7 +18,7 @@ from promptgroup_operator.telemetry.metrics_server import Groups, PortError, ser
 from promptgroup_operator.world.snapshot import Key
 from support.ports import free_ports
 
-PAGE = (Path(__file__).parents[4] / "docs/metrics.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs/reference/metrics.md").read_text()
 KEY = Key("chat", "support")
 GROUP = {
     "metadata": {"namespace": "chat", "name": "support"},
@@ -110,7 +110,7 @@ def test_a_port_in_use_is_told_with_the_flag():
             asyncio.run(begin(port))
 
 
-# --- docs/metrics.md -----------------------------------------------------------------------------------------
+# --- docs/reference/metrics.md -----------------------------------------------------------------------------------------
 
 
 def documented(prefix):

@@ -60,7 +60,7 @@ def test_every_metric_has_help_and_type():
 
 
 def test_the_page_has_every_metric_with_its_type_and_its_labels():
-    page = (Path(__file__).parents[4] / "docs/metrics.md").read_text()
+    page = (Path(__file__).parents[4] / "docs/reference/metrics.md").read_text()
     rows = re.findall(r"^\| `(promptgroup_router_\w+)` \| (\w+) \| ([^|]*)\|", page, re.MULTILINE)
     documented = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     kinds = {metric.name: metric._kind if isinstance(metric, Counter) else "histogram" for metric in every()}
