@@ -1,4 +1,4 @@
-"""Two real vLLM engines on CPU. Skipped where VLLM names no folder with venv/ and tiny/ (docs/research/real-vllm.md)."""
+"""Two real vLLM engines on CPU. Skipped where VLLM names no folder with venv/ and tiny/."""
 
 import os
 

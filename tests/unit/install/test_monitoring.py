@@ -1,4 +1,4 @@
-"""Alerts and dashboard beside the series that there are; docs/reference/metrics.md is held equal to the code by other tests."""
+"""Alerts and dashboard use series that exist; other tests hold the page of series equal to the code."""
 
 import json
 import re

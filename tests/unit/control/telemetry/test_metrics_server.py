@@ -110,7 +110,7 @@ def test_a_port_in_use_is_told_with_the_flag():
             asyncio.run(begin(port))
 
 
-# --- docs/reference/metrics.md -----------------------------------------------------------------------------------------
+# --- docs/reference/metrics.md ---
 
 
 def documented(prefix):
