@@ -4,7 +4,8 @@ Highest random weight (Thaler and Ravishankar, 1998): each slot weighs xxh3_64 o
 seeded with the key; the heaviest is home, the next ones follow. What a ring of points promises holds exactly: the
 order of slots does not matter, losing one moves only its keys, a new one takes 1/(n+1) of them, all to itself. With
 128 points a slot the same step moves up to 1.2/(n+1), see docs/development/decisions/0005. It costs 0.3 µs with 4
-slots, 0.5 with 8, 3 with 64. The same inputs give the same order in every process and version: `tests/golden/rings.json`.
+slots, 0.5 with 8, 3 with 64. The same inputs give the same order in every process and version:
+`tests/golden/rings.json`.
 """
 
 import heapq
