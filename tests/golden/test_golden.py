@@ -13,7 +13,7 @@
                 measured: [KV tokens, prefill rate, prefix tokens], 0 for unknown
     peers       `none` when the Secret of the namespace's routers is missing
     was         of a pod or a revision: its fields that were otherwise at the last pass, or `absent`
-    rivals      other groups of the same model
+    siblings      other groups of the same model
     taken       kind/name of objects that belong to somebody else
     gone        kind/name of objects that somebody deleted since the last pass
     show        `all` prints whole manifests; else pod templates are left out
@@ -33,7 +33,7 @@ from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.plan import desired, plan, prompt
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.samples import Flow, Stratum, Traffic
-from promptgroup_operator.world.snapshot import PodCondition, Progress, Rival, World
+from promptgroup_operator.world.snapshot import PodCondition, Progress, Sibling, World
 from promptgroup_router.contract.fingerprint import fingerprint, short
 from promptgroup_router.contract.names import ANNOTATION_APPLIED
 from promptgroup_router.contract.table import Prompt, PromptRef
@@ -111,7 +111,7 @@ def test_every_output_has_its_input():
 
 
 def read(given, now):
-    rivals = tuple(Rival(each["name"], each["created"], each["fingerprint"]) for each in given.get("rivals", []))
+    siblings = tuple(Sibling(each["name"], each["created"], each["fingerprint"]) for each in given.get("siblings", []))
     values = {tuple(name.split("/")): data for name, data in given.get("values", {}).items()}
 
     def snapshot(spec, status, live, since):
@@ -121,7 +121,7 @@ def read(given, now):
         peers_key = given.get("peers") != "none"
         text = prompt.resolve(parsed.prompt, values)
         told = read_traffic(given["traffic"]) if "traffic" in given else None
-        return World(group, text, revisions, rivals, live, traffic=told, peers_key=peers_key)
+        return World(group, text, revisions, siblings, live, traffic=told, peers_key=peers_key)
 
     before = given.get("before", {})
     status, live = {}, {}
@@ -204,7 +204,7 @@ def shown(world, todo, *, whole):
         for each in todo.conditions
     ]
     effects += [{"apply": manifest(each, whole=whole)} for each in plan.unwritten(world, todo)]
-    effects += [{"mark": pod_mark(each)} for each in todo.marks]
+    effects += [{"mark": pod_mark(each)} for each in todo.pod_updates]
     if todo.route is not None and plan.route_unwritten(world, todo):
         effects.append({"apply": manifest(todo.route, whole=whole)})
     effects += [{"delete": f"{each.kind} {each.name}"} for each in todo.deletions]
@@ -215,7 +215,7 @@ def shown(world, todo, *, whole):
     if todo.peers_key:
         effects.append({"create": "the Secret of the namespace's routers"})
     if todo.status == world.group.status:
-        return {"effects": effects, "lookAgain": f"{todo.look_again.total_seconds():g}s"}
+        return {"effects": effects, "requeueAfter": f"{todo.requeue_after.total_seconds():g}s"}
     conditions = {
         each["type"]: f"{each['status']}, {each['reason']}: {each['message']}" for each in todo.status["conditions"]
     }
@@ -223,7 +223,7 @@ def shown(world, todo, *, whole):
         "effects": effects,
         "status": {**todo.status, "conditions": conditions},
         "events": [f"{each.type} {each.reason}: {each.message}" for each in todo.events],
-        "lookAgain": f"{todo.look_again.total_seconds():g}s",
+        "requeueAfter": f"{todo.requeue_after.total_seconds():g}s",
     }
 
 

@@ -13,7 +13,7 @@
                 wave: [cause, seconds ago, hit rate before]; wanted, serving: at the last look, if otherwise;
                 cache: reason that CacheEffective had
     expect      replicas, reason, says (parts of the message), cache (`status, reason`), advice (parts of its message),
-                active, able, limited (`status, reason`), lookAgain (seconds)
+                active, able, limited (`status, reason`), requeueAfter (seconds)
 """
 
 from dataclasses import fields
@@ -25,10 +25,10 @@ import yaml
 
 from promptgroup_operator.api.prompt_group import SizingSpec
 from promptgroup_operator.sizing.diagnosis import diagnose
-from promptgroup_operator.sizing.recommend import Group, decide
-from promptgroup_operator.world.load import Clients, Departure, Engines, Load, Member
+from promptgroup_operator.sizing.recommend import SizingInput, decide
+from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad, GroupLoad, PoolMember
 from promptgroup_operator.world.samples import Histogram
-from promptgroup_operator.world.sizing_history import Cause, Change, History, Past, Recommendation, Shape, Wave
+from promptgroup_operator.world.sizing_history import Cause, GroupShape, History, Past, Recommendation, SizeChange, Wave
 
 FOLDER = Path(__file__).parent / "sizing"
 CASES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "base")
@@ -52,7 +52,7 @@ def test_decision(name):
         "active": verdict.active,
         "able": f"{verdict.able.status}, {verdict.able.reason}",
         "limited": f"{verdict.limited.status}, {verdict.limited.reason}",
-        "lookAgain": verdict.look_again.total_seconds(),
+        "requeueAfter": verdict.requeue_after.total_seconds(),
     }
     assert {key: told[key] for key in told if key in expected} == {
         key: expected[key] for key in told if key in expected
@@ -77,8 +77,10 @@ def given(case):
     sizing = SizingSpec.model_validate(read("base")["sizing"] | case.get("sizing", {}))
     before = case.get("before", {})
     serving = case.get("serving", replicas)
-    shape = Shape(before.get("wanted", replicas), before.get("serving", serving), REVISION)
-    group = Group(replicas, serving, REVISION, load, case.get("releasing", False), tuple(members(case.get("pool", {}))))
+    shape = GroupShape(before.get("wanted", replicas), before.get("serving", serving), REVISION)
+    group = SizingInput(
+        replicas, serving, REVISION, load, case.get("releasing", False), tuple(members(case.get("pool", {})))
+    )
     return sizing, group, History(past(before), shape, wave(before.get("wave")), load and calm(load))
 
 
@@ -89,7 +91,7 @@ def calm(load):
 def past(before):
     return Past(
         tuple(Recommendation(value, ago(since), ago(until)) for value, since, until in before.get("recommended", [])),
-        tuple(Change(ago(seconds), by) for by, seconds in before.get("changes", [])),
+        tuple(SizeChange(ago(seconds), by) for by, seconds in before.get("changes", [])),
     )
 
 
@@ -100,7 +102,7 @@ def wave(told):
 def members(pool):
     for name, each in pool.items():
         low, high = each["bounds"]
-        yield Member(name, load_of(each, each["replicas"]), low, high, each["replicas"])
+        yield PoolMember(name, load_of(each, each["replicas"]), low, high, each["replicas"])
 
 
 def load_of(case, replicas):
@@ -108,10 +110,10 @@ def load_of(case, replicas):
     late = case.get("firstToken", base["firstToken"])
     counts = (0.0, 0.0, 0.0) if late is None else (500.0, 450.0, 50.0)
     first = Histogram((0.0005, 0.001), counts) if late is None else Histogram((late / 2, late), counts)
-    return Load(
+    return GroupLoad(
         base["seconds"],
-        block(Engines, base, case, "engines", {"replicas": replicas, "first_token": first}),
-        block(Clients, base, case, "clients", {"first_token": first}),
+        block(EngineLoad, base, case, "engines", {"replicas": replicas, "first_token": first}),
+        block(ClientLoad, base, case, "clients", {"first_token": first}),
         block(Departure, base, case, "departure", {}),
         case.get("stale", ""),
         case.get("early", False),

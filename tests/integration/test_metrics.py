@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from promptgroup_local.kubectl import wait_for
 from promptgroup_operator.sizing.model import fit
-from promptgroup_operator.sizing.recommend import Verdict
+from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.telemetry.collector import Look
 from promptgroup_operator.telemetry.metrics import FAULT, Instruments
 from promptgroup_operator.telemetry.metrics_server import Groups, serving
@@ -52,7 +52,7 @@ def trouble() -> Instruments:
     """An operator of which each query has something to say."""
     instruments = Instruments()
     instruments.leader.set_function(lambda: False)
-    size = Verdict(4, "TooManyReplicas", "", active=True, asked=5, model=fit(load()))
+    size = SizingDecision(4, "TooManyReplicas", "", active=True, asked=5, model=fit(load()))
     looks = {Key("chat", "support"): Look(size, 0.4, datetime.now(UTC) - timedelta(hours=1))}
     instruments.registry.register(Groups(lambda: True, lambda: [GROUP], lambda: looks))
     return instruments

@@ -32,7 +32,7 @@ from promptgroup_operator.load.router_history import Readings
 from promptgroup_operator.load.router_metrics import parse
 from promptgroup_operator.telemetry.collector import NUMBERS
 from promptgroup_operator.world.engine_facts import Measured
-from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.feed import table_file
@@ -211,7 +211,7 @@ def close(own: float | None, told: float | None, share: float = 0.2, least: floa
     return abs(own - told) <= max(least, share * max(abs(own), abs(told)))
 
 
-def agree(own: Load, told: Load) -> None:
+def agree(own: GroupLoad, told: GroupLoad) -> None:
     """Both sources say the same; they sample at other moments, and Prometheus extrapolates to the window's ends."""
     assert own.stale == told.stale == ""
     assert own.engines is not None

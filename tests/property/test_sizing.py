@@ -11,7 +11,7 @@ from promptgroup_operator.api.prompt_group import SizingSpec
 from promptgroup_operator.sizing import limits
 from promptgroup_operator.sizing.limits import Target
 from promptgroup_operator.sizing.model import fit
-from promptgroup_operator.sizing.recommend import Group, decide
+from promptgroup_operator.sizing.recommend import SizingInput, decide
 from promptgroup_operator.sizing.shared import split
 from promptgroup_operator.world.load import Departure
 from promptgroup_operator.world.sizing_history import NEW
@@ -48,12 +48,12 @@ def test_bounds_hold_and_policies_too(seen, current, low, more, data):
     sizing = SIZING.model_copy(update={"min_replicas": low, "max_replicas": low + more})
     history, now = NEW, NOW
     for _ in range(3):
-        verdict = decide(sizing, Group(current, current or 0, "a", seen), history, now)
+        verdict = decide(sizing, SizingInput(current, current or 0, "a", seen), history, now)
         assert low <= verdict.value <= low + more
         if current is not None and low <= current <= low + more:
             assert verdict.value <= max(2 * current, current + 4)
             assert verdict.value >= min(current - 1, math.floor(0.9 * current))
-        assert verdict.look_again is not None and timedelta() < verdict.look_again <= timedelta(seconds=15)  # noqa: PT018
+        assert verdict.requeue_after is not None and timedelta() < verdict.requeue_after <= timedelta(seconds=15)  # noqa: PT018
         current, history = verdict.value, verdict.history
         seen, now = data.draw(loads | st.none()), now + timedelta(minutes=data.draw(st.integers(1, 10)))
 
@@ -64,7 +64,7 @@ def test_unknown_never_changes_the_number(seen, current):
         seen.stale != "" or seen.engines.coverage < 0.5 or (seen.engines.prefill_rate == 0 and seen.engines.queries > 0)
     )
     assume(unknown)
-    verdict = decide(SIZING, Group(current, current, "a", seen), NEW, NOW)
+    verdict = decide(SIZING, SizingInput(current, current, "a", seen), NEW, NOW)
     assert (verdict.value, verdict.active) == (current, False)
 
 
@@ -96,13 +96,13 @@ def test_drift_never_adds_replicas(requests, current, share, at, late, waiting, 
     """A load that is well: prompts begin to depart, hits fall, requests wait, run longer and come late."""
     usage = requests / current / 40
     well = load(requests, replicas=current, hit_rate=0.94, usage=usage, sessions=4 * requests)
-    assume(decide(SIZING, Group(current, current, "a", well), NEW, NOW).value <= current)
+    assume(decide(SIZING, SizingInput(current, current, "a", well), NEW, NOW).value <= current)
     drifting = load(
         requests, replicas=current, hit_rate=0.94 * (1 - share), usage=min(1.0, usage * longer), sessions=4 * requests,
         p95=late, waiting=waiting, departure=Departure(share, at, 32_000),
     )  # fmt: skip
     assume(drifting.engines.queries * (1 - 0.94 * (1 - share)) / 10_000 / current > 0.9 or longer < 1.01)
-    assert decide(SIZING, Group(current, current, "a", drifting), NEW, NOW).value <= current
+    assert decide(SIZING, SizingInput(current, current, "a", drifting), NEW, NOW).value <= current
 
 
 @settings(max_examples=25)
@@ -119,7 +119,7 @@ def test_a_steady_load_settles(requests, hit_rate, usage, start, wrong):
         busy = min(0.97, work + (1 - min(1, work)) * 4 * held / (1 + 4 * held))
         late = wrong * (1 - hit_rate) * (2 + 3 / (1 - busy)) + 0.02
         seen = load(requests, replicas=replicas, hit_rate=hit_rate, usage=held, sessions=5 * requests, p95=late)
-        verdict = decide(SIZING, Group(current, round(serving), "a", seen), history, now)
+        verdict = decide(SIZING, SizingInput(current, round(serving), "a", seen), history, now)
         if verdict.value != current:
             changes.append((look, verdict.value - current))
         current, history, now = verdict.value, verdict.history, now + timedelta(seconds=15)

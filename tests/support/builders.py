@@ -11,7 +11,7 @@ from promptgroup_operator.rollout.release import Goal, policy
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.samples import Traffic
 from promptgroup_operator.world.snapshot import (
-    Group,
+    GroupObject,
     Key,
     Manifest,
     Pod,
@@ -19,8 +19,8 @@ from promptgroup_operator.world.snapshot import (
     Problem,
     PromptText,
     Reading,
-    Revision,
-    Rival,
+    RevisionState,
+    Sibling,
     World,
 )
 from promptgroup_router.contract.fingerprint import fingerprint
@@ -57,9 +57,9 @@ def spec(**fields: Any) -> PromptGroupSpec:
 
 def group(
     *, name: str = "support", status: Mapping[str, Any] | None = None, generation: int = 1, **fields: Any
-) -> Group:
+) -> GroupObject:
     """A PromptGroup; further fields are those of its spec."""
-    return Group(Key("chat", name), f"uid-{name}", generation, CREATED, spec(**fields), status or {})
+    return GroupObject(Key("chat", name), f"uid-{name}", generation, CREATED, spec(**fields), status or {})
 
 
 SETTINGS = desired.engine_settings(group())
@@ -107,11 +107,11 @@ def restarted(name: str = "p0", slot: int | None = 0, **fields: Any) -> Pod:
     return pod(name, slot, **{"warmed": "containerd://the-one-before", **fields})
 
 
-def revision(text: str = TEXT, pods: Iterable[Pod] = (), **fields: Any) -> Revision:
+def revision(text: str = TEXT, pods: Iterable[Pod] = (), **fields: Any) -> RevisionState:
     """A revision that serves, as large as it has pods."""
     full, listed = fingerprint(text), tuple(pods)
     name = f"support-{full[:8]}"
-    base = Revision(
+    base = RevisionState(
         fingerprint=full,
         deployment=name,
         created=CREATED,
@@ -152,11 +152,11 @@ def goal(
 
 
 def world(
-    revisions: Iterable[Revision] = (),
+    revisions: Iterable[RevisionState] = (),
     *,
-    of: Group | None = None,
+    of: GroupObject | None = None,
     prompt: PromptText | Problem | None = None,
-    rivals: Iterable[Rival] = (),
+    siblings: Iterable[Sibling] = (),
     live: Mapping[tuple[str, str], Manifest] | None = None,
     hit_rate: float | None = None,
     peers_key: bool = True,
@@ -164,5 +164,5 @@ def world(
 ) -> World:
     """A snapshot; the prompt is TEXT unless given."""
     return World(
-        of or group(), prompt or text(), tuple(revisions), tuple(rivals), live or {}, traffic, hit_rate, peers_key
+        of or group(), prompt or text(), tuple(revisions), tuple(siblings), live or {}, traffic, hit_rate, peers_key
     )

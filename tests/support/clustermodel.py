@@ -27,10 +27,19 @@ from promptgroup_operator.rollout import annotations as records
 from promptgroup_operator.rollout import rollout
 from promptgroup_operator.warmth.warmup import settle
 from promptgroup_operator.world import engine_facts as measured
-from promptgroup_operator.world.effects import PodMark
+from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.samples import Flow, Stratum, Traffic
-from promptgroup_operator.world.snapshot import Group, Key, Manifest, Pod, PodCondition, Problem, Revision, World
-from promptgroup_operator.world.warming import Job, Outcome, WarmReason
+from promptgroup_operator.world.snapshot import (
+    GroupObject,
+    Key,
+    Manifest,
+    Pod,
+    PodCondition,
+    Problem,
+    RevisionState,
+    World,
+)
+from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
 from promptgroup_router.contract import names
 from promptgroup_router.contract.encoding import decode_group
 from promptgroup_router.contract.fingerprint import fingerprint, short
@@ -123,7 +132,7 @@ class Model:
     pods: list[ModelPod] = field(default_factory=list)
     pending: list[Effect] = field(default_factory=list)
     """What the pass that runs has yet to do."""
-    look_again: timedelta = timedelta()
+    requeue_after: timedelta = timedelta()
     written: dict[str, int] = field(default_factory=dict)
     """Deployment → replicas that the pass asked of it."""
     alive: dict[str, int] = field(default_factory=dict)
@@ -132,7 +141,7 @@ class Model:
     """When the pass began."""
     rival: tuple[list[Effect], dict[str, int], dict[str, int], datetime | None] | None = None
     """The pass of another operator process that leads no more, or thinks that it still does."""
-    jobs: dict[str, Job] = field(default_factory=dict)
+    jobs: dict[str, Warmup] = field(default_factory=dict)
     """Warm-ups that run, by container."""
     routed: dict[str, tuple[str, str]] = field(default_factory=dict)
     """What the routers know: pod → (fingerprint, incarnation) of the Ready slots."""
@@ -204,7 +213,7 @@ class Model:
         now = self.began = self.now
         self.written = {}
         self.alive = {each.deployment: sum(not pod.deleting for pod in each.pods) for each in world.revisions}
-        self.look_again = todo.look_again
+        self.requeue_after = todo.requeue_after
         queue: list[Effect] = []
 
         def add(name: str, perform: Callable[[], None]) -> None:
@@ -214,7 +223,7 @@ class Model:
             add(f"condition {change.pod}", lambda c=change: self._condition(c.uid, c.outcome, c.outcome.warm, now))
         for manifest in planning.unwritten(world, todo):
             add(f"apply {manifest['kind']} {manifest['metadata']['name']}", lambda m=manifest: self._apply(m, world))
-        for mark in todo.marks:
+        for mark in todo.pod_updates:
             add(f"mark {mark.pod}", lambda m=mark: self._mark(m))
         if todo.route is not None:
             self._check_route(world, todo.route, stands=not planning.route_unwritten(world, todo))
@@ -238,14 +247,14 @@ class Model:
             self._parsed = (text, parse_spec(self.spec))
         spec = self._parsed[1]
         standing = prompt_route.standing(self.live.get(("PromptRoute", KEY.name)))
-        group = Group(KEY, "uid-support", self.generation, "2026-01-01T00:00:00Z", spec, dict(self.status))
+        group = GroupObject(KEY, "uid-support", self.generation, "2026-01-01T00:00:00Z", spec, dict(self.status))
         return World(
             group=group,
             prompt=prompt.resolve(spec.prompt, self.values),
             revisions=tuple(
                 self._revision(each, standing) for (kind, _), each in sorted(self.live.items()) if kind == "Deployment"
             ),
-            rivals=(),
+            siblings=(),
             live=dict(self.live),
             traffic=self.traffic(),
         )
@@ -278,14 +287,14 @@ class Model:
             samples[short(each)] = {"first": Stratum(200 if self.quality != "few" else 3, failed)}
         return Traffic(self.settled, flows, samples)
 
-    def _revision(self, deployment: Manifest, standing: Mapping[str, tuple[int, frozenset[int]]]) -> Revision:
+    def _revision(self, deployment: Manifest, standing: Mapping[str, tuple[int, frozenset[int]]]) -> RevisionState:
         metadata = deployment["metadata"]
         annotations = metadata["annotations"]
         full = annotations[names.ANNOTATION_FINGERPRINT]
         source = PromptRef(annotations[ANNOTATION_PROMPT], metadata["name"])
         data = self.live.get((source.kind, source.name), {}).get("data")
         weight, routed = standing.get(full, (0, frozenset()))
-        return Revision(
+        return RevisionState(
             fingerprint=full,
             deployment=metadata["name"],
             created=metadata["creationTimestamp"],
@@ -332,7 +341,7 @@ class Model:
         if pod is not None:
             pod.gate = PodCondition("True" if warm else "False", outcome.reason, outcome.message, now)
 
-    def _mark(self, mark: PodMark) -> None:
+    def _mark(self, mark: PodUpdate) -> None:
         pod = self._find(mark.uid)
         if pod is not None:
             since = mark.draining_since.replace(microsecond=0) if mark.draining_since is not None else None
@@ -599,7 +608,7 @@ class Model:
 
     # --- engines and routers -------------------------------------------------------------------------------
 
-    def finish_warmup(self, job: Job, *, proven: bool, torn: bool = False) -> None:
+    def finish_warmup(self, job: Warmup, *, proven: bool, torn: bool = False) -> None:
         """A warm-up ends. Torn: the operator dies between its two writes."""
         self.jobs.pop(job.container_id)
         pod = self._find(job.uid)
@@ -681,7 +690,7 @@ class Model:
             rests = rests or self.now
             if self.now - rests >= quiet:
                 return last
-            self.pass_time(self.look_again)
+            self.pass_time(self.requeue_after)
         raise ViolationError(f"no rest after {passes} passes; the last wrote {last}")
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from promptgroup_operator.world.load import Clients, Departure, Engines, Load
+from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad, GroupLoad
 from promptgroup_operator.world.samples import Histogram
 
 
@@ -25,7 +25,7 @@ def load(
     departure: Departure | None = None,
     stale: str = "",
     **fields: object,
-) -> Load:
+) -> GroupLoad:
     """A window of a minute: prompts of 10,000 tokens, 8,000 of them declared.
 
     Args:
@@ -40,7 +40,7 @@ def load(
         stale: why nothing newer is known.
         fields: further ones of Engines or of Clients.
     """
-    engines = Engines(
+    engines = EngineLoad(
         replicas=replicas,
         coverage=1.0,
         requests=requests,
@@ -59,7 +59,7 @@ def load(
         kv_tokens=400_000,
         prefill_rate=10_000.0,
     )
-    clients = Clients(
+    clients = ClientLoad(
         requests=requests,
         errors=0.0,
         prompt_tokens=requests * 10_000,
@@ -69,6 +69,6 @@ def load(
         first_token=histogram(p95),
         opening=0.1,
     )
-    theirs = {name: value for name, value in fields.items() if name in Clients.__slots__}
-    rest = {name: value for name, value in fields.items() if name not in Clients.__slots__}
-    return Load(60.0, replace(engines, **rest), replace(clients, **theirs), departure, stale)
+    theirs = {name: value for name, value in fields.items() if name in ClientLoad.__slots__}
+    rest = {name: value for name, value in fields.items() if name not in ClientLoad.__slots__}
+    return GroupLoad(60.0, replace(engines, **rest), replace(clients, **theirs), departure, stale)

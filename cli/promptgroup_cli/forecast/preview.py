@@ -6,7 +6,7 @@ So that a size planned ahead keeps the very limits that are kept later, and has 
 from promptgroup_cli.forecast.forecast import Expectation, Replica, Workload, expect, working_set
 from promptgroup_operator.sizing.limits import UTILISATION, Limit, Target, exceeded
 from promptgroup_operator.sizing.model import QUANTILE, fit
-from promptgroup_operator.world.load import Clients, Engines, Load
+from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad
 from promptgroup_operator.world.samples import Histogram
 
 SAMPLE = 600.0
@@ -15,7 +15,7 @@ FEWEST = 1000.0
 """First tokens of an imagined window, however quiet."""
 
 
-def observed(workload: Workload, replica: Replica, expected: Expectation, *, pooled: bool = False) -> Load:
+def observed(workload: Workload, replica: Replica, expected: Expectation, *, pooled: bool = False) -> GroupLoad:
     """The load that an operator would observe.
 
     Args:
@@ -28,7 +28,7 @@ def observed(workload: Workload, replica: Replica, expected: Expectation, *, poo
     requests = max(FEWEST, workload.rate * SAMPLE)
     first_token = Histogram((expected.ttft,), (QUANTILE * requests, (1 - QUANTILE) * requests))
     held = expected.running * replica.held(workload.context) + expected.replicas * workload.prefix
-    engines = Engines(
+    engines = EngineLoad(
         replicas=expected.replicas,
         coverage=1.0,
         requests=workload.rate,
@@ -47,7 +47,7 @@ def observed(workload: Workload, replica: Replica, expected: Expectation, *, poo
         kv_tokens=replica.kv_tokens,
         prefill_rate=replica.prefill_rate,
     )
-    clients = Clients(
+    clients = ClientLoad(
         requests=workload.rate,
         errors=0.0,
         prompt_tokens=queries,
@@ -57,7 +57,7 @@ def observed(workload: Workload, replica: Replica, expected: Expectation, *, poo
         first_token=first_token,
         opening=1 / workload.turns,
     )
-    return Load(seconds=SAMPLE, engines=engines, clients=clients)
+    return GroupLoad(seconds=SAMPLE, engines=engines, clients=clients)
 
 
 def lacks(

@@ -5,11 +5,11 @@ from datetime import datetime
 
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.world.engine_facts import Measured
-from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.snapshot import Key
 
 
-def load(arguments: argparse.Namespace, now: datetime) -> Load:
+def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
     """What Prometheus knows of the group.
 
     Raises:

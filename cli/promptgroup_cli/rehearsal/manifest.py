@@ -21,7 +21,7 @@ from promptgroup_operator.api import crd
 from promptgroup_operator.api.prompt_group import PromptGroup, PromptGroupSpec, PromptSpec
 from promptgroup_operator.plan import desired, prompt
 from promptgroup_operator.rollout import annotations
-from promptgroup_operator.world.snapshot import Group, Key, Problem, PromptText
+from promptgroup_operator.world.snapshot import GroupObject, Key, Problem, PromptText
 from promptgroup_router.contract import names
 
 API_VERSION = f"{names.API_GROUP}/{names.API_VERSION}"
@@ -44,7 +44,7 @@ class DocumentError(Exception):
 class Wanted:
     """A PromptGroup that somebody wants."""
 
-    group: Group
+    group: GroupObject
     text: PromptText
     warnings: tuple[str, ...]
     """What the API server would not take as it stands, and the plan ignores."""
@@ -92,7 +92,7 @@ def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | Non
     problems = list(cel_rules.broken(key.name, spec, old))
     if problems:
         raise DocumentError("; ".join(problems))
-    group = Group(key, f"uid-of-{key.name}", 1, annotations.written(now), spec, {})
+    group = GroupObject(key, f"uid-of-{key.name}", 1, annotations.rfc3339(now), spec, {})
     text = prompt.resolve(spec.prompt, _values(objects, spec.prompt, namespace, key.namespace))
     problem = text if isinstance(text, Problem) else desired.template_problem(group)
     if problem is not None:
@@ -206,19 +206,19 @@ def _value(value: object) -> str:
 
 def _unknown(raw: Mapping[str, Any]) -> Iterator[str]:
     known = crd.structural(PromptGroup)["properties"]["spec"]
-    for path in _strangers("spec", raw["spec"], known):
+    for path in _name_collisions("spec", raw["spec"], known):
         yield f"{path} is no field of a PromptGroup: kubectl refuses it, the plan goes without it"
 
 
-def _strangers(path: str, value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
+def _name_collisions(path: str, value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
     """Paths of the fields that a structural schema does not have."""
     if isinstance(value, list) and "items" in schema:
         for index, each in enumerate(value):
-            yield from _strangers(f"{path}[{index}]", each, schema["items"])
+            yield from _name_collisions(f"{path}[{index}]", each, schema["items"])
     elif isinstance(value, dict) and "properties" in schema:
         for name, child in value.items():
             if name in schema["properties"]:
-                yield from _strangers(f"{path}.{name}", child, schema["properties"][name])
+                yield from _name_collisions(f"{path}.{name}", child, schema["properties"][name])
             else:
                 yield f"{path}.{name}"
 

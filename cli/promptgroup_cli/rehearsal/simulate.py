@@ -93,5 +93,5 @@ def _acts_by(cluster: IdealCluster, ahead: timedelta) -> bool:
 
 def _acts(world: World, todo: planning.Plan) -> bool:
     """Whether a plan changes anything but the status, whose messages may count the time."""
-    effects = todo.conditions or todo.marks or todo.deletions or todo.warmups or planning.unwritten(world, todo)
+    effects = todo.conditions or todo.pod_updates or todo.deletions or todo.warmups or planning.unwritten(world, todo)
     return bool(effects) or planning.route_unwritten(world, todo)

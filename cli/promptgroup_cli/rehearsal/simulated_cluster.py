@@ -17,9 +17,17 @@ from promptgroup_operator.plan import plan as planning
 from promptgroup_operator.plan import prompt_route
 from promptgroup_operator.plan.desired import DRAIN_SECONDS
 from promptgroup_operator.rollout import annotations
-from promptgroup_operator.world.effects import PodMark
+from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.samples import Flow, Stratum, Traffic
-from promptgroup_operator.world.snapshot import Group, Manifest, Pod, PodCondition, PromptText, Revision, World
+from promptgroup_operator.world.snapshot import (
+    GroupObject,
+    Manifest,
+    Pod,
+    PodCondition,
+    PromptText,
+    RevisionState,
+    World,
+)
 from promptgroup_operator.world.warming import Outcome, WarmReason
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import short
@@ -55,7 +63,7 @@ class IdealCluster:
         now: the time at which the group is created.
     """
 
-    def __init__(self, group: Group, text: PromptText, pace: Pace, now: datetime) -> None:
+    def __init__(self, group: GroupObject, text: PromptText, pace: Pace, now: datetime) -> None:
         self.now = now
         self._group = group
         self._text = text
@@ -66,7 +74,7 @@ class IdealCluster:
         self._gone_at: dict[str, datetime] = {}
         self._made = 0
 
-    def change(self, group: Group, text: PromptText) -> None:
+    def change(self, group: GroupObject, text: PromptText) -> None:
         """Another version of the group is applied."""
         self._group = replace(group, generation=self._group.generation + 1, status=self._group.status)
         self._text = text
@@ -92,7 +100,7 @@ class IdealCluster:
             return pod
         return replace(pod, in_flight=0 if now >= pod.draining_since + IDLE_AFTER else 1)
 
-    def _traffic(self, revisions: Sequence[Revision], now: datetime) -> Traffic:
+    def _traffic(self, revisions: Sequence[RevisionState], now: datetime) -> Traffic:
         """Everybody names the group, sessions are short, and the sample of a step is there at once or not at all."""
         shares = {short(each.fingerprint): REQUESTS * each.weight / 100 for each in revisions}
         flows = {name: Flow(share, share) for name, share in shares.items()}
@@ -112,7 +120,7 @@ class IdealCluster:
             self._set_condition(change.pod, change.outcome)
         for manifest in planning.unwritten(world, todo):
             self._apply(manifest)
-        for mark in todo.marks:
+        for mark in todo.pod_updates:
             self._mark(mark)
         if todo.route is not None and planning.route_unwritten(world, todo):
             self._apply(todo.route)
@@ -126,7 +134,7 @@ class IdealCluster:
 
     def _apply(self, manifest: Manifest) -> None:
         key = manifest["kind"], manifest["metadata"]["name"]
-        made = {"uid": "-".join(key), "creationTimestamp": annotations.written(self.now)}
+        made = {"uid": "-".join(key), "creationTimestamp": annotations.rfc3339(self.now)}
         if key in self._live:
             made = {name: self._live[key]["metadata"][name] for name in made}
         self._live[key] = {**manifest, "metadata": {**manifest["metadata"], **made}}
@@ -135,7 +143,7 @@ class IdealCluster:
         said = PodCondition(str(outcome.warm), outcome.reason, outcome.message, self.now)
         self._pods[pod] = replace(self._pods[pod], warm=said)
 
-    def _mark(self, mark: PodMark) -> None:
+    def _mark(self, mark: PodUpdate) -> None:
         self._pods[mark.pod] = replace(self._pods[mark.pod], slot=mark.slot, draining_since=mark.draining_since)
 
     def happens_at(self) -> datetime | None:
@@ -192,7 +200,7 @@ class IdealCluster:
             name=name,
             uid=name,
             fingerprint=fingerprint,
-            created=annotations.written(self.now),
+            created=annotations.rfc3339(self.now),
             deleting=False,
             address="",
             containers_ready=False,
@@ -211,14 +219,14 @@ class IdealCluster:
 
 
 def _ready_at(pod: Pod, pace: Pace) -> datetime:
-    created = annotations.time_of(pod.created)
+    created = annotations.parse_time(pod.created)
     assert created is not None  # noqa: S101 - written by `_create`
     return created + pace.warm_after
 
 
 def _rank(pod: Pod) -> tuple[bool, int, str]:
     """Who goes first (ActivePodsWithRanks): not ready, then the lowest deletion cost."""
-    return pod.is_warm, PodMark(pod.name, pod.uid, pod.slot, pod.draining_since).deletion_cost, pod.name
+    return pod.is_warm, PodUpdate(pod.name, pod.uid, pod.slot, pod.draining_since).deletion_cost, pod.name
 
 
 def _settings(deployment: Manifest) -> str:

@@ -9,7 +9,7 @@ from promptgroup_cli.rehearsal.simulate import Moment
 from promptgroup_operator.api.prompt_group import StepSpec
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout.release import Phase
-from promptgroup_operator.world.snapshot import Manifest, Pod, Revision, World
+from promptgroup_operator.world.snapshot import Manifest, Pod, RevisionState, World
 from promptgroup_router.contract.fingerprint import short
 
 Live = Mapping[tuple[str, str], Manifest]
@@ -102,7 +102,7 @@ def replicas(count: int) -> str:
 # --- replicas ----------------------------------------------------------------------------------------------
 
 
-def _warm(old: Revision | None, new: Revision) -> Iterator[str]:
+def _warm(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
     before = _by_name(old)
     warm = [each for each in new.pods if each.is_warm and not _was(before, each, "is_warm")]
     held = sorted(each.slot for each in warm if each.slot is not None)
@@ -112,7 +112,7 @@ def _warm(old: Revision | None, new: Revision) -> Iterator[str]:
         yield f"{short(new.fingerprint)}: {_slots(held)} warm{source}"
 
 
-def _drains(old: Revision | None, new: Revision) -> Iterator[str]:
+def _drains(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
     before = _by_name(old)
     drain = [each for each in new.pods if each.draining_since and not _was(before, each, "draining_since")]
     held = sorted(each.slot for each in drain if each.slot is not None)
@@ -120,14 +120,14 @@ def _drains(old: Revision | None, new: Revision) -> Iterator[str]:
         yield f"{short(new.fingerprint)}: {_slots(held)} {_verb(held, 'drain')}, routers send elsewhere"
 
 
-def _ends(old: Revision | None, new: Revision) -> Iterator[str]:
+def _ends(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
     before = _by_name(old)
     ends = [each for each in new.pods if each.deleting and not _was(before, each, "deleting")]
     if ends:
         yield f"{short(new.fingerprint)}: {replicas(len(ends))} {_verb(ends, 'end')}"
 
 
-def _by_name(revision: Revision | None) -> dict[str, Pod]:
+def _by_name(revision: RevisionState | None) -> dict[str, Pod]:
     return {each.name: each for each in revision.pods} if revision is not None else {}
 
 
@@ -151,7 +151,7 @@ def _slots(numbers: Sequence[int]) -> str:
 # --- revisions ---------------------------------------------------------------------------------------------
 
 
-def _weights(pairs: Sequence[tuple[Revision | None, Revision]]) -> Iterator[str]:
+def _weights(pairs: Sequence[tuple[RevisionState | None, RevisionState]]) -> Iterator[str]:
     """Shares of the new sessions that name the group, the one that rises first."""
     moves = [(old.weight if old is not None else 0, new.weight, short(new.fingerprint)) for old, new in pairs]
     moves = sorted((each for each in moves if each[0] != each[1]), key=lambda each: each[0] - each[1])
@@ -159,7 +159,7 @@ def _weights(pairs: Sequence[tuple[Revision | None, Revision]]) -> Iterator[str]
         yield "weights: " + ", ".join(f"{name} {before} → {after} %" for before, after, name in moves)
 
 
-def _step(old: Revision | None, new: Revision, steps: Sequence[StepSpec]) -> Iterator[str]:
+def _step(old: RevisionState | None, new: RevisionState, steps: Sequence[StepSpec]) -> Iterator[str]:
     """A step of the release begins, when its weight stands; or the last one is over."""
     before, after = old.progress if old is not None else None, new.progress
     if not steps or after is None or after == before:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from promptgroup_cli.render.size_output import row, time
 from promptgroup_operator.sizing.limits import Limit, Target, exceeded, least
 from promptgroup_operator.sizing.model import fit
-from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.load import GroupLoad
 
 AROUND = 2
 """Replicas more and fewer than there are that are shown."""
@@ -42,7 +42,7 @@ class Running:
     prospects: tuple[Prospect, ...]
 
 
-def running(load: Load, target: float | None, most: int) -> Running:
+def running(load: GroupLoad, target: float | None, most: int) -> Running:
     """Size what runs.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 from promptgroup_cli.reach.top_rates import Rates, Replica
 from promptgroup_cli.render.columns import columns
 from promptgroup_cli.render.size_output import time
-from promptgroup_operator.rollout.annotations import written
+from promptgroup_operator.rollout.annotations import rfc3339
 
 UNMATCHED = "-"
 """The routers' word for requests that belong to no group."""
@@ -57,7 +57,7 @@ def table(look: Look) -> str:
 def _lines(look: Look) -> Iterator[str]:
     silent = f", no answer of {', '.join(look.silent)}" if look.silent else ""
     routers = "1 router" if look.routers == 1 else f"{look.routers} routers"
-    yield f"{written(look.now)}, the last {look.seconds:.0f} s, {routers}{silent}"
+    yield f"{rfc3339(look.now)}, the last {look.seconds:.0f} s, {routers}{silent}"
     yield ""
     yield from columns([_HEADS, *(_row(*each) for each in look.groups)])
     replicas = [each for _, _, rates in look.groups for each in rates.replicas]
@@ -89,7 +89,7 @@ def document(look: Look) -> str:
     """For programs, in one line; times in seconds, shares 0 to 1, null for what is not known."""
     return json.dumps(
         {
-            "time": written(look.now),
+            "time": rfc3339(look.now),
             "seconds": round(look.seconds, 3),
             "routers": look.routers,
             "silent": list(look.silent),

@@ -380,7 +380,7 @@ class PromptGroupSpec(_Model):
 # --- PromptGroup: status -----------------------------------------------------------------------------------
 
 
-class Condition(_Model):
+class StatusCondition(_Model):
     """A condition as `metav1.Condition` defines it."""
 
     type: Annotated[str, Field(max_length=316)]
@@ -430,7 +430,7 @@ class PromptGroupStatus(_Model):
     revisions: list[RevisionStatus] | None = None
     """Every revision that exists, the newest first."""
     conditions: Annotated[
-        list[Condition],
+        list[StatusCondition],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = []
     """Ready, Progressing, Degraded, Accepted, ResolvedRefs, PrefixWarm, RouterProgrammed, ScalingActive;

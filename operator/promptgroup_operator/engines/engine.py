@@ -15,7 +15,7 @@ from promptgroup_operator.engines import engine_metrics
 from promptgroup_operator.engines.dialect import Dialect
 from promptgroup_operator.world.engine_facts import prefill_rate
 from promptgroup_operator.world.snapshot import Reading, Spent
-from promptgroup_operator.world.warming import Evidence, Found
+from promptgroup_operator.world.warming import Evidence, RefreshAnswer
 from promptgroup_router.contract.names import HEADER_WARMUP
 from promptgroup_router.contract.table import Prompt
 
@@ -87,7 +87,7 @@ class Engines:
             spent=spent,
         )
 
-    def touch(self, address: str, dialect: Dialect, model: str, prompt: Prompt, needed: int) -> Found:
+    def touch(self, address: str, dialect: Dialect, model: str, prompt: Prompt, needed: int) -> RefreshAnswer:
         """Send the Tier-1 prefix; where fewer than `needed` tokens of it were in cache, probe whether they are now.
 
         Of an engine that leaves a zero out, only the second answer tells whether the first one meant it.
@@ -102,7 +102,7 @@ class Engines:
         if dialect.omits_zero if cached is None else cached < needed:
             usages.append(self._chat(address, again))
         found = _cached_tokens(dialect, *usages)
-        return Found(reading, found[0], found[-1], _spent(*zip(usages, found, strict=True)))
+        return RefreshAnswer(reading, found[0], found[-1], _spent(*zip(usages, found, strict=True)))
 
     def _caching(self, address: str, dialect: Dialect, reading: Reading | None) -> bool | None:
         """Whether prefix caching is on, by the engine's metrics or its settings; None when neither says."""

@@ -27,8 +27,8 @@ from promptgroup_operator.kube.store import Mirror, lean
 from promptgroup_operator.plan import prompt, prompt_route
 from promptgroup_operator.rollout import annotations as records
 from promptgroup_operator.world import engine_facts
-from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodMark
-from promptgroup_operator.world.snapshot import Group, Key, Manifest, Pod, Revision, Rival
+from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
+from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest, Pod, RevisionState, Sibling
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt
 
@@ -57,10 +57,10 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 class Seen:
     """What the API server holds for one group, before its engines are asked."""
 
-    group: Group
+    group: GroupObject
     values: prompt.Values
-    revisions: tuple[Revision, ...]
-    rivals: tuple[Rival, ...]
+    revisions: tuple[RevisionState, ...]
+    siblings: tuple[Sibling, ...]
     live: Mapping[tuple[str, str], Manifest]
 
 
@@ -123,12 +123,12 @@ class Cluster:
 
     def _revision(
         self,
-        group: Group,
+        group: GroupObject,
         deployment: Manifest,
         pods: list[Pod],
         standing: Mapping[str, tuple[int, frozenset[int]]],
         live: dict[tuple[str, str], Manifest],
-    ) -> Revision:
+    ) -> RevisionState:
         source = prompt_ref(deployment)
         holder = self.look(group.key, source.kind, source.name)
         if holder is not None:
@@ -141,10 +141,10 @@ class Cluster:
         found = self._copies.get(key, kind, name, REFERENCED_SECONDS)
         return _decoded(found) if found is not None else None
 
-    def _rivals(self, group: Group) -> tuple[Rival, ...]:
+    def _rivals(self, group: GroupObject) -> tuple[Sibling, ...]:
         others = self._mirrors["PromptGroup"].within(group.key.namespace)
         return tuple(
-            Rival(
+            Sibling(
                 name=each["metadata"]["name"],
                 created=each["metadata"]["creationTimestamp"],
                 fingerprint=each.get("status", {}).get("fingerprint", ""),
@@ -203,14 +203,14 @@ class Cluster:
         self._request("DELETE", path, body, "application/json", gone_is_fine=True)
         self._copies.drop(deletion.kind, namespace, deletion.name)
 
-    def mark(self, namespace: str, mark: PodMark, change: ConditionChange | None, now: datetime) -> None:
+    def mark(self, namespace: str, mark: PodUpdate, change: ConditionChange | None, now: datetime) -> None:
         """Write a pod's slot, and whether it drains; in the same write that its gate is shut, if that is to be said."""
         since = mark.draining_since
         metadata = {
             "uid": mark.uid,
             "labels": {names.LABEL_SLOT: str(mark.slot) if mark.slot is not None else None},
             "annotations": {
-                ANNOTATION_DRAINING: records.written(since) if since is not None else None,
+                ANNOTATION_DRAINING: records.rfc3339(since) if since is not None else None,
                 ANNOTATION_DELETION_COST: str(mark.deletion_cost) if since is not None else None,
             },
         }
@@ -277,9 +277,9 @@ class Cluster:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         self._wrote("PromptGroup", self._request("PATCH", path, body, _APPLY, query, gone_is_fine=True))
 
-    def tell(self, group: Group, event: Event, now: datetime) -> None:
+    def tell(self, group: GroupObject, event: Event, now: datetime) -> None:
         """Create an event on the group."""
-        stamp = records.written(now)
+        stamp = records.rfc3339(now)
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -355,7 +355,7 @@ def _condition(change: ConditionChange, *, warm: bool, now: datetime) -> dict[st
         "status": "True" if warm else "False",
         "reason": change.outcome.reason.value,
         "message": change.outcome.message,
-        "lastTransitionTime": records.written(now),
+        "lastTransitionTime": records.rfc3339(now),
     }
 
 

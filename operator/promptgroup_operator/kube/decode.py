@@ -6,9 +6,9 @@ from typing import Any
 from promptgroup_operator.api import prompt_group
 from promptgroup_operator.plan.desired import ANNOTATION_PROMPT, CONTAINER
 from promptgroup_operator.rollout import annotations as records
-from promptgroup_operator.rollout.annotations import time_of
+from promptgroup_operator.rollout.annotations import parse_time
 from promptgroup_operator.world import engine_facts
-from promptgroup_operator.world.snapshot import Group, Key, Manifest, Pod, PodCondition, Revision
+from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest, Pod, PodCondition, RevisionState
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import Prompt, PromptRef
 
@@ -16,14 +16,14 @@ ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
 """On a pod: when its slot was taken off the ring."""
 
 
-def group_of(key: Key, raw: Manifest) -> Group:
+def group_of(key: Key, raw: Manifest) -> GroupObject:
     """The PromptGroup.
 
     Raises:
         pydantic.ValidationError: it was stored under an older schema and misses what this one asks for.
     """
     metadata = raw["metadata"]
-    return Group(
+    return GroupObject(
         key=key,
         uid=metadata["uid"],
         generation=metadata["generation"],
@@ -53,7 +53,7 @@ def revision_of(
     prompt: Prompt | None,
     pods: Iterable[Pod],
     standing: Mapping[str, tuple[int, frozenset[int]]],
-) -> Revision:
+) -> RevisionState:
     """The revision that a Deployment runs.
 
     Args:
@@ -66,7 +66,7 @@ def revision_of(
     annotations = metadata.get("annotations", {})
     fingerprint = fingerprint_of(deployment)
     weight, routed = standing.get(fingerprint, (0, frozenset()))
-    return Revision(
+    return RevisionState(
         fingerprint=fingerprint,
         deployment=metadata["name"],
         created=metadata["creationTimestamp"],
@@ -91,7 +91,7 @@ def failure_of(deployment: Manifest) -> str:
     return next((f"{each.get('reason', '')}: {each.get('message', '')}" for each in failed), "")
 
 
-def is_owned(raw: Manifest, group: Group) -> bool:
+def is_owned(raw: Manifest, group: GroupObject) -> bool:
     """Whether the group owns the object, or nobody does."""
     owners = raw["metadata"].get("ownerReferences", [])
     return not owners or any(each.get("uid") == group.uid for each in owners)
@@ -118,16 +118,16 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         deleting="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
         address=f"{f'[{ip}]' if ':' in ip else ip}:{_port(raw, port)}" if ip else "",
         containers_ready=ready.get("status") == "True",
-        containers_ready_since=time_of(ready.get("lastTransitionTime")),
+        containers_ready_since=parse_time(ready.get("lastTransitionTime")),
         container_id=engine.get("containerID", "") if running else "",
         slot=int(slot) if slot.isascii() and slot.isdigit() else None,
         warmed=annotations.get(names.ANNOTATION_WARMED, ""),
         warm=PodCondition(
-            gate["status"], gate.get("reason", ""), gate.get("message", ""), time_of(gate.get("lastTransitionTime"))
+            gate["status"], gate.get("reason", ""), gate.get("message", ""), parse_time(gate.get("lastTransitionTime"))
         )
         if gate is not None
         else None,
-        draining_since=time_of(annotations.get(ANNOTATION_DRAINING)),
+        draining_since=parse_time(annotations.get(ANNOTATION_DRAINING)),
         measured=engine_facts.decode(annotations.get(names.ANNOTATION_ENGINE, "")),
         settings=annotations.get(names.ANNOTATION_SETTINGS, ""),
         trouble=_trouble(status, conditions),

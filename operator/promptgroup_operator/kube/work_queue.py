@@ -62,14 +62,14 @@ class WorkQueue:
                 return key
             return None
 
-    def done(self, key: Key, look_again: timedelta | None) -> None:
+    def done(self, key: Key, requeue_after: timedelta | None) -> None:
         """The key's pass succeeded. None: the key is gone."""
         with self._condition:
             self._running.discard(key)
             self._failures.pop(key, None)
             self._condition.notify()
-        if look_again is not None:
-            self.add(key, look_again)
+        if requeue_after is not None:
+            self.add(key, requeue_after)
 
     def failed(self, key: Key, retry_after: timedelta = timedelta()) -> timedelta:
         """The key's pass failed: run it again after a back-off, no sooner than the server asked. Returns when."""

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from promptgroup_operator.load import load_window
 from promptgroup_operator.load.load_window import Entry, Own
 from promptgroup_operator.world.engine_facts import Measured
-from promptgroup_operator.world.load import LOAD_WINDOW, PERIOD, Load
+from promptgroup_operator.world.load import LOAD_WINDOW, PERIOD, GroupLoad
 from promptgroup_operator.world.snapshot import Key, Reading, Spent
 
 WINDOW = timedelta(minutes=5)
@@ -123,7 +123,7 @@ class Observations:
             active = (self._series[each].active for each in containers if each in self._series)
             return max(filter(None, active), default=None)
 
-    def load(self, of: Of, serving: Mapping[str, datetime], known: Measured, now: datetime) -> Load:
+    def load(self, of: Of, serving: Mapping[str, datetime], known: Measured, now: datetime) -> GroupLoad:
         """What the engines of a revision did lately.
 
         Args:
@@ -146,7 +146,7 @@ class Observations:
         elif serving and newest is not None and now - newest > STALE:
             stale = f"no engine could be read since {newest:%H:%M} UTC"
         since = max(began, min(serving.values(), default=began))
-        return Load(seconds, engines if not stale else None, stale=stale, early=now - since < EARLY)
+        return GroupLoad(seconds, engines if not stale else None, stale=stale, early=now - since < EARLY)
 
     def forget(self, now: datetime) -> None:
         """Drop the series of engines that are gone."""

@@ -13,8 +13,8 @@ from promptgroup_operator.engines.metric_names import MetricNames
 from promptgroup_operator.load.engine_history import Observations
 from promptgroup_operator.load.router_history import Readings
 from promptgroup_operator.world.engine_facts import Measured, together
-from promptgroup_operator.world.load import Load
-from promptgroup_operator.world.snapshot import Key, Revision
+from promptgroup_operator.world.load import GroupLoad
+from promptgroup_operator.world.snapshot import Key, RevisionState
 from promptgroup_router.contract.fingerprint import short
 from promptgroup_router.contract.table import Prompt
 
@@ -43,7 +43,7 @@ class Subject:
         return short(self.fingerprint)
 
 
-def subject(key: Key, revision: Revision, names: MetricNames) -> Subject:
+def subject(key: Key, revision: RevisionState, names: MetricNames) -> Subject:
     """A revision, as far as its load is concerned."""
     warm = [pod for pod in revision.pods if pod.is_warm]
     since = [(pod, pod.warm.since) for pod in warm if pod.warm is not None and pod.warm.since is not None]
@@ -66,7 +66,7 @@ def _size(prompt: Prompt | None) -> int:
 class Source(Protocol):
     """One of them."""
 
-    def load(self, subject: Subject, now: datetime) -> Load:
+    def load(self, subject: Subject, now: datetime) -> GroupLoad:
         """What a revision's engines and routers did lately. Does not block for longer than a few seconds."""
 
 
@@ -77,7 +77,7 @@ class OwnReadings:
         self._engines = engines
         self._routers = routers
 
-    def load(self, subject: Subject, now: datetime) -> Load:
+    def load(self, subject: Subject, now: datetime) -> GroupLoad:
         """See `Source`."""
         load = self._engines.load((subject.key, subject.fingerprint), subject.serving, subject.known, now)
         tokens = subject.known.prefix_tokens

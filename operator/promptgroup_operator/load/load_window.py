@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from promptgroup_operator.world.engine_facts import Measured
-from promptgroup_operator.world.load import Engines
+from promptgroup_operator.world.load import EngineLoad
 from promptgroup_operator.world.samples import Histogram
 from promptgroup_operator.world.snapshot import Reading
 
@@ -141,7 +141,7 @@ def engines(
     serving: Mapping[str, datetime],
     since: datetime,
     known: Measured,
-) -> tuple[float, Engines] | None:
+) -> tuple[float, EngineLoad] | None:
     """Length of the window in seconds, and what the engines of a revision did in it; None when nothing is known.
 
     Args:
@@ -163,7 +163,7 @@ def engines(
         lived[container] = max(alive, read.get(container, 0.0))
     covered = sum(read.values())
     latest = [entries[-1].reading.kv_tokens for entries in histories.values() if entries]
-    return window, Engines(
+    return window, EngineLoad(
         replicas=covered / window,
         coverage=covered / sum(lived.values()),
         requests=sum(each.requests for each in every) / window,

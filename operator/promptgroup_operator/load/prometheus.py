@@ -21,7 +21,7 @@ from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.load import promql
 from promptgroup_operator.load.engine_history import Observations
 from promptgroup_operator.load.load_source import Subject
-from promptgroup_operator.world.load import PERIOD, Load
+from promptgroup_operator.world.load import PERIOD, GroupLoad
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Prometheus:
         self._pool = ThreadPoolExecutor(ASKERS, thread_name_prefix="prometheus")
         self._lock = threading.Lock()
         self._asked: dict[tuple[str, ...], tuple[datetime, Future[None]]] = {}
-        self._answers: dict[tuple[str, ...], tuple[datetime, Load]] = {}
+        self._answers: dict[tuple[str, ...], tuple[datetime, GroupLoad]] = {}
         self._trouble: tuple[datetime, str] | None = None
         """Since when it does not answer, and what came instead."""
 
@@ -93,7 +93,7 @@ class Prometheus:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def load(self, subject: Subject, now: datetime) -> Load:
+    def load(self, subject: Subject, now: datetime) -> GroupLoad:
         """What Prometheus knows of a revision."""
         key = (subject.key.namespace, subject.key.name, subject.fingerprint)
         with self._lock:
@@ -114,7 +114,7 @@ class Prometheus:
             why = f"Prometheus at {self._url} does not answer since {trouble[0]:%H:%M} UTC: {trouble[1]}"
         else:
             why = f"Prometheus at {self._url} has not answered yet"
-        return Load(promql.WINDOW.total_seconds(), None, stale=why, early=trouble is None)
+        return GroupLoad(promql.WINDOW.total_seconds(), None, stale=why, early=trouble is None)
 
     def _ask(self, key: tuple[str, ...], subject: Subject, now: datetime) -> None:
         try:
@@ -136,7 +136,7 @@ class Prometheus:
                 logger.warning("Prometheus at %s: %s", self._url, why)
             self._trouble = (self._trouble[0] if self._trouble is not None else now), why
 
-    def ask(self, subject: Subject, now: datetime) -> Load:
+    def ask(self, subject: Subject, now: datetime) -> GroupLoad:
         """The same as `load`, waiting for the answer.
 
         Raises:
@@ -147,22 +147,22 @@ class Prometheus:
         except _FAILURES as error:
             raise Unanswered(_reason(error)) from None
 
-    def _load(self, subject: Subject, now: datetime) -> Load:
+    def _load(self, subject: Subject, now: datetime) -> GroupLoad:
         seconds, since = promql.WINDOW.total_seconds(), now - promql.WINDOW
         found = self._answers_to(
             promql.of_engines(subject.names, subject.key.namespace, subject.deployment, self._selector), now
         )
         newest = promql.newest(found)
         if newest is None:
-            return Load(seconds, None, stale=f"Prometheus at {self._url} has no engine of this group")
+            return GroupLoad(seconds, None, stale=f"Prometheus at {self._url} has no engine of this group")
         if now.timestamp() - newest > promql.STALE.total_seconds():
             at = datetime.fromtimestamp(newest, now.tzinfo)
-            return Load(seconds, None, stale=f"Prometheus at {self._url} has nothing newer than {at:%H:%M} UTC")
+            return GroupLoad(seconds, None, stale=f"Prometheus at {self._url} has nothing newer than {at:%H:%M} UTC")
         own = self._observations.own(subject.serving, since)
         told = self._answers_to(
             promql.of_routers(f"{subject.key.namespace}/{subject.key.name}", subject.revision, self._selector), now
         )
-        return Load(
+        return GroupLoad(
             seconds,
             promql.engines(found, subject.pods, own, subject.known, now),
             clients=promql.clients(told, subject.known.prefix_tokens),

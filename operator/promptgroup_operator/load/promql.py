@@ -13,7 +13,7 @@ from typing import Any
 from promptgroup_operator.engines.metric_names import MetricNames, Spellings
 from promptgroup_operator.load.load_window import without_fastest
 from promptgroup_operator.world.engine_facts import Measured
-from promptgroup_operator.world.load import Clients, Departure, Engines
+from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad
 from promptgroup_operator.world.samples import Histogram, histogram
 from promptgroup_operator.world.snapshot import Spent
 from promptgroup_router.contract import names as router
@@ -128,7 +128,7 @@ def newest(found: Answer) -> float | None:
 
 def engines(
     found: Answer, serving: Mapping[str, datetime], own: Iterable[Spent], known: Measured, now: datetime
-) -> Engines | None:
+) -> EngineLoad | None:
     """What the engines did; None when nothing is known of them.
 
     Args:
@@ -155,7 +155,7 @@ def engines(
         clients = max(0.0, computed - max(0.0, asked - cached))
         prefill = prefill * clients / computed if prefill is not None else None
         computed = clients
-    return Engines(
+    return EngineLoad(
         replicas=sum(share.values()),
         coverage=sum(share.values()) / sum(lived.values()),
         requests=max(0.0, values.get("requests", 0.0) - requests / seconds),
@@ -176,13 +176,13 @@ def engines(
     )
 
 
-def clients(found: Answer, declared_tokens: int) -> Clients | None:
+def clients(found: Answer, declared_tokens: int) -> ClientLoad | None:
     """What the clients had, from the answers to `of_routers`; None when Prometheus knows no router of the group."""
     values = _values(found)
     if "sessions" not in values:
         return None
     requests = values.get("requests", 0.0)
-    return Clients(
+    return ClientLoad(
         requests=requests,
         errors=values.get("errors", 0.0),
         prompt_tokens=values.get("tokens", 0.0),

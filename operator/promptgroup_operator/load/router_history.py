@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from promptgroup_operator.load.router_metrics import Counts, Stock
-from promptgroup_operator.world.load import LOAD_WINDOW, Clients, Departure
+from promptgroup_operator.world.load import LOAD_WINDOW, ClientLoad, Departure
 from promptgroup_operator.world.samples import Flow, Stratum, Traffic
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
@@ -136,7 +136,7 @@ class Readings:
                         sums[turn] = sums.get(turn, Stratum()) + (stratum - base.get(turn, Stratum()))
             return Traffic(known, flows, samples)
 
-    def clients(self, key: Key, revision: str, declared_tokens: int, now: datetime) -> Clients | None:
+    def clients(self, key: Key, revision: str, declared_tokens: int, now: datetime) -> ClientLoad | None:
         """What the clients of a revision had; None when no router was read lately, and before.
 
         Args:
@@ -158,7 +158,7 @@ class Readings:
                 opening += came.requests if turn == names.TURN_FIRST else 0.0
             before = first.stocks.get(revision, Stock()).prompt_tokens
             prompt_tokens += max(0.0, last.stocks.get(revision, Stock()).prompt_tokens - before)
-        return Clients(
+        return ClientLoad(
             requests=total.requests / seconds,
             errors=total.errors / seconds,
             prompt_tokens=prompt_tokens / seconds,

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from promptgroup_operator.base import durations
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout import replica_split
-from promptgroup_operator.world.load import Load, Member
-from promptgroup_operator.world.snapshot import Group, Key, Revision
+from promptgroup_operator.world.load import GroupLoad, PoolMember
+from promptgroup_operator.world.snapshot import GroupObject, Key, RevisionState
 from promptgroup_router.contract.table import Sharing
 
 KEPT = timedelta(minutes=3)
@@ -20,19 +20,19 @@ Pool = tuple[str, str, str]
 """Namespace, model, engine settings: what is alike in these lends, as routers see it."""
 
 
-def pool_of(group: Group) -> Pool | None:
+def pool_of(group: GroupObject) -> Pool | None:
     """The pool of a group; None when it keeps to itself."""
     if group.spec.routing.sharing is not Sharing.POOL or desired.template_problem(group) is not None:
         return None
     return group.key.namespace, group.spec.model, desired.engine_settings(group)
 
 
-def member(group: Group, revisions: tuple[Revision, ...], target: str, load: Load | None) -> Member:
+def member(group: GroupObject, revisions: tuple[RevisionState, ...], target: str, load: GroupLoad | None) -> PoolMember:
     """A group as the others of its pool see it."""
     spec, sizing = group.spec, group.spec.sizing
     fixed = spec.replicas if spec.replicas is not None else 1
     ttft = sizing.targets.ttft if sizing is not None else None
-    return Member(
+    return PoolMember(
         name=group.key.name,
         load=load,
         low=sizing.min_replicas if sizing is not None else fixed,
@@ -46,10 +46,10 @@ class Pools:
     """Safe to use from many threads."""
 
     def __init__(self) -> None:
-        self._pools: dict[Pool, dict[Key, tuple[datetime, Member]]] = {}
+        self._pools: dict[Pool, dict[Key, tuple[datetime, PoolMember]]] = {}
         self._lock = threading.Lock()
 
-    def others(self, group: Group, own: Member, now: datetime) -> tuple[Member, ...]:
+    def others(self, group: GroupObject, own: PoolMember, now: datetime) -> tuple[PoolMember, ...]:
         """The other members of the group's pool, by name; from here on it is one of them as it is seen by `own`."""
         key, pool = group.key, pool_of(group)
         with self._lock:

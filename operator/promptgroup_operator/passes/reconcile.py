@@ -27,11 +27,21 @@ from promptgroup_operator.plan.plan import Plan
 from promptgroup_operator.telemetry.collector import Look, looked
 from promptgroup_operator.telemetry.metrics import Instruments
 from promptgroup_operator.world.effects import ConditionChange
-from promptgroup_operator.world.load import PERIOD, Load
+from promptgroup_operator.world.load import PERIOD, GroupLoad
 from promptgroup_operator.world.samples import Traffic
 from promptgroup_operator.world.sizing_history import NEW
-from promptgroup_operator.world.snapshot import Key, Manifest, Pod, Problem, PromptText, Reading, Revision, Spent, World
-from promptgroup_operator.world.warming import Job, Outcome, Touch, WarmReason
+from promptgroup_operator.world.snapshot import (
+    Key,
+    Manifest,
+    Pod,
+    Problem,
+    PromptText,
+    Reading,
+    RevisionState,
+    Spent,
+    World,
+)
+from promptgroup_operator.world.warming import Outcome, Refresh, WarmReason, Warmup
 from promptgroup_router.contract import names
 
 logger = logging.getLogger(__name__)
@@ -97,7 +107,7 @@ class Reconciler:
             if error.status in REFUSED:
                 self._tell_refusal(world, error, now)
             raise
-        return todo.look_again
+        return todo.requeue_after
 
     def _remember(self, world: World, todo: Plan, now: datetime) -> None:
         """For the next pass, and for who asks what this one found."""
@@ -132,14 +142,14 @@ class Reconciler:
             group=seen.group,
             prompt=text,
             revisions=tuple(self._with_readings(each, readings, now) for each in seen.revisions),
-            rivals=seen.rivals,
-            live={**seen.live, **self._strangers(seen, text)},
+            siblings=seen.siblings,
+            live={**seen.live, **self._name_collisions(seen, text)},
             traffic=traffic,
             load=load,
             pool=self._pools.others(seen.group, lending.member(seen.group, seen.revisions, target, load), now),
             hit_rate=self._observations.rate(containers),
             peers_key=self._cluster.look(key, "Secret", names.SECRET_PEERS) is not None,
-            touch_every=self._touch_every,
+            refresh_every=self._touch_every,
             sizing=self._looks[key].size.history if key in self._looks else NEW,
         )
 
@@ -161,7 +171,7 @@ class Reconciler:
         self._traffic.begin(key, step)
         return self._traffic.traffic(key, now)
 
-    def _load(self, seen: Seen, speech: Dialect, now: datetime) -> Load | None:
+    def _load(self, seen: Seen, speech: Dialect, now: datetime) -> GroupLoad | None:
         """Of the revision that has most of the traffic; None before there is one, and where nobody asks for it."""
         if seen.group.spec.sizing is None:
             return None
@@ -170,7 +180,7 @@ class Reconciler:
             return None
         return self._source.load(subject(seen.group.key, serving, speech.metrics), now)
 
-    def _strangers(self, seen: Seen, text: object) -> dict[tuple[str, str], Manifest]:
+    def _name_collisions(self, seen: Seen, text: object) -> dict[tuple[str, str], Manifest]:
         """Objects under the names that the target wants, which do not carry the group's label."""
         if not isinstance(text, PromptText):
             return {}
@@ -183,7 +193,7 @@ class Reconciler:
                     found[kind, name] = raw
         return found
 
-    def _read(self, key: Key, revisions: Iterable[Revision], speech: Dialect, now: datetime) -> dict[str, Reading]:
+    def _read(self, key: Key, revisions: Iterable[RevisionState], speech: Dialect, now: datetime) -> dict[str, Reading]:
         """Container → reading, for engines that drain or whose counters are due."""
         due = [
             pod
@@ -207,14 +217,14 @@ class Reconciler:
             logger.debug("pod %s: %s", pod.name, error)
             return None
 
-    def _with_readings(self, revision: Revision, readings: Mapping[str, Reading], now: datetime) -> Revision:
+    def _with_readings(self, revision: RevisionState, readings: Mapping[str, Reading], now: datetime) -> RevisionState:
         pods = tuple(self._with_reading(pod, readings.get(pod.container_id), now) for pod in revision.pods)
         quiet = self._observations.quiet_since(pod.container_id for pod in pods)
         return replace(revision, pods=pods, quiet_since=quiet)
 
     def _with_reading(self, pod: Pod, reading: Reading | None, now: datetime) -> Pod:
         busy = reading.busy if reading is not None else None
-        return replace(pod, in_flight=busy, sighting=self._touches.read(pod, reading, now))
+        return replace(pod, in_flight=busy, last_seen=self._touches.read(pod, reading, now))
 
     # --- act -----------------------------------------------------------------------------------------------
 
@@ -222,19 +232,19 @@ class Reconciler:
         """Perform the plan's effects in order; an error ends the pass, and the next one begins from what stands."""
         key = world.group.key
         changes = {change.uid: change for change in todo.conditions}
-        with_mark = {mark.uid: changes.pop(mark.uid, None) for mark in todo.marks}
+        with_mark = {mark.uid: changes.pop(mark.uid, None) for mark in todo.pod_updates}
         for change in changes.values():
             self._cluster.set_condition(key.namespace, change, warm=change.outcome.warm, now=now)
         for manifest in plan.unwritten(world, todo):
             self._cluster.apply(manifest, plan.live(world, manifest))
-        for mark in todo.marks:
+        for mark in todo.pod_updates:
             self._cluster.mark(key.namespace, mark, with_mark[mark.uid], now)
         if todo.route is not None and plan.route_unwritten(world, todo):
             self._cluster.apply(todo.route, plan.live(world, todo.route))
         for deletion in todo.deletions:
             self._cluster.delete(key.namespace, deletion)
         self._warmups.want(key, todo.warmups, now)
-        self._touches.start(key, todo.touches)
+        self._touches.start(key, todo.refreshes)
         if todo.peers_key:
             self._create_peers_key(key.namespace)
         self._write_status(world, todo, now)
@@ -260,7 +270,7 @@ class Reconciler:
     def _spend(self, container: str, spent: Spent) -> None:
         self._observations.spend(container, spent, datetime.now(UTC))
 
-    def _report(self, key: Key, job: Job, outcome: Outcome) -> None:
+    def _report(self, key: Key, job: Warmup, outcome: Outcome) -> None:
         """Write on the pod what its warm-up found; then look at the group."""
         serves = outcome.warm or outcome.reason is WarmReason.PROCEEDED
         self._warmed.labels(outcome.reason).inc()
@@ -273,7 +283,7 @@ class Reconciler:
             logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
         self._queue.add(key, ahead=True)  # a replica that could serve waits for nothing but its slot
 
-    def _report_touch(self, key: Key, touch: Touch, outcome: Outcome) -> None:
+    def _report_touch(self, key: Key, touch: Refresh, outcome: Outcome) -> None:
         """Write what a touch found into the pod's condition, which stays True; then look at the group."""
         logger.info("pod %s/%s: %s: %s", key.namespace, touch.pod, outcome.reason, outcome.message)
         change = ConditionChange(touch.pod, touch.uid, outcome)

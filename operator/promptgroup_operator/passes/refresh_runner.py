@@ -16,8 +16,8 @@ from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.engines.engine import Engines
 from promptgroup_operator.warmth import refresh
-from promptgroup_operator.world.snapshot import Key, Pod, Reading, Sighting, Spent
-from promptgroup_operator.world.warming import Found, Outcome, Touch, WarmReason
+from promptgroup_operator.world.snapshot import Key, LastSeen, Pod, Reading, Spent
+from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Touches:
     def __init__(
         self,
         engines: Engines,
-        report: Callable[[Key, Touch, Outcome], None],
+        report: Callable[[Key, Refresh, Outcome], None],
         spend: Callable[[str, Spent], None],
         ended: Counter,
     ) -> None:
@@ -49,7 +49,7 @@ class Touches:
         self._spend = spend
         self._ended = ended
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="touch")
-        self._seen: dict[str, tuple[datetime, Sighting]] = {}
+        self._seen: dict[str, tuple[datetime, LastSeen]] = {}
         """Container → when it was last read, and its prefix."""
         self._running: set[str] = set()
         self._lock = threading.Lock()
@@ -63,12 +63,12 @@ class Touches:
         with self._lock:
             return container in self._running
 
-    def read(self, pod: Pod, reading: Reading | None, now: datetime) -> Sighting | None:
+    def read(self, pod: Pod, reading: Reading | None, now: datetime) -> LastSeen | None:
         """What is known of the pod's prefix, with a new reading if there is one."""
         with self._lock:
             _, seen = self._seen.get(pod.container_id, (now, None))
             if reading is not None:
-                seen = replace(seen, last=reading) if seen is not None else refresh.first(pod, reading, now)
+                seen = replace(seen, last=reading) if seen is not None else refresh.first_seen(pod, reading, now)
                 self._seen[pod.container_id] = now, seen
             return seen
 
@@ -77,7 +77,7 @@ class Touches:
         with self._lock:
             self._seen = {key: each for key, each in self._seen.items() if now - each[0] <= FORGOTTEN}
 
-    def start(self, key: Key, touches: Sequence[Touch]) -> None:
+    def start(self, key: Key, touches: Sequence[Refresh]) -> None:
         """Run the touches, but those that run already."""
         with self._lock:
             fresh = [touch for touch in touches if touch.container_id not in self._running]
@@ -85,7 +85,7 @@ class Touches:
         for touch in fresh:
             self._pool.submit(self._run, key, touch)
 
-    def _run(self, key: Key, touch: Touch) -> None:
+    def _run(self, key: Key, touch: Refresh) -> None:
         try:
             outcome = self._touch(touch)
             if outcome is not None:
@@ -96,8 +96,8 @@ class Touches:
             with self._lock:
                 self._running.discard(touch.container_id)
 
-    def _touch(self, touch: Touch) -> Outcome | None:
-        spent, seen, outcome = UNTOLD, replace(touch.sighting, at=datetime.now(UTC)), None
+    def _touch(self, touch: Refresh) -> Outcome | None:
+        spent, seen, outcome = UNTOLD, replace(touch.last_seen, at=datetime.now(UTC)), None
         result = WarmReason.UNREACHABLE
         try:
             found = self._engines.touch(touch.address, DIALECTS[touch.engine], touch.model, touch.prompt, touch.needed)
@@ -106,7 +106,11 @@ class Touches:
             logger.info("pod %s was not touched: %s", touch.pod, error)
         else:
             now = datetime.now(UTC)
-            spent, seen, outcome = found.spent, refresh.seen(touch, found, now), refresh.judge(touch, found, now)
+            spent, seen, outcome = (
+                found.spent,
+                refresh.seen_after(touch, found, now),
+                refresh.judge_answer(touch, found, now),
+            )
             result = _result(found, outcome)
         self._ended.labels(result).inc()
         self._spend(touch.container_id, spent)
@@ -115,7 +119,7 @@ class Touches:
         return outcome
 
 
-def _result(found: Found, outcome: Outcome | None) -> WarmReason:
+def _result(found: RefreshAnswer, outcome: Outcome | None) -> WarmReason:
     """What a touch found, also where the replica's condition may stand."""
     if outcome is not None:
         return outcome.reason

@@ -1,9 +1,9 @@
 """Whose warm-up is next. Pure: the clock is an argument, the work is done elsewhere.
 
 The group with the fewest that run is next, and those with as many take turns: a large one keeps no other waiting.
-Replicas that share prompt and pod template (kin) warm in waves: as many at a time as were proven warm, and one more. So
-1 is followed by 2, 4, 8 and so on, and a prompt or an engine that is broken costs one replica's work at a time. One
-that failed waits before its next attempt.
+Replicas that share prompt and pod template (a cohort) warm in waves: as many at a time as were proven warm, and one
+more. So 1 is followed by 2, 4, 8 and so on, and a prompt or an engine that is broken costs one replica's work at a
+time. One that failed waits before its next attempt.
 """
 
 from collections import Counter, OrderedDict
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from promptgroup_operator.world.snapshot import Key
-from promptgroup_operator.world.warming import Job
+from promptgroup_operator.world.warming import Warmup
 
 FIRST_RETRY = timedelta(seconds=1)
 LAST_RETRY = timedelta(seconds=30)
@@ -31,9 +31,9 @@ class _Failed:
 
 @dataclass(slots=True)
 class _Group:
-    wanted: dict[str, Job] = field(default_factory=dict)
+    wanted: dict[str, Warmup] = field(default_factory=dict)
     """Container → job, as the latest pass wants them."""
-    running: dict[str, Job] = field(default_factory=dict)
+    running: dict[str, Warmup] = field(default_factory=dict)
     failed: dict[str, _Failed] = field(default_factory=dict)
     proven: Counter[str] = field(default_factory=Counter)
     """Kin → replicas proven warm."""
@@ -49,7 +49,7 @@ class Turns:
         self._ended: dict[str, datetime] = {}
         """Container → when its warm-up ended that left it warm."""
 
-    def want(self, key: Key, jobs: Sequence[Job], seen: datetime) -> None:
+    def want(self, key: Key, jobs: Sequence[Warmup], seen: datetime) -> None:
         """These are all the warm-ups that the group needs; what was wanted before and is not begun is forgotten.
 
         Args:
@@ -62,10 +62,10 @@ class Turns:
         group = self._groups.setdefault(key, _Group())
         group.wanted = {job.container_id: job for job in jobs}
         group.failed = {each: failed for each, failed in group.failed.items() if each in group.wanted}
-        group.proven = Counter({job.kin: job.proven for job in jobs})
+        group.proven = Counter({job.cohort: job.proven for job in jobs})
         self._forget(key)
 
-    def take(self, now: datetime) -> tuple[Key, Job] | None:
+    def take(self, now: datetime) -> tuple[Key, Warmup] | None:
         """Begin the next warm-up; None when none is due or enough run. `finished` must follow."""
         if sum(len(group.running) for group in self._groups.values()) >= self._at_once:
             return None
@@ -78,7 +78,7 @@ class Turns:
                 return key, job
         return None
 
-    def finished(self, key: Key, job: Job, now: datetime, *, warm: bool) -> None:
+    def finished(self, key: Key, job: Warmup, now: datetime, *, warm: bool) -> None:
         """The warm-up ended."""
         group, container = self._groups[key], job.container_id
         del group.running[container]
@@ -86,7 +86,7 @@ class Turns:
             self._ended[container] = now
             group.wanted.pop(container, None)
             group.failed.pop(container, None)
-            group.proven[job.kin] += 1
+            group.proven[job.cohort] += 1
         elif container in group.wanted:
             tries = group.failed[container].tries if container in group.failed else 0
             group.failed[container] = _Failed(min(tries + 1, 8), now + min(LAST_RETRY, FIRST_RETRY * 2**tries))
@@ -97,8 +97,8 @@ class Turns:
             del self._groups[key]
 
 
-def _is_due(group: _Group, job: Job, now: datetime) -> bool:
+def _is_due(group: _Group, job: Warmup, now: datetime) -> bool:
     failed = group.failed.get(job.container_id)
     if job.container_id in group.running or (failed is not None and now < failed.not_before):
         return False
-    return sum(each.kin == job.kin for each in group.running.values()) <= group.proven[job.kin]
+    return sum(each.cohort == job.cohort for each in group.running.values()) <= group.proven[job.cohort]

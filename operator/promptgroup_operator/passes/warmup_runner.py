@@ -15,7 +15,7 @@ from promptgroup_operator.engines.engine import Engines
 from promptgroup_operator.passes.warmup_queue import Turns
 from promptgroup_operator.warmth import warmup
 from promptgroup_operator.world.snapshot import Key, Spent
-from promptgroup_operator.world.warming import Job, Outcome, WarmReason
+from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Warmups:
         self,
         engines: Engines,
         workers: int,
-        report: Callable[[Key, Job, Outcome], None],
+        report: Callable[[Key, Warmup, Outcome], None],
         spend: Callable[[str, Spent], None],
     ) -> None:
         self._engines = engines
@@ -47,7 +47,7 @@ class Warmups:
             self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def want(self, key: Key, jobs: Sequence[Job], now: datetime) -> None:
+    def want(self, key: Key, jobs: Sequence[Warmup], now: datetime) -> None:
         """These are the warm-ups that the group needed when it was looked at, `now`: begin those whose turn it is."""
         with self._lock:
             self._turns.want(key, jobs, now)
@@ -57,7 +57,7 @@ class Warmups:
         while not self._closed and (turn := self._turns.take(now)) is not None:
             self._pool.submit(self._run, *turn)
 
-    def _run(self, key: Key, job: Job) -> None:
+    def _run(self, key: Key, job: Warmup) -> None:
         outcome = Outcome(WarmReason.UNREACHABLE, "the warm-up did not finish")
         try:
             outcome = self._prove(job)
@@ -70,7 +70,7 @@ class Warmups:
                 self._turns.finished(key, job, now, warm=outcome.warm)
                 self._begin(now)
 
-    def _prove(self, job: Job) -> Outcome:
+    def _prove(self, job: Warmup) -> Outcome:
         speech = DIALECTS[job.engine]
         try:
             evidence = self._engines.prove(job.address, speech, job.model, job.prompt)
@@ -79,4 +79,4 @@ class Warmups:
             reason = WarmReason.REFUSED if refused else WarmReason.UNREACHABLE
             return Outcome(reason, f"the warm-up request failed: {error}")
         self._spend(job.container_id, evidence.spent)
-        return warmup.judge(evidence, speech.caching_off)
+        return warmup.judge_evidence(evidence, speech.caching_off)

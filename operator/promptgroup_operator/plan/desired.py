@@ -9,7 +9,7 @@ from typing import Any
 from promptgroup_operator.engines import dialect
 from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.plan.merge import merge
-from promptgroup_operator.world.snapshot import Group, Manifest, Problem
+from promptgroup_operator.world.snapshot import GroupObject, Manifest, Problem
 from promptgroup_router.contract import names, table
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.fingerprint import short
@@ -37,17 +37,17 @@ DRAIN_SECONDS = 5
 """A terminating replica serves on for so long, until every router has dropped its slot."""
 
 
-def name(group: Group, fingerprint: str) -> str:
+def name(group: GroupObject, fingerprint: str) -> str:
     """Name of a revision's Deployment and of its prompt object."""
     return f"{group.key.name}-{short(fingerprint)}"
 
 
-def labels(group: Group, fingerprint: str) -> dict[str, str]:
+def labels(group: GroupObject, fingerprint: str) -> dict[str, str]:
     """Labels of everything that belongs to a revision; also its selector."""
     return {names.LABEL_GROUP: group.key.name, names.LABEL_REVISION: short(fingerprint)}
 
 
-def _metadata(group: Group, object_name: str, **extra: Any) -> dict[str, Any]:
+def _metadata(group: GroupObject, object_name: str, **extra: Any) -> dict[str, Any]:
     metadata = {"name": object_name, "namespace": group.key.namespace, **extra}
     metadata["labels"] = {
         "app.kubernetes.io/managed-by": "promptgroup-operator",
@@ -67,7 +67,7 @@ def _metadata(group: Group, object_name: str, **extra: Any) -> dict[str, Any]:
     return metadata
 
 
-def prompt_object(group: Group, fingerprint: str, prompt: Prompt, kind: str) -> dict[str, Any]:
+def prompt_object(group: GroupObject, fingerprint: str, prompt: Prompt, kind: str) -> dict[str, Any]:
     """The immutable object that keeps a revision's text, for warm-ups and for routers, whatever its source becomes."""
     data = {table.SYSTEM_KEY: prompt.system} | ({table.TOOLS_KEY: prompt.tools} if prompt.tools else {})
     if kind == "Secret":
@@ -78,7 +78,7 @@ def prompt_object(group: Group, fingerprint: str, prompt: Prompt, kind: str) -> 
 
 
 def deployment(
-    group: Group,
+    group: GroupObject,
     fingerprint: str,
     replicas: int,
     prompt_from: PromptRef,
@@ -116,7 +116,7 @@ def deployment(
     )
 
 
-def budget(group: Group, fingerprint: str) -> dict[str, Any]:
+def budget(group: GroupObject, fingerprint: str) -> dict[str, Any]:
     """The PodDisruptionBudget of a revision that serves: one replica may be evicted, the next when all are warm again.
 
     One of a single replica may go as well: a budget that keeps it would hold up the drain of its node for ever. A
@@ -137,14 +137,14 @@ def budget(group: Group, fingerprint: str) -> dict[str, Any]:
     )
 
 
-def _pod_template(group: Group, fingerprint: str, selector: dict[str, str]) -> dict[str, Any]:
+def _pod_template(group: GroupObject, fingerprint: str, selector: dict[str, str]) -> dict[str, Any]:
     template = _engine_template(group)
     annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_SETTINGS: _digest(group, template)}
     # what makes a pod one of its revision is not the template's to change
     return merge(template, {"metadata": {"labels": selector, "annotations": annotations}})
 
 
-def engine_settings(group: Group) -> str:
+def engine_settings(group: GroupObject) -> str:
     """Digest of all that makes two engines interchangeable, whatever their prompt: their dialect, model and template.
 
     The template as the operator makes it, so that image, arguments, port, resources and the user's template count, and
@@ -174,7 +174,7 @@ def settings_of(live: Manifest | None) -> str:
     return str(metadata.get("annotations", {}).get(names.ANNOTATION_SETTINGS, ""))
 
 
-def step_tokens(group: Group, live: Manifest | None) -> int:
+def step_tokens(group: GroupObject, live: Manifest | None) -> int:
     """Most tokens that one step of a revision's engines computes; 0 when their arguments do not say.
 
     Args:
@@ -196,12 +196,12 @@ def _arguments(template: dict[str, Any]) -> list[str]:
     return []
 
 
-def _digest(group: Group, template: dict[str, Any]) -> str:
+def _digest(group: GroupObject, template: dict[str, Any]) -> str:
     whole = [group.spec.engine.type, group.spec.model, template]
     return hashlib.sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
 
 
-def _engine_template(group: Group) -> dict[str, Any]:
+def _engine_template(group: GroupObject) -> dict[str, Any]:
     """The pod template but for what ties a pod to its revision: the same for every group with the same engines.
 
     Raises:
@@ -265,7 +265,7 @@ def _told(speech: dialect.Dialect) -> dict[str, Any]:
     return told
 
 
-def template_problem(group: Group) -> Problem | None:
+def template_problem(group: GroupObject) -> Problem | None:
     """Why the group's pod template cannot be merged, if it cannot."""
     try:
         _engine_template(group)
@@ -274,7 +274,7 @@ def template_problem(group: Group) -> Problem | None:
     return None
 
 
-def prompt_route(group: Group, route: table.Group) -> dict[str, Any]:
+def prompt_route(group: GroupObject, route: table.Group) -> dict[str, Any]:
     """The PromptRoute of the group."""
     return stamped(
         {

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from promptgroup_operator.plan import slots
-from promptgroup_operator.world.effects import PodMark
-from promptgroup_operator.world.snapshot import Pod, Revision
+from promptgroup_operator.world.effects import PodUpdate
+from promptgroup_operator.world.snapshot import Pod, RevisionState
 
 PROPAGATION = timedelta(seconds=2)
 """Time for routers to learn that a slot drains, before nothing in flight means that nothing will come."""
@@ -18,7 +18,7 @@ RESOLUTION = timedelta(seconds=1)
 """Times on objects are whole seconds, rounded down: less than this has passed when they seem a second old."""
 
 
-def drained(pod: Pod, timeout: timedelta, now: datetime) -> bool:
+def has_drained(pod: Pod, timeout: timedelta, now: datetime) -> bool:
     """Whether a replica may go: routers were told, and it is idle, cold or out of time.
 
     Args:
@@ -33,7 +33,9 @@ def drained(pod: Pod, timeout: timedelta, now: datetime) -> bool:
     return not pod.is_warm or pod.in_flight == 0 or now - pod.draining_since >= timeout
 
 
-def deployed(revision: Revision, size: int, held: Mapping[str, int], timeout: timedelta, now: datetime) -> int:
+def deployment_replicas(
+    revision: RevisionState, size: int, held: Mapping[str, int], timeout: timedelta, now: datetime
+) -> int:
     """Replicas to ask of the Deployment: fewer only when every replica that leaves has drained.
 
     Args:
@@ -51,13 +53,13 @@ def deployed(revision: Revision, size: int, held: Mapping[str, int], timeout: ti
         return max(size, len(alive))
     going = slots.leaving(revision.pods, held, size, revision.replicas)
     marked = all((pod.draining_since is not None) == (pod.name in going) for pod in alive)
-    gone = all(drained(pod, timeout, now) for pod in alive if pod.name in going)
+    gone = all(has_drained(pod, timeout, now) for pod in alive if pod.name in going)
     return size if marked and gone else revision.replicas
 
 
-def marks(
-    revision: Revision, size: int, held: Mapping[str, int], routed: frozenset[str], now: datetime
-) -> list[PodMark]:
+def pod_updates(
+    revision: RevisionState, size: int, held: Mapping[str, int], routed: frozenset[str], now: datetime
+) -> list[PodUpdate]:
     """Pods whose labels or annotations differ from what they shall be. Draining begins once no route leads to the pod.
 
     Args:
@@ -73,7 +75,7 @@ def marks(
         if pod.deleting:
             continue
         since = pod.draining_since or (now if pod.name not in routed else None)
-        mark = PodMark(pod.name, pod.uid, held.get(pod.name), since if pod.name in going else None)
+        mark = PodUpdate(pod.name, pod.uid, held.get(pod.name), since if pod.name in going else None)
         if (mark.slot, mark.draining_since) != (pod.slot, pod.draining_since):
             found.append(mark)
     return found

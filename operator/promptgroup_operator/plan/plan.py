@@ -21,15 +21,15 @@ from typing import Any
 from promptgroup_operator.base import durations
 from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, slots, status, validate
 from promptgroup_operator.rollout import annotations, release, replica_split, retirement, rollout
-from promptgroup_operator.rollout.release import Phase, Step
+from promptgroup_operator.rollout.release import Phase, RevisionStep
 from promptgroup_operator.sizing import diagnosis
 from promptgroup_operator.sizing import recommend as verdict
 from promptgroup_operator.sizing.diagnosis import Diagnosis
-from promptgroup_operator.sizing.recommend import Verdict
+from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.warmth import refresh, warmup
-from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodMark
-from promptgroup_operator.world.snapshot import Manifest, Pod, Problem, PromptText, Revision, World
-from promptgroup_operator.world.warming import Job, Touch
+from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
+from promptgroup_operator.world.snapshot import Manifest, Pod, Problem, PromptText, RevisionState, World
+from promptgroup_operator.world.warming import Refresh, Warmup
 from promptgroup_router.contract import table
 from promptgroup_router.contract.table import PromptRef
 
@@ -50,23 +50,23 @@ class Plan:
 
     conditions: tuple[ConditionChange, ...] = ()
     objects: tuple[Manifest, ...] = ()
-    marks: tuple[PodMark, ...] = ()
+    pod_updates: tuple[PodUpdate, ...] = ()
     route: Manifest | None = None
     deletions: tuple[Deletion, ...] = ()
     status: Mapping[str, Any] | None = None
     events: tuple[Event, ...] = ()
-    warmups: tuple[Job, ...] = ()
-    touches: tuple[Touch, ...] = ()
+    warmups: tuple[Warmup, ...] = ()
+    refreshes: tuple[Refresh, ...] = ()
     peers_key: bool = False
     """Whether the namespace's routers lack the key by which they know each other."""
-    size: Verdict | None = None
+    size: SizingDecision | None = None
     """How many replicas, and what the next pass's sizing is to remember; None before there is anything to size."""
-    look_again: timedelta = SETTLED
+    requeue_after: timedelta = SETTLED
 
 
 def decide(world: World, now: datetime) -> Plan:
     """What to do about the world as it was seen."""
-    verdict = validate.accepted(world)
+    verdict = validate.validate(world)
     if isinstance(verdict, PromptText):
         return _plan(_with_text(world, verdict), verdict.fingerprint, verdict, None, now)
     target = _serving(world)
@@ -84,7 +84,7 @@ def _with_text(world: World, text: PromptText) -> World:
     return replace(world, revisions=tuple(revisions))
 
 
-def _serving(world: World) -> Revision | None:
+def _serving(world: World) -> RevisionState | None:
     """The revision to keep as it is while the spec cannot be acted on: one under way, else the one with the traffic."""
     return max(
         world.revisions,
@@ -106,7 +106,7 @@ def _refused(world: World, problem: Problem, now: datetime) -> Plan:
         route=_route(world, prompt_route.route(world.group, (), {}, {}, {})) if _standing(world) is not None else None,
         status=status.build(world, facts, {}, {}, target=None, wanted=0, now=now),
         events=tuple(status.events(world.group, facts)),
-        look_again=WAITING,
+        requeue_after=WAITING,
     )
 
 
@@ -127,7 +127,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
     marks = [
         mark
         for each in world.revisions
-        for mark in draining.marks(each, steps[each.fingerprint].replicas, held[each.fingerprint], routed, now)
+        for mark in draining.pod_updates(each, steps[each.fingerprint].replicas, held[each.fingerprint], routed, now)
     ]
     route = prompt_route.route(group, world.revisions, steps, held, world.live)
     ready = prompt_route.ready(route)
@@ -140,21 +140,23 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
     return Plan(
         conditions=tuple(_conditions(world.revisions)),
         objects=tuple(_objects(world, steps, held, goal, text)) if mergeable else (),
-        marks=tuple(marks),
+        pod_updates=tuple(marks),
         route=_route(world, route),
         deletions=tuple(_deletions(world, steps, target, policy.history)),
         status=status.build(world, facts, steps, ready, target=target, wanted=size.value, now=now),
         events=(*status.rescaled(before, size), *status.events(group, facts)),
         warmups=tuple(_warmups(world, steps)),
-        touches=tuple(_touches(world, steps, now)),
+        refreshes=tuple(_touches(world, steps, now)),
         peers_key=not world.peers_key,
         size=size,
-        look_again=min(_look_again(world, steps, held, stage.waits or problem, now), size.look_again or SETTLED),
+        requeue_after=min(
+            _requeue_after(world, steps, held, stage.waits or problem, now), size.requeue_after or SETTLED
+        ),
     )
 
 
-def _size(world: World, target: str, before: int | None, now: datetime) -> Verdict:
-    seen = verdict.Group(
+def _size(world: World, target: str, before: int | None, now: datetime) -> SizingDecision:
+    seen = verdict.SizingInput(
         current=before,
         serving=sum(len(each.serving) for each in world.revisions),
         revision=target,
@@ -165,11 +167,11 @@ def _size(world: World, target: str, before: int | None, now: datetime) -> Verdi
     return verdict.replicas(world.group.spec, seen, world.sizing, now)
 
 
-def _diagnosis(world: World, size: Verdict) -> Diagnosis | None:
+def _diagnosis(world: World, size: SizingDecision) -> Diagnosis | None:
     """Of a group whose load is observed."""
     if world.load is None and world.group.spec.sizing is None:
         return None
-    return diagnosis.diagnose(world.load, size.wave, status.told(world.group, "CacheEffective"))
+    return diagnosis.diagnose(world.load, size.wave, status.last_reason(world.group, "CacheEffective"))
 
 
 def _standing(world: World) -> Manifest | None:
@@ -179,12 +181,12 @@ def _standing(world: World) -> Manifest | None:
 def _route(world: World, route: table.Group) -> Manifest | None:
     """The PromptRoute to write, unless somebody else's has its name."""
     standing = _standing(world)
-    if standing is not None and not validate.ours(world.group, standing):
+    if standing is not None and not validate.is_owned(world.group, standing):
         return None
     return desired.prompt_route(world.group, route)
 
 
-def _conditions(revisions: Sequence[Revision]) -> list[ConditionChange]:
+def _conditions(revisions: Sequence[RevisionState]) -> list[ConditionChange]:
     changes = []
     for revision in revisions:
         for pod in revision.pods:
@@ -196,7 +198,7 @@ def _conditions(revisions: Sequence[Revision]) -> list[ConditionChange]:
 
 def _objects(
     world: World,
-    steps: Mapping[str, Step],
+    steps: Mapping[str, RevisionStep],
     held: Mapping[str, Mapping[str, int]],
     goal: release.Goal,
     text: PromptText | None,
@@ -217,7 +219,7 @@ def _objects(
             replicas = step.replicas
         else:
             source = revision.prompt_from
-            replicas = draining.deployed(revision, step.replicas, held[fingerprint], timeout, goal.now)
+            replicas = draining.deployment_replicas(revision, step.replicas, held[fingerprint], timeout, goal.now)
         live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
         kept = desired.kept_template(live) if live is not None and fingerprint != goal.target else None
         size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None
@@ -230,7 +232,7 @@ def _objects(
     return objects
 
 
-def _deletions(world: World, steps: Mapping[str, Step], target: str, history: int) -> list[Deletion]:
+def _deletions(world: World, steps: Mapping[str, RevisionStep], target: str, history: int) -> list[Deletion]:
     """Budgets of what does not serve; retired revisions beyond the history, their record, the Deployment, last."""
     serving = {
         desired.name(world.group, each.fingerprint) for each in steps.values() if each.phase not in release.GOING
@@ -238,7 +240,7 @@ def _deletions(world: World, steps: Mapping[str, Step], target: str, history: in
     deletions = [
         Deletion(kind, object_name, live["metadata"]["uid"])
         for (kind, object_name), live in sorted(world.live.items())
-        if kind == "PodDisruptionBudget" and object_name not in serving and validate.ours(world.group, live)
+        if kind == "PodDisruptionBudget" and object_name not in serving and validate.is_owned(world.group, live)
     ]
     for revision in retirement.forgotten(world.revisions, steps, target, history):
         for kind in (revision.prompt_from.kind, "Deployment"):
@@ -248,18 +250,18 @@ def _deletions(world: World, steps: Mapping[str, Step], target: str, history: in
     return deletions
 
 
-def _warmups(world: World, steps: Mapping[str, Step]) -> list[Job]:
+def _warmups(world: World, steps: Mapping[str, RevisionStep]) -> list[Warmup]:
     return [
         job
         for each in world.revisions
         if each.prompt is not None and steps[each.fingerprint].replicas > 0
-        for job in warmup.jobs(each.pods, each.prompt, world.group.spec)
+        for job in warmup.warmups(each.pods, each.prompt, world.group.spec)
     ]
 
 
-def _touches(world: World, steps: Mapping[str, Step], now: datetime) -> list[Touch]:
+def _touches(world: World, steps: Mapping[str, RevisionStep], now: datetime) -> list[Refresh]:
     found = (
-        refresh.touch(pod, each.prompt, world.group.spec, world.touch_every, now)
+        refresh.due_refresh(pod, each.prompt, world.group.spec, world.refresh_every, now)
         for each in world.revisions
         if each.prompt is not None and steps[each.fingerprint].replicas > 0
         for pod in each.pods
@@ -267,9 +269,9 @@ def _touches(world: World, steps: Mapping[str, Step], now: datetime) -> list[Tou
     return [touch for touch in found if touch is not None]
 
 
-def _look_again(
+def _requeue_after(
     world: World,
-    steps: Mapping[str, Step],
+    steps: Mapping[str, RevisionStep],
     held: Mapping[str, Mapping[str, int]],
     waits: Problem | None,
     now: datetime,
@@ -285,12 +287,12 @@ def _look_again(
     if waits is not None or shared or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):
         return WAITING
     regular = REFERENCED if prompt.references(world.group.spec.prompt) else SETTLED
-    touches = [refresh.due_at(pod, world.touch_every) for each in world.revisions for pod in each.pods]
+    touches = [refresh.due_at(pod, world.refresh_every) for each in world.revisions for pod in each.pods]
     # one that is due runs, and has its time to end
     return min([regular, *(max(WAITING, due - now) for due in touches if due is not None)])
 
 
-def _unsettled(revisions: Sequence[Revision], steps: Mapping[str, Step]) -> bool:
+def _unsettled(revisions: Sequence[RevisionState], steps: Mapping[str, RevisionStep]) -> bool:
     return any(
         each.ready < steps[each.fingerprint].replicas or any(not _is_settled(pod) for pod in each.pods)
         for each in revisions

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from promptgroup_operator.api.prompt_group import KeyRef, PromptSpec, TextSource
-from promptgroup_operator.world.snapshot import Problem, PromptText, Rival
+from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
 from promptgroup_router.contract.fingerprint import canonical_tools, seeded
 from promptgroup_router.contract.table import Prompt
 
@@ -66,9 +66,11 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
     return PromptText(prompt, actual, secret)
 
 
-def conflict(name: str, created: str, fingerprint: str, rivals: Sequence[Rival]) -> Problem | None:
+def conflict(name: str, created: str, fingerprint: str, siblings: Sequence[Sibling]) -> Problem | None:
     """The older group that claims the same prefix of the same model, as a problem."""
-    older = [each for each in rivals if each.fingerprint == fingerprint and (each.created, each.name) < (created, name)]
+    older = [
+        each for each in siblings if each.fingerprint == fingerprint and (each.created, each.name) < (created, name)
+    ]
     if not older:
         return None
     first = min(older, key=lambda each: (each.created, each.name))

@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from promptgroup_operator.plan import desired
-from promptgroup_operator.rollout.release import Phase, Step
+from promptgroup_operator.rollout.release import Phase, RevisionStep
 from promptgroup_operator.world import engine_facts
-from promptgroup_operator.world.snapshot import Group, Manifest, Pod, Revision
+from promptgroup_operator.world.snapshot import GroupObject, Manifest, Pod, RevisionState
 from promptgroup_router.contract import table
 
 
 def route(
-    group: Group,
-    revisions: Sequence[Revision],
-    plan: Mapping[str, Step],
+    group: GroupObject,
+    revisions: Sequence[RevisionState],
+    plan: Mapping[str, RevisionStep],
     held: Mapping[str, Mapping[str, int]],
     live: Mapping[tuple[str, str], Manifest],
 ) -> table.Group:
@@ -72,7 +72,7 @@ def route(
     )
 
 
-def _size(revision: Revision, known: Mapping[str, Any] | None) -> tuple[int, bool] | None:
+def _size(revision: RevisionState, known: Mapping[str, Any] | None) -> tuple[int, bool] | None:
     """Bytes of the system text, and whether there are tools; None when nobody knows."""
     if revision.prompt is not None:
         return len(revision.prompt.system.encode()), revision.prompt.tools != ""
@@ -86,7 +86,7 @@ def _revisions(route: Manifest | None) -> list[Mapping[str, Any]]:
     return found
 
 
-def ring(pods: Sequence[Pod], held: Mapping[str, int], step: Step) -> tuple[table.Slot, ...]:
+def ring(pods: Sequence[Pod], held: Mapping[str, int], step: RevisionStep) -> tuple[table.Slot, ...]:
     """Every slot of a revision: those of its size, and those above it that still drain."""
     holders = {held[pod.name]: pod for pod in pods if pod.name in held}
     return tuple(

@@ -23,13 +23,13 @@ from typing import Any
 
 from promptgroup_operator.plan.desired import name
 from promptgroup_operator.rollout import annotations
-from promptgroup_operator.rollout.release import Phase, Step
+from promptgroup_operator.rollout.release import Phase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import Diagnosis
-from promptgroup_operator.sizing.recommend import Verdict
+from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.warmth import warmup
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world.effects import Event
-from promptgroup_operator.world.snapshot import Group, Pod, Problem, Revision, World
+from promptgroup_operator.world.snapshot import GroupObject, Pod, Problem, RevisionState, World
 from promptgroup_operator.world.warming import WarmReason
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import short
@@ -39,7 +39,7 @@ REFERENCE_PROBLEMS = frozenset({"PromptNotFound", "ToolsNotFound", "InvalidTools
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class Condition:
     """A condition without its times."""
 
     type: str
@@ -49,39 +49,39 @@ class Fact:
     message: str
 
 
-def rejected(world: World, problem: Problem) -> list[Fact]:
+def rejected(world: World, problem: Problem) -> list[Condition]:
     """The conditions of a group whose spec cannot be acted on; what already serves goes on."""
-    accepted = Fact("Accepted", True, "Accepted", "the spec is sound")
-    resolved = Fact("ResolvedRefs", True, "ResolvedRefs", "all references exist")
+    accepted = Condition("Accepted", True, "Accepted", "the spec is sound")
+    resolved = Condition("ResolvedRefs", True, "ResolvedRefs", "all references exist")
     if problem.reason in REFERENCE_PROBLEMS:
-        resolved = Fact("ResolvedRefs", False, problem.reason, problem.message)
+        resolved = Condition("ResolvedRefs", False, problem.reason, problem.message)
     else:
-        accepted = Fact("Accepted", False, problem.reason, problem.message)
+        accepted = Condition("Accepted", False, problem.reason, problem.message)
     if any(revision.ready for revision in world.revisions):
-        routed = Fact("RouterProgrammed", True, "EarlierRevision", "the revision before goes on serving")
+        routed = Condition("RouterProgrammed", True, "EarlierRevision", "the revision before goes on serving")
     else:
-        routed = Fact("RouterProgrammed", False, problem.reason, "nothing to route to")
+        routed = Condition("RouterProgrammed", False, problem.reason, "nothing to route to")
     return [
-        Fact("Ready", False, problem.reason, problem.message),
-        Fact("Progressing", False, problem.reason, "waits for the problem to be mended"),
-        Fact("Degraded", True, problem.reason, problem.message),
+        Condition("Ready", False, problem.reason, problem.message),
+        Condition("Progressing", False, problem.reason, "waits for the problem to be mended"),
+        Condition("Degraded", True, problem.reason, problem.message),
         accepted,
         resolved,
-        Fact("PrefixWarm", False, problem.reason, "no replica can be warmed for this prompt"),
+        Condition("PrefixWarm", False, problem.reason, "no replica can be warmed for this prompt"),
         routed,
     ]
 
 
 def conditions(
     world: World,
-    plan: Mapping[str, Step],
+    plan: Mapping[str, RevisionStep],
     target: str,
-    size: Verdict,
+    size: SizingDecision,
     cache: Diagnosis | None = None,
     *,
     ready: Mapping[str, int],
     waits: Problem | None,
-) -> list[Fact]:
+) -> list[Condition]:
     """The conditions of a group that is acted on.
 
     Args:
@@ -111,48 +111,50 @@ def conditions(
     if back is not None:
         fault = Problem("RolledBack", f"{short(target)}: {back.reason}: {back.message}")
     return [
-        Fact("Accepted", True, "Accepted", "the spec is sound"),
-        Fact("ResolvedRefs", True, "ResolvedRefs", "all references exist"),
+        Condition("Accepted", True, "Accepted", "the spec is sound"),
+        Condition("ResolvedRefs", True, "ResolvedRefs", "all references exist"),
         _ready(size, Problem("Warm", count), fault, released, served=routed and missing == 0),
         _progressing(fault, released or _moving(revision, plan, target, missing), count),
-        Fact("Degraded", True, fault.reason, fault.message)
+        Condition("Degraded", True, fault.reason, fault.message)
         if fault is not None
-        else Fact("Degraded", False, "AsExpected", "nothing keeps the group from its wanted state"),
+        else Condition("Degraded", False, "AsExpected", "nothing keeps the group from its wanted state"),
         _prefix_warm(pods, cause, max(0, step.replicas - warm), count),
-        Fact("RouterProgrammed", True, "Programmed", "routers have a replica for the group")
+        Condition("RouterProgrammed", True, "Programmed", "routers have a replica for the group")
         if routed
-        else Fact("RouterProgrammed", False, "NoReplica", "no replica is warm: routers have nowhere to send"),
-        Fact("ScalingActive", size.active, size.reason, size.message),
+        else Condition("RouterProgrammed", False, "NoReplica", "no replica is warm: routers have nowhere to send"),
+        Condition("ScalingActive", size.active, size.reason, size.message),
         *_sizing(size, cache),
     ]
 
 
-def _sizing(size: Verdict, cache: Diagnosis | None) -> list[Fact]:
+def _sizing(size: SizingDecision, cache: Diagnosis | None) -> list[Condition]:
     facts = []
     for kind, aspect in (("AbleToScale", size.able), ("ScalingLimited", size.limited), ("CacheEffective", cache)):
         if aspect is not None:
-            facts.append(Fact(kind, aspect.status, aspect.reason, aspect.message))
+            facts.append(Condition(kind, aspect.status, aspect.reason, aspect.message))
     return facts
 
 
-def _ready(size: Verdict, warm: Problem, fault: Problem | None, released: Problem | None, *, served: bool) -> Fact:
+def _ready(
+    size: SizingDecision, warm: Problem, fault: Problem | None, released: Problem | None, *, served: bool
+) -> Condition:
     if size.value == 0:
-        return Fact("Ready", False, "ScaledToZero", "no replica is wanted")
+        return Condition("Ready", False, "ScaledToZero", "no replica is wanted")
     if served and released is None:
-        return Fact("Ready", True, warm.reason, warm.message)
+        return Condition("Ready", True, warm.reason, warm.message)
     why = fault or released or Problem("Warming", warm.message)
-    return Fact("Ready", False, why.reason, why.message)
+    return Condition("Ready", False, why.reason, why.message)
 
 
-def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Fact:
+def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Condition:
     if fault is not None:
-        return Fact("Progressing", False, fault.reason, "waits for the fault to be mended")
+        return Condition("Progressing", False, fault.reason, "waits for the fault to be mended")
     if isinstance(moves, Problem):
-        return Fact("Progressing", True, moves.reason, moves.message)
-    return Fact("Progressing", moves != "", moves or "Settled", count)
+        return Condition("Progressing", True, moves.reason, moves.message)
+    return Condition("Progressing", moves != "", moves or "Settled", count)
 
 
-def _moving(revision: Revision | None, plan: Mapping[str, Step], target: str, missing: int) -> str:
+def _moving(revision: RevisionState | None, plan: Mapping[str, RevisionStep], target: str, missing: int) -> str:
     """What still moves when no release is under way, as a reason; empty at rest."""
     if missing or (revision is not None and revision.replicas < plan[target].replicas):
         return "ReplicasWarming"
@@ -161,18 +163,18 @@ def _moving(revision: Revision | None, plan: Mapping[str, Step], target: str, mi
     return "ReplicasDraining" if revision is not None and revision.replicas > plan[target].replicas else ""
 
 
-def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Fact:
+def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Condition:
     """Proven, as far as a proof is possible: of a prefix shorter than a cache block there is none, and it is said."""
     said = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
     if WarmReason.PROCEEDED in said:
-        return Fact("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])
+        return Condition("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])
     if missing > 0:
         reason, message = (cause.reason, cause.message) if cause is not None else (WarmReason.STARTING, count)
-        return Fact("PrefixWarm", False, reason, message)
+        return Condition("PrefixWarm", False, reason, message)
     for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT):
         if reason in said:
-            return Fact("PrefixWarm", True, reason, said[reason])
-    return Fact("PrefixWarm", True, WarmReason.PROVEN, count)
+            return Condition("PrefixWarm", True, reason, said[reason])
+    return Condition("PrefixWarm", True, WarmReason.PROVEN, count)
 
 
 def _worst(pods: Sequence[Pod]) -> Problem | None:
@@ -195,8 +197,8 @@ def why_cold(pod: Pod) -> Problem:
 
 def build(
     world: World,
-    facts: Sequence[Fact],
-    plan: Mapping[str, Step],
+    facts: Sequence[Condition],
+    plan: Mapping[str, RevisionStep],
     ready: Mapping[str, int],
     *,
     target: str | None,
@@ -245,14 +247,16 @@ def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
     return {**status, "hitRate": shown} if shown is not None else status
 
 
-def _unmoved(group: Group, condition: dict[str, Any]) -> dict[str, Any]:
+def _unmoved(group: GroupObject, condition: dict[str, Any]) -> dict[str, Any]:
     """The condition with the message that stands, where only measured numbers differ."""
     old = _old(group, condition["type"])
     same = all(old.get(key) == condition[key] for key in ("status", "reason"))
     return {**condition, "message": old["message"]} if same and condition["type"] in MEASURED else condition
 
 
-def _revision(group: Group, revision: Revision, plan: Mapping[str, Step], ready: Mapping[str, int]) -> dict[str, Any]:
+def _revision(
+    group: GroupObject, revision: RevisionState, plan: Mapping[str, RevisionStep], ready: Mapping[str, int]
+) -> dict[str, Any]:
     step = plan.get(revision.fingerprint)
     return {
         "fingerprint": revision.fingerprint,
@@ -265,7 +269,7 @@ def _revision(group: Group, revision: Revision, plan: Mapping[str, Step], ready:
     }
 
 
-def _condition(group: Group, fact: Fact, now: datetime) -> dict[str, Any]:
+def _condition(group: GroupObject, fact: Condition, now: datetime) -> dict[str, Any]:
     status = _word(fact.status)
     old = _old(group, fact.type)
     turned = old.get("status") != status
@@ -274,7 +278,7 @@ def _condition(group: Group, fact: Fact, now: datetime) -> dict[str, Any]:
         "status": status,
         "reason": fact.reason,
         "message": fact.message,
-        "lastTransitionTime": annotations.written(now) if turned else old["lastTransitionTime"],
+        "lastTransitionTime": annotations.rfc3339(now) if turned else old["lastTransitionTime"],
         "observedGeneration": group.generation,
     }
 
@@ -283,13 +287,13 @@ def _word(status: bool | None) -> str:
     return "Unknown" if status is None else str(status)
 
 
-def told(group: Group, kind: str) -> str:
+def last_reason(group: GroupObject, kind: str) -> str:
     """The reason of a condition as it was last written; empty when there is none."""
     reason: str = _old(group, kind).get("reason", "")
     return reason
 
 
-def _old(group: Group, kind: str) -> Mapping[str, Any]:
+def _old(group: GroupObject, kind: str) -> Mapping[str, Any]:
     return next((each for each in group.status.get("conditions", []) if each["type"] == kind), {})
 
 
@@ -299,29 +303,29 @@ RELEASING = frozenset(
 )
 """Reasons of a group that is not Ready because a release is under way: no fault."""
 
-TOLD = ("Ready", "Degraded", "PrefixWarm", "ScalingActive", "CacheEffective")
+EVENT_CONDITIONS = ("Ready", "Degraded", "PrefixWarm", "ScalingActive", "CacheEffective")
 """Conditions whose change is worth an event."""
 
 
-def events(group: Group, facts: Sequence[Fact]) -> list[Event]:
+def events(group: GroupObject, facts: Sequence[Condition]) -> list[Event]:
     """An event for every told condition whose status or reason changed."""
-    told = []
+    last_reason = []
     for fact in facts:
         old = _old(group, fact.type)
-        if fact.type not in TOLD or not _news(fact, old.get("status"), old.get("reason")):
+        if fact.type not in EVENT_CONDITIONS or not _news(fact, old.get("status"), old.get("reason")):
             continue
         bad = (
             fact.status
             if fact.type == "Degraded"
             else fact.status is False and fact.reason not in {*SELF_MENDING, *RELEASING, "Warming", "ScaledToZero"}
         ) or fact.reason == WarmReason.PRESSED
-        told.append(
+        last_reason.append(
             Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={_word(fact.status)}: {fact.message}")
         )
-    return told
+    return last_reason
 
 
-def _news(fact: Fact, status: str | None, reason: str | None) -> bool:
+def _news(fact: Condition, status: str | None, reason: str | None) -> bool:
     """Whether a condition is worth an event, after what it was before."""
     if fact.type == "ScalingActive":  # its reasons follow the load: what is told of them is the change of size
         return status in {"True", "Unknown"} and fact.status is False and fact.reason != "FixedReplicas"
@@ -332,7 +336,7 @@ def _news(fact: Fact, status: str | None, reason: str | None) -> bool:
     return (status, reason) != (_word(fact.status), fact.reason)
 
 
-def rescaled(before: int | None, size: Verdict) -> list[Event]:
+def rescaled(before: int | None, size: SizingDecision) -> list[Event]:
     """The change of a number of replicas that the operator decides, in HorizontalPodAutoscaler's words."""
     if before is None or before == size.value or not size.active:
         return []

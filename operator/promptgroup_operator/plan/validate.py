@@ -7,16 +7,16 @@ its pod template can be merged                         InvalidTemplate
 """
 
 from promptgroup_operator.plan import desired, prompt
-from promptgroup_operator.world.snapshot import Group, Manifest, Problem, PromptText, World
+from promptgroup_operator.world.snapshot import GroupObject, Manifest, Problem, PromptText, World
 from promptgroup_router.contract import names
 
 
-def accepted(world: World) -> PromptText | Problem:
+def validate(world: World) -> PromptText | Problem:
     """The prompt that the group shall serve, or the first thing that stands against it."""
     group = world.group
     if isinstance(world.prompt, Problem):
         return world.prompt
-    clash = prompt.conflict(group.key.name, group.created, world.prompt.fingerprint, world.rivals)
+    clash = prompt.conflict(group.key.name, group.created, world.prompt.fingerprint, world.siblings)
     if clash is not None:
         return clash
     return _foreign(world, world.prompt) or desired.template_problem(group) or world.prompt
@@ -26,7 +26,7 @@ def _foreign(world: World, text: PromptText) -> Problem | None:
     """Objects of ours whose names are taken by others: never taken over."""
     wanted = {desired.name(world.group, text.fingerprint), world.group.key.name}
     for (kind, object_name), live in sorted(world.live.items()):
-        if object_name in wanted and not ours(world.group, live):
+        if object_name in wanted and not is_owned(world.group, live):
             return Problem(
                 "NameTaken",
                 f"{kind} {object_name} exists and belongs to something else: delete or rename it, or rename the group",
@@ -34,7 +34,7 @@ def _foreign(world: World, text: PromptText) -> Problem | None:
     return None
 
 
-def ours(group: Group, live: Manifest) -> bool:
+def is_owned(group: GroupObject, live: Manifest) -> bool:
     """Whether an object is the group's, or nobody's and labelled as the group's."""
     metadata = live.get("metadata", {})
     owners = metadata.get("ownerReferences", [])

@@ -31,7 +31,7 @@ MEDIAN, TAIL = 0.5, 0.95
 """Quantiles of the time to first token that are compared."""
 
 
-class Opinion(enum.Enum):
+class AnalysisOutcome(enum.Enum):
     """What becomes of the step."""
 
     PASS = "pass"  # noqa: S105 - no password
@@ -40,10 +40,10 @@ class Opinion(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AnalysisResult:
     """An opinion with its reason, in the words of a condition."""
 
-    opinion: Opinion
+    opinion: AnalysisOutcome
     reason: str
     message: str
 
@@ -64,15 +64,15 @@ Pair = tuple[Stratum, Stratum]
 """(old, new) of one stratum, neither empty."""
 
 
-def judge(old: Sample, new: Sample, spec: JudgeSpec) -> Verdict:
+def analyse(old: Sample, new: Sample, spec: JudgeSpec) -> AnalysisResult:
     """Compare the requests of two revisions over the same time."""
     pairs = [(old[name], new[name]) for name in sorted(old.keys() & new.keys())]
     pairs = [(a, b) for a, b in pairs if a.requests > 0 and b.requests > 0]
     seen = min(sum(a.requests for a, _ in pairs), sum(b.requests for _, b in pairs))
     if seen < spec.min_requests:
         counts = [sum(each.requests for each in sample.values()) for sample in (new, old)]
-        return Verdict(
-            Opinion.WAIT,
+        return AnalysisResult(
+            AnalysisOutcome.WAIT,
             "TooFewRequests",
             f"{counts[0]:.0f} requests of the new revision and {counts[1]:.0f} of the old one in this step: "
             f"{spec.min_requests} of each that can be compared are needed",
@@ -83,11 +83,13 @@ def judge(old: Sample, new: Sample, spec: JudgeSpec) -> Verdict:
     worse = [each for each in found if each.beyond]
     failed = next((each for each in worse if each.p < alpha), None)
     if failed is not None:
-        return Verdict(Opinion.FAIL, failed.reason, f"{failed.text} (p={failed.p:.2g}, {seen:.0f} requests compared)")
+        return AnalysisResult(
+            AnalysisOutcome.FAIL, failed.reason, f"{failed.text} (p={failed.p:.2g}, {seen:.0f} requests compared)"
+        )
     if worse:
         text = "; ".join(each.text for each in worse)
-        return Verdict(Opinion.WAIT, "Undecided", f"{text}: not significant after {seen:.0f} requests")
-    return Verdict(Opinion.PASS, "NotWorse", "; ".join(each.text for each in found))
+        return AnalysisResult(AnalysisOutcome.WAIT, "Undecided", f"{text}: not significant after {seen:.0f} requests")
+    return AnalysisResult(AnalysisOutcome.PASS, "NotWorse", "; ".join(each.text for each in found))
 
 
 def _comparisons(pairs: Sequence[Pair], spec: JudgeSpec) -> Iterator[_Comparison]:

@@ -28,14 +28,14 @@ def encode(
     """The annotations."""
     found: dict[str, str] = {}
     if superseded_at is not None:
-        found[SUPERSEDED] = written(superseded_at)
+        found[SUPERSEDED] = rfc3339(superseded_at)
     if progress is not None:
         found[STEP] = str(progress.step)
         if progress.since is not None:
-            found[STEP_SINCE] = written(progress.since)
+            found[STEP_SINCE] = rfc3339(progress.since)
     if rolled_back is not None:
         fields = {
-            "at": written(rolled_back.at),
+            "at": rfc3339(rolled_back.at),
             "settings": rolled_back.settings,
             "reason": rolled_back.why.reason,
             "message": rolled_back.why.message,
@@ -48,13 +48,13 @@ def encode(
 
 def superseded_at(annotations: Mapping[str, str]) -> datetime | None:
     """When another revision took its place."""
-    return time_of(annotations.get(SUPERSEDED))
+    return parse_time(annotations.get(SUPERSEDED))
 
 
 def progress(annotations: Mapping[str, str]) -> Progress | None:
     """How far its release is."""
     step = _whole(annotations.get(STEP, ""))
-    return Progress(step, time_of(annotations.get(STEP_SINCE))) if step is not None else None
+    return Progress(step, parse_time(annotations.get(STEP_SINCE))) if step is not None else None
 
 
 def rolled_back(annotations: Mapping[str, str]) -> RolledBack | None:
@@ -63,7 +63,7 @@ def rolled_back(annotations: Mapping[str, str]) -> RolledBack | None:
         data = json.loads(annotations.get(ROLLED_BACK, ""))
     except (ValueError, RecursionError):
         return None
-    at = time_of(str(data.get("at"))) if isinstance(data, dict) else None
+    at = parse_time(str(data.get("at"))) if isinstance(data, dict) else None
     if at is None:
         return None
     reason, message, settings = (str(data.get(key, "")) for key in ("reason", "message", "settings"))
@@ -75,7 +75,7 @@ def size(annotations: Mapping[str, str]) -> int | None:
     return _whole(annotations.get(SIZE, ""))
 
 
-def time_of(text: str | None) -> datetime | None:
+def parse_time(text: str | None) -> datetime | None:
     """A time as Kubernetes writes it; None where there is none, or none that can be read."""
     if not text:
         return None
@@ -85,7 +85,7 @@ def time_of(text: str | None) -> datetime | None:
         return None
 
 
-def written(at: datetime) -> str:
+def rfc3339(at: datetime) -> str:
     """A time in UTC as Kubernetes writes it, to the second."""
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 

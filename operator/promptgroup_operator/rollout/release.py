@@ -32,7 +32,7 @@ GOING = frozenset({Phase.RETIRING, Phase.RETIRED})
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RolloutPolicy:
     """`spec.rollout`, read for a group of a certain size."""
 
     weights: tuple[int, ...]
@@ -46,10 +46,10 @@ class Policy:
     judge: JudgeSpec
 
 
-def policy(spec: RolloutSpec, replicas: int) -> Policy:
+def policy(spec: RolloutSpec, replicas: int) -> RolloutPolicy:
     """The policy of a group that wants so many replicas."""
     weights = tuple(step.weight for step in spec.steps)
-    return Policy(
+    return RolloutPolicy(
         weights=(*weights, ALL) if spec.auto_promote else weights or (0,),
         pauses=tuple(durations.parse(step.pause) for step in spec.steps),
         paused=spec.paused,
@@ -73,7 +73,7 @@ class Goal:
     target: str
     """Fingerprint of the prompt to serve."""
     replicas: int
-    policy: Policy
+    policy: RolloutPolicy
     settings: str
     """Digest of the group's engine settings."""
     traffic: Traffic | None
@@ -82,7 +82,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RevisionStep:
     """What a pass does with one revision."""
 
     fingerprint: str
@@ -99,7 +99,7 @@ class Step:
 class Release:
     """What a pass does with all of them."""
 
-    steps: Mapping[str, Step]
+    steps: Mapping[str, RevisionStep]
     """By fingerprint."""
     most: int
     """Replicas that the target may have at its step."""

@@ -14,10 +14,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from promptgroup_operator.rollout.release import ALL, GOING, Goal, Phase, Release, Step
+from promptgroup_operator.rollout.release import ALL, GOING, Goal, Phase, Release, RevisionStep
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world.samples import Flow
-from promptgroup_operator.world.snapshot import Pod, Revision
+from promptgroup_operator.world.snapshot import Pod, RevisionState
 from promptgroup_router.contract.fingerprint import short
 
 FEW = 20
@@ -28,7 +28,7 @@ SLACK = 0.75
 on noise; less than one, so that it gets there."""
 
 
-def wanted(revisions: Sequence[Revision], target: str) -> int | None:
+def wanted(revisions: Sequence[RevisionState], target: str) -> int | None:
     """Replicas that the group wanted before: as noted, since a release or a drain leaves no Deployment with so many.
 
     Args:
@@ -42,7 +42,7 @@ def wanted(revisions: Sequence[Revision], target: str) -> int | None:
     return alive[0] if len(alive) == 1 else None
 
 
-def allot(revisions: Sequence[Revision], release: Release, goal: Goal) -> dict[str, Step]:
+def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> dict[str, RevisionStep]:
     """The steps with their sizes."""
     target = goal.target
     found = {each.fingerprint: each for each in revisions}
@@ -66,7 +66,7 @@ def allot(revisions: Sequence[Revision], release: Release, goal: Goal) -> dict[s
     return {name: replace(step, replicas=sizes[name]) for name, step in release.steps.items()}
 
 
-def _wishes(found: Mapping[str, Revision], release: Release, goal: Goal) -> dict[str, int]:
+def _wishes(found: Mapping[str, RevisionState], release: Release, goal: Goal) -> dict[str, int]:
     """Fingerprint → replicas, as if they were there at once; together no more than wanted and surge if it can be."""
     target, replicas = goal.target, goal.replicas
     wishes = {}
@@ -92,7 +92,7 @@ def _wishes(found: Mapping[str, Revision], release: Release, goal: Goal) -> dict
     return wishes
 
 
-def _need(revision: Revision, step: Step, goal: Goal) -> int:
+def _need(revision: RevisionState, step: RevisionStep, goal: Goal) -> int:
     """Replicas that the revision's share of the traffic asks for, at least one."""
     traffic, replicas = goal.traffic, goal.replicas
     if traffic is not None and not traffic.known:
@@ -107,20 +107,20 @@ def _need(revision: Revision, step: Step, goal: Goal) -> int:
     return min(replicas, max(1, revision.replicas if near else math.floor(need + 0.5)))
 
 
-def _lost(revisions: Sequence[Revision], target: str) -> int:
+def _lost(revisions: Sequence[RevisionState], target: str) -> int:
     """Replicas of the older revisions that will not serve again by themselves: the new one must not wait for them."""
     old = (each for each in revisions if each.fingerprint != target)
     return sum(not pod.deleting and (pod.trouble != "" or _stays_cold(each, pod)) for each in old for pod in each.pods)
 
 
-def _stays_cold(revision: Revision, pod: Pod) -> bool:
+def _stays_cold(revision: RevisionState, pod: Pod) -> bool:
     """Whether its warmth was tried and could not be proven, or cannot be since the prompt's text is gone."""
     if pod.is_warm or pod.warm is None:
         return False
     return revision.prompt is None or (pod.warm.status != "True" and pod.warm.reason not in SELF_MENDING)
 
 
-def _order(step: Step, *, target: bool) -> tuple[object, ...]:
+def _order(step: RevisionStep, *, target: bool) -> tuple[object, ...]:
     """Who shrinks first: those that go, then the one superseded longest, the target last."""
     return (target, step.phase not in GOING, str(step.superseded_at or "~"), step.fingerprint)
 

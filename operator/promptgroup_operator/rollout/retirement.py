@@ -7,32 +7,32 @@ finds it by its name.
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from promptgroup_operator.rollout.release import Goal, Phase, Step
-from promptgroup_operator.world.snapshot import Revision
+from promptgroup_operator.rollout.release import Goal, Phase, RevisionStep
+from promptgroup_operator.world.snapshot import RevisionState
 
 ROOM_AFTER = timedelta(minutes=1)
 """A superseded revision makes room for the next release once it was idle for so long, before `retireAfter` is over."""
 
 
-def superseded(revision: Revision, goal: Goal) -> Step:
+def superseded(revision: RevisionState, goal: Goal) -> RevisionStep:
     """What becomes of a revision that another took over from, or that is not wanted before it took over."""
     since = revision.superseded_at or goal.now
     if retires(revision, goal):
         return retiring(revision, since)
-    return Step(revision.fingerprint, Phase.SUPERSEDED, 0, superseded_at=since)
+    return RevisionStep(revision.fingerprint, Phase.SUPERSEDED, 0, superseded_at=since)
 
 
-def retiring(revision: Revision, since: datetime | None) -> Step:
+def retiring(revision: RevisionState, since: datetime | None) -> RevisionStep:
     """It goes."""
-    return Step(revision.fingerprint, gone(revision), 0, superseded_at=since)
+    return RevisionStep(revision.fingerprint, gone(revision), 0, superseded_at=since)
 
 
-def gone(revision: Revision) -> Phase:
+def gone(revision: RevisionState) -> Phase:
     """How far it has gone."""
     return Phase.RETIRING if revision.replicas or revision.pods else Phase.RETIRED
 
 
-def retires(revision: Revision, goal: Goal) -> bool:
+def retires(revision: RevisionState, goal: Goal) -> bool:
     """Whether nobody will miss it."""
     if revision.ready == 0 and (revision.replicas == 0 or (revision.superseded_at is None and revision.weight == 0)):
         return True  # nothing of it is warm and nothing will be missed: scaled to nothing, or it never took over
@@ -40,7 +40,7 @@ def retires(revision: Revision, goal: Goal) -> bool:
     return left is not None and left <= timedelta()
 
 
-def retires_in(revision: Revision, retire_after: timedelta, now: datetime) -> timedelta | None:
+def retires_in(revision: RevisionState, retire_after: timedelta, now: datetime) -> timedelta | None:
     """Time until a superseded revision retires if nobody asks for it any more; None for one that is not superseded."""
     if revision.superseded_at is None:
         return None
@@ -48,7 +48,9 @@ def retires_in(revision: Revision, retire_after: timedelta, now: datetime) -> ti
     return quiet + retire_after - now
 
 
-def makes_room(others: Sequence[Revision], plan: Mapping[str, Step], most: int, goal: Goal) -> list[Revision]:
+def makes_room(
+    others: Sequence[RevisionState], plan: Mapping[str, RevisionStep], most: int, goal: Goal
+) -> list[RevisionState]:
     """Superseded revisions that a release has no room for and that idle, the oldest first."""
     kept = sorted(
         (
@@ -65,7 +67,9 @@ def makes_room(others: Sequence[Revision], plan: Mapping[str, Step], most: int, 
     return idle[: max(0, too_many)]
 
 
-def forgotten(revisions: Sequence[Revision], plan: Mapping[str, Step], target: str, history: int) -> list[Revision]:
+def forgotten(
+    revisions: Sequence[RevisionState], plan: Mapping[str, RevisionStep], target: str, history: int
+) -> list[RevisionState]:
     """Retired revisions beyond those that are kept, which are the ones superseded last."""
     retired = [
         each for each in revisions if each.fingerprint != target and plan[each.fingerprint].phase is Phase.RETIRED

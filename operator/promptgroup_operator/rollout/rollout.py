@@ -19,17 +19,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 from promptgroup_operator.rollout import annotations, retirement
-from promptgroup_operator.rollout.analysis import Opinion, Verdict, judge
-from promptgroup_operator.rollout.release import ALL, Goal, Phase, Release, Step
+from promptgroup_operator.rollout.analysis import AnalysisOutcome, AnalysisResult, analyse
+from promptgroup_operator.rollout.release import ALL, Goal, Phase, Release, RevisionStep
 from promptgroup_operator.world.samples import Flow, Traffic
-from promptgroup_operator.world.snapshot import Problem, Progress, Revision, RolledBack
+from promptgroup_operator.world.snapshot import Problem, Progress, RevisionState, RolledBack
 from promptgroup_router.contract.fingerprint import short
 
 NOTHING = Flow()
 """A revision that no router has seen."""
 
 
-def decide(revisions: Sequence[Revision], goal: Goal) -> Release:
+def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
     """A step for every revision that has a Deployment and for the target. Sizes are `shares.py`'s to add."""
     target, replicas = goal.target, goal.replicas
     wanted = next((each for each in revisions if each.fingerprint == target), None)
@@ -40,13 +40,15 @@ def decide(revisions: Sequence[Revision], goal: Goal) -> Release:
     if stable is not None and wanted is not None and mark is not None and mark.settings == goal.settings:
         step, waits = _rolled_back(wanted, mark, goal), mark.why
     elif stable is None or (replicas == 0 and not stable.alive) or (wanted is not None and _has_all(wanted)):
-        step, stable = Step(target, Phase.SERVING, ALL), None
+        step, stable = RevisionStep(target, Phase.SERVING, ALL), None
     else:
         step, most, waits = _released(wanted, stable, goal)
     plan = {target: step}
     for each in others:
         if each is stable:
-            plan[each.fingerprint] = Step(each.fingerprint, Phase.SERVING, ALL - step.weight, progress=each.progress)
+            plan[each.fingerprint] = RevisionStep(
+                each.fingerprint, Phase.SERVING, ALL - step.weight, progress=each.progress
+            )
         else:
             plan[each.fingerprint] = retirement.superseded(each, goal)
     if waits is not None and step.phase is not Phase.ROLLED_BACK:
@@ -55,14 +57,14 @@ def decide(revisions: Sequence[Revision], goal: Goal) -> Release:
     return Release(plan, most, waits)
 
 
-def _has_all(revision: Revision) -> bool:
+def _has_all(revision: RevisionState) -> bool:
     return revision.weight == ALL and revision.superseded_at is None
 
 
 # --- The one that serves -----------------------------------------------------------------------------------
 
 
-def _stable(others: Sequence[Revision], wanted: Revision | None) -> Revision | None:
+def _stable(others: Sequence[RevisionState], wanted: RevisionState | None) -> RevisionState | None:
     """The revision that serves until the target does: it took over once, and nothing has taken over from it.
 
     The route says who has the traffic: a revision that was marked superseded in a pass which then ended before the
@@ -85,7 +87,7 @@ def _stable(others: Sequence[Revision], wanted: Revision | None) -> Revision | N
 # --- The one that comes ------------------------------------------------------------------------------------
 
 
-def _released(wanted: Revision | None, stable: Revision, goal: Goal) -> tuple[Step, int, Problem]:
+def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -> tuple[RevisionStep, int, Problem]:
     """The target's step, the most replicas that it may have, and what it waits for."""
     target, policy, now = goal.target, goal.policy, goal.now
     returns = wanted is not None and wanted.progress is None and wanted.superseded_at is None and wanted.weight > 0
@@ -100,10 +102,10 @@ def _released(wanted: Revision | None, stable: Revision, goal: Goal) -> tuple[St
     verdict = None
     if since is not None and index < len(policy.pauses):
         verdict = _judged(wanted, stable, goal)
-        if verdict.opinion is Opinion.FAIL:
+        if verdict.opinion is AnalysisOutcome.FAIL:
             mark = RolledBack(now, goal.settings, Problem(verdict.reason, verdict.message))
             return _rolled_back(wanted, mark, goal), goal.replicas, mark.why
-        done = verdict.opinion is Opinion.PASS and now - since >= policy.pauses[index]
+        done = verdict.opinion is AnalysisOutcome.PASS and now - since >= policy.pauses[index]
         if weights[-1] == ALL and _deserted(wanted, stable, goal):
             done, index = True, len(weights) - 2
         if done and index + 1 < len(weights) and not policy.paused:
@@ -111,13 +113,13 @@ def _released(wanted: Revision | None, stable: Revision, goal: Goal) -> tuple[St
     weight = min(weights[index], carried(wanted, goal))
     if policy.paused:
         weight = min(weight, wanted.weight)
-    step = Step(target, Phase.CANARY if weight else Phase.COMING, weight, progress=Progress(index, since))
+    step = RevisionStep(target, Phase.CANARY if weight else Phase.COMING, weight, progress=Progress(index, since))
     waits = _waits(wanted, step, weights[index], verdict, goal)
     return (replace(step, progress=None) if returns else step), _most(weights[index], goal.replicas), waits
 
 
-def _coming(target: str, progress: Progress) -> Step:
-    return Step(target, Phase.COMING, 0, progress=progress)
+def _coming(target: str, progress: Progress) -> RevisionStep:
+    return RevisionStep(target, Phase.COMING, 0, progress=progress)
 
 
 def _most(weight: int, replicas: int) -> int:
@@ -125,7 +127,7 @@ def _most(weight: int, replicas: int) -> int:
     return min(replicas, max(1, math.ceil(replicas * weight / ALL)))
 
 
-def carried(revision: Revision, goal: Goal) -> int:
+def carried(revision: RevisionState, goal: Goal) -> int:
     """Weight that the revision's warm replicas can carry, in percent.
 
     Weights split the sessions that name the group; those that bring their prompt come whatever the weight is.
@@ -143,17 +145,17 @@ def named(traffic: Traffic | None) -> float:
     return sum(flow.named for flow in traffic.flows.values()) / traffic.requests()
 
 
-def _judged(wanted: Revision, stable: Revision, goal: Goal) -> Verdict:
+def _judged(wanted: RevisionState, stable: RevisionState, goal: Goal) -> AnalysisResult:
     if goal.traffic is None:
         message = "no router's metrics can be read: see --router-namespaces, or set rollout.steps to []"
-        return Verdict(Opinion.WAIT, "NoMetrics", message)
+        return AnalysisResult(AnalysisOutcome.WAIT, "NoMetrics", message)
     samples = goal.traffic.samples
-    return judge(
+    return analyse(
         samples.get(short(stable.fingerprint), {}), samples.get(short(wanted.fingerprint), {}), goal.policy.judge
     )
 
 
-def _deserted(wanted: Revision, stable: Revision, goal: Goal) -> bool:
+def _deserted(wanted: RevisionState, stable: RevisionState, goal: Goal) -> bool:
     """Whether everybody has left the old revision for the new one by themselves, for as long as one retires after."""
     quiet, traffic = stable.quiet_since, goal.traffic
     if traffic is None or quiet is None or goal.now - quiet < goal.policy.retire_after:
@@ -168,7 +170,7 @@ def _warming(target: str) -> Problem:
     return Problem("RevisionComing", f"{short(target)} comes up")
 
 
-def _waits(wanted: Revision, step: Step, most: int, verdict: Verdict | None, goal: Goal) -> Problem:
+def _waits(wanted: RevisionState, step: RevisionStep, most: int, verdict: AnalysisResult | None, goal: Goal) -> Problem:
     """What the release waits for, and where it is not time alone, the way out."""
     policy, progress = goal.policy, step.progress or Progress(0, None)
     has = f"{short(wanted.fingerprint)} has weight {step.weight}"
@@ -182,16 +184,16 @@ def _waits(wanted: Revision, step: Step, most: int, verdict: Verdict | None, goa
     if step.weight < most or progress.since is None:
         return Problem("RevisionGrowing", f"{has} of {most}, as much as its warm replicas carry")
     left = progress.since + policy.pauses[progress.step] - goal.now
-    if verdict is not None and verdict.opinion is Opinion.WAIT:
+    if verdict is not None and verdict.opinion is AnalysisOutcome.WAIT:
         out = "; set rollout.steps to [] to let it take over unjudged" if left <= timedelta() else ""
         return Problem(verdict.reason, f"{has}, {at}: {verdict.message}{out}")
     if left > timedelta():
-        return Problem("StepPause", f"{has}, {at}, until {annotations.written(goal.now + left)}")
+        return Problem("StepPause", f"{has}, {at}, until {annotations.rfc3339(goal.now + left)}")
     return Problem("AwaitsPromotion", f"{has}, {at}: set rollout.autoPromote to true to go on")
 
 
-def _rolled_back(wanted: Revision, mark: RolledBack, goal: Goal) -> Step:
+def _rolled_back(wanted: RevisionState, mark: RolledBack, goal: Goal) -> RevisionStep:
     since = wanted.superseded_at or mark.at
     since_then = replace(wanted, superseded_at=since)
     phase = retirement.gone(since_then) if retirement.retires(since_then, goal) else Phase.ROLLED_BACK
-    return Step(wanted.fingerprint, phase, 0, superseded_at=since, rolled_back=mark)
+    return RevisionStep(wanted.fingerprint, phase, 0, superseded_at=since, rolled_back=mark)

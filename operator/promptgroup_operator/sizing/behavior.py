@@ -17,7 +17,7 @@ from promptgroup_operator.api.prompt_group import (
     ScaleUpRules,
     SelectPolicy,
 )
-from promptgroup_operator.world.sizing_history import Change, Past
+from promptgroup_operator.world.sizing_history import Past, SizeChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Paced:
     """Whether a window held the number back."""
     limited: bool
     """Whether a policy did."""
-    look_again: timedelta | None
+    requeue_after: timedelta | None
     """When more may be done if nothing else changes; None when nothing is held back."""
 
 
@@ -94,12 +94,12 @@ def _down(past: Past, current: int, wanted: int, rules: ScaleDownRules, now: dat
     return least, _renewed(past.changes, [each.period_seconds for each in rules.policies], now)
 
 
-def _changed(changes: Sequence[Change], seconds: int, now: datetime) -> int:
+def _changed(changes: Sequence[SizeChange], seconds: int, now: datetime) -> int:
     """Replicas that the period added, less those that it took away."""
     return sum(each.by for each in changes if now - each.at < timedelta(seconds=seconds))
 
 
-def _renewed(changes: Sequence[Change], periods: Sequence[int], now: datetime) -> timedelta:
+def _renewed(changes: Sequence[SizeChange], periods: Sequence[int], now: datetime) -> timedelta:
     """When the first of the changes leaves its period; the shortest period where there is none."""
     spans = [timedelta(seconds=period) for period in periods]
     ends = [each.at + span - now for each in changes for span in spans if now - each.at < span]

@@ -18,7 +18,7 @@ from typing import Final
 from promptgroup_operator.sizing.max_hit_rate import SLACK, ceiling, expected
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.prompt_drift import BYTES_A_TOKEN, drifts
-from promptgroup_operator.world.load import Departure, Load
+from promptgroup_operator.world.load import Departure, GroupLoad
 from promptgroup_operator.world.sizing_history import Cause
 
 SHARED = 0.25
@@ -60,7 +60,7 @@ class Diagnosis:
     message: str
 
 
-def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
+def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnosis:
     """What the caches do, and what can be done about it.
 
     Args:
@@ -105,20 +105,20 @@ def diagnose(load: Load | None, wave: Cause | None, before: str) -> Diagnosis:
     return Diagnosis(True, HEALTHY, told)
 
 
-def full(load: Load) -> bool:
+def full(load: GroupLoad) -> bool:
     """Whether the caches lose what would be needed again: live sessions do not fit, or running requests fill them."""
     engines = load.engines
     evicts = engines is not None and (engines.usage >= FULL or bool(engines.preemptions))
     return evicts or _outgrown(load)
 
 
-def _outgrown(load: Load) -> bool:
+def _outgrown(load: GroupLoad) -> bool:
     """Whether the sessions that are live do not fit."""
     engines, model = load.engines, fit(load)
     return engines is not None and model is not None and model.resident(engines.replicas) < 1
 
 
-def _alone(load: Load, rate: float) -> Diagnosis:
+def _alone(load: GroupLoad, rate: float) -> Diagnosis:
     """Without the routers' view of prompts: only what engines say by themselves."""
     told = f"{_share(rate)} of prompt tokens found"
     if rate < LOW.share and full(load):

@@ -11,14 +11,14 @@ text, not always the same tokens. Tokenizers split text as models do not, and te
 which by this formula is missing from the message.
 """
 
-from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.load import GroupLoad
 
 SLACK = 0.05
 """Share of prompt tokens that may be missing without a cause: what may be found is an estimate, hits end with a whole
 block, and engines and routers are not read at the same moment."""
 
 
-def declared(load: Load) -> float | None:
+def declared(load: GroupLoad) -> float | None:
     """Share of prompt tokens that the Tier-1 prefix is, if every prompt begins with it; None when unknown."""
     engines, clients = load.engines, load.clients
     if engines is None or clients is None or not engines.requests or not engines.queries:
@@ -26,7 +26,7 @@ def declared(load: Load) -> float | None:
     return min(1.0, clients.declared_tokens * engines.requests / engines.queries) if clients.declared_tokens else None
 
 
-def ceiling(load: Load) -> float | None:
+def ceiling(load: GroupLoad) -> float | None:
     """Share of prompt tokens that the Tier-1 prefix and the sessions' history are; None when unknown."""
     engines, clients, prefix = load.engines, load.clients, declared(load)
     if engines is None or clients is None or prefix is None or not clients.opening:
@@ -39,7 +39,7 @@ def ceiling(load: Load) -> float | None:
     return 1 - min(rest, max(0.0, message + (1 - clients.opening) * answer)) / length
 
 
-def expected(load: Load) -> float | None:
+def expected(load: GroupLoad) -> float | None:
     """What may be expected: the ceiling; the Tier-1 prefix where sessions cannot be told."""
     known = ceiling(load)
     return known if known is not None else declared(load)

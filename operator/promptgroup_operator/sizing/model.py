@@ -26,7 +26,7 @@ import math
 from dataclasses import dataclass, replace
 
 from promptgroup_operator.sizing.max_hit_rate import SLACK, ceiling
-from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.samples import Histogram, quantile
 
 SHARE = 0.75
@@ -166,7 +166,7 @@ class Model:
         return shared, excess - shared
 
 
-def fit(load: Load) -> Model | None:
+def fit(load: GroupLoad) -> Model | None:
     """The model that says of the observed replicas what was observed; None where too little is known."""
     engines, clients = load.engines, load.clients
     if engines is None or engines.replicas <= 0:
@@ -203,7 +203,7 @@ def fit(load: Load) -> Model | None:
     return replace(sized, history=min(history, 1 - tier_one))
 
 
-def credited(load: Load, hits: float) -> Load:
+def credited(load: GroupLoad, hits: float) -> GroupLoad:
     """The load as it would have been had so many tokens been found, if that is more than were.
 
     What decodes costs what it did, in less time, so that it holds less of the KV cache. How late first tokens were, and
@@ -226,7 +226,7 @@ def _interference(usage: float) -> float:
     return KV_OVER_WEIGHTS * usage / (1 + KV_OVER_WEIGHTS * usage)
 
 
-def _rate(load: Load) -> float:
+def _rate(load: GroupLoad) -> float:
     """Prompt tokens a second of one replica; 0 when nothing was proven."""
     engines = load.engines
     if engines is None or not engines.prefill_rate:
@@ -238,7 +238,7 @@ def _rate(load: Load) -> float:
     return min(engines.prefill_rate, max(RATE_LEAST * engines.prefill_rate, seen))
 
 
-def _decode(load: Load, rate: float) -> float:
+def _decode(load: GroupLoad, rate: float) -> float:
     engines = load.engines
     if engines is None:
         return 0.0
@@ -246,7 +246,7 @@ def _decode(load: Load, rate: float) -> float:
     return max(0.0, engines.replicas - prefill) * _interference(engines.usage)
 
 
-def _working_set(load: Load, room: float | None, seen: float) -> float | None:
+def _working_set(load: GroupLoad, room: float | None, seen: float) -> float | None:
     """Tokens of the live sessions beyond the Tier-1 prefix, and of those that wait for room.
 
     Routers estimate what a session needs. What is found fits: `seen`, the share of its history that is, bounds them.
@@ -261,7 +261,7 @@ def _working_set(load: Load, room: float | None, seen: float) -> float | None:
     return live + clients.held * each
 
 
-def _first_token(load: Load) -> float | None:
+def _first_token(load: GroupLoad) -> float | None:
     """As routers saw it; as engines did where no router was asked."""
     found = [load.clients.first_token] if load.clients is not None else []
     found += [load.engines.first_token] if load.engines is not None else []

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from promptgroup_operator.sizing.max_hit_rate import expected
 from promptgroup_operator.sizing.model import credited
-from promptgroup_operator.world.load import Departure, Load
+from promptgroup_operator.world.load import Departure, GroupLoad
 
 SHARE = 0.1
 """Share of the requests from which departures are worth speaking of: below it, it is an old client here and there."""
@@ -14,18 +14,18 @@ LEAST_TOKENS = 64
 """Tokens of a prefix whose loss nobody notices: a few cache blocks."""
 
 
-def drifts(load: Load) -> Departure | None:
+def drifts(load: GroupLoad) -> Departure | None:
     """Where prompts leave the declared prefix, if enough of them lose enough of it."""
     found = _departs(load)
     return found if found is not None and found.share >= SHARE else None
 
 
-def _departs(load: Load) -> Departure | None:
+def _departs(load: GroupLoad) -> Departure | None:
     found = load.departure
     return found if found is not None and (found.length - found.at) / BYTES_A_TOKEN >= LEAST_TOKENS else None
 
 
-def mended(load: Load) -> Load:
+def mended(load: GroupLoad) -> GroupLoad:
     """The load as it would be if those prompts began with the declared prefix: what replicas are answerable for.
 
     Of a prompt that departs all is lost that comes after, the history too; and what waited, waited behind that, unless

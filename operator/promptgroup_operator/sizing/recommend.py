@@ -22,8 +22,8 @@ from promptgroup_operator.sizing.behavior import Paced, pace
 from promptgroup_operator.sizing.limits import Target
 from promptgroup_operator.sizing.model import QUANTILE, Model, fit
 from promptgroup_operator.sizing.prompt_drift import drifts, mended
-from promptgroup_operator.world.load import PERIOD, Load, Member
-from promptgroup_operator.world.sizing_history import NEW, Cause, History, Past, Shape, Wave
+from promptgroup_operator.world.load import PERIOD, GroupLoad, PoolMember
+from promptgroup_operator.world.sizing_history import NEW, Cause, GroupShape, History, Past, Wave
 
 COVERED = 0.5
 """Least share of the window's replica-seconds that readings must cover."""
@@ -40,7 +40,7 @@ class Aspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SizingDecision:
     """A number with its reason, in the words of a condition."""
 
     value: int
@@ -61,12 +61,12 @@ class Verdict:
     that is too little. None where nothing is known of it, or where the operator does not decide the number."""
     model: Model | None = None
     """The load that it rests on; None likewise."""
-    look_again: timedelta | None = None
+    requeue_after: timedelta | None = None
     """When to look again if nothing happens; None when there is nothing to look at."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SizingInput:
     """A group as sizing sees it."""
 
     current: int | None
@@ -75,10 +75,10 @@ class Group:
     """Warm replicas that routers send to."""
     revision: str
     """Fingerprint that it wants to serve."""
-    load: Load | None
+    load: GroupLoad | None
     releasing: bool = False
     """Whether several revisions have replicas: the load is then that of one of them."""
-    others: Sequence[Member] = ()
+    others: Sequence[PoolMember] = ()
     """The other groups of its pool."""
 
 
@@ -91,20 +91,22 @@ class _Advice:
     why: str
 
 
-def replicas(spec: PromptGroupSpec, group: Group, history: History, now: datetime) -> Verdict:
+def replicas(spec: PromptGroupSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
     """Replicas of all revisions together, but for those that a release adds."""
     if spec.replicas is not None:
-        return Verdict(spec.replicas, "FixedReplicas", f"spec.replicas asks for {spec.replicas}", active=False)
+        return SizingDecision(spec.replicas, "FixedReplicas", f"spec.replicas asks for {spec.replicas}", active=False)
     if spec.sizing is None:
-        return Verdict(1, "FixedReplicas", "neither spec.replicas nor spec.sizing is given: one replica", active=False)
+        return SizingDecision(
+            1, "FixedReplicas", "neither spec.replicas nor spec.sizing is given: one replica", active=False
+        )
     return decide(spec.sizing, group, history, now)
 
 
-def decide(sizing: SizingSpec, group: Group, history: History, now: datetime) -> Verdict:
+def decide(sizing: SizingSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
     """The number of replicas of a group that the operator sizes."""
     low, high = sizing.min_replicas, sizing.max_replicas
     current = group.current if group.current is not None else low
-    shape = Shape(current, group.serving, group.revision, group.releasing)
+    shape = GroupShape(current, group.serving, group.revision, group.releasing)
     wave = transient.noted(history.wave, history.shape, shape, history.calm, now)
     disturbed = wave is not None and now - wave.at < transient.settles(group.load)
     engines = group.load.engines if group.load is not None else None
@@ -119,7 +121,7 @@ def decide(sizing: SizingSpec, group: Group, history: History, now: datetime) ->
     return replace(_paced(sizing, current, advice, history, now), wave=cause, model=fit(group.load))
 
 
-def _missing(load: Load | None) -> Aspect | None:
+def _missing(load: GroupLoad | None) -> Aspect | None:
     """Why nothing can be said of the load; None when something can."""
     if load is None:
         return Aspect(False, "FailedGetMetrics", "no load was observed yet")
@@ -138,9 +140,9 @@ def _missing(load: Load | None) -> Aspect | None:
     return None
 
 
-def _held(missing: Aspect, value: int, cause: Cause | None, history: History) -> Verdict:
+def _held(missing: Aspect, value: int, cause: Cause | None, history: History) -> SizingDecision:
     message = f"held at {value}: {missing.message}"
-    return Verdict(
+    return SizingDecision(
         value,
         missing.reason,
         message,
@@ -149,20 +151,22 @@ def _held(missing: Aspect, value: int, cause: Cause | None, history: History) ->
         limited=Aspect(False, "DesiredWithinRange", "nothing is asked for"),
         wave=cause,
         history=history,
-        look_again=PERIOD,
+        requeue_after=PERIOD,
     )
 
 
 # --- what the load asks for --------------------------------------------------------------------------------
 
 
-def _advice(sizing: SizingSpec, group: Group, load: Load, current: int, wave: Wave | None, *, now: datetime) -> _Advice:
+def _advice(
+    sizing: SizingSpec, group: SizingInput, load: GroupLoad, current: int, wave: Wave | None, *, now: datetime
+) -> _Advice:
     if _quiet(load):
         least = sizing.min_replicas
         return _Advice(least, "Quiet" if current > least else "WithinTarget", "no request came")
     ttft = durations.parse(sizing.targets.ttft).total_seconds() if sizing.targets.ttft is not None else None
     there = max(1, current)
-    own = Member("", load, sizing.min_replicas, sizing.max_replicas, there, ttft)
+    own = PoolMember("", load, sizing.min_replicas, sizing.max_replicas, there, ttft)
     answerable = mended(transient.calmed(load, wave)) if wave is not None else mended(load)
     rising = shared.least(replace(own, load=answerable), group.others)
     asked = shared.least(own, group.others)
@@ -187,7 +191,7 @@ def _advice(sizing: SizingSpec, group: Group, load: Load, current: int, wave: Wa
     return _Advice(there, "WithinTarget", told)
 
 
-def _quiet(load: Load) -> bool:
+def _quiet(load: GroupLoad) -> bool:
     """Nothing came and nothing runs, by the engines' and, where they were asked, the routers' counters."""
     engines, clients = load.engines, load.clients
     idle = engines is not None and not any((engines.queries, engines.requests, engines.running, engines.waiting))
@@ -212,7 +216,7 @@ def _numbers(model: Model, there: int, value: int, target: Target) -> str:
 # --- what may be done of it --------------------------------------------------------------------------------
 
 
-def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, now: datetime) -> Verdict:
+def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, now: datetime) -> SizingDecision:
     past = history.past.recommending(advice.value, current, now)
     paced = pace(past, current, advice.value, sizing.behavior, now)
     value = min(max(paced.value, sizing.min_replicas), sizing.max_replicas)
@@ -222,7 +226,7 @@ def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, 
         message = f"{advice.value} asked for ({advice.reason}): {advice.why}"
     if value == current or value != paced.value:
         reason = _rests(advice, able, limited)
-    return Verdict(
+    return SizingDecision(
         value,
         reason,
         message if value == current else f"{current} to {value}: {message}",
@@ -231,7 +235,7 @@ def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, 
         limited=limited,
         history=replace(history, past=past.changing(value - current, now)),
         asked=advice.value,
-        look_again=min(PERIOD, paced.look_again) if paced.look_again is not None else PERIOD,
+        requeue_after=min(PERIOD, paced.requeue_after) if paced.requeue_after is not None else PERIOD,
     )
 
 

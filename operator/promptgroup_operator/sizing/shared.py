@@ -11,10 +11,10 @@ from dataclasses import replace
 from promptgroup_operator.sizing import limits
 from promptgroup_operator.sizing.limits import Target
 from promptgroup_operator.sizing.model import Model, fit
-from promptgroup_operator.world.load import Clients, Engines, Load, Member
+from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad, PoolMember
 
 
-def least(own: Member, others: Sequence[Member], margin: float = 1.0) -> tuple[int, Model] | None:
+def least(own: PoolMember, others: Sequence[PoolMember], margin: float = 1.0) -> tuple[int, Model] | None:
     """Replicas that `own` needs at the least, and the model of its own load; None when nothing is known of that.
 
     Of another group that nothing is known of nothing is lent or borrowed.
@@ -40,7 +40,7 @@ def least(own: Member, others: Sequence[Member], margin: float = 1.0) -> tuple[i
     return _part(members, parts, total, rising=margin == 1.0), model
 
 
-def _part(members: Sequence[Member], weights: Sequence[float], total: int, *, rising: bool) -> int:
+def _part(members: Sequence[PoolMember], weights: Sequence[float], total: int, *, rising: bool) -> int:
     """The first member's part. A pool that is large enough as a whole lends what one of its groups lacks."""
     if rising and total > sum(each.high for each in members):
         return members[0].high + 1
@@ -76,24 +76,24 @@ def split(total: int, weights: Sequence[float], bounds: Sequence[tuple[int, int]
     return parts
 
 
-def together(loads: Sequence[Load]) -> Load:
+def together(loads: Sequence[GroupLoad]) -> GroupLoad:
     """The load of several groups as one."""
     engines = [each.engines for each in loads if each.engines is not None]
     clients = [each.clients for each in loads if each.clients is not None]
-    return Load(
+    return GroupLoad(
         seconds=max(each.seconds for each in loads),
         engines=_engines(engines),
         clients=_clients(clients) if len(clients) == len(loads) else None,
     )
 
 
-def _engines(each: Sequence[Engines]) -> Engines:
+def _engines(each: Sequence[EngineLoad]) -> EngineLoad:
     replicas = sum(one.replicas for one in each)
     first, *rest = each
     first_token = first.first_token
     for one in rest:
         first_token = first_token + one.first_token
-    return Engines(
+    return EngineLoad(
         replicas=replicas,
         coverage=min(one.coverage for one in each),
         requests=sum(one.requests for one in each),
@@ -114,7 +114,7 @@ def _engines(each: Sequence[Engines]) -> Engines:
     )
 
 
-def _clients(each: Sequence[Clients]) -> Clients:
+def _clients(each: Sequence[ClientLoad]) -> ClientLoad:
     requests = sum(one.requests for one in each)
     first, *rest = each
     first_token = first.first_token

@@ -7,8 +7,8 @@ turn. A release does so to every new session. Whoever took that dip for demand w
 from datetime import datetime, timedelta
 
 from promptgroup_operator.sizing.model import credited
-from promptgroup_operator.world.load import Load
-from promptgroup_operator.world.sizing_history import Cause, Shape, Wave
+from promptgroup_operator.world.load import GroupLoad
+from promptgroup_operator.world.sizing_history import Cause, GroupShape, Wave
 
 GAPS = 3
 """Mean pauses between two turns until the sessions that moved are cached again: 95 % of exponential pauses."""
@@ -18,7 +18,9 @@ LONGEST = timedelta(minutes=5)
 """No wave is expected for longer, whatever the pauses are."""
 
 
-def noted(wave: Wave | None, before: Shape | None, shape: Shape, calm: float | None, now: datetime) -> Wave | None:
+def noted(
+    wave: Wave | None, before: GroupShape | None, shape: GroupShape, calm: float | None, now: datetime
+) -> Wave | None:
     """The wave that a look at the group begins, or the one that goes on.
 
     Args:
@@ -35,7 +37,7 @@ def noted(wave: Wave | None, before: Shape | None, shape: Shape, calm: float | N
     return wave
 
 
-def settles(load: Load | None) -> timedelta:
+def settles(load: GroupLoad | None) -> timedelta:
     """How long a wave is expected: the window must have passed it, and the sessions that moved must have come back."""
     clients = load.clients if load is not None else None
     gap = GAP
@@ -45,7 +47,7 @@ def settles(load: Load | None) -> timedelta:
     return min(LONGEST, window + GAPS * gap)
 
 
-def calmed(load: Load, wave: Wave) -> Load:
+def calmed(load: GroupLoad, wave: Wave) -> GroupLoad:
     """The load with the hit rate of before the wave, if that was better."""
     if load.engines is None or wave.hit_rate is None:
         return load

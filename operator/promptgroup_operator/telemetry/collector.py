@@ -13,8 +13,8 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from promptgroup_operator.sizing.model import Model
-from promptgroup_operator.sizing.recommend import Verdict
-from promptgroup_operator.world.load import Load
+from promptgroup_operator.sizing.recommend import SizingDecision
+from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.snapshot import Key, Manifest
 
 LABELS = ("namespace", "name")
@@ -32,14 +32,16 @@ REASONS: Final[Mapping[str, str]] = {
 class Look:
     """What a pass found of a group and did not write."""
 
-    size: Verdict
+    size: SizingDecision
     hit_rate: float | None
     """Share of clients' prompt tokens found in cache lately; None when nothing is known."""
     read: datetime | None
     """When a load was last known; None before, and where none is asked for."""
 
 
-def looked(size: Verdict, hit_rate: float | None, load: Load | None, before: Look | None, now: datetime) -> Look:
+def looked(
+    size: SizingDecision, hit_rate: float | None, load: GroupLoad | None, before: Look | None, now: datetime
+) -> Look:
     """What a pass found; the time of the load that the look before knew stands while none is."""
     known = load is not None and load.engines is not None and not load.stale
     read = before.read if before is not None else None

@@ -24,8 +24,8 @@ import zlib
 from datetime import datetime, timedelta
 
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
-from promptgroup_operator.world.snapshot import Pod, Reading, Sighting
-from promptgroup_operator.world.warming import Found, Outcome, Touch, WarmReason
+from promptgroup_operator.world.snapshot import LastSeen, Pod, Reading
+from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
 from promptgroup_router.contract.table import Prompt
 
 MARGIN = 0.5
@@ -37,12 +37,12 @@ TOUCHED = frozenset({WarmReason.PROVEN, WarmReason.EVICTED, WarmReason.PRESSED})
 """Reasons of a warm replica whose prefix can be looked for: not one that was let through, nor one of a short prefix."""
 
 
-def touch(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelta, now: datetime) -> Touch | None:
+def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelta, now: datetime) -> Refresh | None:
     """The touch that the replica needs, if it is due."""
     due = due_at(pod, every)
-    if due is None or due > now or pod.sighting is None or pod.warm is None:
+    if due is None or due > now or pod.last_seen is None or pod.warm is None:
         return None
-    return Touch(
+    return Refresh(
         pod=pod.name,
         uid=pod.uid,
         container_id=pod.container_id,
@@ -51,9 +51,9 @@ def touch(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelta, now
         model=spec.model,
         prompt=prompt,
         prefix=pod.measured.prefix_tokens,
-        needed=_needed(pod.measured.prefix_tokens, pod.sighting.last.step),
+        needed=_needed(pod.measured.prefix_tokens, pod.last_seen.last.step),
         said=pod.warm,
-        sighting=pod.sighting,
+        last_seen=pod.last_seen,
     )
 
 
@@ -61,7 +61,7 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
     """When the replica is to be touched; None for one that is not: cold, draining, or nothing to be found there."""
     if not pod.is_warm or pod.draining_since is not None or pod.warm is None or pod.warm.reason not in TOUCHED:
         return None
-    seen = pod.sighting
+    seen = pod.last_seen
     if seen is None or _needed(pod.measured.prefix_tokens, seen.last.step) == 0:
         return None
     if _began_anew(seen.then, seen.last) or pressed(seen.then, seen.last, pod.measured.prefix_tokens):
@@ -78,7 +78,7 @@ def pressed(then: Reading, last: Reading, prefix: int) -> bool:
     return taken >= MARGIN * (then.kv_tokens * (1 - then.usage) - prefix)
 
 
-def judge(touch: Touch, found: Found, now: datetime) -> Outcome | None:
+def judge_answer(touch: Refresh, found: RefreshAnswer, now: datetime) -> Outcome | None:
     """What the replica's condition must say after the touch; None when it may stand. It stays in service in any case.
 
     found in cache      lost lately   pressed   then          condition
@@ -104,7 +104,7 @@ def judge(touch: Touch, found: Found, now: datetime) -> Outcome | None:
         )
     if not found.reading.kv_tokens:
         return Outcome(WarmReason.EVICTED, f"{gone}, and the engine does not tell its cache's size: computed again")
-    if not pressed(touch.sighting.then, found.reading, touch.prefix):
+    if not pressed(touch.last_seen.then, found.reading, touch.prefix):
         return Outcome(WarmReason.EVICTED, f"{gone}, without pressure (the cache was reset): computed again")
     if not lost:
         return Outcome(WarmReason.EVICTED, f"{gone}, under pressure: computed again")
@@ -115,24 +115,24 @@ def judge(touch: Touch, found: Found, now: datetime) -> Outcome | None:
     )
 
 
-def seen(touch: Touch, found: Found, now: datetime) -> Sighting:
+def seen_after(touch: Refresh, found: RefreshAnswer, now: datetime) -> LastSeen:
     """What is known of the prefix after the touch."""
-    lost = now if _is_lost(touch, found) else touch.sighting.lost
-    return Sighting(now, found.reading, found.reading, lost)
+    lost = now if _is_lost(touch, found) else touch.last_seen.lost
+    return LastSeen(now, found.reading, found.reading, lost)
 
 
-def first(pod: Pod, reading: Reading, now: datetime) -> Sighting:
+def first_seen(pod: Pod, reading: Reading, now: datetime) -> LastSeen:
     """What is known of the prefix of a replica that was proven warm, before its first touch by this process."""
     told = pod.warm is not None and pod.warm.reason in (WarmReason.EVICTED, WarmReason.PRESSED)
-    return Sighting(now, reading, reading, now if told else None)
+    return LastSeen(now, reading, reading, now if told else None)
 
 
-def _is_lost(touch: Touch, found: Found) -> bool:
+def _is_lost(touch: Refresh, found: RefreshAnswer) -> bool:
     return found.cached is not None and found.cached < touch.needed
 
 
-def _lost_lately(touch: Touch, now: datetime) -> bool:
-    return touch.sighting.lost is not None and now - touch.sighting.lost < REMEMBERED
+def _lost_lately(touch: Refresh, now: datetime) -> bool:
+    return touch.last_seen.lost is not None and now - touch.last_seen.lost < REMEMBERED
 
 
 def _needed(prefix: int, step: int) -> int:

@@ -19,7 +19,7 @@ from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroupSpec
 from promptgroup_operator.base import durations
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.snapshot import Pod
-from promptgroup_operator.world.warming import WARM, Evidence, Job, Outcome, WarmReason
+from promptgroup_operator.world.warming import WARM, Evidence, Outcome, WarmReason, Warmup
 from promptgroup_router.contract.table import Prompt
 
 PROBE_TAIL = 64
@@ -34,7 +34,7 @@ FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.R
 """Causes that waiting does not mend: `Proceed` applies at once."""
 
 
-def judge(evidence: Evidence, off: str) -> Outcome:
+def judge_evidence(evidence: Evidence, off: str) -> Outcome:
     """Whether the evidence proves that the prefix is in cache, and what else it says of the engine.
 
     `off` is what turns the engine's prefix caching off.
@@ -80,16 +80,16 @@ def judge(evidence: Evidence, off: str) -> Outcome:
     )
 
 
-def jobs(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[Job]:
+def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[Warmup]:
     """The warm-ups that the pods of one revision need.
 
     A pod that has a container on record and not the condition is warmed again: only the condition tells a proof from a
     replica that was let through.
     """
     timeout = durations.parse(spec.warmup.timeout)
-    proven = Counter(kin(pod) for pod in pods if pod.is_warm and pod.warm is not None and pod.warm.reason in WARM)
+    proven = Counter(cohort(pod) for pod in pods if pod.is_warm and pod.warm is not None and pod.warm.reason in WARM)
     return [
-        Job(
+        Warmup(
             pod=pod.name,
             uid=pod.uid,
             container_id=pod.container_id,
@@ -97,8 +97,8 @@ def jobs(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[Job
             engine=spec.engine.type,
             model=spec.model,
             prompt=prompt,
-            kin=kin(pod),
-            proven=proven[kin(pod)],
+            cohort=cohort(pod),
+            proven=proven[cohort(pod)],
             proceed=spec.warmup.failure_policy is FailurePolicy.PROCEED,
             deadline=pod.containers_ready_since + timeout,
         )
@@ -107,7 +107,7 @@ def jobs(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[Job
     ]
 
 
-def kin(pod: Pod) -> str:
+def cohort(pod: Pod) -> str:
     """What replicas share that fail for one cause: prompt and pod template."""
     return f"{pod.fingerprint} {pod.settings}"
 
@@ -116,7 +116,7 @@ def _can_be_asked(pod: Pod) -> bool:
     return not pod.deleting and pod.containers_ready and pod.container_id != "" and pod.address != ""
 
 
-def settle(outcome: Outcome, job: Job, now: datetime) -> Outcome:
+def settle(outcome: Outcome, job: Warmup, now: datetime) -> Outcome:
     """What becomes of the replica after this outcome, by the failure policy."""
     if not outcome.warm and job.proceed and (outcome.reason in FINAL or now >= job.deadline):
         message = f"serves cold, as warmup.failurePolicy says: {outcome.message}"

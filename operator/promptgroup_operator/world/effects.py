@@ -30,7 +30,7 @@ DRAINING_COST = -1000
 
 
 @dataclass(frozen=True, slots=True)
-class PodMark:
+class PodUpdate:
     """Labels and annotations that a pod shall have from the operator."""
 
     pod: str

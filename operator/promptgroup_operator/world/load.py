@@ -18,7 +18,7 @@ LOAD_WINDOW = 4 * PERIOD
 
 
 @dataclass(frozen=True, slots=True)
-class Engines:
+class EngineLoad:
     """The engines of one revision over a window. Rates are sums over all of its replicas, per second."""
 
     replicas: float
@@ -63,7 +63,7 @@ class Engines:
 
 
 @dataclass(frozen=True, slots=True)
-class Clients:
+class ClientLoad:
     """What all routers together saw of a revision over a window. Rates per second."""
 
     requests: float
@@ -100,14 +100,14 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class GroupLoad:
     """All that sizing and diagnosis may look at of one group's window."""
 
     seconds: float
     """Length of the window."""
-    engines: Engines | None
+    engines: EngineLoad | None
     """None when too little was read to speak of."""
-    clients: Clients | None = None
+    clients: ClientLoad | None = None
     """None when no router could be asked."""
     departure: Departure | None = None
     """None when no router saw any."""
@@ -118,11 +118,11 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PoolMember:
     """A group of a pool."""
 
     name: str
-    load: Load | None
+    load: GroupLoad | None
     low: int
     """Least replicas; of a group with a fixed number, that number, as is the most."""
     high: int

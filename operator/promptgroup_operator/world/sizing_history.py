@@ -14,7 +14,7 @@ class Cause(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GroupShape:
     """What a group's replicas look like; a change of it moves sessions."""
 
     wanted: int
@@ -48,7 +48,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SizeChange:
     """A change of the number of replicas."""
 
     at: datetime
@@ -60,7 +60,7 @@ class Past:
     """What was recommended and done."""
 
     recommended: tuple[Recommendation, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SizeChange, ...] = ()
 
     def recommending(self, value: int, current: int, now: datetime) -> "Past":
         """With one recommendation more. Before the first one the number that there is counts as recommended."""
@@ -82,7 +82,7 @@ class Past:
     def changing(self, by: int, now: datetime) -> "Past":
         """With one change more."""
         kept = tuple(each for each in self.changes if now - each.at <= LONGEST)
-        return replace(self, changes=(*kept, Change(now, by)) if by else kept)
+        return replace(self, changes=(*kept, SizeChange(now, by)) if by else kept)
 
 
 NOTHING: Final = Past()
@@ -94,7 +94,7 @@ class History:
     """What looks at a group remember for the next ones. Losing it costs a window of patience, nothing else."""
 
     past: Past = NOTHING
-    shape: Shape | None = None
+    shape: GroupShape | None = None
     wave: Wave | None = None
     calm: float | None = None
     """Hit rate at the last look that no wave disturbed."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
-from promptgroup_operator.world.load import Load, Member
+from promptgroup_operator.world.load import GroupLoad, PoolMember
 from promptgroup_operator.world.samples import Histogram, Traffic
 from promptgroup_operator.world.sizing_history import NEW, History
 from promptgroup_router.contract.table import Prompt, PromptRef
@@ -25,7 +25,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupObject:
     """The PromptGroup itself."""
 
     key: Key
@@ -120,7 +120,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class LastSeen:
     """When a warm engine's prefix was last known to be in cache, and what the engine did since."""
 
     at: datetime
@@ -160,7 +160,7 @@ class Pod:
     """Why the pod does not start, in Kubernetes' words, or empty."""
     in_flight: int | None = None
     """Requests that the engine has queued or running; looked up for draining pods only."""
-    sighting: Sighting | None = None
+    last_seen: LastSeen | None = None
     """Of the prefix in the engine that runs; None before its first reading."""
 
     @property
@@ -197,7 +197,7 @@ class RolledBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Revision:
+class RevisionState:
     """One fingerprint of the group that has a Deployment."""
 
     fingerprint: str
@@ -247,7 +247,7 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class Sibling:
     """Another PromptGroup of the namespace that serves the same model."""
 
     name: str
@@ -259,10 +259,10 @@ class Rival:
 class World:
     """Everything that one pass saw."""
 
-    group: Group
+    group: GroupObject
     prompt: PromptText | Problem
-    revisions: tuple[Revision, ...]
-    rivals: tuple[Rival, ...]
+    revisions: tuple[RevisionState, ...]
+    siblings: tuple[Sibling, ...]
     live: Mapping[tuple[str, str], Manifest]
     """(kind, name) → object as it stands, for what the operator would apply."""
     traffic: Traffic | None = None
@@ -271,11 +271,11 @@ class World:
     """Share of prompt tokens found in cache lately; None when nothing is known."""
     peers_key: bool = True
     """Whether the Secret stands by which the namespace's routers know each other."""
-    touch_every: timedelta = timedelta(minutes=5)
+    refresh_every: timedelta = timedelta(minutes=5)
     """Longest time between two touches of a warm replica."""
-    load: Load | None = None
+    load: GroupLoad | None = None
     """What engines and routers did lately; None before a revision serves, or when the number of replicas is fixed."""
-    pool: tuple[Member, ...] = ()
+    pool: tuple[PoolMember, ...] = ()
     """The other groups whose replicas lend to this one's."""
     sizing: History = NEW
     """What sizing remembers of the looks before."""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
-from promptgroup_operator.world.snapshot import PodCondition, Reading, Sighting, Spent
+from promptgroup_operator.world.snapshot import LastSeen, PodCondition, Reading, Spent
 from promptgroup_router.contract.table import Prompt
 
 
@@ -48,7 +48,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Warmup:
     """One warm-up to run."""
 
     pod: str
@@ -58,10 +58,10 @@ class Job:
     engine: EngineType
     model: str
     prompt: Prompt
-    kin: str
+    cohort: str
     """What it shares with the replicas that come up beside it: prompt and pod template. They warm in waves."""
     proven: int
-    """Replicas of its kin that were proven warm when it was planned."""
+    """Replicas of its cohort that were proven warm when it was planned."""
     proceed: bool
     """The failure policy is Proceed."""
     deadline: datetime
@@ -93,7 +93,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class Refresh:
     """One touch to run."""
 
     pod: str
@@ -109,11 +109,11 @@ class Touch:
     """Tokens of it that must be found."""
     said: PodCondition
     """What the replica's condition says."""
-    sighting: Sighting
+    last_seen: LastSeen
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RefreshAnswer:
     """What a touch found."""
 
     reading: Reading

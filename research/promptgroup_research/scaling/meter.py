@@ -1,4 +1,4 @@
-"""What engines and routers would tell an observer: counters and gauges, read every few seconds, as a window's `Load`.
+"""The counters and gauges of engines and routers, read every few seconds, as a `GroupLoad`.
 
 A scaler sees this and nothing else. Counters move when an engine's would: looked-up tokens as a prompt is admitted
 (here: has its first token), times and answers as a request ends.
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
-from promptgroup_operator.world.load import Clients, Departure, Engines, Load
+from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad, GroupLoad
 from promptgroup_operator.world.samples import Histogram
 from promptgroup_research.simulator.turns import Turn
 from promptgroup_research.simulator.world import Router, World
@@ -170,14 +170,14 @@ class Meter:
         grown = (b - a for a, b in zip(begin.counters, end.counters, strict=True))
         return seconds, Counters(*(each / seconds for each in grown)) if seconds else Counters()
 
-    def load(self, window: float) -> Load:
+    def load(self, window: float) -> GroupLoad:
         """What sizing may look at."""
         seconds, rates = self.rates(window)
         if not seconds:
-            return Load(0.0, None)
+            return GroupLoad(0.0, None)
         begin, end = self._before(window), self._readings[-1]
         model, live = self._world.model, self._live()
-        engines = Engines(
+        engines = EngineLoad(
             replicas=rates.replica_seconds,
             coverage=min(1.0, seconds / window),
             requests=rates.requests,
@@ -196,7 +196,7 @@ class Meter:
             kv_tokens=model.kv_tokens,
             prefill_rate=model.prefill_rate,
         )
-        clients = Clients(
+        clients = ClientLoad(
             requests=rates.requests,
             errors=0.0,
             prompt_tokens=rates.queries,
@@ -207,7 +207,7 @@ class Meter:
             opening=rates.opening / rates.begun if rates.begun else None,
             held=live.held,
         )
-        return Load(seconds, engines, clients, self._departed(rates))
+        return GroupLoad(seconds, engines, clients, self._departed(rates))
 
     def _departed(self, rates: Counters) -> Departure | None:
         if self._departure is None or not rates.departing:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from promptgroup_operator.api.prompt_group import SizingSpec, SizingTargets
 from promptgroup_operator.sizing.diagnosis import diagnose
-from promptgroup_operator.sizing.recommend import Group, decide
+from promptgroup_operator.sizing.recommend import SizingInput, decide
 from promptgroup_operator.world.load import LOAD_WINDOW
 from promptgroup_operator.world.sizing_history import History
 from promptgroup_research.scaling.fleet import Fleet
@@ -34,7 +34,7 @@ class Sizer:
     def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
         """The verdict of this look."""
         load = meter.load(LOAD_WINDOW.total_seconds())
-        group = Group(fleet.wanted, fleet.up, "revision", load)
+        group = SizingInput(fleet.wanted, fleet.up, "revision", load)
         verdict = decide(self._spec, group, self._history, BEGIN + timedelta(seconds=now))
         self._history = verdict.history
         diagnosis = diagnose(load, verdict.wave, self._told)

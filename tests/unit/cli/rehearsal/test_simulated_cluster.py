@@ -5,7 +5,7 @@ from datetime import timedelta
 from promptgroup_cli.rehearsal.simulated_cluster import IDLE_AFTER, SAMPLED_AFTER, TERMINATION, IdealCluster, Pace
 from promptgroup_operator.plan import plan
 from promptgroup_operator.rollout.release import Phase
-from promptgroup_operator.world.effects import Deletion, PodMark
+from promptgroup_operator.world.effects import Deletion, PodUpdate
 from promptgroup_router.contract.fingerprint import short
 from support import builders
 from support.builders import NOW
@@ -58,7 +58,7 @@ def test_a_warm_up_succeeds_and_the_route_is_followed():
 
 def mark(found, pod, slot):
     world = found.world()
-    found.perform(world, plan.Plan(marks=(PodMark(pod.name, pod.uid, slot, found.now),)))
+    found.perform(world, plan.Plan(pod_updates=(PodUpdate(pod.name, pod.uid, slot, found.now),)))
 
 
 def test_a_draining_replica_idles_and_goes_first_and_is_gone_after_its_prestop():

@@ -6,7 +6,7 @@ from promptgroup_cli.forecast.forecast import Replica, Workload, expect
 from promptgroup_cli.forecast.preview import observed
 from promptgroup_cli.render.size_observed import running, table
 from promptgroup_operator.sizing.limits import Limit
-from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.load import GroupLoad
 
 CHAT = Workload(rate=20, sessions=400, prefix=3000, history=1200, turn=100, answer=200)
 REPLICA = Replica(kv_tokens=400_000, prefill_rate=10_000, step=0.007, context_rate=25e6)
@@ -44,10 +44,10 @@ def test_a_need_beyond_the_most_is_none():
 
 def test_an_idle_group_needs_one():
     quiet = replace(LOAD.engines, requests=0, queries=0, hits=0, generated=0, usage=0, running=0)
-    assert running(Load(600, quiet), None, 8).needed == 1
+    assert running(GroupLoad(600, quiet), None, 8).needed == 1
 
 
 @pytest.mark.parametrize("stale", ["", "Prometheus at http://there does not answer"])
 def test_nothing_known_is_said_with_its_reason(stale):
     with pytest.raises(ValueError, match=stale or "too little is known"):
-        running(Load(600, None, stale=stale), 0.3, 8)
+        running(GroupLoad(600, None, stale=stale), 0.3, 8)

@@ -10,7 +10,7 @@ from promptgroup_operator.engines import engine_metrics
 from promptgroup_operator.engines.dialect import SGLANG, TENSORRT_LLM, VLLM
 from promptgroup_operator.engines.engine import Engines, _bodies, _cached_tokens, _grown
 from promptgroup_operator.world.snapshot import Spent
-from promptgroup_operator.world.warming import Found
+from promptgroup_operator.world.warming import RefreshAnswer
 from promptgroup_router.contract.table import Prompt
 from support.builders import reading
 
@@ -154,7 +154,7 @@ def test_a_touch(case):
         found = engines.touch("a:1", VLLM, "llama", Prompt("the system text"), 1696)
     finally:
         engines.close()
-    assert found == Found(engine_metrics.reading(METRICS, VLLM.metrics), cached, then, spent)
+    assert found == RefreshAnswer(engine_metrics.reading(METRICS, VLLM.metrics), cached, then, spent)
     assert engines.chats == []
 
 

@@ -7,7 +7,7 @@ from promptgroup_operator.kube.cluster import OWN_SECONDS, Cluster
 from promptgroup_operator.kube.leader_election import Term
 from promptgroup_operator.kube.store import KINDS, Mirror
 from promptgroup_operator.plan import plan
-from promptgroup_operator.world.effects import ConditionChange, Deletion, PodMark
+from promptgroup_operator.world.effects import ConditionChange, Deletion, PodUpdate
 from promptgroup_operator.world.engine_facts import Measured, decode
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_operator.world.warming import Outcome, WarmReason
@@ -118,7 +118,7 @@ def test_a_group_that_is_gone_or_going_is_not_seen(cluster, server, mirrors):
 def test_what_was_written_is_seen_before_any_watch_tells(cluster, server, mirrors):
     create(cluster)
     tell(server, mirrors, pod("p"))
-    cluster.mark("chat", PodMark("p", "uid", 1, None), None, NOW)
+    cluster.mark("chat", PodUpdate("p", "uid", 1, None), None, NOW)
     cluster.write_status(KEY, {"warm": "1/2"})
     assert cluster.see(KEY).group.status == {"warm": "1/2"}
     (kept,) = mirrors["Pod"].of_group(KEY)
@@ -172,7 +172,7 @@ def test_a_users_object_is_read_anew_though_our_own_are_not(server, mirrors):
 def test_rivals_are_the_namespaces_groups_of_the_same_model(cluster, server, mirrors):
     tell(server, mirrors, promptgroup("same"))
     tell(server, mirrors, promptgroup("other", model="qwen"))
-    assert [rival.name for rival in cluster.see(KEY).rivals] == ["same"]
+    assert [rival.name for rival in cluster.see(KEY).siblings] == ["same"]
 
 
 def test_a_pods_proof_and_its_condition_are_one_write(cluster, server, mirrors):
@@ -200,7 +200,7 @@ def test_a_pods_slot_and_its_shut_gate_are_one_write(cluster, server, mirrors):
     tell(server, mirrors, pod("p"))
     before = server.version
     change = ConditionChange("p", "uid", Outcome(WarmReason.STARTING, "waits"))
-    cluster.mark("chat", PodMark("p", "uid", 1, None), change, NOW)
+    cluster.mark("chat", PodUpdate("p", "uid", 1, None), change, NOW)
     assert server.version == before + 1
     assert mirrors["Pod"].of_group(KEY)[0]["status"]["conditions"][0]["reason"] == "WaitingForContainers"
 
@@ -210,7 +210,7 @@ def test_a_pod_that_is_gone_when_it_is_marked_is_no_error(cluster, server, mirro
         raise ClusterError("gone", status=404)
 
     monkeypatch.setattr(server, "request", refuse)
-    cluster.mark("chat", PodMark("p", "uid", 1, None), None, NOW)
+    cluster.mark("chat", PodUpdate("p", "uid", 1, None), None, NOW)
     assert mirrors["Pod"].of_group(KEY) == []
 
 

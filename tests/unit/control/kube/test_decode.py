@@ -4,14 +4,14 @@ import pytest
 
 from promptgroup_operator.kube.decode import failure_of, fingerprint_of, group_of, is_owned, pod_of, router_of
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
-from promptgroup_operator.world.snapshot import Group, Key
+from promptgroup_operator.world.snapshot import GroupObject, Key
 
 SPEC = {"model": "m", "prompt": {"system": "x"}, "engine": {"image": "i", "port": 8001}}
 METADATA = {"uid": "u", "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z"}
 FULL = "promptgroup.dev/fingerprint"
 
 
-def a_group() -> Group:
+def a_group() -> GroupObject:
     return group_of(Key("chat", "support"), {"metadata": METADATA, "spec": SPEC})
 
 

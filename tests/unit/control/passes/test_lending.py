@@ -1,11 +1,11 @@
 from datetime import timedelta
 
 from promptgroup_operator.passes.lending import KEPT, Pools, member, pool_of
-from promptgroup_operator.world.load import Load, Member
+from promptgroup_operator.world.load import GroupLoad, PoolMember
 from support.builders import FINGERPRINT, NOW, group, pod, revision
 
 SIZED = {"replicas": None, "sizing": {"minReplicas": 2, "maxReplicas": 8, "targets": {"ttft": "300ms"}}}
-LOAD = Load(60.0, None)
+LOAD = GroupLoad(60.0, None)
 
 
 def seen(name="support", **fields):
@@ -14,11 +14,11 @@ def seen(name="support", **fields):
 
 
 def test_a_sized_group_is_a_member_with_its_bounds_and_its_target():
-    assert seen(**SIZED)[1] == Member("support", LOAD, 2, 8, 2, 0.3)
+    assert seen(**SIZED)[1] == PoolMember("support", LOAD, 2, 8, 2, 0.3)
 
 
 def test_a_group_of_a_fixed_size_neither_grows_nor_shrinks():
-    assert seen(replicas=5)[1] == Member("support", LOAD, 5, 5, 2)
+    assert seen(replicas=5)[1] == PoolMember("support", LOAD, 5, 5, 2)
 
 
 def test_groups_with_the_same_engines_see_each_other_as_they_were_last():

@@ -10,7 +10,7 @@ from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.passes.refresh_runner import FORGOTTEN, UNTOLD, Touches
 from promptgroup_operator.warmth import refresh
 from promptgroup_operator.world.snapshot import Key, Spent
-from promptgroup_operator.world.warming import Found
+from promptgroup_operator.world.warming import RefreshAnswer
 from promptgroup_router.contract.table import Prompt
 from support.builders import NOW, TEXT, ago, pod, reading, spec
 
@@ -65,7 +65,7 @@ def run():
         runners.append(told.runner)
         told.runner.read(pod(), reading(), ago(minutes=6))
         seen = told.runner.read(pod(), None, ago(minutes=6))
-        touch = refresh.touch(pod(sighting=seen), Prompt(TEXT), spec(), EVERY, NOW)
+        touch = refresh.due_refresh(pod(last_seen=seen), Prompt(TEXT), spec(), EVERY, NOW)
         for _ in range(times):
             told.runner.start(KEY, [touch])
         assert told.runner.runs(touch.container_id)
@@ -80,12 +80,12 @@ def run():
 
 
 def test_what_a_touch_spent_is_told_before_the_engine_may_be_read_again(run):
-    told, touch, _ = run(Found(reading(10), 96, 96, Spent(100, 96)))
+    told, touch, _ = run(RefreshAnswer(reading(10), 96, 96, Spent(100, 96)))
     assert told.lines == [("spend", touch.container_id, Spent(100, 96), True)]
 
 
 def test_a_touch_that_found_the_prefix_gone_is_reported_and_remembered(run):
-    told, _, _ = run(Found(reading(10), 0, 96, Spent(200, 96)))
+    told, _, _ = run(RefreshAnswer(reading(10), 0, 96, Spent(200, 96)))
     assert told.lines[1:] == [("report", KEY, "p0", "PrefixEvicted")]
     seen = told.runner.read(pod(), None, NOW)
     assert seen.then == reading(10)
@@ -96,14 +96,14 @@ def test_a_touch_that_failed_is_tried_again_in_its_time_and_what_it_spent_is_not
     told, touch, _ = run(EngineError("/metrics: ReadTimeoutError"))
     assert told.lines == [("spend", touch.container_id, UNTOLD, True)]
     seen = told.runner.read(pod(), None, NOW)
-    assert seen.at > touch.sighting.at
-    assert (seen.then, seen.lost) == (touch.sighting.then, None)
+    assert seen.at > touch.last_seen.at
+    assert (seen.then, seen.lost) == (touch.last_seen.then, None)
 
 
 OUTCOMES = {
-    "PrefixCached": Found(reading(10), 96, 96, Spent(100, 96)),
-    "PrefixEvicted": Found(reading(10), 0, 96, Spent(200, 96)),
-    "CachedTokensNotReported": Found(reading(10), None, None, Spent(100, None)),
+    "PrefixCached": RefreshAnswer(reading(10), 96, 96, Spent(100, 96)),
+    "PrefixEvicted": RefreshAnswer(reading(10), 0, 96, Spent(200, 96)),
+    "CachedTokensNotReported": RefreshAnswer(reading(10), None, None, Spent(100, None)),
     "EngineUnreachable": EngineError("/metrics: ReadTimeoutError"),
 }
 
@@ -115,7 +115,7 @@ def test_touches_are_counted_by_what_they_found(run, outcome):
 
 
 def test_one_replica_has_one_touch_at_a_time(run):
-    _, _, engines = run(Found(reading(10), 96, 96, Spent(100, 96)), times=3)
+    _, _, engines = run(RefreshAnswer(reading(10), 96, 96, Spent(100, 96)), times=3)
     assert engines.asked == 1
 
 

@@ -3,15 +3,15 @@ from datetime import timedelta
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.passes.warmup_queue import FIRST_RETRY, LAST_RETRY, Turns
 from promptgroup_operator.world.snapshot import Key
-from promptgroup_operator.world.warming import Job
+from promptgroup_operator.world.warming import Warmup
 from promptgroup_router.contract.table import Prompt
 from support.builders import NOW, TEXT
 
 LARGE, SMALL = Key("chat", "large"), Key("chat", "small")
 
 
-def a_job(name, *, kin="kin", proven=0):
-    return Job(name, f"uid-{name}", name, "a:1", EngineType.VLLM, "llama", Prompt(TEXT), kin, proven, False, NOW)
+def a_job(name, *, cohort="c", proven=0):
+    return Warmup(name, f"uid-{name}", name, "a:1", EngineType.VLLM, "llama", Prompt(TEXT), cohort, proven, False, NOW)
 
 
 def jobs(count, **fields):
@@ -59,7 +59,7 @@ def test_a_broken_prompt_costs_one_replica_at_a_time():
 
 def test_kinds_that_warm_beside_each_other_have_waves_of_their_own():
     turns = Turns(100)
-    turns.want(LARGE, [*jobs(3), a_job("other", kin="another engine")], NOW)
+    turns.want(LARGE, [*jobs(3), a_job("other", cohort="another engine")], NOW)
     assert names(take_all(turns)) == ["p0", "other"]
 
 

@@ -2,8 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.plan.draining import PROPAGATION, RESOLUTION, drained
-from promptgroup_operator.world.effects import PodMark
+from promptgroup_operator.plan.draining import PROPAGATION, RESOLUTION, has_drained
+from promptgroup_operator.world.effects import PodUpdate
 from support.builders import NOW, pod, restarted, starting
 
 TIMEOUT = timedelta(minutes=5)
@@ -30,10 +30,10 @@ DRAINED = {
 @pytest.mark.parametrize("case", DRAINED)
 def test_drained(case):
     given, expected = DRAINED[case]
-    assert drained(given, TIMEOUT, NOW) is expected
+    assert has_drained(given, TIMEOUT, NOW) is expected
 
 
 def test_the_deletion_cost_of_the_highest_slot_is_the_lowest():
-    costs = [PodMark("p", "u", slot, NOW).deletion_cost for slot in (None, 999, 1, 0)]
+    costs = [PodUpdate("p", "u", slot, NOW).deletion_cost for slot in (None, 999, 1, 0)]
     assert costs == sorted(set(costs))
-    assert costs[-1] < 0 == PodMark("p", "u", 5, None).deletion_cost
+    assert costs[-1] < 0 == PodUpdate("p", "u", 5, None).deletion_cost

@@ -5,9 +5,9 @@ import pytest
 
 from promptgroup_operator.plan import plan
 from promptgroup_operator.plan.plan import MOVING, REFERENCED, SETTLED, WAITING, decide, route_unwritten, unwritten
-from promptgroup_operator.world.effects import PodMark
+from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.sizing_history import History, Past, Recommendation
-from promptgroup_operator.world.snapshot import Problem, Sighting
+from promptgroup_operator.world.snapshot import LastSeen, Problem
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import (
     FINGERPRINT,
@@ -66,8 +66,8 @@ def test_a_new_group_gets_a_deployment_then_its_prompt_then_a_route_without_repl
     assert [each["kind"] for each in todo.objects] == ["Deployment", "PodDisruptionBudget", "ConfigMap"]
     assert {each["metadata"]["name"] for each in todo.objects} == {NAME}
     assert todo.route["spec"]["revisions"] == []
-    assert not todo.marks + todo.conditions + todo.deletions + todo.warmups
-    assert todo.look_again == WAITING
+    assert not todo.pod_updates + todo.conditions + todo.deletions + todo.warmups
+    assert todo.requeue_after == WAITING
 
 
 def test_a_prompt_from_a_secret_is_kept_in_one_and_shown_nowhere_else():
@@ -106,12 +106,12 @@ def test_at_rest_there_is_nothing_to_write():
     at_rest = standing(scaled([pod("a", 0), pod("b", 1)], 2))
     at_rest = replace(at_rest, group=replace(at_rest.group, status=decide(at_rest, NOW).status))
     todo = decide(at_rest, NOW + timedelta(hours=1))
-    assert not todo.marks + todo.conditions + todo.deletions + todo.warmups + todo.events
+    assert not todo.pod_updates + todo.conditions + todo.deletions + todo.warmups + todo.events
     assert not todo.peers_key
     assert unwritten(at_rest, todo) == []
     assert not route_unwritten(at_rest, todo)
     assert todo.status == at_rest.group.status
-    assert todo.look_again == SETTLED
+    assert todo.requeue_after == SETTLED
 
 
 def test_what_somebody_changed_is_written_again():
@@ -130,12 +130,12 @@ def test_what_somebody_changed_is_written_again():
 
 def test_a_warm_pod_gets_a_slot_and_is_routed_in_the_same_pass():
     todo = decide(scaled([pod("a", 0), pod("b", None)], 2), NOW)
-    assert todo.marks == (PodMark("b", "uid-b", 1, None),)
+    assert todo.pod_updates == (PodUpdate("b", "uid-b", 1, None),)
     assert slots_of(todo) == {0: ("Ready", "a"), 1: ("Ready", "b")}
 
 
 def test_a_terminating_pod_is_not_marked():
-    assert decide(scaled([pod("a", 0), pod("b", None, deleting=True)], 1), NOW).marks == ()
+    assert decide(scaled([pod("a", 0), pod("b", None, deleting=True)], 1), NOW).pod_updates == ()
 
 
 # --- drain -------------------------------------------------------------------------------------------------
@@ -149,20 +149,20 @@ def test_scaling_down_first_tells_the_routers():
     snapshot = scaled([pod("a", 0), pod("b", 1)], 1, routed=True)
     todo = decide(snapshot, NOW)
     assert slots_of(todo) == {0: ("Ready", "a"), 1: ("Draining", "b")}
-    assert todo.marks == ()
+    assert todo.pod_updates == ()
     assert deployments(todo) == {NAME: 2}
-    assert todo.look_again == MOVING
+    assert todo.requeue_after == MOVING
 
 
 def test_draining_begins_when_no_route_leads_to_the_replica():
     todo = decide(scaled([pod("a", 0), pod("b", 1)], 1), NOW)
-    assert todo.marks == (PodMark("b", "uid-b", 1, NOW),)
+    assert todo.pod_updates == (PodUpdate("b", "uid-b", 1, NOW),)
     assert deployments(todo) == {NAME: 2}
 
 
 def test_the_time_of_draining_is_kept():
     todo = decide(scaled([pod("a", 0), pod("b", 1, draining_since=ago(seconds=1))], 1), NOW)
-    assert todo.marks == ()
+    assert todo.pod_updates == ()
 
 
 SHRINKS = {
@@ -194,7 +194,7 @@ def test_all_that_leave_must_have_drained():
 
 def test_a_replica_that_is_wanted_again_is_ready_again():
     todo = decide(scaled([pod("a", 0), pod("b", 1, **TOLD)], 2), NOW)
-    assert todo.marks == (PodMark("b", "uid-b", 1, None),)
+    assert todo.pod_updates == (PodUpdate("b", "uid-b", 1, None),)
     assert slots_of(todo)[1] == ("Ready", "b")
 
 
@@ -206,7 +206,7 @@ def test_a_number_raised_before_the_pods_went_holds_them_until_they_drain():
 
 def test_an_update_of_the_pods_is_no_reason_to_drain():
     todo = decide(scaled([pod("a", 0), starting("b")], 1, deployed=1), NOW)
-    assert todo.marks == ()
+    assert todo.pod_updates == ()
     assert deployments(todo) == {NAME: 1}
 
 
@@ -279,11 +279,11 @@ def retiring(pods, *, deployed, history=0):
 
 def test_a_retiring_revision_drains():
     todo = decide(retiring([pod("a", 0), pod("b", None)], deployed=2), NOW)
-    assert todo.marks == (PodMark("a", "uid-a", 0, NOW), PodMark("b", "uid-b", None, NOW))
+    assert todo.pod_updates == (PodUpdate("a", "uid-a", 0, NOW), PodUpdate("b", "uid-b", None, NOW))
     assert slots_of(todo) == {0: ("Draining", "a")}
     assert deployments(todo) == {NEXT_NAME: 1, NAME: 2}
     assert todo.deletions == ()
-    assert todo.look_again == MOVING
+    assert todo.requeue_after == MOVING
 
 
 def test_a_retiring_revision_that_has_drained_is_scaled_to_nothing():
@@ -301,7 +301,7 @@ def test_a_retired_revision_is_kept_as_history_and_not_routed():
     assert todo.deletions == ()
     assert deployments(todo) == {NEXT_NAME: 1, NAME: 0}
     assert [each["fingerprint"] for each in todo.route["spec"]["revisions"]] == [NEXT.fingerprint]
-    assert todo.look_again == SETTLED
+    assert todo.requeue_after == SETTLED
 
 
 def test_what_is_left_of_a_retired_revision_is_deleted_the_record_last():
@@ -379,9 +379,9 @@ MISSING = Problem("PromptNotFound", "waits for ConfigMap texts")
 
 def test_without_anything_that_serves_nothing_is_made():
     todo = decide(world(prompt=MISSING), NOW)
-    assert todo.objects == todo.marks == todo.deletions == todo.warmups == ()
+    assert todo.objects == todo.pod_updates == todo.deletions == todo.warmups == ()
     assert todo.route is None
-    assert todo.look_again == WAITING
+    assert todo.requeue_after == WAITING
     assert {each["type"]: each["reason"] for each in todo.status["conditions"]}["Ready"] == "PromptNotFound"
 
 
@@ -448,40 +448,42 @@ LOOKS = {
 @pytest.mark.parametrize("case", LOOKS)
 def test_when_to_look_again(case):
     snapshot, expected = LOOKS[case]
-    assert decide(snapshot, NOW).look_again == expected
+    assert decide(snapshot, NOW).requeue_after == expected
 
 
 def test_waits_are_in_order():
-    assert MOVING < WAITING < REFERENCED < SETTLED == plan.Plan().look_again
+    assert MOVING < WAITING < REFERENCED < SETTLED == plan.Plan().requeue_after
 
 
 def overdue(name="p0", slot=0, **fields):
-    return pod(name, slot, sighting=Sighting(ago(minutes=5), reading(), reading()), **fields)
+    return pod(name, slot, last_seen=LastSeen(ago(minutes=5), reading(), reading()), **fields)
 
 
 def test_a_warm_replica_is_touched_when_it_is_time():
     todo = decide(world([revision(pods=[overdue(), pod("p1", 1)])]), NOW)
-    assert [each.pod for each in todo.touches] == ["p0"]
+    assert [each.pod for each in todo.refreshes] == ["p0"]
     assert todo.warmups == ()
 
 
 def test_a_replica_of_a_revision_that_retires_is_not_touched():
     old = revision("the text before", [overdue("old")], weight=0, superseded_at=ago(days=1), quiet_since=ago(days=1))
     todo = decide(world([revision(pods=[pod("p0"), pod("p1", 1)]), old]), NOW)
-    assert todo.touches == ()
+    assert todo.refreshes == ()
 
 
 def test_the_next_touch_is_waited_for():
-    seen = Sighting(NOW, reading(), reading())
-    settled = world([revision(pods=[pod("p0", sighting=seen), pod("p1", 1, sighting=seen)])])
-    assert decide(settled, NOW).look_again == SETTLED
+    seen = LastSeen(NOW, reading(), reading())
+    settled = world([revision(pods=[pod("p0", last_seen=seen), pod("p1", 1, last_seen=seen)])])
+    assert decide(settled, NOW).requeue_after == SETTLED
     assert (
-        WAITING <= decide(replace(settled, touch_every=timedelta(seconds=30)), NOW).look_again < timedelta(seconds=30)
+        WAITING
+        <= decide(replace(settled, refresh_every=timedelta(seconds=30)), NOW).requeue_after
+        < timedelta(seconds=30)
     )
 
 
 def test_a_touch_that_runs_is_not_waited_for_in_haste():
-    assert decide(world([revision(pods=[overdue(), pod("p1", 1)])]), NOW).look_again == WAITING
+    assert decide(world([revision(pods=[overdue(), pod("p1", 1)])]), NOW).requeue_after == WAITING
 
 
 # --- sizing ------------------------------------------------------------------------------------------------
@@ -514,7 +516,7 @@ def test_a_steady_load_is_written_once():
 
 
 def test_a_group_that_is_sized_is_looked_at_as_often_as_an_autoscaler_does():
-    assert decide(observed(load()), NOW).look_again == timedelta(seconds=15)
+    assert decide(observed(load()), NOW).requeue_after == timedelta(seconds=15)
 
 
 def test_a_replica_that_drains_is_no_change_of_size():

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from promptgroup_operator.plan.prompt import conflict, references, resolve
-from promptgroup_operator.world.snapshot import Problem, PromptText, Rival
+from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
 from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.contract.table import Prompt
 from support.builders import FINGERPRINT, TEXT, spec
@@ -154,13 +154,13 @@ EARLIER, SAME, LATER = "2026-11-03T10:00:00Z", "2026-11-03T11:00:00Z", "2026-11-
 
 RIVALS = {
     "no rival is no conflict": ([], None),
-    "an older one with the same prompt keeps it": ([Rival("old", EARLIER, FINGERPRINT)], "old"),
-    "an older one with another prompt is no conflict": ([Rival("old", EARLIER, "0" * 32)], None),
-    "a younger one is no conflict": ([Rival("new", LATER, FINGERPRINT)], None),
-    "of one age the first by name keeps it": ([Rival("alpha", SAME, FINGERPRINT)], "alpha"),
-    "of one age a later name is no conflict": ([Rival("zulu", SAME, FINGERPRINT)], None),
+    "an older one with the same prompt keeps it": ([Sibling("old", EARLIER, FINGERPRINT)], "old"),
+    "an older one with another prompt is no conflict": ([Sibling("old", EARLIER, "0" * 32)], None),
+    "a younger one is no conflict": ([Sibling("new", LATER, FINGERPRINT)], None),
+    "of one age the first by name keeps it": ([Sibling("alpha", SAME, FINGERPRINT)], "alpha"),
+    "of one age a later name is no conflict": ([Sibling("zulu", SAME, FINGERPRINT)], None),
     "of several older ones the oldest is named": (
-        [Rival("b", "2026-11-03T10:30:00Z", FINGERPRINT), Rival("c", EARLIER, FINGERPRINT)],
+        [Sibling("b", "2026-11-03T10:30:00Z", FINGERPRINT), Sibling("c", EARLIER, FINGERPRINT)],
         "c",
     ),
 }
@@ -168,8 +168,8 @@ RIVALS = {
 
 @pytest.mark.parametrize("case", RIVALS)
 def test_conflict(case):
-    rivals, keeper = RIVALS[case]
-    found = conflict("mine", SAME, FINGERPRINT, rivals)
+    siblings, keeper = RIVALS[case]
+    found = conflict("mine", SAME, FINGERPRINT, siblings)
     if keeper is None:
         assert found is None
     else:

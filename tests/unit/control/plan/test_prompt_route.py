@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_operator.plan import desired
 from promptgroup_operator.plan.prompt_route import ready, ring, route, sends_to
-from promptgroup_operator.rollout.release import Phase, Step
+from promptgroup_operator.rollout.release import Phase, RevisionStep
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.table import Engine, Policy, PromptRef, Sharing, Slot, SlotState
@@ -14,7 +14,7 @@ READY, DRAINING, ABSENT = SlotState.READY, SlotState.DRAINING, SlotState.ABSENT
 
 
 def step(replicas, phase=Phase.SERVING, weight=100):
-    return Step(FINGERPRINT, phase, weight, replicas, None)
+    return RevisionStep(FINGERPRINT, phase, weight, replicas, None)
 
 
 RINGS = {

@@ -2,20 +2,20 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_operator.plan.status import Fact, build, conditions, events, rejected, rescaled
-from promptgroup_operator.rollout.release import Phase, Step
+from promptgroup_operator.plan.status import Condition, build, conditions, events, rejected, rescaled
+from promptgroup_operator.rollout.release import Phase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import Diagnosis
-from promptgroup_operator.sizing.recommend import Aspect, Verdict
+from promptgroup_operator.sizing.recommend import Aspect, SizingDecision
 from promptgroup_operator.world.effects import Event
 from promptgroup_operator.world.snapshot import PodCondition, Problem, RolledBack
 from support.builders import FINGERPRINT, NOW, cold, group, pod, restarted, revision, starting, world
 
 B = revision("b").fingerprint
-SIZE = {n: Verdict(n, "FixedReplicas", f"spec.replicas asks for {n}", active=False) for n in range(4)}
+SIZE = {n: SizingDecision(n, "FixedReplicas", f"spec.replicas asks for {n}", active=False) for n in range(4)}
 
 
 def step(replicas=1, phase=Phase.SERVING, fingerprint=FINGERPRINT):
-    return Step(fingerprint, phase, 100 if phase is Phase.SERVING else 0, replicas, None)
+    return RevisionStep(fingerprint, phase, 100 if phase is Phase.SERVING else 0, replicas, None)
 
 
 def said(pods=(), *, wanted=1, phase=Phase.SERVING, others=(), others_ready=0, deployed=None, waits=None):
@@ -243,7 +243,7 @@ def test_a_spec_that_cannot_be_acted_on(case):
     for kind in ("Ready", "Progressing", "PrefixWarm", "RouterProgrammed"):
         assert not facts[kind].status
         assert facts[kind].reason == problem.reason
-    assert facts["Degraded"] == Fact("Degraded", True, problem.reason, "waits for x" if "missing" in case else "x")
+    assert facts["Degraded"] == Condition("Degraded", True, problem.reason, "waits for x" if "missing" in case else "x")
 
 
 def test_a_rejected_spec_beside_a_revision_that_serves():
@@ -261,7 +261,7 @@ def built(status=None, *, facts=(), revisions=(), plan=None, ready=None, wanted=
     return build(snapshot, facts, plan or {}, ready or {}, target=FINGERPRINT, wanted=wanted, now=NOW)
 
 
-READY = Fact("Ready", True, "Warm", "1/1")
+READY = Condition("Ready", True, "Warm", "1/1")
 STANDS = {
     "type": "Ready",
     "status": "True",
@@ -328,7 +328,7 @@ MARK = RolledBack(NOW, "", Problem("ErrorRate", "25% of requests failed, 0% with
 
 def test_a_rolled_back_revision_is_told_while_the_old_one_serves():
     old, new = revision("b", [pod("a", 0)]), revision(pods=[], weight=0)
-    taken = Step(FINGERPRINT, Phase.RETIRED, 0, rolled_back=MARK)
+    taken = RevisionStep(FINGERPRINT, Phase.RETIRED, 0, rolled_back=MARK)
     plan = {FINGERPRINT: taken, B: step(1, Phase.SERVING, B)}
     found = conditions(world([old, new]), plan, FINGERPRINT, SIZE[1], ready={B: 1}, waits=MARK.why)
     facts = {each.type: each for each in found}
@@ -359,28 +359,36 @@ def test_without_a_target_there_is_nothing_to_select():
 # --- events ------------------------------------------------------------------------------------------------
 
 TOLD = {
-    "a group that becomes ready": (("Ready", "False", "Warming"), Fact("Ready", True, "Warm", "m"), "Normal"),
-    "a group that is ready still": (("Ready", "True", "Warm"), Fact("Ready", True, "Warm", "m"), None),
-    "a group that warms": (("Ready", "True", "Warm"), Fact("Ready", False, "Warming", "m"), "Normal"),
-    "a group that cannot": (("Ready", "False", "Warming"), Fact("Ready", False, "PrefixNotCached", "m"), "Warning"),
-    "a fault": (("Degraded", "False", "AsExpected"), Fact("Degraded", True, "Conflict", "m"), "Warning"),
-    "a fault that is mended": (("Degraded", "True", "Conflict"), Fact("Degraded", False, "AsExpected", "m"), "Normal"),
-    "a new group without a fault": (None, Fact("Degraded", False, "AsExpected", "m"), None),
-    "a new group with a fault": (None, Fact("Degraded", True, "Conflict", "m"), "Warning"),
+    "a group that becomes ready": (("Ready", "False", "Warming"), Condition("Ready", True, "Warm", "m"), "Normal"),
+    "a group that is ready still": (("Ready", "True", "Warm"), Condition("Ready", True, "Warm", "m"), None),
+    "a group that warms": (("Ready", "True", "Warm"), Condition("Ready", False, "Warming", "m"), "Normal"),
+    "a group that cannot": (
+        ("Ready", "False", "Warming"),
+        Condition("Ready", False, "PrefixNotCached", "m"),
+        "Warning",
+    ),
+    "a fault": (("Degraded", "False", "AsExpected"), Condition("Degraded", True, "Conflict", "m"), "Warning"),
+    "a fault that is mended": (
+        ("Degraded", "True", "Conflict"),
+        Condition("Degraded", False, "AsExpected", "m"),
+        "Normal",
+    ),
+    "a new group without a fault": (None, Condition("Degraded", False, "AsExpected", "m"), None),
+    "a new group with a fault": (None, Condition("Degraded", True, "Conflict", "m"), "Warning"),
     "a replica whose container restarted": (
         ("PrefixWarm", "True", "PrefixCached"),
-        Fact("PrefixWarm", False, "ContainerRestarted", "m"),
+        Condition("PrefixWarm", False, "ContainerRestarted", "m"),
         "Normal",
     ),
     "a replica that was let through": (
         ("PrefixWarm", "False", "Warming"),
-        Fact("PrefixWarm", False, "ProceededWithoutProof", "m"),
+        Condition("PrefixWarm", False, "ProceededWithoutProof", "m"),
         "Warning",
     ),
-    "a group scaled to nothing": (("Ready", "True", "Warm"), Fact("Ready", False, "ScaledToZero", "m"), "Normal"),
+    "a group scaled to nothing": (("Ready", "True", "Warm"), Condition("Ready", False, "ScaledToZero", "m"), "Normal"),
     "a condition that is for machines": (
         ("Progressing", "False", "Settled"),
-        Fact("Progressing", True, "ReplicasWarming", "m"),
+        Condition("Progressing", True, "ReplicasWarming", "m"),
         None,
     ),
 }
@@ -442,7 +450,7 @@ def test_a_standing_hit_rate_of_another_form_is_replaced():
 
 # --- sizing ------------------------------------------------------------------------------------------------
 
-SIZED = Verdict(
+SIZED = SizingDecision(
     2, "WithinTarget", "2 replicas: utilisation 40%", active=True,
     able=Aspect(True, "ReadyForNewScale", "a"), limited=Aspect(False, "DesiredWithinRange", "b"),
 )  # fmt: skip
@@ -506,7 +514,7 @@ def test_causes_are_told_once(case):
     old, what, (status, reason), kind = NEWS[case]
     name = "CacheEffective" if what is CACHE else "ScalingActive"
     before = [{"type": name, "status": old[0], "reason": old[1]}] if old is not None else []
-    told = events(group(status={"conditions": before}), [Fact(name, status, reason, "why")])
+    told = events(group(status={"conditions": before}), [Condition(name, status, reason, "why")])
     assert [(each.type, each.reason) for each in told] == ([(kind, reason)] if kind else [])
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from promptgroup_operator.plan.validate import accepted, ours
-from promptgroup_operator.world.snapshot import Problem, PromptText, Rival
+from promptgroup_operator.plan.validate import is_owned, validate
+from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
 from support.builders import CREATED, FINGERPRINT, group, text, world
 
 NAME = f"support-{FINGERPRINT[:8]}"
@@ -26,38 +26,38 @@ OWNED = {
 @pytest.mark.parametrize("case", OWNED)
 def test_ours(case):
     live, expected = OWNED[case]
-    assert ours(group(), live) is expected
+    assert is_owned(group(), live) is expected
 
 
 def test_a_sound_spec_is_its_prompt():
-    assert accepted(world()) == text()
+    assert validate(world()) == text()
 
 
 def test_objects_of_its_own_do_not_stand_against_it():
     live = {("Deployment", NAME): thing(owner="uid-support"), ("PromptRoute", "support"): thing(owner="uid-support")}
-    assert isinstance(accepted(world(live=live)), PromptText)
+    assert isinstance(validate(world(live=live)), PromptText)
 
 
 @pytest.mark.parametrize(
     "key", [("Deployment", NAME), ("ConfigMap", NAME), ("Secret", NAME), ("PromptRoute", "support")]
 )
 def test_a_name_that_is_taken_is_said_and_never_taken_over(key):
-    found = accepted(world(live={key: thing(owner="other")}))
+    found = validate(world(live={key: thing(owner="other")}))
     assert isinstance(found, Problem)
     assert found.reason == "NameTaken"
     assert found.message.startswith(f"{key[0]} {key[1]} exists and belongs to something else: delete or rename it")
 
 
 def test_what_stands_under_another_name_does_not_matter():
-    assert isinstance(accepted(world(live={("Deployment", "other"): thing(owner="other")})), PromptText)
+    assert isinstance(validate(world(live={("Deployment", "other"): thing(owner="other")})), PromptText)
 
 
 BAD_TEMPLATE = {"template": {"spec": {"containers": [{"image": "x"}]}}}
-OLDER = Rival("older", "2026-11-03T10:00:00Z", FINGERPRINT)
+OLDER = Sibling("older", "2026-11-03T10:00:00Z", FINGERPRINT)
 
 
 def test_a_template_that_cannot_be_merged_is_refused_with_the_field():
-    found = accepted(world(of=group(engine=BAD_TEMPLATE)))
+    found = validate(world(of=group(engine=BAD_TEMPLATE)))
     assert found == Problem(
         "InvalidTemplate",
         "spec.engine.template: an item of containers has no name: it says which item to merge with",
@@ -68,14 +68,14 @@ def test_the_first_that_stands_against_it_is_said():
     of, taken = group(engine=BAD_TEMPLATE), {("Deployment", NAME): thing()}
     missing = Problem("PromptNotFound", "waits")
     order = [
-        accepted(world(of=of, prompt=missing, rivals=[OLDER], live=taken)),
-        accepted(world(of=of, rivals=[OLDER], live=taken)),
-        accepted(world(of=of, live=taken)),
-        accepted(world(of=of)),
+        validate(world(of=of, prompt=missing, siblings=[OLDER], live=taken)),
+        validate(world(of=of, siblings=[OLDER], live=taken)),
+        validate(world(of=of, live=taken)),
+        validate(world(of=of)),
     ]
     assert [each.reason for each in order] == ["PromptNotFound", "Conflict", "NameTaken", "InvalidTemplate"]
 
 
 def test_of_two_groups_the_younger_is_refused_and_the_older_is_not():
-    assert accepted(world(rivals=[OLDER])).reason == "Conflict"
-    assert isinstance(accepted(world(rivals=[Rival("zulu", CREATED, FINGERPRINT)])), PromptText)
+    assert validate(world(siblings=[OLDER])).reason == "Conflict"
+    assert isinstance(validate(world(siblings=[Sibling("zulu", CREATED, FINGERPRINT)])), PromptText)

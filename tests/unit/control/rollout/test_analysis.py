@@ -4,13 +4,13 @@ import random
 import pytest
 
 from promptgroup_operator.api.prompt_group import JudgeSpec
-from promptgroup_operator.rollout.analysis import Opinion, greater, judge, quantile
+from promptgroup_operator.rollout.analysis import AnalysisOutcome, analyse, greater, quantile
 from promptgroup_operator.world.samples import Histogram, Stratum
 
 SPEC = JudgeSpec()
 BOUNDS = tuple(0.01 * 2 ** (step / 2) for step in range(16))
 SHARES = tuple(tenth / 10 for tenth in range(11))
-PASS, WAIT, FAIL = Opinion.PASS, Opinion.WAIT, Opinion.FAIL
+PASS, WAIT, FAIL = AnalysisOutcome.PASS, AnalysisOutcome.WAIT, AnalysisOutcome.FAIL
 
 
 def histogram(values, bounds=BOUNDS):
@@ -47,38 +47,38 @@ VERDICTS = {
 @pytest.mark.parametrize("case", VERDICTS)
 def test_verdicts(case):
     fields, opinion, reason = VERDICTS[case]
-    verdict = judge(sample(1), sample(2, **fields), SPEC)
+    verdict = analyse(sample(1), sample(2, **fields), SPEC)
     assert (verdict.opinion, verdict.reason) == (opinion, reason)
 
 
 def test_a_failure_tells_both_figures():
-    verdict = judge({"first": Stratum(1000, 10)}, {"first": Stratum(1000, 80)}, SPEC)
+    verdict = analyse({"first": Stratum(1000, 10)}, {"first": Stratum(1000, 80)}, SPEC)
     assert "8.0% of requests failed, 1.0% with the old revision" in verdict.message
 
 
 @pytest.mark.parametrize(("old", "new"), [(49, 900), (900, 49), (0, 0)])
 def test_too_few_requests_of_either_are_waited_for(old, new):
-    verdict = judge({"first": Stratum(old)}, {"first": Stratum(new)}, SPEC)
+    verdict = analyse({"first": Stratum(old)}, {"first": Stratum(new)}, SPEC)
     assert (verdict.opinion, verdict.reason) == (WAIT, "TooFewRequests")
     assert f"{new} requests of the new revision and {old} of the old one" in verdict.message
 
 
 def test_requests_that_cannot_be_compared_do_not_count():
     old, new = {"later": Stratum(900)}, {"first": Stratum(900, 900)}
-    assert judge(old, new, SPEC).reason == "TooFewRequests"
+    assert analyse(old, new, SPEC).reason == "TooFewRequests"
 
 
 def test_worse_by_chance_is_waited_for():
-    verdict = judge({"first": Stratum(60, 0)}, {"first": Stratum(60, 2)}, SPEC)
+    verdict = analyse({"first": Stratum(60, 0)}, {"first": Stratum(60, 2)}, SPEC)
     assert (verdict.opinion, verdict.reason) == (WAIT, "Undecided")
 
 
 def test_a_mix_of_younger_sessions_is_not_taken_for_a_slower_engine():
     old = {"first": drawn(1, 100, seconds=1.0), "later": drawn(2, 2000, seconds=0.05)}
     new = {"first": drawn(3, 400, seconds=1.0), "later": drawn(4, 100, seconds=0.05)}
-    assert judge(old, new, SPEC).opinion is PASS
+    assert analyse(old, new, SPEC).opinion is PASS
     slower = {"first": drawn(3, 400, seconds=1.6), "later": drawn(4, 100, seconds=0.08)}
-    assert judge(old, slower, SPEC).opinion is FAIL
+    assert analyse(old, slower, SPEC).opinion is FAIL
 
 
 def test_false_alarms_over_all_looks_of_a_step_stay_below_the_error_allowed():
@@ -91,7 +91,7 @@ def test_false_alarms_over_all_looks_of_a_step_stay_below_the_error_allowed():
         for look in range(40):
             old += drawn(draw.random(), 10, errors=0.05)
             new += drawn(draw.random(), 10, errors=0.05)
-            if look >= 4 and judge({"first": old}, {"first": new}, strict).opinion is FAIL:
+            if look >= 4 and analyse({"first": old}, {"first": new}, strict).opinion is FAIL:
                 alarms += 1
                 break
     assert alarms <= 200 * 0.05

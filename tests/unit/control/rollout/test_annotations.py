@@ -57,4 +57,4 @@ def test_what_somebody_else_wrote_is_as_good_as_not_there(text):
     ],
 )
 def test_a_time_that_cannot_be_read_is_none(text, expected):
-    assert annotations.time_of(text) == expected
+    assert annotations.parse_time(text) == expected

@@ -1,7 +1,7 @@
 import pytest
 
 from promptgroup_operator.rollout import retirement
-from promptgroup_operator.rollout.release import Phase, Step
+from promptgroup_operator.rollout.release import Phase, RevisionStep
 from promptgroup_router.contract.fingerprint import fingerprint
 from support.builders import NOW, ago, goal, pod, restarted, revision, starting
 
@@ -57,7 +57,7 @@ def test_one_without_replicas_has_retired():
 def test_the_history_keeps_those_that_were_superseded_last_and_the_target_whatever_it_is():
     ages = {"a": 4, "b": 1, "c": 3, "d": 2}
     revisions = [revision(name, superseded_at=ago(days=age)) for name, age in ages.items()]
-    steps = {each.fingerprint: Step(each.fingerprint, Phase.RETIRED, 0) for each in revisions}
+    steps = {each.fingerprint: RevisionStep(each.fingerprint, Phase.RETIRED, 0) for each in revisions}
     gone = retirement.forgotten(revisions, steps, fingerprint("a"), 1)
     assert [each.fingerprint for each in gone] == [fingerprint("d"), fingerprint("c")]
     assert retirement.forgotten(revisions, steps, fingerprint("a"), 3) == []

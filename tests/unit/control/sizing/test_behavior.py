@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_operator.api.prompt_group import Behavior
 from promptgroup_operator.sizing.behavior import pace
-from promptgroup_operator.world.sizing_history import LONGEST, NOTHING, Change, Past, Recommendation
+from promptgroup_operator.world.sizing_history import LONGEST, NOTHING, Past, Recommendation, SizeChange
 from support.builders import NOW, ago
 
 
@@ -21,7 +21,7 @@ def policies(way, *rules, window=0, select="Max"):
 
 
 def changed(*changes):
-    return Past(changes=tuple(Change(ago(seconds=seconds), by) for by, seconds in changes))
+    return Past(changes=tuple(SizeChange(ago(seconds=seconds), by) for by, seconds in changes))
 
 
 def recommended(*values):
@@ -72,7 +72,7 @@ def test_windows_hold_the_number(case):
     behavior = policies("scaleDown", ("Pods", 100, 1), window=300)
     paced = pace(past, current, wanted, behavior, NOW)
     assert (paced.value, paced.stabilised) == (value, value != wanted)
-    assert paced.look_again == (timedelta(seconds=again) if again is not None else None)
+    assert paced.requeue_after == (timedelta(seconds=again) if again is not None else None)
 
 
 def test_a_window_for_rising_takes_the_least():
@@ -83,7 +83,7 @@ def test_a_window_for_rising_takes_the_least():
 
 def test_the_next_look_is_when_the_period_of_a_change_ends():
     paced = pace(changed((-1, 40)), 8, 1, policies("scaleDown", ("Pods", 1, 60)), NOW)
-    assert (paced.value, paced.look_again) == (8, timedelta(seconds=20))
+    assert (paced.value, paced.requeue_after) == (8, timedelta(seconds=20))
 
 
 def test_before_the_first_look_what_there_is_counts_as_recommended():

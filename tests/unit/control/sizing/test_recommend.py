@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.sizing.recommend import Group, replicas
+from promptgroup_operator.sizing.recommend import SizingInput, replicas
 from promptgroup_operator.world.load import PERIOD
 from promptgroup_operator.world.sizing_history import NEW, Cause, History, Past, Recommendation
 from support.builders import NOW, ago, spec
@@ -12,7 +12,7 @@ BOUNDS = {"replicas": None, "sizing": {"minReplicas": 2, "maxReplicas": 4}}
 
 
 def group(current=4, seen=None, **fields):
-    return Group(current, current or 0, "a", seen, **fields)
+    return SizingInput(current, current or 0, "a", seen, **fields)
 
 
 SIZES = {
@@ -36,7 +36,7 @@ def test_without_a_load_there_are_bounds(case):
 
 def test_a_fixed_number_is_not_looked_at_again_and_has_no_conditions_of_scaling():
     verdict = replicas(spec(replicas=3), group(3, load()), NEW, NOW)
-    assert (verdict.look_again, verdict.able, verdict.limited, verdict.history) == (None, None, None, NEW)
+    assert (verdict.requeue_after, verdict.able, verdict.limited, verdict.history) == (None, None, None, NEW)
 
 
 def test_what_was_asked_for_and_done_is_remembered():
@@ -65,7 +65,7 @@ def test_the_next_look_comes_when_a_window_ends_if_that_is_sooner():
     )
     quiet = load(0, usage=0, sessions=0, p95=None)
     verdict = replicas(spec(**BOUNDS), group(4, quiet), History(past), NOW)
-    assert (verdict.value, verdict.look_again) == (4, timedelta(seconds=5))
+    assert (verdict.value, verdict.requeue_after) == (4, timedelta(seconds=5))
 
 
 def test_a_quiet_group_keeps_its_least_number():

@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_operator.sizing.shared import least, split, together
-from promptgroup_operator.world.load import Member
+from promptgroup_operator.world.load import PoolMember
 from support.loads import load
 
 
 def member(seen, *, current=4, low=1, high=12, name="a"):
-    return Member(name, seen, low, high, current)
+    return PoolMember(name, seen, low, high, current)
 
 
 HEAVY, LIGHT = load(40, usage=0.45, sessions=300), load(8, usage=0.07, sessions=60, p95=0.1)

@@ -4,11 +4,11 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.sizing.transient import calmed, noted, settles
-from promptgroup_operator.world.sizing_history import Cause, Shape, Wave
+from promptgroup_operator.world.sizing_history import Cause, GroupShape, Wave
 from support.builders import NOW, ago
 from support.loads import load
 
-SHAPE = Shape(4, 4, "a")
+SHAPE = GroupShape(4, 4, "a")
 BEFORE = Wave(Cause.SCALING, ago(minutes=3), 0.9)
 
 LOOKS = {

@@ -3,9 +3,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from promptgroup_operator.sizing.model import fit
-from promptgroup_operator.sizing.recommend import Group, Verdict, replicas
+from promptgroup_operator.sizing.recommend import SizingDecision, SizingInput, replicas
 from promptgroup_operator.telemetry.collector import NUMBERS, Look, families, looked
-from promptgroup_operator.world.load import Load
+from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.sizing_history import NEW
 from promptgroup_operator.world.snapshot import Key
 from support.builders import NOW, ago, spec
@@ -34,7 +34,7 @@ def stored(name="support", status=STATUS, **fields):
 
 def sized(**fields):
     bounds = {"replicas": None, "sizing": {"minReplicas": 2, "maxReplicas": 9}}
-    return replicas(spec(**bounds), Group(4, 4, "a", load(**fields)), NEW, NOW)
+    return replicas(spec(**bounds), SizingInput(4, 4, "a", load(**fields)), NEW, NOW)
 
 
 class Told:
@@ -99,7 +99,7 @@ def test_what_the_load_asks_for_is_told_whatever_bounds_make_of_it():
 
 
 def test_unknown_is_no_series():
-    fixed = Verdict(3, "FixedReplicas", "spec.replicas asks for 3", active=False)
+    fixed = SizingDecision(3, "FixedReplicas", "spec.replicas asks for 3", active=False)
     told = Told([stored()], {KEY: Look(fixed, None, None)})
     known = {each.name for each in told.samples}
     assert {name for name, *_ in NUMBERS} & known == {
@@ -118,7 +118,7 @@ def test_a_group_that_no_pass_has_seen_is_there_without_numbers(status):
 def test_the_time_of_a_load_stands_until_another_is_known():
     first = looked(sized(), 0.9, load(), None, ago(minutes=2))
     assert first.read == ago(minutes=2)
-    for nothing in (None, load(stale="no engine could be read yet"), Load(60.0, None)):
+    for nothing in (None, load(stale="no engine could be read yet"), GroupLoad(60.0, None)):
         assert looked(sized(), 0.9, nothing, first, NOW).read == ago(minutes=2)
         assert looked(sized(), 0.9, nothing, None, NOW).read is None
     assert looked(sized(), 0.9, load(), first, NOW).read == NOW

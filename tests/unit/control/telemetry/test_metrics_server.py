@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from promptgroup_operator.sizing.recommend import Verdict
+from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.telemetry import metrics_server
 from promptgroup_operator.telemetry.collector import NUMBERS, Look, families
 from promptgroup_operator.telemetry.metrics import PREFIX, Instruments
@@ -31,7 +31,7 @@ GROUP = {
         "replicas": 2,
     },
 }
-LOOK = Look(Verdict(2, "FixedReplicas", "", active=False), 0.9, None)
+LOOK = Look(SizingDecision(2, "FixedReplicas", "", active=False), 0.9, None)
 
 
 class Operator:

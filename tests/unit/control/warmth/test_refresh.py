@@ -3,9 +3,18 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.warmth.refresh import MARGIN, REMEMBERED, due_at, first, judge, pressed, seen, touch
-from promptgroup_operator.world.snapshot import PodCondition, Sighting, Spent
-from promptgroup_operator.world.warming import Found, WarmReason
+from promptgroup_operator.warmth.refresh import (
+    MARGIN,
+    REMEMBERED,
+    due_at,
+    due_refresh,
+    first_seen,
+    judge_answer,
+    pressed,
+    seen_after,
+)
+from promptgroup_operator.world.snapshot import LastSeen, PodCondition, Spent
+from promptgroup_operator.world.warming import RefreshAnswer, WarmReason
 from promptgroup_router.contract.table import Prompt
 from support.builders import NOW, TEXT, ago, cold, pod, reading, spec
 
@@ -16,7 +25,7 @@ PREFIX = 96
 
 def sighting(*, at=NOW, then=None, last=None, lost=None):
     then = then or reading()
-    return Sighting(at, then, last or then, lost)
+    return LastSeen(at, then, last or then, lost)
 
 
 def condition(reason):
@@ -24,7 +33,7 @@ def condition(reason):
 
 
 def replica(*, reason=WarmReason.PROVEN, seen=None, **fields):
-    return pod(warm=condition(reason), sighting=seen or sighting(), **fields)
+    return pod(warm=condition(reason), last_seen=seen or sighting(), **fields)
 
 
 CACHE = 100_000 + PREFIX
@@ -60,12 +69,12 @@ def test_an_engine_that_does_not_tell_its_size_is_never_called_pressed():
 
 
 UNTOUCHED = {
-    "a cold one": cold(sighting=sighting(at=ago(days=1))),
+    "a cold one": cold(last_seen=sighting(at=ago(days=1))),
     "one that terminates": replica(seen=sighting(at=ago(days=1)), deleting=True),
     "one that drains": replica(seen=sighting(at=ago(days=1)), draining_since=NOW),
     "one that was let through": replica(reason=WarmReason.PROCEEDED, seen=sighting(at=ago(days=1))),
     "one whose prefix is too short": replica(reason=WarmReason.SHORT, seen=sighting(at=ago(days=1))),
-    "one that was not read yet": replace(replica(), sighting=None),
+    "one that was not read yet": replace(replica(), last_seen=None),
     "one whose cache hits at steps longer than the prefix": replica(
         seen=sighting(at=ago(days=1), then=reading(step=128))
     ),
@@ -75,7 +84,7 @@ UNTOUCHED = {
 @pytest.mark.parametrize("case", UNTOUCHED)
 def test_who_is_never_touched(case):
     assert due_at(UNTOUCHED[case], EVERY) is None
-    assert touch(UNTOUCHED[case], Prompt(TEXT), spec(), EVERY, NOW) is None
+    assert due_refresh(UNTOUCHED[case], Prompt(TEXT), spec(), EVERY, NOW) is None
 
 
 @pytest.mark.parametrize("reason", [WarmReason.PROVEN, WarmReason.EVICTED, WarmReason.PRESSED])
@@ -102,12 +111,12 @@ def test_a_replica_whose_prefix_may_be_gone_is_touched_at_once(case):
     assert due_at(replica(seen=sighting(then=then, last=then)), EVERY) > NOW
     given = replica(seen=sighting(then=then, last=AT_ONCE[case]))
     assert due_at(given, EVERY) == NOW
-    assert touch(given, Prompt(TEXT), spec(), EVERY, NOW) is not None
+    assert due_refresh(given, Prompt(TEXT), spec(), EVERY, NOW) is not None
 
 
 def test_a_touch_names_the_container_the_prefix_and_what_must_be_found_of_it():
     given = replica(seen=sighting(at=ago(minutes=5), then=reading(step=64)))
-    found = touch(given, Prompt(TEXT), spec(), EVERY, NOW)
+    found = due_refresh(given, Prompt(TEXT), spec(), EVERY, NOW)
     assert (found.pod, found.uid, found.container_id, found.address) == (
         "p0",
         "uid-p0",
@@ -115,11 +124,13 @@ def test_a_touch_names_the_container_the_prefix_and_what_must_be_found_of_it():
         "10.0.0.1:8000",
     )
     assert (found.model, found.prompt, found.prefix, found.needed) == ("llama", Prompt(TEXT), 96, 64)
-    assert touch(given, Prompt(TEXT), spec(), EVERY, ago(minutes=5)) is None
+    assert due_refresh(given, Prompt(TEXT), spec(), EVERY, ago(minutes=5)) is None
 
 
 def a_touch(*, said=WarmReason.PROVEN, lost=None):
-    return touch(replica(reason=said, seen=sighting(at=ago(minutes=5), lost=lost)), Prompt(TEXT), spec(), EVERY, NOW)
+    return due_refresh(
+        replica(reason=said, seen=sighting(at=ago(minutes=5), lost=lost)), Prompt(TEXT), spec(), EVERY, NOW
+    )
 
 
 CALM, BUSY = reading(10), reading(10**6)
@@ -146,14 +157,16 @@ JUDGED = {
 @pytest.mark.parametrize("case", JUDGED)
 def test_judge(case):
     counters, cached, then, said, lost, expected = JUDGED[case]
-    outcome = judge(a_touch(said=WarmReason(said), lost=lost), Found(counters, cached, then, Spent(100, 0)), NOW)
+    outcome = judge_answer(
+        a_touch(said=WarmReason(said), lost=lost), RefreshAnswer(counters, cached, then, Spent(100, 0)), NOW
+    )
     assert (outcome.reason if outcome is not None else None) == expected
     assert outcome is None or outcome.warm  # no touch takes a replica out of service
 
 
 def test_the_messages_name_the_cause_and_the_way_out():
     def said(counters, lost=None, then=96):
-        return judge(a_touch(lost=lost), Found(counters, 16, then, Spent(100, 0)), NOW).message
+        return judge_answer(a_touch(lost=lost), RefreshAnswer(counters, 16, then, Spent(100, 0)), NOW).message
 
     assert (
         said(CALM)
@@ -167,14 +180,14 @@ def test_the_messages_name_the_cause_and_the_way_out():
 
 def test_a_touch_is_the_next_sighting():
     given = a_touch(lost=LATELY)
-    assert seen(given, Found(BUSY, 96, 96, Spent(1, 1)), NOW) == Sighting(NOW, BUSY, BUSY, LATELY)
-    assert seen(given, Found(BUSY, None, None, Spent(1, None)), NOW) == Sighting(NOW, BUSY, BUSY, LATELY)
-    assert seen(given, Found(BUSY, 0, 96, Spent(1, 1)), NOW) == Sighting(NOW, BUSY, BUSY, NOW)
+    assert seen_after(given, RefreshAnswer(BUSY, 96, 96, Spent(1, 1)), NOW) == LastSeen(NOW, BUSY, BUSY, LATELY)
+    assert seen_after(given, RefreshAnswer(BUSY, None, None, Spent(1, None)), NOW) == LastSeen(NOW, BUSY, BUSY, LATELY)
+    assert seen_after(given, RefreshAnswer(BUSY, 0, 96, Spent(1, 1)), NOW) == LastSeen(NOW, BUSY, BUSY, NOW)
 
 
 def test_a_new_process_learns_of_a_loss_from_the_pod():
-    assert first(replica(), CALM, NOW) == Sighting(NOW, CALM, CALM, None)
-    assert first(replica(reason=WarmReason.EVICTED), CALM, NOW) == Sighting(NOW, CALM, CALM, NOW)
+    assert first_seen(replica(), CALM, NOW) == LastSeen(NOW, CALM, CALM, None)
+    assert first_seen(replica(reason=WarmReason.EVICTED), CALM, NOW) == LastSeen(NOW, CALM, CALM, NOW)
 
 
 def test_the_margin_leaves_room_for_blocks_that_are_filled_in_part():

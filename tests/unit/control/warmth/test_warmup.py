@@ -3,10 +3,10 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.api.prompt_group import EngineType
-from promptgroup_operator.warmth.warmup import FINAL, PROBE_TAIL, jobs, judge, settle, stale_condition
+from promptgroup_operator.warmth.warmup import FINAL, PROBE_TAIL, judge_evidence, settle, stale_condition, warmups
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.snapshot import PodCondition
-from promptgroup_operator.world.warming import Evidence, Job, Outcome, WarmReason
+from promptgroup_operator.world.warming import Evidence, Outcome, WarmReason, Warmup
 from promptgroup_router.contract.table import Prompt
 from support.builders import FINGERPRINT, NOW, SETTINGS, TEXT, ago, cold, pod, restarted, spec, starting
 
@@ -61,15 +61,17 @@ JUDGED = {
 @pytest.mark.parametrize("case", JUDGED)
 def test_judge(case):
     given, expected = JUDGED[case]
-    outcome = judge(given, OFF)
+    outcome = judge_evidence(given, OFF)
     assert outcome.reason is expected
     assert outcome.warm is (expected in (WarmReason.PROVEN, WarmReason.SHORT))
 
 
 def test_the_messages_carry_the_numbers_and_the_way_out():
-    assert judge(evidence(cached_tokens=80), OFF).message.startswith("80 of 100 prefix tokens in cache, 96 expected")
-    assert "fewer than the 16" in judge(evidence(shared_tokens=9, cached_tokens=0), OFF).message
-    assert f"remove {OFF} from spec.engine" in judge(evidence(caching=False), OFF).message
+    assert judge_evidence(evidence(cached_tokens=80), OFF).message.startswith(
+        "80 of 100 prefix tokens in cache, 96 expected"
+    )
+    assert "fewer than the 16" in judge_evidence(evidence(shared_tokens=9, cached_tokens=0), OFF).message
+    assert f"remove {OFF} from spec.engine" in judge_evidence(evidence(caching=False), OFF).message
 
 
 MEASURED = Measured(kv_tokens=400_000, prefill_rate=9_800, prefix_tokens=100)
@@ -79,15 +81,15 @@ MEASURED = Measured(kv_tokens=400_000, prefill_rate=9_800, prefix_tokens=100)
     "found", [{}, {"cached_tokens": 0}, {"cached_tokens": None}, {"caching": False}, {"step": 128}], ids=str
 )
 def test_what_the_engine_said_of_itself_is_kept_whatever_the_verdict(found):
-    assert judge(evidence(kv_tokens=400_000, prefill_rate=9_800, **found), OFF).measured == MEASURED
+    assert judge_evidence(evidence(kv_tokens=400_000, prefill_rate=9_800, **found), OFF).measured == MEASURED
 
 
 def test_a_prefix_that_was_not_tokenized_is_counted_without_the_probes_tail():
-    assert judge(evidence(shared_tokens=None, prompt_tokens=PROBE_TAIL + 7), OFF).measured.prefix_tokens == 7
+    assert judge_evidence(evidence(shared_tokens=None, prompt_tokens=PROBE_TAIL + 7), OFF).measured.prefix_tokens == 7
 
 
 def asked(of):
-    return next(iter(jobs([of], Prompt(TEXT), spec())), None)
+    return next(iter(warmups([of], Prompt(TEXT), spec())), None)
 
 
 NEEDS = {
@@ -111,7 +113,7 @@ def test_who_is_warmed(case):
 
 def test_a_job_names_the_container_it_is_for_and_when_its_policy_applies():
     given = cold("p1")
-    assert asked(given) == Job(
+    assert asked(given) == Warmup(
         pod="p1",
         uid="uid-p1",
         container_id=given.container_id,
@@ -119,7 +121,7 @@ def test_a_job_names_the_container_it_is_for_and_when_its_policy_applies():
         engine=EngineType.VLLM,
         model="llama",
         prompt=Prompt(TEXT),
-        kin=f"{FINGERPRINT} {SETTINGS}",
+        cohort=f"{FINGERPRINT} {SETTINGS}",
         proven=0,
         proceed=False,
         deadline=ago(minutes=45),
@@ -127,20 +129,20 @@ def test_a_job_names_the_container_it_is_for_and_when_its_policy_applies():
 
 
 def a_job(*, proceed, deadline):
-    return Job("p", "u", "c", "a:1", EngineType.VLLM, "llama", Prompt(TEXT), "kin", 0, proceed, deadline)
+    return Warmup("p", "u", "c", "a:1", EngineType.VLLM, "llama", Prompt(TEXT), "kin", 0, proceed, deadline)
 
 
 def test_a_job_knows_how_many_of_its_kind_were_proven_warm():
     let_through = PodCondition("True", WarmReason.PROCEEDED, "", None)
     others = [pod("p1"), pod("p2", settings="other"), pod("p3", warm=let_through), cold("p4")]
-    assert [(each.pod, each.proven) for each in jobs([*others, cold("p5")], Prompt(TEXT), spec())] == [
+    assert [(each.pod, each.proven) for each in warmups([*others, cold("p5")], Prompt(TEXT), spec())] == [
         ("p4", 1),
         ("p5", 1),
     ]
 
 
 def test_a_job_has_the_policy_and_the_time_of_its_group():
-    (found,) = jobs([cold()], Prompt(TEXT), spec(warmup={"failurePolicy": "Proceed", "timeout": "1m"}))
+    (found,) = warmups([cold()], Prompt(TEXT), spec(warmup={"failurePolicy": "Proceed", "timeout": "1m"}))
     assert (found.proceed, found.deadline) == (True, ago(minutes=49))
 
 

@@ -1,11 +1,11 @@
 import pytest
 
-from promptgroup_operator.world.load import Engines
+from promptgroup_operator.world.load import EngineLoad
 from promptgroup_operator.world.samples import Histogram
 
 
 def engines(queries, hits):
-    return Engines(
+    return EngineLoad(
         replicas=1, coverage=1, requests=1, queries=queries, hits=hits, generated=1, computed=None, prefill_busy=None,
         decode_busy=None, queue_busy=None, running=0, waiting=0, usage=0, preemptions=None, first_token=Histogram(),
         kv_tokens=0, prefill_rate=0,

@@ -186,7 +186,7 @@ def test_without_a_key_nothing_is_sent_and_nothing_heard():
     assert (one.live(), two.live()) == (1, 1)
 
 
-def test_routers_with_another_key_are_strangers():
+def test_routers_with_another_key_are_name_collisions():
     one, two = Node(1), Node(2)
     two.peers.key = seal_key(b"fedcba9876543210")
     net = Net(one, two)
