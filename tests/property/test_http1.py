@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11.framing import Chunked
-from promptgroup_router.http11.http1 import MAX_HEAD, encode, parse_request, passed_on
+from promptgroup_router.http11.http1 import MAX_HEAD, Framing, encode, forwarded, parse_request
 from promptgroup_router.http11.reader import RequestReader, ResponseReader
 
 MAX_BODY = 5000
@@ -70,8 +70,8 @@ def test_requests_are_the_same_however_they_are_cut(sent, places):
     data = b"".join(each[0] for each in sent)
     found = read_requests(pieces(data, places))
     assert [body for _, body in found] == [body for _, _, body in sent]
-    assert [passed_on(head.headers, frozenset((b"host", b"content-length"))) for head, _ in found] == [
-        passed_on(fields, frozenset()) for _, fields, _ in sent
+    assert [forwarded(head.headers, frozenset((b"host", b"content-length"))) for head, _ in found] == [
+        forwarded(fields, frozenset()) for _, fields, _ in sent
     ]
 
 
@@ -85,7 +85,7 @@ def test_answers_pass_through_however_they_are_cut_and_end_where_they_end(sent, 
         passed += reader.feed(part)
     assert reader.done
     assert passed == data[head_end:]
-    if reader.head.framing == -1:
+    if reader.head.framing is Framing.CHUNKED:
         sink = []
         Chunked().feed(passed + behind, sink)
         assert b"".join(sink) == body

@@ -13,7 +13,7 @@ from promptgroup_router.base.settings import PORT_PEERS, Settings
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
 from promptgroup_router.http11.framing import Chunked
-from promptgroup_router.http11.http1 import CHUNKED
+from promptgroup_router.http11.http1 import Framing
 from promptgroup_router.http11.reader import ResponseReader
 from promptgroup_router.server import Router
 from support.tables import SYSTEM, group, revision, slot, table
@@ -67,7 +67,7 @@ class Client:
                     break
                 raise EOFError(f"the connection ended within an answer, after {raw!r}")
         body = raw
-        if answer.head.framing == CHUNKED:
+        if answer.head.framing is Framing.CHUNKED:
             pieces: list[bytes] = []
             Chunked().feed(raw, pieces)
             body = b"".join(pieces)

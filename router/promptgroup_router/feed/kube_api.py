@@ -11,7 +11,7 @@ import orjson
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.base.settings import ApiServerAddress
 from promptgroup_router.http11.framing import Chunked
-from promptgroup_router.http11.http1 import CHUNKED, encode
+from promptgroup_router.http11.http1 import Framing, encode
 from promptgroup_router.http11.reader import ResponseReader
 
 CONNECT_SECONDS = 10.0
@@ -140,7 +140,11 @@ class _Answer:
         while True:
             if data:
                 total += len(data)
-                if total > MAX_ANSWER and self._reader.head is not None and self._reader.head.framing != CHUNKED:
+                if (
+                    total > MAX_ANSWER
+                    and self._reader.head is not None
+                    and self._reader.head.framing is not Framing.CHUNKED
+                ):
                     raise KubeError(f"the answer is larger than {MAX_ANSWER} bytes")
                 yield self._decoded(data)
             if self._reader.done:
@@ -154,7 +158,7 @@ class _Answer:
         return self._reader.feed(data)
 
     def _decoded(self, data: bytes) -> bytes:
-        if self._reader.head is None or self._reader.head.framing != CHUNKED:
+        if self._reader.head is None or self._reader.head.framing is not Framing.CHUNKED:
             return data
         pieces: list[bytes] = []
         self._chunks.feed(data, pieces)

@@ -1,1 +1,1 @@
-"""HTTP/1.1 as bytes (RFC 9112): parsing heads, framing bodies. Does no I/O and reads no clock."""
+"""HTTP/1.1 as bytes (RFC 9112): parses heads and finds the ends of bodies. Does no I/O and reads no clock."""

@@ -1,7 +1,7 @@
-"""Where a message body ends: counters over the bytes as they come, and the decoder for chunks. No I/O.
+"""Finds the end of a message body in the bytes as they come, and decodes chunks (RFC 9112 section 7). Does no I/O.
 
-`feed(data)` returns how many bytes of `data` belong to the body; `done` says that the body is whole. The bytes
-themselves are not touched: a chunk is relayed as received. (RFC 9112 section 7.)
+`feed(data)` returns how many bytes of `data` belong to the body; `done` is True once the body is whole. The bytes are
+not changed, so that a chunk can be relayed as received.
 """
 
 import enum
@@ -9,24 +9,24 @@ import re
 from typing import Protocol
 
 from promptgroup_router.base.errors import HttpError
-from promptgroup_router.http11.http1 import CHUNKED, UNTIL_CLOSE
+from promptgroup_router.http11.http1 import Framing
 
 MAX_LINE = 4096
-"""Bytes of a chunk-size or trailer line: extensions and trailers are rare and short."""
+"""Most bytes of a chunk-size or trailer line: extensions and trailers are rare and short."""
 MAX_TRAILERS = 16384
-"""Bytes of all trailer lines together."""
+"""Most bytes of all trailer lines together."""
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*+;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n")
 
 
 class Body(Protocol):
-    """Counts the bytes of one body."""
+    """A counter of the bytes of one body."""
 
     done: bool
 
     def feed(self, data: bytes) -> int:
-        """Bytes of `data` that belong to the body; raises HttpError."""
+        """Return the number of bytes of `data` that belong to the body; raises HttpError."""
 
 
 class Sized:
@@ -39,7 +39,7 @@ class Sized:
         self.done = length == 0
 
     def feed(self, data: bytes) -> int:
-        """Bytes of `data` that belong to the body."""
+        """Return the number of bytes of `data` that belong to the body."""
         size = len(data)
         if size < self._left:
             self._left -= size
@@ -57,7 +57,7 @@ class UntilClose:
         self.done = False
 
     def feed(self, data: bytes) -> int:
-        """All of it."""
+        """Return the number of all bytes."""
         return len(data)
 
 
@@ -85,10 +85,13 @@ class Chunked:
         self._trailers = 0
 
     def feed(self, data: bytes, sink: list[bytes] | None = None) -> int:
-        """Bytes of `data` that belong to the body; decoded content is appended to `sink`.
+        """Count received bytes, and append the decoded content to `sink`.
+
+        Returns:
+            The number of bytes of `data` that belong to the body.
 
         Raises:
-            HttpError: the coding is broken.
+            HttpError: the coding is malformed.
         """
         end = len(data)
         at = self._whole_chunks(data, sink)
@@ -115,7 +118,7 @@ class Chunked:
         return at
 
     def _whole_chunks(self, data: bytes, sink: list[bytes] | None) -> int:
-        """Bytes of the chunks that begin and end in `data`, which most do: 0.7 µs for one, step by step 1.9."""
+        """Count the chunks that begin and end in `data`, as most do: 0.7 µs for one, where step by step takes 1.9 µs."""
         at = 0
         if self._expect is not _Expect.SIZE or self._line:
             return at
@@ -134,7 +137,7 @@ class Chunked:
             case _Expect.SIZE:
                 size = _SIZE.fullmatch(line)
                 if size is None:
-                    raise HttpError(400, "a chunk size is malformed, expected hexadecimal digits and CRLF")
+                    raise HttpError(400, "a chunk size is malformed: send hexadecimal digits and CRLF")
                 self._left = int(size[1], 16)
                 self._expect = _Expect.DATA if self._left else _Expect.TRAILER
             case _Expect.DATA_END:
@@ -146,11 +149,15 @@ class Chunked:
                 if line == b"\r\n":
                     self.done = True
                 elif self._trailers > MAX_TRAILERS or not _TRAILER.fullmatch(line):
-                    raise HttpError(400, "a trailer line is malformed, or there are too many")
+                    raise HttpError(400, f"a trailer line is malformed, or all have more than {MAX_TRAILERS} bytes")
 
 
-def body_of(framing: int) -> Sized | Chunked | UntilClose:
-    """The counter for a head's framing."""
-    if framing == CHUNKED:
-        return Chunked()
-    return UntilClose() if framing == UNTIL_CLOSE else Sized(framing)
+def body_of(framing: Framing, length: int) -> Sized | Chunked | UntilClose:
+    """Return a counter for a body with this framing."""
+    match framing:
+        case Framing.LENGTH:
+            return Sized(length)
+        case Framing.CHUNKED:
+            return Chunked()
+        case Framing.UNTIL_CLOSE:
+            return UntilClose()

@@ -1,26 +1,23 @@
-"""Heads of HTTP/1.1 messages (RFC 9112): bytes in, values out. No I/O.
+"""Parses and writes heads of HTTP/1.1 messages (RFC 9112). Does no I/O.
 
-Strict where leniency would let two parsers disagree about where a message ends (request smuggling): line ends are
-CRLF, field names are tokens, no folding, one framing at most. A regular expression checks all field lines at once and
-a second takes them apart: 4 µs for nine fields, against 6 µs for a loop over lines.
+The parser is strict where a lenient one could disagree with the next hop about where a message ends (request
+smuggling): lines end with CRLF, field names are tokens, values are not folded, and a message has one framing at most.
+One regular expression checks all field lines at once and a second one takes them apart: 4 µs for nine fields, where a
+loop over lines takes 6 µs.
 """
 
+import enum
 import re
 from dataclasses import dataclass
 
 from promptgroup_router.base.errors import HttpError
 
 MAX_HEAD = 65536
-"""Bytes of a message head. Larger than common limits (nginx 8 KiB a line, Node 16 KiB), so that the router is not the
+"""Most bytes of a message head: more than common limits (nginx 8 KiB a line, Node 16 KiB), so that the router is not the
 hop that refuses a long token or trace state."""
 
-CHUNKED = -1
-"""Framing by the chunked transfer coding."""
-UNTIL_CLOSE = -2
-"""Framing of an answer that ends with its connection."""
-
 Headers = list[tuple[bytes, bytes]]
-"""Field names in lower case, values without blanks around them, in the order received."""
+"""Fields in the order received: names in lower case, values without blanks around them."""
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _FIELD_LINES = re.compile(rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n)*+")
@@ -29,16 +26,27 @@ _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]++) HTTP/(
 _STATUS_LINE = re.compile(rb"HTTP/1\.(\d) ([1-5]\d\d)(?: [\t\x20-\x7e\x80-\xff]*+)?\r\n")
 _BLANK_LINES = re.compile(rb"(?:\r\n)*+")
 _NEVER = re.compile(rb"(?<!\r)\n|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-"""What no head has: a line feed alone, and control characters, such as those of a TLS client on this port."""
+"""Bytes that no head may have: a line feed alone, and control characters, such as those that a TLS client sends."""
 _LENGTH = re.compile(rb"\d{1,15}")
 
 _SINGLE = (b"host", b"content-length", b"transfer-encoding")
-"""Fields that a message may have once: twice is how smuggled requests begin (RFC 9112 sections 3.2 and 6.3)."""
+"""Fields that a message may have only once, since smuggled requests repeat them (RFC 9112 sections 3.2 and 6.3)."""
 
 HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade")
 )
-"""Fields that concern one connection and are not passed on (RFC 9110 section 7.6.1)."""
+"""Fields that concern one connection and are not forwarded (RFC 9110 section 7.6.1)."""
+
+
+class Framing(enum.Enum):
+    """The ways in which a message says where its body ends (RFC 9112 section 6.3)."""
+
+    LENGTH = "length"
+    """The head gives the number of bytes, 0 for no body."""
+    CHUNKED = "chunked"
+    """The last chunk ends the body."""
+    UNTIL_CLOSE = "until close"
+    """The end of the connection ends the body; for answers only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +59,12 @@ class RequestHead:
     query: bytes
     headers: Headers
     fields: dict[bytes, bytes]
-    """The same for look-up; of a repeated field the last."""
-    framing: int
-    """Bytes of the body, or CHUNKED."""
+    """The same fields by name; of a repeated field the last value."""
+    framing: Framing
+    length: int
+    """Bytes of the body; 0 for other framings than LENGTH."""
     minor: int
-    """Version of the client: HTTP/1.minor."""
+    """The client's version is HTTP/1.minor."""
     keep_alive: bool
     expects_continue: bool
 
@@ -66,13 +75,14 @@ class ResponseHead:
 
     status: int
     headers: Headers
-    framing: int
-    """Bytes of the body, CHUNKED or UNTIL_CLOSE."""
+    framing: Framing
+    length: int
+    """Bytes of the body; 0 for other framings than LENGTH."""
     keep_alive: bool
 
 
 class HeadBuffer:
-    """Gathers bytes until a head is whole."""
+    """A buffer for the bytes of a head until it is whole."""
 
     __slots__ = ("_data", "_seen")
 
@@ -84,12 +94,15 @@ class HeadBuffer:
         return len(self._data)
 
     def take(self, data: bytes) -> tuple[bytes, bytes] | None:
-        """Add data; the head with its blank line and what follows it, once the head is whole.
+        """Add received bytes.
 
         Empty lines before a head are skipped, as RFC 9112 section 2.2 asks.
 
+        Returns:
+            The head with its blank line, and the bytes that follow it; None while the head is not whole.
+
         Raises:
-            HttpError: 431 for a head over MAX_HEAD, 400 for what can never be one.
+            HttpError: 431 for a head over MAX_HEAD, 400 for bytes that no head begins with.
         """
         data = self._data + data if self._data else data
         if data.startswith(b"\r\n"):
@@ -99,7 +112,7 @@ class HeadBuffer:
         if 0 <= end <= MAX_HEAD - 4:
             self._data, self._seen = b"", 0
             return data[: end + 4], data[end + 4 :]
-        # looked for only here, so that nobody waits for the end of what is no head: whole ones are checked when parsed
+        # a whole head is checked when it is parsed; this check ends the wait for the rest of what can be no head
         if _NEVER.search(data, max(0, self._seen - 1), MAX_HEAD):
             raise HttpError(400, "the head has a control character, or a line that ends with LF alone: send HTTP/1.1")
         if len(data) >= MAX_HEAD:
@@ -109,30 +122,32 @@ class HeadBuffer:
 
 
 def parse_request(head: bytes) -> RequestHead:
-    """The head of a request, blank line included.
+    """Parse the head of a request, blank line included.
 
     Raises:
-        HttpError: with the status to answer: 400; 501 for a transfer coding other than chunked; 505 for a version.
+        HttpError: carries the status to answer: 400, 501 for a transfer coding other than chunked, 505 for a version.
     """
     line = _REQUEST_LINE.match(head)
     if line is None:
-        raise HttpError(400, "the first line is no HTTP/1.1 request line: METHOD TARGET HTTP/1.1")
+        raise HttpError(400, "the first line is not an HTTP/1.1 request line: send METHOD TARGET HTTP/1.1")
     method, target, major, digit = line.groups()
     if major != b"1":
         raise HttpError(505, f"HTTP/{major.decode()} is not served on this port: use HTTP/1.1")
     minor = min(int(digit), 1)
     headers, fields = _fields(head, line.end())
     if minor == 1 and b"host" not in fields:
-        raise HttpError(400, "the host header is missing, HTTP/1.1 requires it")
+        raise HttpError(400, "the host header is missing: HTTP/1.1 requires one")
     path, query = _origin(target)
     connection = fields.get(b"connection", b"").lower()
+    framing, length = _request_framing(fields, minor)
     return RequestHead(
         method=method,
         path=path,
         query=query,
         headers=headers,
         fields=fields,
-        framing=_request_framing(fields, minor),
+        framing=framing,
+        length=length,
         minor=minor,
         keep_alive=b"close" not in connection if minor else b"keep-alive" in connection,
         expects_continue=minor == 1 and fields.get(b"expect", b"").lower() == b"100-continue",
@@ -140,28 +155,33 @@ def parse_request(head: bytes) -> RequestHead:
 
 
 def parse_response(head: bytes) -> ResponseHead:
-    """The head of an answer to a POST, blank line included.
+    """Parse the head of an answer to a POST, blank line included.
 
     Raises:
-        HttpError: the engine broke HTTP.
+        HttpError: the engine's answer is not HTTP/1.1.
     """
     line = _STATUS_LINE.match(head)
     if line is None:
-        raise HttpError(502, "the engine's first line is no HTTP/1.1 status line")
+        raise HttpError(502, "the engine's first line is not an HTTP/1.1 status line")
     status, minor = int(line[2]), int(line[1])
     headers, fields = _fields(head, line.end())
     connection = fields.get(b"connection", b"").lower()
-    framing = _response_framing(fields, status)
+    framing, length = _response_framing(fields, status)
+    persists = b"close" not in connection if minor else b"keep-alive" in connection
     return ResponseHead(
         status=status,
         headers=headers,
         framing=framing,
-        keep_alive=framing != UNTIL_CLOSE and (b"close" not in connection if minor else b"keep-alive" in connection),
+        length=length,
+        keep_alive=persists and framing is not Framing.UNTIL_CLOSE,
     )
 
 
-def passed_on(headers: Headers, fields_to_drop: frozenset[bytes]) -> Headers:
-    """Fields that the next hop gets: all but the hop-by-hop ones, those that Connection names, and `fields_to_drop`."""
+def forwarded(headers: Headers, fields_to_drop: frozenset[bytes]) -> Headers:
+    """Return the fields for the next hop.
+
+    Hop-by-hop fields, fields that Connection names, and `fields_to_drop` are left out.
+    """
     named = [value for name, value in headers if name == b"connection"]
     if named:
         fields_to_drop |= {token.strip().lower() for value in named for token in value.split(b",")}
@@ -169,54 +189,54 @@ def passed_on(headers: Headers, fields_to_drop: frozenset[bytes]) -> Headers:
 
 
 def encode(first_line: bytes, headers: Headers) -> bytes:
-    """A message head, blank line included. `first_line` has no line end."""
+    """Write a message head, blank line included; `first_line` comes without its line end."""
     return b"\r\n".join([first_line, *[b"%b: %b" % field for field in headers], b"", b""])
 
 
 def _fields(head: bytes, start: int) -> tuple[Headers, dict[bytes, bytes]]:
     lines = _FIELD_LINES.match(head, start)
     if lines is None or lines.end() != len(head) - 2:
-        raise HttpError(400, "a header line is malformed, expected `name: value` and CRLF")
+        raise HttpError(400, "a header line is malformed: send `name: value` and CRLF")
     headers = [(name.lower(), value.rstrip(b" \t")) for name, value in _FIELD.findall(head, start)]
     fields = dict(headers)
     if len(fields) != len(headers):
         names = [name for name, _ in headers]
         for name in _SINGLE:
             if names.count(name) > 1:
-                raise HttpError(400, f"{name.decode()} stands twice")
+                raise HttpError(400, f"{name.decode()} is given twice: send it once")
     return headers, fields
 
 
-def _request_framing(fields: dict[bytes, bytes], minor: int) -> int:
+def _request_framing(fields: dict[bytes, bytes], minor: int) -> tuple[Framing, int]:
     coding = fields.get(b"transfer-encoding")
     length = fields.get(b"content-length")
     if coding is None:
-        return 0 if length is None else _length(length)
+        return Framing.LENGTH, 0 if length is None else _length(length)
     if length is not None:
-        raise HttpError(400, "content-length and transfer-encoding are both given, send one of them")
+        raise HttpError(400, "content-length and transfer-encoding are both given: send one of them")
     if minor == 0:
-        raise HttpError(400, "transfer-encoding is given with HTTP/1.0, which has none: send content-length")
+        raise HttpError(400, "transfer-encoding is given, which HTTP/1.0 does not have: send content-length")
     if coding.lower() != b"chunked":
-        raise HttpError(501, "transfer-encoding is not chunked, no other is understood")
-    return CHUNKED
+        raise HttpError(501, "transfer-encoding is not chunked: no other coding is supported")
+    return Framing.CHUNKED, 0
 
 
-def _response_framing(fields: dict[bytes, bytes], status: int) -> int:
+def _response_framing(fields: dict[bytes, bytes], status: int) -> tuple[Framing, int]:
     # RFC 9112 section 6.3, for answers to a POST
     if status < 200 or status in (204, 304):
-        return 0
+        return Framing.LENGTH, 0
     coding = fields.get(b"transfer-encoding")
     length = fields.get(b"content-length")
     if coding is None:
-        return UNTIL_CLOSE if length is None else _length(length)
+        return (Framing.UNTIL_CLOSE, 0) if length is None else (Framing.LENGTH, _length(length))
     if length is not None or coding.lower() != b"chunked":
         raise HttpError(502, "the engine's framing is ambiguous")
-    return CHUNKED
+    return Framing.CHUNKED, 0
 
 
 def _length(value: bytes) -> int:
     if not _LENGTH.fullmatch(value):
-        raise HttpError(400, "content-length is no decimal number of at most 15 digits")
+        raise HttpError(400, "content-length is not a decimal number of at most 15 digits")
     return int(value)
 
 

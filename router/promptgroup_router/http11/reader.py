@@ -1,25 +1,25 @@
-"""Whole requests from a client's bytes, and answers from an engine's: the state between reads. No I/O."""
+"""Reads whole requests from a client's bytes, and answers from an engine's, across reads. Does no I/O."""
 
 from dataclasses import dataclass
 
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Body, Chunked, Sized, body_of
-from promptgroup_router.http11.http1 import HeadBuffer, RequestHead, ResponseHead
+from promptgroup_router.http11.http1 import Framing, HeadBuffer, RequestHead, ResponseHead
 
 _NO_BODY = Sized(0)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request whose body is whole; chunks are decoded."""
+    """A whole request; chunks of its body are decoded."""
 
     head: RequestHead
     body: bytes
 
 
 class RequestReader:
-    """Takes bytes as they come, gives requests in order; what follows a request waits for the next call."""
+    """A reader of one client's requests, in order; bytes that follow a request wait for the next call."""
 
     __slots__ = ("_body", "_buffer", "_head", "_head_buffer", "_max_body", "_parts", "_size")
 
@@ -34,33 +34,33 @@ class RequestReader:
 
     @property
     def begun(self) -> bool:
-        """Whether part of a request is here."""
+        """Whether part of a request has been received."""
         return self._head is not None or len(self._head_buffer) > 0 or len(self._buffer) > 0
 
     @property
     def buffered(self) -> int:
-        """Bytes that wait behind the current request."""
+        """Number of bytes that wait behind the current request."""
         return len(self._buffer)
 
     @property
     def head(self) -> RequestHead | None:
-        """The head of a request whose body is still coming."""
+        """The head of a request whose body is not whole."""
         return self._head
 
     @property
     def awaits_continue(self) -> bool:
-        """Whether the client holds its body back until it is told to go on (RFC 9110 section 10.1.1)."""
+        """Whether the client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1)."""
         return self._head is not None and self._head.expects_continue and self._size == 0
 
     def feed(self, data: bytes) -> None:
-        """Add bytes."""
+        """Add received bytes."""
         self._buffer = self._buffer + data if self._buffer else data
 
     def next(self) -> HttpRequest | None:
-        """The next whole request, None while it is not.
+        """Return the next request, None while it is not whole.
 
         Raises:
-            HttpError: with the status to answer; 413 as soon as it is known that the body is too large.
+            HttpError: carries the status to answer; 413 as soon as the body is known to be too large.
         """
         if self._head is None:
             if not self._buffer:
@@ -71,10 +71,10 @@ class RequestReader:
                 return None
             head = http1.parse_request(split[0])
             self._buffer = split[1]
-            if head.framing > self._max_body:
-                raise self._too_large(head.framing)
+            if head.length > self._max_body:
+                raise self._too_large(head.length)
             self._head = head
-            self._body = Chunked() if head.framing == http1.CHUNKED else Sized(head.framing)
+            self._body = Chunked() if head.framing is Framing.CHUNKED else Sized(head.length)
         self._take_body(self._body)
         if not self._body.done:
             return None
@@ -99,12 +99,12 @@ class RequestReader:
 
     def _too_large(self, size: int) -> HttpError:
         return HttpError(
-            413, f"the body has {size} bytes or more, at most {self._max_body} are taken: shorten the conversation"
+            413, f"the body has {size} bytes or more, the limit is {self._max_body} bytes: shorten the conversation"
         )
 
 
 class ResponseReader:
-    """Reads one answer: its head, then how much of what comes belongs to it. Bytes pass through as received."""
+    """A reader of one answer: it parses the head, then finds the end of the body. The body is not decoded."""
 
     __slots__ = ("_body", "_head_buffer", "_surplus", "begun", "head")
 
@@ -113,7 +113,7 @@ class ResponseReader:
         self._body: Body | None = None
         self._surplus = False
         self.begun = False
-        """Whether any byte has come."""
+        """Whether any byte has been received."""
         self.head: ResponseHead | None = None
         """None until it is whole."""
 
@@ -130,13 +130,16 @@ class ResponseReader:
     @property
     def ends_by_close(self) -> bool:
         """Whether the end of the connection is the end of the answer."""
-        return self.head is not None and self.head.framing == http1.UNTIL_CLOSE
+        return self.head is not None and self.head.framing is Framing.UNTIL_CLOSE
 
     def feed(self, data: bytes) -> bytes:
-        """Add bytes; returns those that belong to the body, as received.
+        """Add received bytes.
+
+        Returns:
+            The bytes that belong to the body, as received.
 
         Raises:
-            HttpError: the engine broke HTTP.
+            HttpError: the engine's answer is not HTTP/1.1.
         """
         self.begun = True
         while self._body is None:
@@ -147,10 +150,10 @@ class ResponseReader:
             data = split[1]
             if head.status >= 200:
                 self.head = head
-                self._body = body_of(head.framing)
+                self._body = body_of(head.framing, head.length)
             elif head.status == 101:
-                raise HttpError(502, "the engine switched protocols unasked")
-            # other 1xx: an interim answer, the final one follows
+                raise HttpError(502, "the engine switched protocols, which nobody asked for")
+            # any other 1xx is an interim answer: the final one follows
         used = self._body.feed(data)
         if used == len(data):
             return data

@@ -10,7 +10,8 @@ from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
-from promptgroup_router.proxy.relay import REQUEST_ID, Relay, request_id
+from promptgroup_router.proxy.relay import Relay, request_id
+from promptgroup_router.proxy.response import REQUEST_ID
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.rings.index import GroupView, View
 from promptgroup_router.routing.route import UNMATCHED, Route, refuse_empty, route

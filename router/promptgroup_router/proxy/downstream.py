@@ -9,13 +9,12 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Protocol
 
 from promptgroup_router.base.errors import ApiError, HttpError
-from promptgroup_router.http11 import http1
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.http11.reader import HttpRequest, RequestReader
+from promptgroup_router.proxy.response import own_answer
 
 IDLE_SECONDS = 75.0
 """For the next request on a kept connection: above the 60 s of common load balancers, so that they let go first."""
@@ -27,7 +26,6 @@ LINGER_SECONDS = 2.0
 PIPELINED_BYTES = 65536
 """Bytes of later requests that are taken in while one runs; then the client has to wait."""
 
-STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -127,21 +125,13 @@ class ClientConnection(asyncio.Protocol):
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole answer and go on."""
         keep = self.keeps_alive
-        framing = [(b"content-length", b"%d" % len(body))]
-        self.write(http1.encode(STATUS_LINES[status], [*headers, *framing, *self.connection_header(keep=keep)]) + body)
+        minor = self._request.head.minor if self._request is not None else 1
+        self.write(own_answer(status, headers, body, minor=minor, keep=keep))
         self.finish(keep=keep)
 
     def refuse(self, error: ApiError) -> None:
         """Send an error and go on."""
         self.answer(error.status, error.headers(), error.body())
-
-    def connection_header(self, *, keep: bool) -> Headers:
-        """What an answer says about the connection (RFC 9112 section 9.3)."""
-        if not keep:
-            return [(b"connection", b"close")]
-        if self._request is not None and self._request.head.minor == 0:
-            return [(b"connection", b"keep-alive")]
-        return []
 
     def write(self, data: bytes) -> None:
         """Send bytes of an answer."""
@@ -261,9 +251,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _refuse_and_close(self, status: int, message: str) -> None:
         error = ApiError(status, message, code="bad_request")
-        body = error.body()
-        framing = [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-        self._transport.write(http1.encode(STATUS_LINES[status], error.headers() + framing) + body)
+        self._transport.write(own_answer(status, error.headers(), error.body(), minor=1, keep=False))
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._lingering = True

@@ -17,6 +17,7 @@ Events are method calls, actions are what they return:
 
 import enum
 from dataclasses import dataclass
+from typing import Literal
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
@@ -54,9 +55,17 @@ class Refuse:
 class Action(enum.Enum):
     """Actions without a value."""
 
-    WAIT = "no replica has room for the session: ask again when there is"
-    RELAY = "pass the answer on"
-    CUT = "close the client's connection"
+    WAIT = "wait in the admission queue until a replica has room for the session"
+    RELAY = "relay the answer to the client"
+    CUT = "end the client's answer, which is not whole"
+
+
+Begun = Send | Refuse | Literal[Action.WAIT]
+"""Actions for a request that no replica has."""
+Answered = Send | Literal[Action.RELAY]
+"""Actions for the head of an answer."""
+Failed = Begun | Literal[Action.CUT]
+"""Actions for a try that failed."""
 
 
 class Exchange:
@@ -93,14 +102,14 @@ class Exchange:
         """Whether its session was on another slot before."""
         return self._picked.moved
 
-    def begin(self, now: float) -> Send | Refuse | Action:
+    def begin(self, now: float) -> Begun:
         """The request is whole, or there is room for one that waited."""
         action = self._next(now)
         if action is not None:
             return action
         return Refuse(ApiError(503, f"{self._pool.id} has no replica that is ready: retry", code="no_replica"))
 
-    def answered(self, status: int, now: float) -> Send | Action:
+    def answered(self, status: int, now: float) -> Answered:
         """The head of an answer is here, nothing of it was passed on."""
         refusing = self._picked
         if status in UNAVAILABLE and now < self._deadline and isinstance(action := self._next(now), Send):
@@ -115,7 +124,7 @@ class Exchange:
         self._state.balancer.first_token(self._picked, now)
         self._relays = True
 
-    def failed(self, failure: Failure, now: float) -> Send | Refuse | Action:
+    def failed(self, failure: Failure, now: float) -> Failed:
         """The slot that has the request failed."""
         if failure is Failure.STALE:
             return Send(self.member, fresh=True)
@@ -125,7 +134,7 @@ class Exchange:
             return action
         return end
 
-    def expired(self, now: float) -> Refuse | Action:
+    def expired(self, now: float) -> Refuse | Literal[Action.CUT]:
         """The deadline has passed."""
         if self._pick is None:
             return self.overdue()
@@ -145,7 +154,7 @@ class Exchange:
         if self._pick is not None:
             self._state.balancer.release(self._pick, now)
 
-    def _give_up(self, failure: Failure, now: float) -> Refuse | Action:
+    def _give_up(self, failure: Failure, now: float) -> Refuse | Literal[Action.CUT]:
         """Books of a slot that failed; what is left to say if there is no other."""
         self._state.balancer.release(self._picked, now)
         if self._relays:
@@ -156,7 +165,7 @@ class Exchange:
         message = f"no replica answered, {self.tries} tried, the last: {failure.value}; retry"
         return Refuse(ApiError(504 if late else 502, message, code="timeout" if late else "no_answer"))
 
-    def _next(self, now: float) -> Send | Action | None:
+    def _next(self, now: float) -> Send | Literal[Action.WAIT] | None:
         """Another slot, or WAIT; None when there is none to try."""
         if len(self._tried) >= MAX_TRIES:
             return None

@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11.framing import MAX_LINE, MAX_TRAILERS, Chunked, Sized, UntilClose, body_of
-from promptgroup_router.http11.http1 import CHUNKED, UNTIL_CLOSE
+from promptgroup_router.http11.http1 import Framing
 
 BODY = b"5\r\nhello\r\n6;name=value\r\n world\r\n0\r\nX-Trailer: yes\r\n\r\n"
 
@@ -64,4 +64,4 @@ def test_a_body_without_a_length_never_ends_by_itself():
 
 
 def test_a_counter_for_each_framing():
-    assert [type(body_of(framing)) for framing in (CHUNKED, UNTIL_CLOSE, 3)] == [Chunked, UntilClose, Sized]
+    assert [type(body_of(each, 3)) for each in Framing] == [Sized, Chunked, UntilClose]

@@ -2,14 +2,13 @@ import pytest
 
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11.http1 import (
-    CHUNKED,
     MAX_HEAD,
-    UNTIL_CLOSE,
+    Framing,
     HeadBuffer,
     encode,
+    forwarded,
     parse_request,
     parse_response,
-    passed_on,
 )
 
 
@@ -32,7 +31,7 @@ def test_a_request_head_is_taken_apart():
     assert (found.method, found.path, found.query) == (b"POST", b"/a/b", b"c=d?e")
     assert found.headers[2:] == [(b"x-session-id", b"abc"), (b"x-empty", b"")]
     assert found.fields[b"x-session-id"] == b"abc"
-    assert (found.framing, found.minor, found.keep_alive, found.expects_continue) == (12, 1, True, False)
+    assert (found.length, found.minor, found.keep_alive, found.expects_continue) == (12, 1, True, False)
 
 
 @pytest.mark.parametrize(
@@ -63,17 +62,17 @@ def test_what_a_connection_does_after_the_request():
     ("fields", "status", "words"),
     [
         (["Content-Length: 5", "Transfer-Encoding: chunked"], 400, "both given"),
-        (["Content-Length: 5", "Content-Length: 5"], 400, "content-length stands twice"),
-        (["Transfer-Encoding: chunked", "Transfer-Encoding: chunked"], 400, "transfer-encoding stands twice"),
-        (["Host: other"], 400, "host stands twice"),
+        (["Content-Length: 5", "Content-Length: 5"], 400, "content-length is given twice"),
+        (["Transfer-Encoding: chunked", "Transfer-Encoding: chunked"], 400, "transfer-encoding is given twice"),
+        (["Host: other"], 400, "host is given twice"),
         (["Content-Length: +5"], 400, "content-length"),
         (["Content-Length: 5, 5"], 400, "content-length"),
         (["Content-Length: 0x5"], 400, "content-length"),
         (["Content-Length: -1"], 400, "content-length"),
         (["Content-Length:"], 400, "content-length"),
         (["Content-Length: 9999999999999999"], 400, "content-length"),
-        (["Transfer-Encoding: gzip, chunked"], 501, "no other is understood"),
-        (["Transfer-Encoding: identity"], 501, "no other is understood"),
+        (["Transfer-Encoding: gzip, chunked"], 501, "no other coding is supported"),
+        (["Transfer-Encoding: identity"], 501, "no other coding is supported"),
         (["Transfer-Encoding : chunked"], 400, "header line"),
         (["X-Folded: a", " b"], 400, "header line"),
         (["X Blank: a"], 400, "header line"),
@@ -107,7 +106,7 @@ def test_a_broken_request_line_is_refused(line, status):
 
 
 def test_http_1_1_needs_a_host():
-    assert refused(host="") == (400, "the host header is missing, HTTP/1.1 requires it")
+    assert refused(host="") == (400, "the host header is missing: HTTP/1.1 requires one")
 
 
 def test_chunks_need_http_1_1():
@@ -115,19 +114,19 @@ def test_chunks_need_http_1_1():
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "framing", "keep_alive"),
+    ("fields", "status", "framing", "length", "keep_alive"),
     [
-        (["Content-Length: 7"], 200, 7, True),
-        (["Transfer-Encoding: Chunked"], 200, CHUNKED, True),
-        ([], 200, UNTIL_CLOSE, False),
-        ([], 204, 0, True),
-        (["Content-Length: 7"], 304, 0, True),
-        (["Content-Length: 7", "Connection: close"], 200, 7, False),
+        (["Content-Length: 7"], 200, Framing.LENGTH, 7, True),
+        (["Transfer-Encoding: Chunked"], 200, Framing.CHUNKED, 0, True),
+        ([], 200, Framing.UNTIL_CLOSE, 0, False),
+        ([], 204, Framing.LENGTH, 0, True),
+        (["Content-Length: 7"], 304, Framing.LENGTH, 0, True),
+        (["Content-Length: 7", "Connection: close"], 200, Framing.LENGTH, 7, False),
     ],
 )
-def test_where_an_answer_ends(fields, status, framing, keep_alive):
+def test_where_an_answer_ends(fields, status, framing, length, keep_alive):
     found = parse_response(head(f"HTTP/1.1 {status} OK", *fields))
-    assert (found.status, found.framing, found.keep_alive) == (status, framing, keep_alive)
+    assert (found.status, found.framing, found.length, found.keep_alive) == (status, framing, length, keep_alive)
 
 
 def test_an_answer_without_a_reason_phrase_and_one_of_http_1_0():
@@ -151,7 +150,7 @@ def test_a_broken_answer_is_refused(lines):
         parse_response(head(*lines))
 
 
-def test_fields_of_one_hop_are_not_passed_on():
+def test_fields_of_one_hop_are_not_forwarded():
     headers = [
         (b"connection", b"close, X-Mine"),
         (b"x-mine", b"1"),
@@ -160,7 +159,7 @@ def test_fields_of_one_hop_are_not_passed_on():
         (b"transfer-encoding", b"chunked"),
         (b"host", b"h"),
     ]
-    assert passed_on(headers, frozenset((b"host",))) == [(b"x-yours", b"2")]
+    assert forwarded(headers, frozenset((b"host",))) == [(b"x-yours", b"2")]
 
 
 def test_a_head_is_encoded_as_it_is_parsed():
