@@ -118,7 +118,7 @@ class Chunked:
         return at
 
     def _whole_chunks(self, data: bytes, sink: list[bytes] | None) -> int:
-        """Count the chunks that begin and end in `data`, as most do: 0.7 µs for one, where step by step takes 1.9 µs."""
+        """Count the chunks that begin and end in `data`, as most do: 0.7 µs for one; step by step takes 1.9 µs."""
         at = 0
         if self._expect is not _Expect.SIZE or self._line:
             return at

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from promptgroup_router.base.errors import HttpError
 
 MAX_HEAD = 65536
-"""Most bytes of a message head: more than common limits (nginx 8 KiB a line, Node 16 KiB), so that the router is not the
-hop that refuses a long token or trace state."""
+"""Most bytes of a message head: more than common limits (nginx 8 KiB a line, Node 16 KiB), so that the router is not
+the hop that refuses a long token or trace state."""
 
 Headers = list[tuple[bytes, bytes]]
 """Fields in the order received: names in lower case, values without blanks around them."""
