@@ -21,19 +21,19 @@ from kubernetes import client
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
-from promptgroup_operator.engines.engine import Engines
-from promptgroup_operator.kube.api_server import ApiServer, connect
+from promptgroup_operator.engines.engine import EngineClient
+from promptgroup_operator.kube.api_server import KubeClient, connect
 from promptgroup_operator.kube.cluster import Cluster
-from promptgroup_operator.kube.leader_election import Elector, Term
-from promptgroup_operator.kube.rate_limit import LOGIN_AGAIN, WATCH_AGAIN, Pace, PacedWatches
+from promptgroup_operator.kube.leader_election import LeaderElector, Term
+from promptgroup_operator.kube.rate_limit import LOGIN_AGAIN, WATCH_AGAIN, PacedWatches, RateLimit
 from promptgroup_operator.kube.reflector import SILENT_SECONDS, WATCH_SECONDS, Reflectors
 from promptgroup_operator.kube.resync import Resync
-from promptgroup_operator.kube.store import KINDS, Mirror
+from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.kube.work_queue import WorkQueue, backoff
 from promptgroup_operator.passes.reconcile import Reconciler
 from promptgroup_operator.telemetry import metrics_server
-from promptgroup_operator.telemetry.metrics import FAULT, REFUSED, Instruments
-from promptgroup_operator.telemetry.metrics_server import Groups
+from promptgroup_operator.telemetry.metrics import FAULT, REFUSED, OperatorMetrics
+from promptgroup_operator.telemetry.metrics_server import GroupCollector
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
 
@@ -48,22 +48,22 @@ class Operator:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.instruments = Instruments()
-        server = ApiServer(connect(settings), self.instruments.api_requests)
-        self._engines = Engines()
+        self.metrics = OperatorMetrics()
+        server = KubeClient(connect(settings), self.metrics.api_requests)
+        self._engines = EngineClient()
         self.queue = WorkQueue()
         self.term = Term(until=float("-inf") if settings.lease else float("inf"))
         self.elector = _elector(settings, server, self.term) if settings.lease else None
-        mirrors = {kind: Mirror(kind, self.queue.add) for kind in KINDS}
-        self._reflectors = Reflectors(server, mirrors, settings.namespaces)
-        self.resync = Resync(server, self.queue, mirrors, settings.namespaces, settings.resync)
+        stores = {kind: Store(kind, self.queue.add) for kind in KINDS}
+        self._reflectors = Reflectors(server, stores, settings.namespaces)
+        self.resync = Resync(server, self.queue, stores, settings.namespaces, settings.resync)
         self._reconciler = Reconciler(
-            Cluster(server, self.term, mirrors), self._engines, self.queue, settings, self.instruments
+            Cluster(server, self.term, stores), self._engines, self.queue, settings, self.metrics
         )
-        self.instruments.leader.set_function(lambda: self.term.lasts)
-        self.instruments.queue_depth.set_function(self.queue.depth)
-        self.instruments.registry.register(
-            Groups(lambda: self.term.lasts, mirrors["PromptGroup"].all, self._reconciler.looks)
+        self.metrics.leader.set_function(lambda: self.term.is_leader)
+        self.metrics.queue_depth.set_function(self.queue.depth)
+        self.metrics.registry.register(
+            GroupCollector(lambda: self.term.is_leader, stores["PromptGroup"].list_all, self._reconciler.summaries)
         )
         self._busy_since: dict[Key, datetime] = {}
         self._workers = [
@@ -112,14 +112,14 @@ class Operator:
         now = datetime.now(UTC)
         self._busy_since[key] = now
         try:
-            with self.instruments.passes.time():
+            with self.metrics.passes.time():
                 again = self._reconciler.run(key, now)
         except ClusterError as error:
-            self.instruments.pass_failures.labels(REFUSED).inc()
+            self.metrics.pass_failures.labels(REFUSED).inc()
             wait = self.queue.failed(key, timedelta(seconds=error.retry_after or 0))
             logger.warning("%s/%s: %s; again in %.1f s", key.namespace, key.name, error, wait.total_seconds())
         except Exception:
-            self.instruments.pass_failures.labels(FAULT).inc()
+            self.metrics.pass_failures.labels(FAULT).inc()
             wait = self.queue.failed(key)
             logger.exception("%s/%s: pass failed; again in %.1f s", key.namespace, key.name, wait.total_seconds())
         else:
@@ -128,10 +128,10 @@ class Operator:
             self._busy_since.pop(key, None)
 
 
-def _elector(settings: Settings, server: ApiServer, term: Term) -> Elector:
+def _elector(settings: Settings, server: KubeClient, term: Term) -> LeaderElector:
     namespace, name = settings.lease.split("/")
     identity = f"{settings.identity or socket.gethostname()}_{uuid.uuid4()}"
-    return Elector(server, namespace, name, identity=identity, term=term)
+    return LeaderElector(server, namespace, name, identity=identity, term=term)
 
 
 class Backoffs:
@@ -168,7 +168,7 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
     async def cleanup(**_: Any) -> None:
         await asyncio.to_thread(operator.stop)
 
-    watches_pace, login_pace = Pace(WATCH_AGAIN), Pace(LOGIN_AGAIN)
+    watches_pace, login_pace = RateLimit(WATCH_AGAIN), RateLimit(LOGIN_AGAIN)
 
     @kopf.on.login(registry=registry, retries=None)
     async def login(**_: Any) -> kopf.AiohttpSession:
@@ -195,7 +195,7 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
 
     @kopf.on.probe(id="leads", registry=registry)
     def leads(**_: Any) -> bool:
-        return operator.term.lasts
+        return operator.term.is_leader
 
     @kopf.on.probe(id="leader", registry=registry)
     def leader(**_: Any) -> str:
@@ -238,7 +238,7 @@ async def run(settings: Settings) -> None:
     """
     registry, operator = build(settings)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    async with metrics_server.serving(operator.instruments.registry, settings.host, settings.metrics_port):
+    async with metrics_server.serving(operator.metrics.registry, settings.host, settings.metrics_port):
         await kopf.operator(
             registry=registry,
             # names a peer, and there are none; left out, Kopf asks for the name of a user that in an image has none

@@ -86,7 +86,7 @@ def test_only_the_leader_tells_prometheus_of_groups(system: Kubectl, kube: Kubec
         found = metrics(system)
         return found if f"promptgroup_status_warm_replicas{of_group} 2.0" in found[leading] else None
 
-    found = wait_for(settled, "the mirror to have the status")
+    found = wait_for(settled, "the store to have the status")
     assert f"promptgroup_status_desired_replicas{of_group} 2.0" in found[leading]
     assert re.search(r'promptgroup_operator_warmups_total\{outcome="PrefixCached"\} [1-9]', found[leading])
     assert re.search(r'promptgroup_operator_api_requests_total\{code="20[01]",verb="PATCH"\} [1-9]', found[leading])

@@ -11,7 +11,7 @@ from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_operator.engines.dialect import SGLANG
-from promptgroup_operator.engines.engine import Engines
+from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 from support.operators import operator_process
@@ -115,7 +115,7 @@ def test_a_flushed_sglang_is_warmed_again_though_it_does_not_say_that_it_found_n
         kube.wait_warm("flushed", "1/1")
         (pod,) = lab.engine_pods(kube, "flushed")
         url = lab.engine_url(pod)
-        engines = Engines()
+        engines = EngineClient()
         assert engines.read(url.removeprefix("http://"), SGLANG).caching is None  # it is asked elsewhere
         engines.close()
         wait_for(

@@ -18,9 +18,9 @@ from prometheus_client.registry import Collector
 from promptgroup_local.kubectl import wait_for
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.recommend import SizingDecision
-from promptgroup_operator.telemetry.collector import Look
-from promptgroup_operator.telemetry.metrics import FAULT, Instruments
-from promptgroup_operator.telemetry.metrics_server import Groups, serving
+from promptgroup_operator.telemetry.collector import PassSummary
+from promptgroup_operator.telemetry.metrics import FAULT, OperatorMetrics
+from promptgroup_operator.telemetry.metrics_server import GroupCollector, serving
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.base.metrics import Metrics
 from support.loads import load
@@ -48,13 +48,13 @@ GROUP: dict[str, Any] = {
 }
 
 
-def trouble() -> Instruments:
+def trouble() -> OperatorMetrics:
     """An operator of which each query has something to say."""
-    instruments = Instruments()
+    instruments = OperatorMetrics()
     instruments.leader.set_function(lambda: False)
     size = SizingDecision(4, "TooManyReplicas", "", active=True, asked=5, model=fit(load()))
-    looks = {Key("chat", "support"): Look(size, 0.4, datetime.now(UTC) - timedelta(hours=1))}
-    instruments.registry.register(Groups(lambda: True, lambda: [GROUP], lambda: looks))
+    looks = {Key("chat", "support"): PassSummary(size, 0.4, datetime.now(UTC) - timedelta(hours=1))}
+    instruments.registry.register(GroupCollector(lambda: True, lambda: [GROUP], lambda: looks))
     return instruments
 
 

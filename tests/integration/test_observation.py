@@ -23,12 +23,12 @@ from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines import metric_names
 from promptgroup_operator.engines.dialect import VLLM
-from promptgroup_operator.engines.engine import Engines
+from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load import engine_history, prometheus, promql, router_history
-from promptgroup_operator.load.engine_history import Observations
-from promptgroup_operator.load.load_source import OwnReadings, Subject
+from promptgroup_operator.load.engine_history import EngineHistory
+from promptgroup_operator.load.load_source import LoadSubject, ScrapedLoad
 from promptgroup_operator.load.prometheus import Prometheus
-from promptgroup_operator.load.router_history import Readings
+from promptgroup_operator.load.router_history import RouterHistory
 from promptgroup_operator.load.router_metrics import parse
 from promptgroup_operator.telemetry.collector import NUMBERS
 from promptgroup_operator.world.engine_facts import Measured
@@ -83,7 +83,7 @@ class Fleet:
         self._engines = [ExitStack(), ExitStack()]
         self._containers = [0, 0]
         self._done = threading.Event()
-        self.pool = Engines()
+        self.pool = EngineClient()
         self.failed = 0
         slots = tuple(slot(index, address=f"127.0.0.1:{self.ports[index]}") for index in (0, 1))
         table_file.write(folder / "table.json", table(group("support", revision(SYSTEM, slots), model="tiny")))
@@ -153,7 +153,7 @@ class Watching:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.engines, self.routers = Observations(), Readings()
+        self.engines, self.routers = EngineHistory(), RouterHistory()
         self.since = datetime.now(UTC)
         self.serving = {fleet.container(index): self.since for index in (0, 1)}
 
@@ -178,9 +178,9 @@ class Watching:
             until(moment + 1)
         return now
 
-    def subject(self) -> Subject:
+    def subject(self) -> LoadSubject:
         current = {self.fleet.container(index) for index in (0, 1)}
-        return Subject(
+        return LoadSubject(
             KEY,
             fingerprint(SYSTEM),
             metric_names.VLLM,
@@ -242,10 +242,10 @@ def test_both_sources_tell_the_same_load_and_a_restart_or_an_outage_is_no_load(
         targets = {f"127.0.0.1:{fleet.ports[index]}": labels[index] for index in (0, 1)}
         targets[f"127.0.0.1:{fleet.ports[3]}"] = {"namespace": "chat", "pod": "router"}
         watching = Watching(fleet)
-        own = OwnReadings(watching.engines, watching.routers)
+        own = ScrapedLoad(watching.engines, watching.routers)
         with running_prometheus(tmp_path, fleet.ports[4], targets) as server:
             asked = Prometheus(
-                Settings(prometheus_url=f"http://user:secret@127.0.0.1:{fleet.ports[4]}"), Observations()
+                Settings(prometheus_url=f"http://user:secret@127.0.0.1:{fleet.ports[4]}"), EngineHistory()
             )
             now = watching.watch(WINDOW.total_seconds() + 4)
             before = own.load(watching.subject(), now)

@@ -1,4 +1,4 @@
-"""Many groups on hollow engines: what a fleet costs at rest, and mirrors that an outage leaves behind."""
+"""Many groups on hollow engines: what a fleet costs at rest, and stores that an outage leaves behind."""
 
 import os
 import signal

@@ -11,8 +11,8 @@ from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_operator.engines.dialect import VLLM
-from promptgroup_operator.engines.engine import Engines
-from promptgroup_operator.load.engine_history import Observations
+from promptgroup_operator.engines.engine import EngineClient
+from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.world.load import PERIOD
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import Prompt
@@ -168,7 +168,7 @@ def test_hit_rates_are_the_clients_to_the_token_whatever_the_operator_sends_mean
     kube.apply(group("exact", replicas=1))
     kube.wait_warm("exact", "1/1")
     (pod,) = lab.engine_pods(kube, "exact")
-    engines, rates, now = Engines(), Observations(), datetime(2026, 11, 3, tzinfo=UTC)
+    engines, rates, now = EngineClient(), EngineHistory(), datetime(2026, 11, 3, tzinfo=UTC)
     address = lab.engine_url(pod).removeprefix("http://")
     prefix = Prompt(PROMPTS["a"])
     rates.add("c", engines.read(address, VLLM), now)
@@ -177,9 +177,9 @@ def test_hit_rates_are_the_clients_to_the_token_whatever_the_operator_sends_mean
         tokens, cached = used(pod, PROMPTS["ab"[number % 2]], f"what is rule {number}?")
         prompt_tokens, cached_tokens = prompt_tokens + tokens, cached_tokens + cached
         rates.spend(
-            "c", engines.touch(address, VLLM, "tiny", prefix, 10**9).spent, now
+            "c", engines.refresh(address, VLLM, "tiny", prefix, 10**9).spent, now
         )  # as if it were gone: two requests
-        rates.spend("c", engines.touch(address, VLLM, "tiny", prefix, 16).spent, now)
+        rates.spend("c", engines.refresh(address, VLLM, "tiny", prefix, 16).spent, now)
         rates.spend("c", engines.prove(address, VLLM, "tiny", prefix).spent, now)
         now += PERIOD
         rates.add("c", engines.read(address, VLLM), now)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptgroup_operator.load.engine_history import Observations
+from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.world.engine_facts import UNKNOWN
 from promptgroup_operator.world.load import LOAD_WINDOW
 from promptgroup_operator.world.samples import Histogram
@@ -60,7 +60,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_a_load_is_never_negative_and_never_above_what_clients_had(steps):
     now, count = NOW, 2
-    found, engines = Observations(), [Engine(NOW, "c0"), Engine(NOW, "c1")]
+    found, engines = EngineHistory(), [Engine(NOW, "c0"), Engine(NOW, "c1")]
     served: list[tuple[datetime, int]] = []
     reads: list[datetime] = []
     for which, what, requests, seconds, read in steps:
@@ -103,7 +103,7 @@ def test_a_load_is_never_negative_and_never_above_what_clients_had(steps):
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(15, 60), st.integers(0, 50)), min_size=2, max_size=20))
 def test_a_process_that_is_read_regularly_has_exactly_the_load_that_it_had(steps):
-    now, found, engine = NOW, Observations(), Engine(NOW, "c")
+    now, found, engine = NOW, EngineHistory(), Engine(NOW, "c")
     total: list[tuple[datetime, datetime, int]] = []
     found.add("c", engine.reading(), now, OF)
     for seconds, requests in steps:

@@ -55,9 +55,9 @@ class Cluster:
         except ClusterError as error:
             raise ReachError(f"{error}: set KUBECONFIG to a kubeconfig, or run inside a pod") from None
         # counted for nobody
-        self._server = api_server.ApiServer(api, Counter("requests", "Requests.", ["verb", "code"], registry=None))
+        self._server = api_server.KubeClient(api, Counter("requests", "Requests.", ["verb", "code"], registry=None))
         self.namespace = namespace or api_server.default_namespace(settings)
-        self._collection = api_server.collection
+        self._collection = api_server.collection_path
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +92,7 @@ class Cluster:
 
         def ask(path: str, body: bytes | None) -> bytes:
             try:
-                return self._server.of_pod(namespace, name, port, path, body)
+                return self._server.proxy_to_pod(namespace, name, port, path, body)
             except ClusterError as error:
                 raise ReachError(
                     f"router {namespace}/{name} does not answer through the API server: {error}; instead: "

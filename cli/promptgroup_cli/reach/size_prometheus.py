@@ -18,9 +18,9 @@ def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
     # the client takes half a second to import, which a sizing without it does not
     from promptgroup_operator.api.prompt_group import EngineType  # noqa: PLC0415
     from promptgroup_operator.engines.dialect import DIALECTS  # noqa: PLC0415
-    from promptgroup_operator.load.engine_history import Observations  # noqa: PLC0415
-    from promptgroup_operator.load.load_source import Subject  # noqa: PLC0415
-    from promptgroup_operator.load.prometheus import Prometheus, Unanswered, shown  # noqa: PLC0415
+    from promptgroup_operator.load.engine_history import EngineHistory  # noqa: PLC0415
+    from promptgroup_operator.load.load_source import LoadSubject  # noqa: PLC0415
+    from promptgroup_operator.load.prometheus import Prometheus, PrometheusError, redacted_url  # noqa: PLC0415
 
     namespace, name = arguments.group
     settings = Settings(
@@ -28,7 +28,7 @@ def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
         prometheus_token_file=arguments.prometheus_token_file,
         prometheus_ca_file=arguments.prometheus_ca_file,
     )
-    subject = Subject(
+    subject = LoadSubject(
         key=Key(namespace, name),
         fingerprint=arguments.revision,
         names=DIALECTS[EngineType(arguments.engine)].metrics,
@@ -38,10 +38,10 @@ def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
         known=Measured(arguments.kv_tokens, round(arguments.prefill_rate), arguments.prompt_tokens),
         declared_bytes=0,
     )
-    source = Prometheus(settings, Observations())
+    source = Prometheus(settings, EngineHistory())
     try:
         return source.ask(subject, now)
-    except Unanswered as error:
-        raise ValueError(f"--from-prometheus {shown(arguments.from_prometheus)}: {error}") from None
+    except PrometheusError as error:
+        raise ValueError(f"--from-prometheus {redacted_url(arguments.from_prometheus)}: {error}") from None
     finally:
         source.close()

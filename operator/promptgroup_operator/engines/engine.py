@@ -27,7 +27,7 @@ MAX_ANSWER = 32 * 1024 * 1024
 """Longest answer read: token lists of long prompts, metrics of engines with many labels."""
 
 
-class Engines:
+class EngineClient:
     """A pool of connections to engines; safe to use from many threads."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Engines:
             spent=spent,
         )
 
-    def touch(self, address: str, dialect: Dialect, model: str, prompt: Prompt, needed: int) -> RefreshAnswer:
+    def refresh(self, address: str, dialect: Dialect, model: str, prompt: Prompt, needed: int) -> RefreshAnswer:
         """Send the Tier-1 prefix; where fewer than `needed` tokens of it were in cache, probe whether they are now.
 
         Of an engine that leaves a zero out, only the second answer tells whether the first one meant it.

@@ -41,7 +41,7 @@ _KINDS = {
 }
 
 
-def collection(kind: str, namespace: str) -> str:
+def collection_path(kind: str, namespace: str) -> str:
     """Path of a kind's objects in a namespace; in all of them when it is empty."""
     prefix, plural = _KINDS[kind]
     return f"{prefix}/namespaces/{quote(namespace)}/{plural}" if namespace else f"{prefix}/{plural}"
@@ -89,7 +89,7 @@ def _read_token(configuration: Any, file: Path) -> None:
     configuration.api_key["BearerToken"] = f"bearer {file.read_text()}"
 
 
-class ApiServer:
+class KubeClient:
     """The API server, for one operator process. Safe to use from many threads.
 
     Args:
@@ -134,13 +134,13 @@ class ApiServer:
         answer: dict[str, Any] = json.loads(response.data)
         return answer
 
-    def of_pod(self, namespace: str, pod: str, port: int, path: str, data: bytes | None = None) -> bytes:
+    def proxy_to_pod(self, namespace: str, pod: str, port: int, path: str, data: bytes | None = None) -> bytes:
         """What a pod answers, through the API server's proxy: to a GET, or to a POST of JSON.
 
         Raises:
             ClusterError: no answer, or a refusal, be it the pod's own.
         """
-        proxied = f"{collection('Pod', namespace)}/{quote(pod)}:{port}/proxy{path}"
+        proxied = f"{collection_path('Pod', namespace)}/{quote(pod)}:{port}/proxy{path}"
         method, headers = ("GET", {}) if data is None else ("POST", {"Content-Type": "application/json"})
         timeout = urllib3.Timeout(total=REQUEST_SECONDS)
         answer: bytes = self._send(method, proxied, query=None, headers=headers, timeout=timeout, data=data).data

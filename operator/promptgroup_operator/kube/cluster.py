@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from promptgroup_operator.base.errors import ClusterError
-from promptgroup_operator.kube.api_server import ApiServer, collection
+from promptgroup_operator.kube.api_server import KubeClient, collection_path
 from promptgroup_operator.kube.decode import (
     ANNOTATION_DRAINING,
     fingerprint_of,
@@ -21,9 +21,9 @@ from promptgroup_operator.kube.decode import (
     revision_of,
     router_of,
 )
-from promptgroup_operator.kube.get_cache import Copies
+from promptgroup_operator.kube.get_cache import GetCache
 from promptgroup_operator.kube.leader_election import Term
-from promptgroup_operator.kube.store import Mirror, lean
+from promptgroup_operator.kube.store import Store, normalized
 from promptgroup_operator.plan import prompt, prompt_route
 from promptgroup_operator.rollout import annotations as records
 from promptgroup_operator.world import engine_facts
@@ -54,7 +54,7 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClusterState:
     """What the API server holds for one group, before its engines are asked."""
 
     group: GroupObject
@@ -70,44 +70,44 @@ class Cluster:
     Args:
         server: the API server.
         term: while it lasts this process may write.
-        mirrors: kind → what the watches tell, for the kinds that are watched.
+        stores: kind → what the watches tell, for the kinds that are watched.
         clock: by which copies of what is not watched grow old.
     """
 
     def __init__(
         self,
-        server: ApiServer,
+        server: KubeClient,
         term: Term,
-        mirrors: Mapping[str, Mirror],
+        stores: Mapping[str, Store],
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._server = server
         self._term = term
-        self._mirrors = mirrors
-        self._copies = Copies(self._get, clock)
+        self._stores = stores
+        self._cache = GetCache(self._get, clock)
 
     # --- observe -------------------------------------------------------------------------------------------
 
-    def see(self, key: Key) -> Seen | None:
+    def observe(self, key: Key) -> ClusterState | None:
         """What stands for the group; None when it is gone or going.
 
         Raises:
             ClusterError: the API server could not be asked.
         """
-        raw = self._mirrors["PromptGroup"].get(key.namespace, key.name)
+        raw = self._stores["PromptGroup"].get(key.namespace, key.name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
-            self._copies.forget(key)
+            self._cache.forget(key)
             return None
-        self._copies.turn(key, raw)
+        self._cache.turn(key, raw)
         group = group_of(key, raw)
         live: dict[tuple[str, str], Manifest] = {}
         for kind in ("Deployment", "PodDisruptionBudget", "PromptRoute"):
-            for each in self._mirrors[kind].of_group(key):
+            for each in self._stores[kind].list_group(key):
                 live[kind, each["metadata"]["name"]] = each
-        pods = [pod_of(each, group.spec.engine.port) for each in self._mirrors["Pod"].of_group(key)]
+        pods = [pod_of(each, group.spec.engine.port) for each in self._stores["Pod"].list_group(key)]
         standing = prompt_route.standing(live.get(("PromptRoute", key.name)))
         revisions = []
-        for deployment in self._mirrors["Deployment"].of_group(key):
+        for deployment in self._stores["Deployment"].list_group(key):
             goes = "deletionTimestamp" in deployment["metadata"]
             if not goes and is_owned(deployment, group) and fingerprint_of(deployment):
                 revisions.append(self._revision(group, deployment, pods, standing, live))
@@ -115,11 +115,11 @@ class Cluster:
             (kind, object_name): self._values(key, kind, object_name)
             for kind, object_name in prompt.references(group.spec.prompt)
         }
-        return Seen(group, values, tuple(revisions), self._rivals(group), live)
+        return ClusterState(group, values, tuple(revisions), self._rivals(group), live)
 
-    def look(self, key: Key, kind: str, name: str, seconds: float = OWN_SECONDS) -> Manifest | None:
+    def get_cached(self, key: Key, kind: str, name: str, seconds: float = OWN_SECONDS) -> Manifest | None:
         """One object of the group's namespace as it stood no longer ago than that; None when there is none."""
-        return self._copies.get(key, kind, name, seconds)
+        return self._cache.get(key, kind, name, seconds)
 
     def _revision(
         self,
@@ -130,7 +130,7 @@ class Cluster:
         live: dict[tuple[str, str], Manifest],
     ) -> RevisionState:
         source = prompt_ref(deployment)
-        holder = self.look(group.key, source.kind, source.name)
+        holder = self.get_cached(group.key, source.kind, source.name)
         if holder is not None:
             live[source.kind, source.name] = holder
         data = _decoded(holder) if holder is not None else {}
@@ -138,11 +138,11 @@ class Cluster:
         return revision_of(deployment, text, pods, standing)
 
     def _values(self, key: Key, kind: str, name: str) -> Mapping[str, str] | None:
-        found = self._copies.get(key, kind, name, REFERENCED_SECONDS)
+        found = self._cache.get(key, kind, name, REFERENCED_SECONDS)
         return _decoded(found) if found is not None else None
 
     def _rivals(self, group: GroupObject) -> tuple[Sibling, ...]:
-        others = self._mirrors["PromptGroup"].within(group.key.namespace)
+        others = self._stores["PromptGroup"].list_namespace(group.key.namespace)
         return tuple(
             Sibling(
                 name=each["metadata"]["name"],
@@ -155,7 +155,7 @@ class Cluster:
             and "deletionTimestamp" not in each["metadata"]
         )
 
-    def routers(self, namespace: str) -> dict[str, str]:
+    def list_routers(self, namespace: str) -> dict[str, str]:
         """Container → address of the admin port, of every router that runs in a namespace."""
         pods = self._list("Pod", namespace, f"{LABEL_NAME}={names.ROUTER}")
         return dict(found for found in map(router_of, pods) if found is not None)
@@ -177,19 +177,17 @@ class Cluster:
             manifest = {**manifest, "metadata": {**metadata, "resourceVersion": seen["metadata"]["resourceVersion"]}}
         elif self._get(manifest["kind"], metadata["namespace"], metadata["name"]) is not None:
             raise ClusterError(f"{manifest['kind']} {metadata['name']} was created meanwhile", status=409)
-        path = f"{collection(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
+        path = f"{collection_path(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         try:
             self._wrote(manifest["kind"], self._request("PATCH", path, manifest, _APPLY, query))
         except ClusterError:
-            self._copies.drop(
-                manifest["kind"], metadata["namespace"], metadata["name"]
-            )  # it may be what is out of date
+            self._cache.drop(manifest["kind"], metadata["namespace"], metadata["name"])  # it may be what is out of date
             raise
 
     def create(self, manifest: Manifest) -> None:
         """Create an object, unless one of its name stands: that one is left as it is."""
-        path = collection(manifest["kind"], manifest["metadata"]["namespace"])
+        path = collection_path(manifest["kind"], manifest["metadata"]["namespace"])
         try:
             self._request("POST", path, manifest, "application/json", {"fieldManager": FIELD_MANAGER})
         except ClusterError as error:
@@ -198,12 +196,12 @@ class Cluster:
 
     def delete(self, namespace: str, deletion: Deletion) -> None:
         """Delete the object that was seen, not one that took its name since."""
-        path = f"{collection(deletion.kind, namespace)}/{quote(deletion.name)}"
+        path = f"{collection_path(deletion.kind, namespace)}/{quote(deletion.name)}"
         body = {"preconditions": {"uid": deletion.uid}, "propagationPolicy": "Background"}
         self._request("DELETE", path, body, "application/json", gone_is_fine=True)
-        self._copies.drop(deletion.kind, namespace, deletion.name)
+        self._cache.drop(deletion.kind, namespace, deletion.name)
 
-    def mark(self, namespace: str, mark: PodUpdate, change: ConditionChange | None, now: datetime) -> None:
+    def update_pod(self, namespace: str, mark: PodUpdate, change: ConditionChange | None, now: datetime) -> None:
         """Write a pod's slot, and whether it drains; in the same write that its gate is shut, if that is to be said."""
         since = mark.draining_since
         metadata = {
@@ -246,7 +244,7 @@ class Cluster:
 
     def _measured(self, namespace: str, pod: str, container: str) -> engine_facts.Measured:
         """What stands on record of a container by now: a second warm-up finds it warm, and measures no prefill."""
-        found = self._mirrors["Pod"].get(namespace, pod) or {}
+        found = self._stores["Pod"].get(namespace, pod) or {}
         annotations = found.get("metadata", {}).get("annotations", {})
         if annotations.get(names.ANNOTATION_WARMED) != container:
             return engine_facts.UNKNOWN
@@ -261,7 +259,7 @@ class Cluster:
         strategy for status restores spec, deletion and owners). Null removes.
         """
         body = {"metadata": metadata} | ({"status": {"conditions": conditions}} if conditions else {})
-        url = f"{collection('Pod', namespace)}/{pod}/status"
+        url = f"{collection_path('Pod', namespace)}/{pod}/status"
         query = {"fieldManager": FIELD_MANAGER}
         self._wrote("Pod", self._request("PATCH", url, body, _STRATEGIC, query, gone_is_fine=True))
 
@@ -273,11 +271,11 @@ class Cluster:
             "metadata": {"name": key.name, "namespace": key.namespace},
             "status": status,
         }
-        path = f"{collection('PromptGroup', key.namespace)}/{quote(key.name)}/status"
+        path = f"{collection_path('PromptGroup', key.namespace)}/{quote(key.name)}/status"
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         self._wrote("PromptGroup", self._request("PATCH", path, body, _APPLY, query, gone_is_fine=True))
 
-    def tell(self, group: GroupObject, event: Event, now: datetime) -> None:
+    def emit_event(self, group: GroupObject, event: Event, now: datetime) -> None:
         """Create an event on the group."""
         stamp = records.rfc3339(now)
         body = {
@@ -299,30 +297,32 @@ class Cluster:
             "lastTimestamp": stamp,
             "count": 1,
         }
-        self._request("POST", collection("Event", group.key.namespace), body, "application/json")
+        self._request("POST", collection_path("Event", group.key.namespace), body, "application/json")
 
     def _wrote(self, kind: str, answer: dict[str, Any]) -> None:
         """Let no later pass see what stood before the write."""
         if not answer:
             return  # it was gone
-        if kind in self._mirrors:
-            self._mirrors[kind].wrote(lean(answer, kind))
+        if kind in self._stores:
+            self._stores[kind].record_write(normalized(answer, kind))
         else:
-            self._copies.wrote(kind, lean(answer, kind))
+            self._cache.record_write(kind, normalized(answer, kind))
 
     # --- HTTP ----------------------------------------------------------------------------------------------
 
     def _get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         try:
-            return lean(self._request("GET", f"{collection(kind, namespace)}/{quote(name)}"), kind)
+            return normalized(self._request("GET", f"{collection_path(kind, namespace)}/{quote(name)}"), kind)
         except ClusterError as error:
             if error.status == 404:
                 return None
             raise
 
     def _list(self, kind: str, namespace: str, selector: str) -> list[Manifest]:
-        items = self._request("GET", collection(kind, namespace), query={"labelSelector": selector}).get("items", [])
-        return [lean(each, kind) for each in items]
+        items = self._request("GET", collection_path(kind, namespace), query={"labelSelector": selector}).get(
+            "items", []
+        )
+        return [normalized(each, kind) for each in items]
 
     def _request(
         self,

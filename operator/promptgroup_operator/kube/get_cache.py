@@ -26,13 +26,13 @@ class _Copy:
     """When the reading began."""
 
 
-class Copies:
+class GetCache:
     """Copies for one operator process. Safe to use from many threads."""
 
     def __init__(self, read: Read, clock: Callable[[], float] = monotonic) -> None:
         self._read = read
         self._clock = clock
-        self._copies: dict[tuple[str, str, str], _Copy] = {}
+        self._cache: dict[tuple[str, str, str], _Copy] = {}
         self._groups: dict[Key, tuple[str, float]] = {}
         """What users said of a group, and since when it was seen so."""
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Copies:
         """
         now = self._clock()
         with self._lock:
-            copy = self._copies.get((kind, key.namespace, name))
+            copy = self._cache.get((kind, key.namespace, name))
             since = self._groups.get(key, ("", now))[1]
         if copy is not None and copy.read >= since and now - copy.read < seconds:
             return copy.found
@@ -68,22 +68,22 @@ class Copies:
             self._keep(kind, found, now)
         return found
 
-    def wrote(self, kind: str, answer: Manifest) -> None:
+    def record_write(self, kind: str, answer: Manifest) -> None:
         """This process wrote the object, and the API server answered with how it stands."""
         self._keep(kind, answer, self._clock())
 
     def drop(self, kind: str, namespace: str, name: str) -> None:
         """The object is gone, or may be."""
         with self._lock:
-            self._copies.pop((kind, namespace, name), None)
+            self._cache.pop((kind, namespace, name), None)
 
     def _keep(self, kind: str, found: Manifest, now: float) -> None:
         metadata = found["metadata"]
         with self._lock:
-            for known, copy in list(self._copies.items()):
+            for known, copy in list(self._cache.items()):
                 if now - copy.read > KEPT_SECONDS:
-                    del self._copies[known]
-            self._copies[kind, metadata["namespace"], metadata["name"]] = _Copy(found, now)
+                    del self._cache[known]
+            self._cache[kind, metadata["namespace"], metadata["name"]] = _Copy(found, now)
 
 
 def _said(group: Manifest) -> str:

@@ -14,8 +14,8 @@ from time import monotonic
 
 from promptgroup_operator.base.errors import ClusterError, NotLeadingError
 from promptgroup_operator.kube import lease
-from promptgroup_operator.kube.api_server import ApiServer, collection
-from promptgroup_operator.kube.lease import Record, Seen, Step
+from promptgroup_operator.kube.api_server import KubeClient, collection_path
+from promptgroup_operator.kube.lease import LeaseAction, LeaseObservation, LeaseRecord
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Term:
         return left
 
     @property
-    def lasts(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this process may write."""
         return self._until > self._clock()
 
@@ -69,11 +69,11 @@ class Term:
     def wait(self) -> bool:
         """Wait until this process may write; False once closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self.lasts)
+            self._changed.wait_for(lambda: self._closed or self.is_leader)
             return not self._closed
 
 
-class Elector:
+class LeaderElector:
     """Keeps a term extended while this process holds the lease.
 
     Args:
@@ -86,7 +86,7 @@ class Elector:
 
     def __init__(
         self,
-        server: ApiServer,
+        server: KubeClient,
         namespace: str,
         name: str,
         *,
@@ -100,7 +100,7 @@ class Elector:
         self._identity = identity
         self._term = term
         self._clock = clock
-        self._known: Seen | None = None
+        self._known: LeaseObservation | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
@@ -125,7 +125,7 @@ class Elector:
         if known is None or known.record is None or known.record.holder != self._identity:
             return
         try:
-            self._write(lease.released(known.record, datetime.now(UTC)))
+            self._write(lease.released_record(known.record, datetime.now(UTC)))
         except ClusterError as error:
             logger.warning("the lease is not released, others wait until it ends: %s", error)
 
@@ -148,11 +148,11 @@ class Elector:
             self._look()
         known = self._known
         assert known is not None  # noqa: S101 - looked at above, or held
-        if lease.decide(self._identity, known, self._clock()) is Step.WAIT:
+        if lease.decide(self._identity, known, self._clock()) is LeaseAction.WAIT:
             return
         sent = self._clock()
         try:
-            written = self._write(lease.held(self._identity, known.record, datetime.now(UTC)))
+            written = self._write(lease.renewed_record(self._identity, known.record, datetime.now(UTC)))
         except ClusterError as error:
             if error.status not in (404, 409):
                 raise
@@ -161,26 +161,26 @@ class Elector:
                 self._term.end()
                 logger.warning("leads no more: %r holds lease %s/%s", self.holder, self._namespace, self._name)
             return
-        self._known = Seen(written, sent)
+        self._known = LeaseObservation(written, sent)
         self._term.extend(sent + lease.RENEW_DEADLINE)
         if not mine:
             logger.info("leads: %s holds lease %s/%s", self._identity, self._namespace, self._name)
 
     def _look(self) -> None:
-        self._known = lease.seen(self._known, self._read(), self._clock())
+        self._known = lease.observe(self._known, self._read(), self._clock())
 
-    def _read(self) -> Record | None:
+    def _read(self) -> LeaseRecord | None:
         try:
-            path = f"{collection('Lease', self._namespace)}/{self._name}"
+            path = f"{collection_path('Lease', self._namespace)}/{self._name}"
             return lease.decode(self._server.request("GET", path, limit=lease.REQUEST))
         except ClusterError as error:
             if error.status == 404:
                 return None
             raise
 
-    def _write(self, record: Record) -> Record:
+    def _write(self, record: LeaseRecord) -> LeaseRecord:
         body = lease.encode(record, self._namespace, self._name)
-        path = collection("Lease", self._namespace)
+        path = collection_path("Lease", self._namespace)
         method = "PUT" if record.version else "POST"
         url = f"{path}/{self._name}" if record.version else path
         return lease.decode(self._server.request(method, url, body, "application/json", limit=lease.REQUEST))

@@ -28,7 +28,7 @@ REQUEST = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LeaseRecord:
     """A Lease as the API server holds it."""
 
     holder: str
@@ -43,15 +43,15 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LeaseObservation:
     """A record, and when this process first saw it as it is."""
 
-    record: Record | None
+    record: LeaseRecord | None
     since: float
     """By the monotonic clock of this process."""
 
 
-class Step(enum.Enum):
+class LeaseAction(enum.Enum):
     """What to do about the lease."""
 
     CREATE = "create"
@@ -60,43 +60,43 @@ class Step(enum.Enum):
     WAIT = "wait"
 
 
-def seen(before: Seen | None, record: Record | None, now: float) -> Seen:
+def observe(before: LeaseObservation | None, record: LeaseRecord | None, now: float) -> LeaseObservation:
     """What is known of the lease after a look at it."""
     if before is not None and before.record == record:
         return before
-    return Seen(record, now)
+    return LeaseObservation(record, now)
 
 
-def decide(me: str, known: Seen, now: float) -> Step:
+def decide(me: str, known: LeaseObservation, now: float) -> LeaseAction:
     """What to do about the lease as it is known. Times are of one monotonic clock."""
     if known.record is None:
-        return Step.CREATE
+        return LeaseAction.CREATE
     if known.record.holder == me:
-        return Step.RENEW
+        return LeaseAction.RENEW
     if known.record.holder and now < known.since + known.record.seconds:
-        return Step.WAIT
-    return Step.TAKE
+        return LeaseAction.WAIT
+    return LeaseAction.TAKE
 
 
-def held(me: str, before: Record | None, wall: datetime) -> Record:
+def renewed_record(me: str, before: LeaseRecord | None, wall: datetime) -> LeaseRecord:
     """The record by which `me` holds the lease, after the one that stands."""
     time = _micro(wall)
     if before is None:
-        return Record(me, DURATION, time, time, 0, "")
+        return LeaseRecord(me, DURATION, time, time, 0, "")
     if before.holder == me:
-        return Record(me, DURATION, before.acquired, time, before.transitions, before.version)
-    return Record(me, DURATION, time, time, before.transitions + 1, before.version)
+        return LeaseRecord(me, DURATION, before.acquired, time, before.transitions, before.version)
+    return LeaseRecord(me, DURATION, time, time, before.transitions + 1, before.version)
 
 
-def released(before: Record, wall: datetime) -> Record:
+def released_record(before: LeaseRecord, wall: datetime) -> LeaseRecord:
     """The record of a lease that nobody holds: the next one takes it at its next look."""
-    return Record("", 1.0, _micro(wall), _micro(wall), before.transitions, before.version)
+    return LeaseRecord("", 1.0, _micro(wall), _micro(wall), before.transitions, before.version)
 
 
-def decode(raw: Manifest) -> Record:
+def decode(raw: Manifest) -> LeaseRecord:
     """A Lease → its record. What another tool wrote may miss any field."""
     spec: Mapping[str, Any] = raw.get("spec") or {}
-    return Record(
+    return LeaseRecord(
         holder=spec.get("holderIdentity") or "",
         seconds=float(spec.get("leaseDurationSeconds") or DURATION),
         acquired=spec.get("acquireTime") or "",
@@ -106,7 +106,7 @@ def decode(raw: Manifest) -> Record:
     )
 
 
-def encode(record: Record, namespace: str, name: str) -> dict[str, Any]:
+def encode(record: LeaseRecord, namespace: str, name: str) -> dict[str, Any]:
     """A record → the Lease to write."""
     version = {"resourceVersion": record.version} if record.version else {}
     return {

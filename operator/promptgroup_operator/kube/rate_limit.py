@@ -12,7 +12,7 @@ LOGIN_AGAIN = 5.0
 """Least time between two logins, while the API server refuses a token that is not replaced."""
 
 
-class Pace:
+class RateLimit:
     """Lets something of a name begin once in so many seconds; who comes sooner waits."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = monotonic) -> None:
@@ -35,7 +35,7 @@ class Pace:
 class PacedWatches:
     """A middleware of aiohttp's client: requests for a watch wait for their turn, all others pass."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: RateLimit) -> None:
         self._pace = pace
 
     async def __call__(

@@ -1,4 +1,4 @@
-"""List, then watch, and again: what keeps a mirror like the API server.
+"""List, then watch, and again: what keeps a store like the API server.
 
 The steps are those of client-go's reflector. A watch goes on from the version that it last told of; where the server
 no longer knows that version (410, after an outage or a long silence) a new list shows what came and what went
@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 
 from promptgroup_operator.base.errors import ClusterError
-from promptgroup_operator.kube.api_server import ApiServer, collection
-from promptgroup_operator.kube.rate_limit import WATCH_AGAIN, Pace
-from promptgroup_operator.kube.store import KINDS, Mirror, lean
+from promptgroup_operator.kube.api_server import KubeClient, collection_path
+from promptgroup_operator.kube.rate_limit import WATCH_AGAIN, RateLimit
+from promptgroup_operator.kube.store import KINDS, Store, normalized
 from promptgroup_operator.kube.work_queue import backoff
 
 logger = logging.getLogger(__name__)
@@ -47,22 +47,22 @@ class Failures:
 
 
 class Reflector:
-    """Keeps the objects of one kind, of one namespace or of all, in a mirror. Runs in a thread of its own."""
+    """Keeps the objects of one kind, of one namespace or of all, in a store. Runs in a thread of its own."""
 
-    def __init__(self, server: ApiServer, kind: str, namespace: str, mirror: Mirror) -> None:
+    def __init__(self, server: KubeClient, kind: str, namespace: str, store: Store) -> None:
         self._server = server
         self._kind = kind
         self._namespace = namespace
-        self._mirror = mirror
-        self._path = collection(kind, namespace)
+        self._store = store
+        self._path = collection_path(kind, namespace)
         self._query = {"labelSelector": KINDS[kind]} if KINDS[kind] else {}
         self._version = ""
         """From where to watch on; empty: a list comes first."""
-        self._pace = Pace(WATCH_AGAIN)
+        self._pace = RateLimit(WATCH_AGAIN)
         self._failures = Failures()
         self._stopping = threading.Event()
         self.listed = threading.Event()
-        """The mirror has what the first list showed."""
+        """The store has what the first list showed."""
         where = f"-{namespace}" if namespace else ""
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind}{where}", daemon=True)
 
@@ -93,14 +93,14 @@ class Reflector:
             self._stopping.wait(wait)
 
     def list(self) -> None:
-        """Put what stands into the mirror.
+        """Put what stands into the store.
 
         Raises:
             ClusterError: the API server could not be asked.
         """
         answer = self._server.request("GET", self._path, query=self._query)
         version = str(answer["metadata"]["resourceVersion"])
-        self._mirror.replace(self._namespace, (lean(each, self._kind) for each in answer["items"]), version)
+        self._store.replace(self._namespace, (normalized(each, self._kind) for each in answer["items"]), version)
         self._version = version
         self.listed.set()
 
@@ -123,18 +123,18 @@ class Reflector:
             told = event["object"]
             if event["type"] == "ERROR":
                 raise ClusterError(f"watch {self._path}: {told.get('message')}", status=told.get("code", GONE))
-            self._mirror.tell(self._namespace, event["type"], lean(told, self._kind))
+            self._store.handle_event(self._namespace, event["type"], normalized(told, self._kind))
             self._version = told["metadata"]["resourceVersion"]
             self._failures = Failures()
 
 
 class Reflectors:
-    """All watches of the operator and their mirrors."""
+    """All watches of the operator and their stores."""
 
-    def __init__(self, server: ApiServer, mirrors: dict[str, Mirror], namespaces: tuple[str, ...]) -> None:
+    def __init__(self, server: KubeClient, stores: dict[str, Store], namespaces: tuple[str, ...]) -> None:
         self._all = [
-            Reflector(server, kind, namespace, mirror)
-            for kind, mirror in mirrors.items()
+            Reflector(server, kind, namespace, store)
+            for kind, store in stores.items()
             for namespace in namespaces or ("",)
         ]
 
@@ -149,7 +149,7 @@ class Reflectors:
             each.stop()
 
     def wait(self, stopped: Callable[[], bool]) -> bool:
-        """Wait until every mirror has its first list; False when stopped before."""
+        """Wait until every store has its first list; False when stopped before."""
         for each in self._all:
             while not each.listed.wait(LISTED_POLL):
                 if stopped():

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube import watch_check
-from promptgroup_operator.kube.api_server import ApiServer, collection
-from promptgroup_operator.kube.store import KINDS, Mirror
+from promptgroup_operator.kube.api_server import KubeClient, collection_path
+from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.kube.watch_check import Gap, Name
 from promptgroup_operator.kube.work_queue import WorkQueue
 from promptgroup_operator.world.snapshot import Key
@@ -28,22 +28,22 @@ class Resync:
     Args:
         server: the API server.
         queue: where groups are added.
-        mirrors: kind → what the watches told.
+        stores: kind → what the watches told.
         namespaces: those that are served; empty: all of them.
         seconds: time between two lists.
     """
 
     def __init__(
         self,
-        server: ApiServer,
+        server: KubeClient,
         queue: WorkQueue,
-        mirrors: Mapping[str, Mirror],
+        stores: Mapping[str, Store],
         namespaces: Sequence[str],
         seconds: float,
     ) -> None:
         self._server = server
         self._queue = queue
-        self._mirrors = mirrors
+        self._stores = stores
         self._namespaces = namespaces or ("",)
         self._seconds = seconds
         self._gaps: frozenset[Gap] = frozenset()
@@ -78,9 +78,9 @@ class Resync:
             ClusterError: the API server could not be asked; what was known of the watches stands.
         """
         found = frozenset[Gap]()
-        for kind, mirror in self._mirrors.items():
+        for kind, store in self._stores.items():
             listed = self._list(kind, KINDS[kind])
-            found |= watch_check.gaps(kind, mirror.versions(), listed)
+            found |= watch_check.gaps(kind, store.versions(), listed)
             if kind == "PromptGroup":
                 for namespace, name in listed:
                     self._queue.add(Key(namespace, name))
@@ -93,7 +93,7 @@ class Resync:
         query = {"labelSelector": selector} if selector else {}
         listed = {}
         for namespace in self._namespaces:
-            answer = self._server.request("GET", collection(kind, namespace), query=query, accept=METADATA_ONLY)
+            answer = self._server.request("GET", collection_path(kind, namespace), query=query, accept=METADATA_ONLY)
             for each in answer["items"]:
                 metadata = each["metadata"]
                 listed[metadata["namespace"], metadata["name"]] = metadata["resourceVersion"]

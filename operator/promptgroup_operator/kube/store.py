@@ -1,6 +1,6 @@
 """Objects as the API server's watches tell of them, kept at hand for passes.
 
-A mirror is behind the API server by the time that an event takes, but never behind this process's own writes: their
+A store is behind the API server by the time that an event takes, but never behind this process's own writes: their
 answers are put in as well. Which of two is newer their resourceVersions say: within a resource they are whole numbers
 that only grow (KEP-5504). So of an object the newest version known stands; an answer that the watch has already passed
 is dropped, since what the watch told of the object then, or of its end, is as new or newer.
@@ -13,7 +13,7 @@ from typing import TypeAlias
 from promptgroup_operator.world.snapshot import Key, Manifest
 from promptgroup_router.contract import names
 
-Name: TypeAlias = tuple[str, str]
+ObjectName: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 KINDS: Mapping[str, str] = {
@@ -26,7 +26,7 @@ KINDS: Mapping[str, str] = {
 """Kind that is watched → label selector. The selector goes to the server: no foreign pod is ever listed."""
 
 
-class Mirror:
+class Store:
     """The objects of one kind. Safe to use from many threads; what it returns is not to be changed.
 
     Args:
@@ -37,9 +37,9 @@ class Mirror:
     def __init__(self, kind: str, changed: Callable[[Key], None]) -> None:
         self._kind = kind
         self._changed = changed
-        self._objects: dict[Name, Manifest] = {}
-        self._of_group: dict[Key, dict[Name, Manifest]] = {}
-        self._told: dict[str, int] = {}
+        self._objects: dict[ObjectName, Manifest] = {}
+        self._of_group: dict[Key, dict[ObjectName, Manifest]] = {}
+        self._watched_to: dict[str, int] = {}
         """Namespace that is watched, empty for all → resourceVersion up to which its watch has told."""
         self._lock = threading.Lock()
 
@@ -50,38 +50,38 @@ class Mirror:
         listed = {_name(each): each for each in objects}
         touched: set[Key] = set()
         with self._lock:
-            self._told[namespace] = int(version)
+            self._watched_to[namespace] = int(version)
             for name, known in list(self._objects.items()):
                 inside = namespace in ("", name[0])
                 if inside and name not in listed and _version(known) <= int(version):
                     touched.add(self._drop(name))
             touched.update(key for each in listed.values() for key in self._put(each))
-        self._tell(touched)
+        self._notify(touched)
 
-    def tell(self, namespace: str, event: str, told: Manifest) -> None:
+    def handle_event(self, namespace: str, event: str, told: Manifest) -> None:
         """An event of the watch of a namespace, or of all; a BOOKMARK has a version alone."""
         touched: set[Key] = set()
         with self._lock:
-            self._told[namespace] = _version(told)
+            self._watched_to[namespace] = _version(told)
             if event == "DELETED":
                 known = self._objects.get(_name(told))
                 if known is not None and _version(known) <= _version(told):
                     touched.add(self._drop(_name(told)))
             elif event != "BOOKMARK":
                 touched.update(self._put(told))
-        self._tell(touched)
+        self._notify(touched)
 
     # --- what this process wrote ---------------------------------------------------------------------------------
 
-    def wrote(self, answer: Manifest) -> None:
+    def record_write(self, answer: Manifest) -> None:
         """The API server's answer to a write: the object as it stands after it."""
         touched: set[Key] = set()
         namespace = answer["metadata"]["namespace"]
         with self._lock:
-            told = self._told.get(namespace, self._told.get("", 0))
+            told = self._watched_to.get(namespace, self._watched_to.get("", 0))
             if _version(answer) > told:
                 touched.update(self._put(answer))
-        self._tell(touched)
+        self._notify(touched)
 
     # --- what passes read ----------------------------------------------------------------------------------------
 
@@ -90,22 +90,22 @@ class Mirror:
         with self._lock:
             return self._objects.get((namespace, name))
 
-    def of_group(self, key: Key) -> list[Manifest]:
+    def list_group(self, key: Key) -> list[Manifest]:
         """The objects of a group, by name."""
         with self._lock:
             return [each for _, each in sorted(self._of_group.get(key, {}).items())]
 
-    def within(self, namespace: str) -> list[Manifest]:
+    def list_namespace(self, namespace: str) -> list[Manifest]:
         """The objects of a namespace."""
         with self._lock:
             return [each for (where, _), each in self._objects.items() if where == namespace]
 
-    def all(self) -> list[Manifest]:
+    def list_all(self) -> list[Manifest]:
         """Every object."""
         with self._lock:
             return list(self._objects.values())
 
-    def versions(self) -> dict[Name, str]:
+    def versions(self) -> dict[ObjectName, str]:
         """Every object's resourceVersion."""
         with self._lock:
             return {name: each["metadata"]["resourceVersion"] for name, each in self._objects.items()}
@@ -125,7 +125,7 @@ class Mirror:
         self._of_group.setdefault(key, {})[name] = fresh
         return touched | {key}
 
-    def _drop(self, name: Name) -> Key:
+    def _drop(self, name: ObjectName) -> Key:
         key = _group(self._kind, self._objects.pop(name))
         assert key is not None  # noqa: S101 - what has none is not kept
         members = self._of_group[key]
@@ -134,18 +134,18 @@ class Mirror:
             del self._of_group[key]
         return key
 
-    def _tell(self, touched: Iterable[Key]) -> None:
+    def _notify(self, touched: Iterable[Key]) -> None:
         for key in touched:
             self._changed(key)
 
 
-def lean(found: Manifest, kind: str) -> Manifest:
+def normalized(found: Manifest, kind: str) -> Manifest:
     """The object with its kind, which items of lists lack, and without `managedFields`: half of it, read by nobody."""
     metadata = {key: value for key, value in found["metadata"].items() if key != "managedFields"}
     return {**found, "kind": kind, "metadata": metadata}
 
 
-def _name(found: Manifest) -> Name:
+def _name(found: Manifest) -> ObjectName:
     metadata = found["metadata"]
     return metadata["namespace"], metadata["name"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from promptgroup_operator.load import load_window
-from promptgroup_operator.load.load_window import Entry, Own
+from promptgroup_operator.load.load_window import Entry, OwnRequests
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import LOAD_WINDOW, PERIOD, GroupLoad
 from promptgroup_operator.world.snapshot import Key, Reading, Spent
@@ -24,15 +24,15 @@ STALE = 2 * PERIOD
 EARLY = 3 * PERIOD
 """An operator or an engine that began less than this ago need not have been read twice."""
 
-Of = tuple[Key, str]
+RevisionKey = tuple[Key, str]
 """A group and the fingerprint of one of its revisions."""
 
 
 @dataclass(slots=True)
 class _Series:
-    of: Of | None
+    of: RevisionKey | None
     entries: deque[Entry] = field(default_factory=deque)
-    own: Own = field(default_factory=Own)
+    own: OwnRequests = field(default_factory=OwnRequests)
     """The operator's own since the first reading."""
     active: datetime | None = None
     """When the engine was last seen to have computed a client's prompt since the reading before."""
@@ -40,7 +40,7 @@ class _Series:
     """Whether a part of the growth before the next reading is not known to be whose."""
 
 
-class Observations:
+class EngineHistory:
     """Readings by container, bounded in time. Losing them costs a window of knowledge, nothing else.
 
     Safe to use from many threads.
@@ -48,7 +48,7 @@ class Observations:
 
     def __init__(self) -> None:
         self._series: dict[str, _Series] = {}
-        self._of: dict[Of, set[str]] = {}
+        self._of: dict[RevisionKey, set[str]] = {}
         self._spent: dict[str, deque[tuple[datetime, Spent]]] = {}
         """Container → the operator's own requests of the longer window."""
         self._began: datetime | None = None
@@ -68,12 +68,12 @@ class Observations:
             series = self._series.get(container)
             if series is not None:
                 own = series.own
-                series.own = Own(
+                series.own = OwnRequests(
                     own.queries + spent.queries, own.hits + (spent.hits or 0), own.requests + spent.requests
                 )
                 series.anew |= spent.hits is None
 
-    def add(self, container: str, reading: Reading, now: datetime, of: Of | None = None) -> None:
+    def add(self, container: str, reading: Reading, now: datetime, of: RevisionKey | None = None) -> None:
         """Keep a reading of an engine of that revision."""
         with self._lock:
             series = self._series.get(container)
@@ -84,7 +84,7 @@ class Observations:
                     self._of.setdefault(of, set()).add(container)
                 return
             last = series.entries[-1]
-            begins = series.anew or load_window.began_anew(last.reading, reading)
+            begins = series.anew or load_window.counters_reset(last.reading, reading)
             if begins or _clients(reading, series.own) > _clients(last.reading, last.own):
                 series.active = now
             series.anew = False
@@ -107,7 +107,7 @@ class Observations:
             for container in containers:
                 series = self._series.get(container)
                 if series is not None:
-                    more_hits, more_queries = load_window.found(series.entries)
+                    more_hits, more_queries = load_window.client_hits(series.entries)
                     hits += more_hits
                     queries += more_queries
         return hits / queries if queries > 0 else None
@@ -123,7 +123,7 @@ class Observations:
             active = (self._series[each].active for each in containers if each in self._series)
             return max(filter(None, active), default=None)
 
-    def load(self, of: Of, serving: Mapping[str, datetime], known: Measured, now: datetime) -> GroupLoad:
+    def load(self, of: RevisionKey, serving: Mapping[str, datetime], known: Measured, now: datetime) -> GroupLoad:
         """What the engines of a revision did lately.
 
         Args:
@@ -165,5 +165,5 @@ class Observations:
                         del self._of[of]
 
 
-def _clients(reading: Reading, own: Own) -> float:
+def _clients(reading: Reading, own: OwnRequests) -> float:
     return reading.queries - own.queries

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Protocol
 
 from promptgroup_operator.engines.metric_names import MetricNames
-from promptgroup_operator.load.engine_history import Observations
-from promptgroup_operator.load.router_history import Readings
+from promptgroup_operator.load.engine_history import EngineHistory
+from promptgroup_operator.load.router_history import RouterHistory
 from promptgroup_operator.world.engine_facts import Measured, together
 from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.snapshot import Key, RevisionState
@@ -20,7 +20,7 @@ from promptgroup_router.contract.table import Prompt
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class LoadSubject:
     """Whose load is asked for."""
 
     key: Key
@@ -43,11 +43,11 @@ class Subject:
         return short(self.fingerprint)
 
 
-def subject(key: Key, revision: RevisionState, names: MetricNames) -> Subject:
+def load_subject(key: Key, revision: RevisionState, names: MetricNames) -> LoadSubject:
     """A revision, as far as its load is concerned."""
     warm = [pod for pod in revision.pods if pod.is_warm]
     since = [(pod, pod.warm.since) for pod in warm if pod.warm is not None and pod.warm.since is not None]
-    return Subject(
+    return LoadSubject(
         key=key,
         fingerprint=revision.fingerprint,
         names=names,
@@ -63,22 +63,22 @@ def _size(prompt: Prompt | None) -> int:
     return len(prompt.system.encode()) if prompt is not None else 0
 
 
-class Source(Protocol):
+class LoadSource(Protocol):
     """One of them."""
 
-    def load(self, subject: Subject, now: datetime) -> GroupLoad:
+    def load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
         """What a revision's engines and routers did lately. Does not block for longer than a few seconds."""
 
 
-class OwnReadings:
+class ScrapedLoad:
     """What the operator read itself."""
 
-    def __init__(self, engines: Observations, routers: Readings) -> None:
+    def __init__(self, engines: EngineHistory, routers: RouterHistory) -> None:
         self._engines = engines
         self._routers = routers
 
-    def load(self, subject: Subject, now: datetime) -> GroupLoad:
-        """See `Source`."""
+    def load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
+        """See `LoadSource`."""
         load = self._engines.load((subject.key, subject.fingerprint), subject.serving, subject.known, now)
         tokens = subject.known.prefix_tokens
         return replace(

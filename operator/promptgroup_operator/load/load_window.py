@@ -25,7 +25,7 @@ GAP = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnRequests:
     """What the operator itself had added to an engine's counters; its answers have one token each."""
 
     queries: int = 0
@@ -39,7 +39,7 @@ class Entry:
 
     at: datetime
     reading: Reading
-    own: Own
+    own: OwnRequests
     begins: bool = False
     """Whether nothing can be said of the time before it."""
 
@@ -120,7 +120,7 @@ def without_fastest(histogram: Histogram, count: int) -> Histogram:
     return Histogram(histogram.bounds, tuple(counts))
 
 
-def began_anew(before: Reading, after: Reading) -> bool:
+def counters_reset(before: Reading, after: Reading) -> bool:
     """Whether a counter fell: another process writes it."""
     pairs = (
         (before.queries, after.queries),
@@ -151,12 +151,12 @@ def engines(
         known: what was measured of the engines beside.
     """
     grown = {container: tuple(growth(entries, since)) for container, entries in histories.items()}
-    every = [each for found in grown.values() for each in found]
+    every = [each for client_hits in grown.values() for each in client_hits]
     if not every:
         return None
     began, ended = min(each.began for each in every), max(each.ended for each in every)
     window = (ended - began).total_seconds()
-    read = {container: sum(each.seconds for each in found) for container, found in grown.items()}
+    read = {container: sum(each.seconds for each in client_hits) for container, client_hits in grown.items()}
     lived = dict(read)
     for container, start in serving.items():
         alive = (ended - max(began, start)).total_seconds()
@@ -194,7 +194,7 @@ def _rate(values: Iterable[float | None], seconds: float) -> float | None:
     return total / seconds
 
 
-def found(entries: Sequence[Entry]) -> tuple[float, float]:
+def client_hits(entries: Sequence[Entry]) -> tuple[float, float]:
     """Prompt tokens of clients that were found in cache, and all of them, over one engine's readings."""
     hits = queries = 0.0
     for before, after in pairwise(entries):

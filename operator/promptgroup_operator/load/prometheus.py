@@ -19,8 +19,8 @@ from urllib3.util.retry import Retry
 
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.load import promql
-from promptgroup_operator.load.engine_history import Observations
-from promptgroup_operator.load.load_source import Subject
+from promptgroup_operator.load.engine_history import EngineHistory
+from promptgroup_operator.load.load_source import LoadSubject
 from promptgroup_operator.world.load import PERIOD, GroupLoad
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _FAILURES = (PrometheusApiClientException, OSError, ValueError, KeyError, TypeEr
 """What comes of a question that is not answered, or by something else than Prometheus; requests' own are OSErrors."""
 
 
-class Token(requests.auth.AuthBase):
+class BearerToken(requests.auth.AuthBase):
     """A bearer token from a file, which is read anew for each request: it is rotated."""
 
     def __init__(self, path: Path) -> None:
@@ -53,11 +53,11 @@ class Token(requests.auth.AuthBase):
         return request
 
 
-class Unanswered(Exception):  # noqa: N818 - says what came of the question, as people are told
+class PrometheusError(Exception):
     """Prometheus could not be asked, or what it said is no answer."""
 
 
-def shown(url: str) -> str:
+def redacted_url(url: str) -> str:
     """The address as people may see it: without user, password, query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
@@ -66,15 +66,17 @@ def shown(url: str) -> str:
 class Prometheus:
     """A source of loads; see `sources.Source`."""
 
-    def __init__(self, settings: Settings, observations: Observations) -> None:
-        self._url = shown(settings.prometheus_url)
+    def __init__(self, settings: Settings, observations: EngineHistory) -> None:
+        self._url = redacted_url(settings.prometheus_url)
         self._selector = settings.prometheus_selector
         self._observations = observations
         session = requests.Session()
         session.trust_env = False  # neither ~/.netrc nor the environment changes who is asked, and as whom
         session.max_redirects = 0  # a token goes to nobody else
         session.verify = str(settings.prometheus_ca_file) if settings.prometheus_ca_file is not None else True
-        session.auth = Token(settings.prometheus_token_file) if settings.prometheus_token_file is not None else None
+        session.auth = (
+            BearerToken(settings.prometheus_token_file) if settings.prometheus_token_file is not None else None
+        )
         self._client = PrometheusConnect(
             url=settings.prometheus_url.rstrip("/"),
             retry=Retry(0),  # the next pass asks again
@@ -93,7 +95,7 @@ class Prometheus:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def load(self, subject: Subject, now: datetime) -> GroupLoad:
+    def load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
         """What Prometheus knows of a revision."""
         key = (subject.key.namespace, subject.key.name, subject.fingerprint)
         with self._lock:
@@ -116,10 +118,10 @@ class Prometheus:
             why = f"Prometheus at {self._url} has not answered yet"
         return GroupLoad(promql.WINDOW.total_seconds(), None, stale=why, early=trouble is None)
 
-    def _ask(self, key: tuple[str, ...], subject: Subject, now: datetime) -> None:
+    def _ask(self, key: tuple[str, ...], subject: LoadSubject, now: datetime) -> None:
         try:
             load = self.ask(subject, now)
-        except Unanswered as error:
+        except PrometheusError as error:
             self._fail(str(error), now)
             return
         except Exception:
@@ -136,7 +138,7 @@ class Prometheus:
                 logger.warning("Prometheus at %s: %s", self._url, why)
             self._trouble = (self._trouble[0] if self._trouble is not None else now), why
 
-    def ask(self, subject: Subject, now: datetime) -> GroupLoad:
+    def ask(self, subject: LoadSubject, now: datetime) -> GroupLoad:
         """The same as `load`, waiting for the answer.
 
         Raises:
@@ -145,12 +147,12 @@ class Prometheus:
         try:
             return self._load(subject, now)
         except _FAILURES as error:
-            raise Unanswered(_reason(error)) from None
+            raise PrometheusError(_reason(error)) from None
 
-    def _load(self, subject: Subject, now: datetime) -> GroupLoad:
+    def _load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
         seconds, since = promql.WINDOW.total_seconds(), now - promql.WINDOW
         found = self._answers_to(
-            promql.of_engines(subject.names, subject.key.namespace, subject.deployment, self._selector), now
+            promql.engine_queries(subject.names, subject.key.namespace, subject.deployment, self._selector), now
         )
         newest = promql.newest(found)
         if newest is None:
@@ -160,7 +162,7 @@ class Prometheus:
             return GroupLoad(seconds, None, stale=f"Prometheus at {self._url} has nothing newer than {at:%H:%M} UTC")
         own = self._observations.own(subject.serving, since)
         told = self._answers_to(
-            promql.of_routers(f"{subject.key.namespace}/{subject.key.name}", subject.revision, self._selector), now
+            promql.router_queries(f"{subject.key.namespace}/{subject.key.name}", subject.revision, self._selector), now
         )
         return GroupLoad(
             seconds,
@@ -169,11 +171,11 @@ class Prometheus:
             departure=promql.departure(told, subject.declared_bytes),
         )
 
-    def _answers_to(self, questions: list[promql.Question], now: datetime) -> promql.Answer:
+    def _answers_to(self, questions: list[promql.PromQuery], now: datetime) -> promql.Answer:
         return [each for question in questions for each in self._answer(question.text(), now)]
 
     def _answer(self, query: str, now: datetime) -> promql.Answer:
-        return promql.answer(self._client.custom_query(query, params={"time": f"{now.timestamp():.3f}"}))
+        return promql.parse_result(self._client.custom_query(query, params={"time": f"{now.timestamp():.3f}"}))
 
 
 def _reason(error: Exception) -> str:

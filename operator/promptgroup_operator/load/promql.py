@@ -28,7 +28,7 @@ Answer = Sequence[tuple[Mapping[str, str], float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PromQuery:
     """Expressions by what they say."""
 
     parts: Mapping[str, str]
@@ -38,7 +38,7 @@ class Question:
         return " or ".join(f'label_replace({each}, "what", "{what}", "", "")' for what, each in self.parts.items())
 
 
-def answer(result: Iterable[Mapping[str, Any]]) -> Answer:
+def parse_result(result: Iterable[Mapping[str, Any]]) -> Answer:
     """The result of an instant query, without what is no number.
 
     Raises:
@@ -51,7 +51,7 @@ def answer(result: Iterable[Mapping[str, Any]]) -> Answer:
 # --- Questions -----------------------------------------------------------------------------------------------
 
 
-def of_engines(names: MetricNames, namespace: str, deployment: str, selector: str = "") -> list[Question]:
+def engine_queries(names: MetricNames, namespace: str, deployment: str, selector: str = "") -> list[PromQuery]:
     """What is asked of the engines of a revision, whose pods are called after its Deployment."""
     where = _matchers(f'namespace="{namespace}"', f'pod=~"{deployment.replace(".", "[.]")}-.+"', selector)
 
@@ -83,10 +83,10 @@ def of_engines(names: MetricNames, namespace: str, deployment: str, selector: st
     filled = " or ".join(f"avg by (pod) (avg_over_time({name}{where}{_range()}))" for name in names.usage)
     state = {"scrapes": scrapes, "newest": f"({newest})", "usage": f"avg({filled})"}
     first = {"first": f"sum by (le) (increase({names.first_token}_bucket{where}{_range()}))"}
-    return [Question(rates), Question(gauges | state), Question(first)]
+    return [PromQuery(rates), PromQuery(gauges | state), PromQuery(first)]
 
 
-def of_routers(group: str, revision: str, selector: str = "") -> list[Question]:
+def router_queries(group: str, revision: str, selector: str = "") -> list[PromQuery]:
     """What is asked of the routers about a revision of a group."""
     ours = f'group="{group}"'
     where = _matchers(ours, f'revision="{revision}"', selector)
@@ -107,7 +107,7 @@ def of_routers(group: str, revision: str, selector: str = "") -> list[Question]:
         "departed_at": f"quantile(0.5, {router.METRIC_DEPARTED_AT}{any_revision})",
     }
     first = {"first": f"sum by (le) (increase({router.METRIC_REVISION_FIRST_TOKEN}_bucket{streamed}{_range()}))"}
-    return [Question(counted), Question(first)]
+    return [PromQuery(counted), PromQuery(first)]
 
 
 def _range() -> str:

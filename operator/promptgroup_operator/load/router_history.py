@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from promptgroup_operator.load.router_metrics import Counts, Stock
+from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
 from promptgroup_operator.world.load import LOAD_WINDOW, ClientLoad, Departure
 from promptgroup_operator.world.samples import Flow, Stratum, Traffic
 from promptgroup_operator.world.snapshot import Key
@@ -36,12 +36,12 @@ FORGOTTEN = timedelta(minutes=10)
 class _Series:
     """Readings of one router for one group."""
 
-    baseline: Counts
+    baseline: RouterCounts
     """Where the step began, or the first reading in it."""
-    readings: deque[tuple[datetime, Counts]] = field(default_factory=deque)
+    readings: deque[tuple[datetime, RouterCounts]] = field(default_factory=deque)
     """Within the window, the last before it among them."""
 
-    def add(self, counts: Counts, now: datetime) -> None:
+    def add(self, counts: RouterCounts, now: datetime) -> None:
         readings = self.readings
         if readings and readings[-1][1] == counts:
             counts = readings[-1][1]  # one copy of what does not change
@@ -51,7 +51,9 @@ class _Series:
         while len(readings) > 2 and now - readings[1][0] >= LOAD_WINDOW:
             readings.popleft()
 
-    def span(self, now: datetime, length: timedelta) -> tuple[tuple[datetime, Counts], tuple[datetime, Counts]]:
+    def span(
+        self, now: datetime, length: timedelta
+    ) -> tuple[tuple[datetime, RouterCounts], tuple[datetime, RouterCounts]]:
         """The last reading that is as old as the window, or else the first, and the newest."""
         began = self.readings[0]
         for each in self.readings:
@@ -67,7 +69,7 @@ class _Group:
     routers: dict[str, _Series] = field(default_factory=dict)
 
 
-class Readings:
+class RouterHistory:
     """What was read of every router. Safe to use from many threads."""
 
     def __init__(self) -> None:
@@ -87,7 +89,7 @@ class Readings:
             self._read[router] = now
             return True
 
-    def add(self, router: str, found: Mapping[Key, Counts], now: datetime) -> None:
+    def add(self, router: str, found: Mapping[Key, RouterCounts], now: datetime) -> None:
         """Keep a reading of a router: all of its groups."""
         with self._lock:
             before = self._pages.get(router)
@@ -98,9 +100,9 @@ class Readings:
                 group = self._groups.setdefault(key, _Group())
                 series = group.routers.get(router)
                 if series is None:
-                    series = group.routers[router] = _Series(counts if before is None else Counts())
+                    series = group.routers[router] = _Series(counts if before is None else RouterCounts())
                     if before is not None:
-                        series.add(Counts(), before)
+                        series.add(RouterCounts(), before)
                 series.add(counts, now)
 
     def begin(self, key: Key, step: object) -> None:
@@ -150,14 +152,14 @@ class Readings:
         if not seconds:
             return None
         total, opening, prompt_tokens = Stratum(), 0.0, 0.0
-        stocks = [last.stocks.get(revision, Stock()) for *_, last in spans]
+        stocks = [last.stocks.get(revision, RevisionGauges()) for *_, last in spans]
         for _, first, _, last in spans:
             for turn, stratum in last.samples.get(revision, {}).items():
                 came = stratum - first.samples.get(revision, {}).get(turn, Stratum())
                 total += came
                 opening += came.requests if turn == names.TURN_FIRST else 0.0
-            before = first.stocks.get(revision, Stock()).prompt_tokens
-            prompt_tokens += max(0.0, last.stocks.get(revision, Stock()).prompt_tokens - before)
+            before = first.stocks.get(revision, RevisionGauges()).prompt_tokens
+            prompt_tokens += max(0.0, last.stocks.get(revision, RevisionGauges()).prompt_tokens - before)
         return ClientLoad(
             requests=total.requests / seconds,
             errors=total.errors / seconds,
@@ -185,7 +187,7 @@ class Readings:
                 return Departure(count / (count + served), int(at), declared_bytes)
         raise AssertionError("the parts add up to the whole")
 
-    def _spans(self, key: Key, now: datetime) -> list[tuple[datetime, Counts, datetime, Counts]]:
+    def _spans(self, key: Key, now: datetime) -> list[tuple[datetime, RouterCounts, datetime, RouterCounts]]:
         """First and newest reading of each router that was read lately."""
         with self._lock:
             group = self._groups.get(key)

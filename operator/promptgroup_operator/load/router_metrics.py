@@ -11,7 +11,7 @@ _READ = (names.METRIC_REVISION, names.METRIC_DEPARTED, names.METRIC_DEPARTED_AT)
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class RevisionGauges:
     """What a revision had in one router at the moment of a reading, and its prompt tokens until then."""
 
     sessions: float = 0
@@ -21,12 +21,12 @@ class Stock:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class RouterCounts:
     """One router's counters of one group. Revisions by their short fingerprint."""
 
     flows: Mapping[str, Flow] = field(default_factory=dict)
     samples: Mapping[str, Sample] = field(default_factory=dict)
-    stocks: Mapping[str, Stock] = field(default_factory=dict)
+    stocks: Mapping[str, RevisionGauges] = field(default_factory=dict)
     departed: float = 0
     """Requests that came close to the group's prompt."""
     departed_at: float = 0
@@ -38,7 +38,7 @@ class Counts:
         return sum(flow.requests for flow in self.flows.values())
 
 
-def parse(text: str) -> dict[Key, Counts]:
+def parse(text: str) -> dict[Key, RouterCounts]:
     """The counters of every group in a router's Prometheus text; lines that cannot be read are left out."""
     found: dict[Key, _Page] = {}
     for name, labels, value in _samples(text):
@@ -75,7 +75,7 @@ class _Page:
         else:
             self._alone[name] = value
 
-    def counts(self) -> Counts:
+    def counts(self) -> RouterCounts:
         """All of them together."""
         samples: dict[str, dict[str, Stratum]] = {}
         for (revision, turn), counted in self._strata.items():
@@ -87,7 +87,7 @@ class _Page:
             timed = Stratum(counted.requests, counted.errors, streamed + whole, cached, streamed)
             samples.setdefault(revision, {})[turn] = timed
         stocks = {
-            revision: Stock(
+            revision: RevisionGauges(
                 sessions=said.get(names.METRIC_REVISION_SESSIONS, 0),
                 session_tokens=said.get(names.METRIC_REVISION_SESSION_TOKENS, 0),
                 waiting=said.get(names.METRIC_REVISION_WAITING, 0),
@@ -96,7 +96,7 @@ class _Page:
             for revision, said in self._stocks.items()
         }
         departed, at = self._alone.get(names.METRIC_DEPARTED, 0), self._alone.get(names.METRIC_DEPARTED_AT, 0)
-        return Counts(self._flows, samples, stocks, departed, at)
+        return RouterCounts(self._flows, samples, stocks, departed, at)
 
     def _histogram(self, name: str, revision: str, turn: str, streamed: str = "") -> Histogram:
         return histogram(self._buckets.get((f"{name}_bucket", revision, turn, streamed), {}))

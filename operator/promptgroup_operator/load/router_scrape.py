@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from datetime import datetime, timedelta
 
 from promptgroup_operator.base.errors import ClusterError, EngineError
-from promptgroup_operator.load.router_history import Readings
+from promptgroup_operator.load.router_history import RouterHistory
 from promptgroup_operator.load.router_metrics import parse
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ LISTED_AGAIN = timedelta(seconds=10)
 _PEERS = re.compile(r"^promptgroup_router_peers (\d+)$", re.MULTILINE)
 
 
-class Routers:
+class RouterScraper:
     """The routers of all namespaces.
 
     Args:
@@ -40,7 +40,7 @@ class Routers:
         self,
         listed: Callable[[str], Mapping[str, str]],
         text: Callable[[str], str],
-        readings: Readings,
+        readings: RouterHistory,
         pool: Executor,
     ) -> None:
         self._listed = listed

@@ -42,7 +42,7 @@ def member(group: GroupObject, revisions: tuple[RevisionState, ...], target: str
     )
 
 
-class Pools:
+class Lending:
     """Safe to use from many threads."""
 
     def __init__(self) -> None:

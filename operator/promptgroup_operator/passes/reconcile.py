@@ -10,22 +10,22 @@ from datetime import UTC, datetime, timedelta
 from promptgroup_operator.base.errors import ClusterError, EngineError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.dialect import DIALECTS, Dialect
-from promptgroup_operator.engines.engine import Engines
-from promptgroup_operator.kube.cluster import Cluster, Seen
+from promptgroup_operator.engines.engine import EngineClient
+from promptgroup_operator.kube.cluster import Cluster, ClusterState
 from promptgroup_operator.kube.work_queue import WorkQueue
-from promptgroup_operator.load.engine_history import Observations
-from promptgroup_operator.load.load_source import OwnReadings, Source, subject
+from promptgroup_operator.load.engine_history import EngineHistory
+from promptgroup_operator.load.load_source import LoadSource, ScrapedLoad, load_subject
 from promptgroup_operator.load.prometheus import Prometheus
-from promptgroup_operator.load.router_history import RELEASE_PERIOD, Readings
-from promptgroup_operator.load.router_scrape import Routers
+from promptgroup_operator.load.router_history import RELEASE_PERIOD, RouterHistory
+from promptgroup_operator.load.router_scrape import RouterScraper
 from promptgroup_operator.passes import lending
-from promptgroup_operator.passes.lending import Pools
-from promptgroup_operator.passes.refresh_runner import Touches
-from promptgroup_operator.passes.warmup_runner import Warmups
+from promptgroup_operator.passes.lending import Lending
+from promptgroup_operator.passes.refresh_runner import RefreshRunner
+from promptgroup_operator.passes.warmup_runner import WarmupRunner
 from promptgroup_operator.plan import desired, plan, prompt
 from promptgroup_operator.plan.plan import Plan
-from promptgroup_operator.telemetry.collector import Look, looked
-from promptgroup_operator.telemetry.metrics import Instruments
+from promptgroup_operator.telemetry.collector import PassSummary, summarize
+from promptgroup_operator.telemetry.metrics import OperatorMetrics
 from promptgroup_operator.world.effects import ConditionChange
 from promptgroup_operator.world.load import PERIOD, GroupLoad
 from promptgroup_operator.world.samples import Traffic
@@ -56,36 +56,41 @@ class Reconciler:
     """Runs passes. Holds nothing that the next process would miss."""
 
     def __init__(
-        self, cluster: Cluster, engines: Engines, queue: WorkQueue, settings: Settings, instruments: Instruments
+        self,
+        cluster: Cluster,
+        engines: EngineClient,
+        queue: WorkQueue,
+        settings: Settings,
+        metrics: OperatorMetrics,
     ) -> None:
         self._cluster = cluster
         self._engines = engines
         self._queue = queue
-        self._observations = Observations()
-        self._traffic = Readings()
-        self._prometheus = Prometheus(settings, self._observations) if settings.prometheus_url else None
-        self._source: Source = self._prometheus or OwnReadings(self._observations, self._traffic)
+        self._engine_history = EngineHistory()
+        self._router_history = RouterHistory()
+        self._prometheus = Prometheus(settings, self._engine_history) if settings.prometheus_url else None
+        self._source: LoadSource = self._prometheus or ScrapedLoad(self._engine_history, self._router_history)
         self._router_namespaces = settings.router_namespaces
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
-        self._warmups = Warmups(engines, settings.warmups, self._report, self._spend)
-        self._touches = Touches(engines, self._report_touch, self._spend, instruments.touches)
-        self._routers = Routers(cluster.routers, engines.text, self._traffic, self._readers)
+        self._warmups = WarmupRunner(engines, settings.warmups, self._report, self._spend)
+        self._refreshes = RefreshRunner(engines, self._report_refresh, self._spend, metrics.touches)
+        self._router_scraper = RouterScraper(cluster.list_routers, engines.text, self._router_history, self._readers)
         self._touch_every = timedelta(seconds=settings.touch_seconds)
-        self._pools = Pools()
-        self._looks: dict[Key, Look] = {}
-        self._warmed = instruments.warmups
+        self._lending = Lending()
+        self._summaries: dict[Key, PassSummary] = {}
+        self._warmup_outcomes = metrics.warmups
 
     def close(self) -> None:
         """Stop warm-ups, touches and readings."""
         self._warmups.close()
-        self._touches.close()
+        self._refreshes.close()
         if self._prometheus is not None:
             self._prometheus.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    def looks(self) -> dict[Key, Look]:
+    def summaries(self) -> dict[Key, PassSummary]:
         """What the latest pass over each group found."""
-        return self._looks.copy()
+        return self._summaries.copy()
 
     def run(self, key: Key, now: datetime) -> timedelta | None:
         """One pass: observe, decide, act. Returns when to look again, None when the group is gone.
@@ -96,8 +101,8 @@ class Reconciler:
         world = self.observe(key, now)
         if world is None:
             self._warmups.want(key, (), now)
-            self._pools.forget(key)
-            self._looks.pop(key, None)
+            self._lending.forget(key)
+            self._summaries.pop(key, None)
             return None  # deleted; owner references clean up
         todo = plan.decide(world, now)
         try:
@@ -105,7 +110,7 @@ class Reconciler:
             self._remember(world, todo, now)
         except ClusterError as error:
             if error.status in REFUSED:
-                self._tell_refusal(world, error, now)
+                self._report_refusal(world, error, now)
             raise
         return todo.requeue_after
 
@@ -113,11 +118,11 @@ class Reconciler:
         """For the next pass, and for who asks what this one found."""
         key = world.group.key
         if todo.size is None:
-            self._looks.pop(key, None)
+            self._summaries.pop(key, None)
         else:
-            self._looks[key] = looked(todo.size, world.hit_rate, world.load, self._looks.get(key), now)
+            self._summaries[key] = summarize(todo.size, world.hit_rate, world.load, self._summaries.get(key), now)
 
-    def _tell_refusal(self, world: World, error: ClusterError, now: datetime) -> None:
+    def _report_refusal(self, world: World, error: ClusterError, now: datetime) -> None:
         """The API server does not take an object (a template it finds invalid, an admission policy): say so."""
         told = plan.decide(replace(world, prompt=Problem("ObjectRefused", str(error))), now)
         self._write_status(world, told, now)
@@ -126,17 +131,17 @@ class Reconciler:
 
     def observe(self, key: Key, now: datetime) -> World | None:
         """A snapshot of the group's world; None when the group is gone."""
-        seen = self._cluster.see(key)
+        seen = self._cluster.observe(key)
         if seen is None:
             return None
         text = prompt.resolve(seen.group.spec.prompt, seen.values)
-        speech = DIALECTS[seen.group.spec.engine.type]
-        traffic = self._told(seen, now)
-        readings = self._read(key, seen.revisions, speech, now)
-        self._observations.forget(now)
-        self._touches.forget(now)
+        dialect = DIALECTS[seen.group.spec.engine.type]
+        traffic = self._router_traffic(seen, now)
+        readings = self._read(key, seen.revisions, dialect, now)
+        self._engine_history.forget(now)
+        self._refreshes.forget(now)
         containers = [pod.container_id for each in seen.revisions for pod in each.pods if pod.container_id]
-        load = self._load(seen, speech, now)
+        load = self._load(seen, dialect, now)
         target = text.fingerprint if isinstance(text, PromptText) else ""
         return World(
             group=seen.group,
@@ -146,21 +151,21 @@ class Reconciler:
             live={**seen.live, **self._name_collisions(seen, text)},
             traffic=traffic,
             load=load,
-            pool=self._pools.others(seen.group, lending.member(seen.group, seen.revisions, target, load), now),
-            hit_rate=self._observations.rate(containers),
-            peers_key=self._cluster.look(key, "Secret", names.SECRET_PEERS) is not None,
+            pool=self._lending.others(seen.group, lending.member(seen.group, seen.revisions, target, load), now),
+            hit_rate=self._engine_history.rate(containers),
+            peers_key=self._cluster.get_cached(key, "Secret", names.SECRET_PEERS) is not None,
             refresh_every=self._touch_every,
-            sizing=self._looks[key].size.history if key in self._looks else NEW,
+            sizing=self._summaries[key].size.history if key in self._summaries else NEW,
         )
 
-    def _told(self, seen: Seen, now: datetime) -> Traffic | None:
+    def _router_traffic(self, seen: ClusterState, now: datetime) -> Traffic | None:
         """What the routers counted, while more than one revision has replicas."""
         key = seen.group.key
-        self._traffic.forget(now)
+        self._router_history.forget(now)
         released = sum(each.alive > 0 for each in seen.revisions) > 1
         if released or seen.group.spec.sizing is not None:
             period = RELEASE_PERIOD if released else PERIOD
-            self._routers.read({key.namespace, *self._router_namespaces}, now, period)
+            self._router_scraper.read({key.namespace, *self._router_namespaces}, now, period)
         if not released:
             return None
         step = sorted(
@@ -168,19 +173,19 @@ class Reconciler:
             for each in seen.revisions
             if each.progress is not None
         )
-        self._traffic.begin(key, step)
-        return self._traffic.traffic(key, now)
+        self._router_history.begin(key, step)
+        return self._router_history.traffic(key, now)
 
-    def _load(self, seen: Seen, speech: Dialect, now: datetime) -> GroupLoad | None:
+    def _load(self, seen: ClusterState, dialect: Dialect, now: datetime) -> GroupLoad | None:
         """Of the revision that has most of the traffic; None before there is one, and where nobody asks for it."""
         if seen.group.spec.sizing is None:
             return None
         serving = max(seen.revisions, key=lambda each: (each.weight, each.ready), default=None)
         if serving is None or not serving.ready:
             return None
-        return self._source.load(subject(seen.group.key, serving, speech.metrics), now)
+        return self._source.load(load_subject(seen.group.key, serving, dialect.metrics), now)
 
-    def _name_collisions(self, seen: Seen, text: object) -> dict[tuple[str, str], Manifest]:
+    def _name_collisions(self, seen: ClusterState, text: object) -> dict[tuple[str, str], Manifest]:
         """Objects under the names that the target wants, which do not carry the group's label."""
         if not isinstance(text, PromptText):
             return {}
@@ -188,43 +193,47 @@ class Reconciler:
         found = {}
         for kind in ("Deployment", "PodDisruptionBudget", "Secret" if text.secret else "ConfigMap"):
             if (kind, name) not in seen.live:
-                raw = self._cluster.look(seen.group.key, kind, name, seconds=0)
+                raw = self._cluster.get_cached(seen.group.key, kind, name, seconds=0)
                 if raw is not None:
                     found[kind, name] = raw
         return found
 
-    def _read(self, key: Key, revisions: Iterable[RevisionState], speech: Dialect, now: datetime) -> dict[str, Reading]:
+    def _read(
+        self, key: Key, revisions: Iterable[RevisionState], dialect: Dialect, now: datetime
+    ) -> dict[str, Reading]:
+        self, key: Key, revisions: Iterable[RevisionState], dialect: Dialect, now: datetime
+    ) -> dict[str, Reading]:
         """Container → reading, for engines that drain or whose counters are due."""
         due = [
             pod
             for revision in revisions
             for pod in revision.pods
             if pod.is_warm
-            and not self._touches.runs(pod.container_id)
-            and (pod.draining_since is not None or self._observations.due(pod.container_id, now))
+            and not self._refreshes.runs(pod.container_id)
+            and (pod.draining_since is not None or self._engine_history.due(pod.container_id, now))
         ]
         readings = {}
-        for pod, reading in zip(due, self._readers.map(lambda pod: self._reading(pod, speech), due), strict=True):
+        for pod, reading in zip(due, self._readers.map(lambda pod: self._reading(pod, dialect), due), strict=True):
             if reading is not None:
-                self._observations.add(pod.container_id, reading, now, (key, pod.fingerprint))
+                self._engine_history.add(pod.container_id, reading, now, (key, pod.fingerprint))
                 readings[pod.container_id] = reading
         return readings
 
-    def _reading(self, pod: Pod, speech: Dialect) -> Reading | None:
+    def _reading(self, pod: Pod, dialect: Dialect) -> Reading | None:
         try:
-            return self._engines.read(pod.address, speech)
+            return self._engines.read(pod.address, dialect)
         except EngineError as error:
             logger.debug("pod %s: %s", pod.name, error)
             return None
 
     def _with_readings(self, revision: RevisionState, readings: Mapping[str, Reading], now: datetime) -> RevisionState:
         pods = tuple(self._with_reading(pod, readings.get(pod.container_id), now) for pod in revision.pods)
-        quiet = self._observations.quiet_since(pod.container_id for pod in pods)
+        quiet = self._engine_history.quiet_since(pod.container_id for pod in pods)
         return replace(revision, pods=pods, quiet_since=quiet)
 
     def _with_reading(self, pod: Pod, reading: Reading | None, now: datetime) -> Pod:
         busy = reading.busy if reading is not None else None
-        return replace(pod, in_flight=busy, last_seen=self._touches.read(pod, reading, now))
+        return replace(pod, in_flight=busy, last_seen=self._refreshes.read(pod, reading, now))
 
     # --- act -----------------------------------------------------------------------------------------------
 
@@ -238,13 +247,13 @@ class Reconciler:
         for manifest in plan.unwritten(world, todo):
             self._cluster.apply(manifest, plan.live(world, manifest))
         for mark in todo.pod_updates:
-            self._cluster.mark(key.namespace, mark, with_mark[mark.uid], now)
+            self._cluster.update_pod(key.namespace, mark, with_mark[mark.uid], now)
         if todo.route is not None and plan.route_unwritten(world, todo):
             self._cluster.apply(todo.route, plan.live(world, todo.route))
         for deletion in todo.deletions:
             self._cluster.delete(key.namespace, deletion)
         self._warmups.want(key, todo.warmups, now)
-        self._touches.start(key, todo.refreshes)
+        self._refreshes.start(key, todo.refreshes)
         if todo.peers_key:
             self._create_peers_key(key.namespace)
         self._write_status(world, todo, now)
@@ -262,18 +271,18 @@ class Reconciler:
             self._cluster.write_status(key, todo.status)
             for event in todo.events:
                 try:
-                    self._cluster.tell(world.group, event, now)
+                    self._cluster.emit_event(world.group, event, now)
                 except ClusterError as error:
                     # the status has it all; a namespace on its way out takes no more events
                     logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
 
     def _spend(self, container: str, spent: Spent) -> None:
-        self._observations.spend(container, spent, datetime.now(UTC))
+        self._engine_history.spend(container, spent, datetime.now(UTC))
 
     def _report(self, key: Key, job: Warmup, outcome: Outcome) -> None:
         """Write on the pod what its warm-up found; then look at the group."""
         serves = outcome.warm or outcome.reason is WarmReason.PROCEEDED
-        self._warmed.labels(outcome.reason).inc()
+        self._warmup_outcomes.labels(outcome.reason).inc()
         logger.info("pod %s/%s: %s: %s", key.namespace, job.pod, outcome.reason, outcome.message)
         try:
             change = ConditionChange(job.pod, job.uid, outcome)
@@ -283,7 +292,7 @@ class Reconciler:
             logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
         self._queue.add(key, ahead=True)  # a replica that could serve waits for nothing but its slot
 
-    def _report_touch(self, key: Key, touch: Refresh, outcome: Outcome) -> None:
+    def _report_refresh(self, key: Key, touch: Refresh, outcome: Outcome) -> None:
         """Write what a touch found into the pod's condition, which stays True; then look at the group."""
         logger.info("pod %s/%s: %s: %s", key.namespace, touch.pod, outcome.reason, outcome.message)
         change = ConditionChange(touch.pod, touch.uid, outcome)

@@ -14,7 +14,7 @@ from prometheus_client import Counter
 
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines.dialect import DIALECTS
-from promptgroup_operator.engines.engine import Engines
+from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.warmth import refresh
 from promptgroup_operator.world.snapshot import Key, LastSeen, Pod, Reading, Spent
 from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
@@ -30,7 +30,7 @@ UNTOLD = Spent(0, None)
 """What a touch spent that failed: it may have reached the engine, and it may not."""
 
 
-class Touches:
+class RefreshRunner:
     """Starts touches and reports what a replica's condition must say after one, from a worker thread.
 
     `spend(container, spent)` is told what they added to the engine's counters before `runs` says that they ended;
@@ -39,7 +39,7 @@ class Touches:
 
     def __init__(
         self,
-        engines: Engines,
+        engines: EngineClient,
         report: Callable[[Key, Refresh, Outcome], None],
         spend: Callable[[str, Spent], None],
         ended: Counter,
@@ -100,7 +100,9 @@ class Touches:
         spent, seen, outcome = UNTOLD, replace(touch.last_seen, at=datetime.now(UTC)), None
         result = WarmReason.UNREACHABLE
         try:
-            found = self._engines.touch(touch.address, DIALECTS[touch.engine], touch.model, touch.prompt, touch.needed)
+            found = self._engines.refresh(
+                touch.address, DIALECTS[touch.engine], touch.model, touch.prompt, touch.needed
+            )
         except EngineError as error:
             # whether the engine is well is for its own probes to say; it is asked again in its time
             logger.info("pod %s was not touched: %s", touch.pod, error)

@@ -39,7 +39,7 @@ class _Group:
     """Kin → replicas proven warm."""
 
 
-class Turns:
+class WarmupQueue:
     """Warm-ups that are wanted and that run. Not thread-safe."""
 
     def __init__(self, at_once: int) -> None:

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines.dialect import DIALECTS
-from promptgroup_operator.engines.engine import Engines
-from promptgroup_operator.passes.warmup_queue import Turns
+from promptgroup_operator.engines.engine import EngineClient
+from promptgroup_operator.passes.warmup_queue import WarmupQueue
 from promptgroup_operator.warmth import warmup
 from promptgroup_operator.world.snapshot import Key, Spent
 from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
@@ -20,7 +20,7 @@ from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
 logger = logging.getLogger(__name__)
 
 
-class Warmups:
+class WarmupRunner:
     """Starts warm-ups and reports each outcome to `report(key, job, outcome)`, from a worker thread.
 
     `spend(container, spent)` is told what they added to the engine's counters.
@@ -28,7 +28,7 @@ class Warmups:
 
     def __init__(
         self,
-        engines: Engines,
+        engines: EngineClient,
         workers: int,
         report: Callable[[Key, Warmup, Outcome], None],
         spend: Callable[[str, Spent], None],
@@ -37,7 +37,7 @@ class Warmups:
         self._report = report
         self._spend = spend
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="warmup")
-        self._turns = Turns(workers)
+        self._turns = WarmupQueue(workers)
         self._lock = threading.Lock()
         self._closed = False
 
@@ -71,12 +71,12 @@ class Warmups:
                 self._begin(now)
 
     def _prove(self, job: Warmup) -> Outcome:
-        speech = DIALECTS[job.engine]
+        dialect = DIALECTS[job.engine]
         try:
-            evidence = self._engines.prove(job.address, speech, job.model, job.prompt)
+            evidence = self._engines.prove(job.address, dialect, job.model, job.prompt)
         except EngineError as error:
             refused = error.status is not None and 400 <= error.status < 500 and error.status not in (408, 429)
             reason = WarmReason.REFUSED if refused else WarmReason.UNREACHABLE
             return Outcome(reason, f"the warm-up request failed: {error}")
         self._spend(job.container_id, evidence.spent)
-        return warmup.judge_evidence(evidence, speech.caching_off)
+        return warmup.judge_evidence(evidence, dialect.caching_off)

@@ -1,7 +1,7 @@
 """PromptGroups and what the latest pass found of each → series for Prometheus. Pure.
 
 What stands in a group's status is read there, at the scrape; what passes know beside it, sizing above all, is in a
-`Look`. Unknown is no series. Labels are what users named, and reasons of conditions: no text of a prompt.
+`PassSummary`. Unknown is no series. Labels are what users named, and reasons of conditions: no text of a prompt.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ REASONS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PassSummary:
     """What a pass found of a group and did not write."""
 
     size: SizingDecision
@@ -39,19 +39,19 @@ class Look:
     """When a load was last known; None before, and where none is asked for."""
 
 
-def looked(
-    size: SizingDecision, hit_rate: float | None, load: GroupLoad | None, before: Look | None, now: datetime
-) -> Look:
+def summarize(
+    size: SizingDecision, hit_rate: float | None, load: GroupLoad | None, before: PassSummary | None, now: datetime
+) -> PassSummary:
     """What a pass found; the time of the load that the look before knew stands while none is."""
     known = load is not None and load.engines is not None and not load.stale
     read = before.read if before is not None else None
-    return Look(size, hit_rate, now if known else read)
+    return PassSummary(size, hit_rate, now if known else read)
 
 
-_Read: TypeAlias = Callable[[Manifest, Look | None], float | None]
+_Read: TypeAlias = Callable[[Manifest, PassSummary | None], float | None]
 
 
-def families(groups: Iterable[Manifest], looks: Mapping[Key, Look]) -> Iterator[Metric]:
+def families(groups: Iterable[Manifest], looks: Mapping[Key, PassSummary]) -> Iterator[Metric]:
     """All series of these groups."""
     info = InfoMetricFamily("promptgroup", "What the group is; `group` is the router's label.", labels=LABELS)
     condition = GaugeMetricFamily(
@@ -101,14 +101,14 @@ def _status(read: Callable[[Mapping[str, Any]], float | None]) -> _Read:
     return lambda group, _: read(group["status"]) if "conditions" in group.get("status", {}) else None
 
 
-def _look(read: Callable[[Look], float | None]) -> _Read:
+def _look(read: Callable[[PassSummary], float | None]) -> _Read:
     return lambda _, look: read(look) if look is not None else None
 
 
 def _predicted(read: Callable[[Model, int], float | None]) -> _Read:
     """What the load makes of the replicas that are wanted."""
 
-    def predicted(_: Manifest, look: Look | None) -> float | None:
+    def predicted(_: Manifest, look: PassSummary | None) -> float | None:
         if look is None or look.size.model is None:
             return None
         return read(look.size.model, look.size.value)

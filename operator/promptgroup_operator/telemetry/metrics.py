@@ -23,7 +23,7 @@ REFUSED, FAULT = "cluster", "fault"
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Instruments:
+class OperatorMetrics:
     """The process's counters, in a registry of their own."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from promptgroup_operator.telemetry.collector import Look, families
+from promptgroup_operator.telemetry.collector import PassSummary, families
 from promptgroup_operator.world.snapshot import Key, Manifest
 
 PATH = "/metrics"
@@ -26,7 +26,7 @@ class PortError(Exception):
     """The port cannot be listened on; the message names the flag."""
 
 
-class Groups(Collector):
+class GroupCollector(Collector):
     """The series of all groups.
 
     Args:
@@ -39,7 +39,7 @@ class Groups(Collector):
         self,
         leads: Callable[[], bool],
         groups: Callable[[], list[Manifest]],
-        looks: Callable[[], Mapping[Key, Look]],
+        looks: Callable[[], Mapping[Key, PassSummary]],
     ) -> None:
         self._leads = leads
         self._groups = groups

@@ -8,7 +8,7 @@ import pytest
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import engine_metrics
 from promptgroup_operator.engines.dialect import SGLANG, TENSORRT_LLM, VLLM
-from promptgroup_operator.engines.engine import Engines, _bodies, _cached_tokens, _grown
+from promptgroup_operator.engines.engine import EngineClient, _bodies, _cached_tokens, _grown
 from promptgroup_operator.world.snapshot import Spent
 from promptgroup_operator.world.warming import RefreshAnswer
 from promptgroup_router.contract.table import Prompt
@@ -64,7 +64,7 @@ def test_an_engine_that_leaves_a_zero_out_means_it_once_another_answer_says_a_nu
     assert _cached_tokens(VLLM, silent, told) == [None, 7]
 
 
-class Replying(Engines):
+class Replying(EngineClient):
     """Engines whose one replica answers as told, each chat after so many seconds of the clock."""
 
     def __init__(self, *chats, metrics=METRICS):
@@ -151,14 +151,14 @@ def test_a_touch(case):
     usages, (cached, then), spent = TOUCHES[case]
     engines = Replying(*((0, usage) for usage in usages))
     try:
-        found = engines.touch("a:1", VLLM, "llama", Prompt("the system text"), 1696)
+        found = engines.refresh("a:1", VLLM, "llama", Prompt("the system text"), 1696)
     finally:
         engines.close()
     assert found == RefreshAnswer(engine_metrics.reading(METRICS, VLLM.metrics), cached, then, spent)
     assert engines.chats == []
 
 
-class Speaking(Engines):
+class Speaking(EngineClient):
     """An engine of another dialect: pages of metrics in turn (None: refused), usages in turn, a state."""
 
     def __init__(self, pages, usages, state=None):
@@ -227,7 +227,7 @@ def test_a_touch_of_an_engine_that_leaves_a_zero_out(case):
     usages, (cached, then), spent = SGLANG_TOUCHES[case]
     engines = Speaking([SGLANG_PAGE], usages)
     try:
-        found = engines.touch("a:1", SGLANG, "llama", Prompt("the system text"), 1696)
+        found = engines.refresh("a:1", SGLANG, "llama", Prompt("the system text"), 1696)
     finally:
         engines.close()
     assert (found.cached, found.then, found.spent) == (cached, then, spent)

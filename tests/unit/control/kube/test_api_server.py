@@ -4,7 +4,7 @@ from prometheus_client import Counter
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.kube import api_server
-from promptgroup_operator.kube.api_server import ApiServer, collection
+from promptgroup_operator.kube.api_server import KubeClient, collection_path
 from support.rawobjects import kubeconfig
 from support.scriptedkube import Answer, refusal, scripted_kube
 
@@ -21,7 +21,7 @@ def kube(tmp_path, monkeypatch):
 @pytest.fixture
 def server(kube):
     api = api_server.connect(Settings(service_account_dir=kube.folder))
-    yield ApiServer(api, Counter("requests", "By verb and code.", ["verb", "code"], registry=None))
+    yield KubeClient(api, Counter("requests", "By verb and code.", ["verb", "code"], registry=None))
     api.rest_client.pool_manager.clear()
 
 
@@ -31,8 +31,8 @@ def counted(server):
 
 
 def test_a_collection_is_a_namespaces_or_the_clusters():
-    assert collection("Lease", "a") == "/apis/coordination.k8s.io/v1/namespaces/a/leases"
-    assert collection("Pod", "") == "/api/v1/pods"
+    assert collection_path("Lease", "a") == "/apis/coordination.k8s.io/v1/namespaces/a/leases"
+    assert collection_path("Pod", "") == "/api/v1/pods"
 
 
 def test_a_request_carries_its_form_its_query_and_its_body(kube, server):
@@ -46,10 +46,10 @@ def test_a_request_carries_its_form_its_query_and_its_body(kube, server):
 
 def test_a_pod_is_asked_through_the_api_server(kube, server):
     kube.answers = [Answer(200, b"text"), Answer(200, b"posted"), refusal(503, "address not allowed")]
-    assert server.of_pod("chat", "r1", 9090, "/metrics") == b"text"
-    assert server.of_pod("chat", "r1", 9090, "/explain", b"{}") == b"posted"
+    assert server.proxy_to_pod("chat", "r1", 9090, "/metrics") == b"text"
+    assert server.proxy_to_pod("chat", "r1", 9090, "/explain", b"{}") == b"posted"
     with pytest.raises(ClusterError, match="address not allowed"):
-        server.of_pod("chat", "r1", 9090, "/table")
+        server.proxy_to_pod("chat", "r1", 9090, "/table")
     assert [each[:2] for each in kube.requests[:2]] == [
         ("GET", "/api/v1/namespaces/chat/pods/r1:9090/proxy/metrics"),
         ("POST", "/api/v1/namespaces/chat/pods/r1:9090/proxy/explain"),

@@ -5,7 +5,7 @@ import pytest
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.cluster import OWN_SECONDS, Cluster
 from promptgroup_operator.kube.leader_election import Term
-from promptgroup_operator.kube.store import KINDS, Mirror
+from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.plan import plan
 from promptgroup_operator.world.effects import ConditionChange, Deletion, PodUpdate
 from promptgroup_operator.world.engine_facts import Measured, decode
@@ -58,14 +58,14 @@ def server():
 
 
 @pytest.fixture
-def mirrors():
-    return {kind: Mirror(kind, lambda _: None) for kind in KINDS}
+def stores():
+    return {kind: Store(kind, lambda _: None) for kind in KINDS}
 
 
 @pytest.fixture
-def cluster(server, mirrors):
-    tell(server, mirrors, promptgroup("support"))
-    return Cluster(server, Term(until=float("inf")), mirrors)
+def cluster(server, stores):
+    deliver(server, stores, promptgroup("support"))
+    return Cluster(server, Term(until=float("inf")), stores)
 
 
 def promptgroup(name, **spec):
@@ -84,15 +84,15 @@ PLURALS = {
 }
 
 
-def tell(server, mirrors, found):
+def deliver(server, stores, found):
     """Somebody else wrote it, and the watch tells of it."""
     kept = server.put(f"{PLURALS[found['kind']]}/{found['metadata']['name']}", found)
-    mirrors[found["kind"]].tell("", "MODIFIED", kept)
+    stores[found["kind"]].handle_event("", "MODIFIED", kept)
 
 
 def create(cluster):
     """What a first pass writes."""
-    todo = plan.decide(world(of=cluster.see(KEY).group), NOW)
+    todo = plan.decide(world(of=cluster.observe(KEY).group), NOW)
     for manifest in (*todo.objects, todo.route):
         cluster.apply(manifest, None)
 
@@ -100,44 +100,44 @@ def create(cluster):
 def test_a_group_at_rest_is_seen_without_a_request(cluster, server):
     create(cluster)
     server.reads.clear()
-    seen = cluster.see(KEY)
+    seen = cluster.observe(KEY)
     (revision,) = seen.revisions
     assert revision.prompt.system == TEXT
     assert {kind for kind, _ in seen.live} >= {"Deployment", "ConfigMap", "PromptRoute"}
     assert server.reads == []
 
 
-def test_a_group_that_is_gone_or_going_is_not_seen(cluster, server, mirrors):
-    assert cluster.see(Key("chat", "another")) is None
+def test_a_group_that_is_gone_or_going_is_not_seen(cluster, server, stores):
+    assert cluster.observe(Key("chat", "another")) is None
     going = promptgroup("support")
     going["metadata"]["deletionTimestamp"] = CREATED
-    tell(server, mirrors, going)
-    assert cluster.see(KEY) is None
+    deliver(server, stores, going)
+    assert cluster.observe(KEY) is None
 
 
-def test_what_was_written_is_seen_before_any_watch_tells(cluster, server, mirrors):
+def test_what_was_written_is_seen_before_any_watch_tells(cluster, server, stores):
     create(cluster)
-    tell(server, mirrors, pod("p"))
-    cluster.mark("chat", PodUpdate("p", "uid", 1, None), None, NOW)
+    deliver(server, stores, pod("p"))
+    cluster.update_pod("chat", PodUpdate("p", "uid", 1, None), None, NOW)
     cluster.write_status(KEY, {"warm": "1/2"})
-    assert cluster.see(KEY).group.status == {"warm": "1/2"}
-    (kept,) = mirrors["Pod"].of_group(KEY)
+    assert cluster.observe(KEY).group.status == {"warm": "1/2"}
+    (kept,) = stores["Pod"].list_group(KEY)
     assert kept["metadata"]["labels"]["promptgroup.dev/slot"] == "1"
 
 
 def test_a_deleted_prompt_object_is_read_anew(cluster, server):
     create(cluster)
-    (revision,) = cluster.see(KEY).revisions
+    (revision,) = cluster.observe(KEY).revisions
     cluster.delete("chat", Deletion("ConfigMap", revision.deployment, "uid"))
     server.reads.clear()
-    assert cluster.see(KEY).revisions[0].prompt is None
+    assert cluster.observe(KEY).revisions[0].prompt is None
     assert [path.rpartition("/")[2] for path in server.reads] == [revision.deployment]
 
 
 def test_a_refused_write_has_the_object_read_anew(cluster, server, monkeypatch):
     create(cluster)
-    (revision,) = cluster.see(KEY).revisions
-    seen = cluster.look(KEY, "ConfigMap", revision.deployment)
+    (revision,) = cluster.observe(KEY).revisions
+    seen = cluster.get_cached(KEY, "ConfigMap", revision.deployment)
 
     def refuse(*_, **__):
         raise ClusterError("conflict", status=409)
@@ -147,75 +147,75 @@ def test_a_refused_write_has_the_object_read_anew(cluster, server, monkeypatch):
         with pytest.raises(ClusterError):
             cluster.apply(seen, seen)
     server.reads.clear()
-    cluster.see(KEY)
+    cluster.observe(KEY)
     assert len(server.reads) == 1
 
 
-def test_a_users_object_is_read_anew_though_our_own_are_not(server, mirrors):
+def test_a_users_object_is_read_anew_though_our_own_are_not(server, stores):
     source = {"configMapKeyRef": {"name": "prompts", "key": "support"}}
-    tell(server, mirrors, promptgroup("support", prompt={"systemFrom": source}))
+    deliver(server, stores, promptgroup("support", prompt={"systemFrom": source}))
     path = "/api/v1/namespaces/chat/configmaps/prompts"
     server.put(path, {"metadata": {"namespace": "chat", "name": "prompts"}, "data": {"support": TEXT}})
     clock = [0.0]
-    cluster = Cluster(server, Term(until=float("inf")), mirrors, clock=lambda: clock[0])
-    assert cluster.see(KEY).values["ConfigMap", "prompts"] == {"support": TEXT}
-    cluster.look(KEY, "ConfigMap", "prompts")
+    cluster = Cluster(server, Term(until=float("inf")), stores, clock=lambda: clock[0])
+    assert cluster.observe(KEY).values["ConfigMap", "prompts"] == {"support": TEXT}
+    cluster.get_cached(KEY, "ConfigMap", "prompts")
     assert server.reads == [path]
     clock[0] = plan.REFERENCED.total_seconds()
-    cluster.see(KEY)
+    cluster.observe(KEY)
     assert server.reads == [path, path]
     clock[0] += OWN_SECONDS - 1
-    cluster.look(KEY, "ConfigMap", "prompts")
+    cluster.get_cached(KEY, "ConfigMap", "prompts")
     assert server.reads == [path, path]
 
 
-def test_rivals_are_the_namespaces_groups_of_the_same_model(cluster, server, mirrors):
-    tell(server, mirrors, promptgroup("same"))
-    tell(server, mirrors, promptgroup("other", model="qwen"))
-    assert [rival.name for rival in cluster.see(KEY).siblings] == ["same"]
+def test_rivals_are_the_namespaces_groups_of_the_same_model(cluster, server, stores):
+    deliver(server, stores, promptgroup("same"))
+    deliver(server, stores, promptgroup("other", model="qwen"))
+    assert [rival.name for rival in cluster.observe(KEY).siblings] == ["same"]
 
 
-def test_a_pods_proof_and_its_condition_are_one_write(cluster, server, mirrors):
-    tell(server, mirrors, pod("p"))
+def test_a_pods_proof_and_its_condition_are_one_write(cluster, server, stores):
+    deliver(server, stores, pod("p"))
     before = server.version
     change = ConditionChange("p", "uid", Outcome(WarmReason.PROVEN, "in cache", Measured(prefix_tokens=96)))
     cluster.set_condition("chat", change, warm=True, now=NOW, container="containerd://1")
     assert server.version == before + 1
-    (kept,) = mirrors["Pod"].of_group(KEY)
+    (kept,) = stores["Pod"].list_group(KEY)
     assert kept["metadata"]["annotations"]["promptgroup.dev/warmed-container"] == "containerd://1"
     assert kept["status"]["conditions"][0]["status"] == "True"
 
 
 @pytest.mark.parametrize(("again", "rate"), [("containerd://1", 9_800), ("containerd://2", 0)], ids=["same", "another"])
-def test_a_second_warm_up_of_a_container_keeps_what_the_first_measured(cluster, server, mirrors, again, rate):
-    tell(server, mirrors, pod("p"))
+def test_a_second_warm_up_of_a_container_keeps_what_the_first_measured(cluster, server, stores, again, rate):
+    deliver(server, stores, pod("p"))
     for container, found in (("containerd://1", Measured(400_000, 9_800, 96)), (again, Measured(400_000, 0, 96))):
         change = ConditionChange("p", "uid", Outcome(WarmReason.PROVEN, "in cache", found))
         cluster.set_condition("chat", change, warm=True, now=NOW, container=container)
-    (kept,) = mirrors["Pod"].of_group(KEY)
+    (kept,) = stores["Pod"].list_group(KEY)
     assert decode(kept["metadata"]["annotations"]["promptgroup.dev/engine"]) == Measured(400_000, rate, 96)
 
 
-def test_a_pods_slot_and_its_shut_gate_are_one_write(cluster, server, mirrors):
-    tell(server, mirrors, pod("p"))
+def test_a_pods_slot_and_its_shut_gate_are_one_write(cluster, server, stores):
+    deliver(server, stores, pod("p"))
     before = server.version
     change = ConditionChange("p", "uid", Outcome(WarmReason.STARTING, "waits"))
-    cluster.mark("chat", PodUpdate("p", "uid", 1, None), change, NOW)
+    cluster.update_pod("chat", PodUpdate("p", "uid", 1, None), change, NOW)
     assert server.version == before + 1
-    assert mirrors["Pod"].of_group(KEY)[0]["status"]["conditions"][0]["reason"] == "WaitingForContainers"
+    assert stores["Pod"].list_group(KEY)[0]["status"]["conditions"][0]["reason"] == "WaitingForContainers"
 
 
-def test_a_pod_that_is_gone_when_it_is_marked_is_no_error(cluster, server, mirrors, monkeypatch):
+def test_a_pod_that_is_gone_when_it_is_marked_is_no_error(cluster, server, stores, monkeypatch):
     def refuse(*_, **__):
         raise ClusterError("gone", status=404)
 
     monkeypatch.setattr(server, "request", refuse)
-    cluster.mark("chat", PodUpdate("p", "uid", 1, None), None, NOW)
-    assert mirrors["Pod"].of_group(KEY) == []
+    cluster.update_pod("chat", PodUpdate("p", "uid", 1, None), None, NOW)
+    assert stores["Pod"].list_group(KEY) == []
 
 
-def test_nothing_is_written_when_the_term_is_over(server, mirrors):
-    cluster = Cluster(server, Term(until=float("-inf")), mirrors)
+def test_nothing_is_written_when_the_term_is_over(server, stores):
+    cluster = Cluster(server, Term(until=float("-inf")), stores)
     todo = plan.decide(replace(world(), group=group()), NOW)
     with pytest.raises(ClusterError):
         cluster.apply(todo.route, None)

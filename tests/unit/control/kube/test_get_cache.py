@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_operator.kube.get_cache import KEPT_SECONDS, Copies
+from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
 from promptgroup_operator.world.snapshot import Key
 
 KEY = Key("chat", "support")
@@ -34,7 +34,7 @@ def server():
 
 @pytest.fixture
 def copies(server):
-    copies = Copies(server.read, lambda: server.now)
+    copies = GetCache(server.read, lambda: server.now)
     copies.turn(KEY, group())
     return copies
 
@@ -95,7 +95,7 @@ def test_one_that_went_takes_its_copy_with_it(copies, server):
 
 
 def test_the_own_write_is_the_copy(copies, server):
-    copies.wrote("Secret", secret(data="2"))
+    copies.record_write("Secret", secret(data="2"))
     assert get(copies) == secret(data="2")
     assert server.reads == 0
 
@@ -120,5 +120,5 @@ def test_a_group_that_went_and_came_again_is_another(copies, server):
 def test_copies_that_nobody_reads_go(copies, server):
     get(copies)
     server.now += KEPT_SECONDS + 1
-    copies.wrote("Secret", secret("other"))
-    assert list(copies._copies) == [("Secret", "chat", "other")]
+    copies.record_write("Secret", secret("other"))
+    assert list(copies._cache) == [("Secret", "chat", "other")]

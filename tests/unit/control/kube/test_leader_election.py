@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError, NotLeadingError
-from promptgroup_operator.kube.leader_election import Elector, Term
+from promptgroup_operator.kube.leader_election import LeaderElector, Term
 from promptgroup_operator.kube.lease import DURATION, RENEW_DEADLINE, RETRY
 from support.fakelease import FakeLeases
 
@@ -29,7 +29,7 @@ def server():
 
 def elector(server, clock, identity):
     term = Term(float("-inf"), clock)
-    return Elector(server, "system", "operator", identity=identity, term=term, clock=clock), term
+    return LeaderElector(server, "system", "operator", identity=identity, term=term, clock=clock), term
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def two(server, clock):
     (first, first_term), (second, second_term) = elector(server, clock, "a"), elector(server, clock, "b")
     first.step()
     second.step()
-    assert (first_term.lasts, second_term.lasts) == (True, False)
+    assert (first_term.is_leader, second_term.is_leader) == (True, False)
     return first, first_term, second, second_term
 
 
@@ -66,7 +66,7 @@ def test_a_closed_term_is_not_extended_and_wakes_who_waits(clock):
     term.close()
     waiting.join(timeout=5)
     term.extend(clock.now + 10)
-    assert (woken, term.lasts) == ([False], False)
+    assert (woken, term.is_leader) == ([False], False)
 
 
 def test_who_waits_to_lead_is_woken_by_the_lease(clock):
@@ -94,7 +94,7 @@ def test_of_two_that_begin_at_once_one_leads(server, clock):
 
     server.request = between
     second.step()
-    assert (first_term.lasts, second_term.lasts) == (True, False)
+    assert (first_term.is_leader, second_term.is_leader) == (True, False)
     assert first.holder == second.holder == "a"
 
 
@@ -102,11 +102,11 @@ def test_the_other_takes_it_when_it_was_not_renewed_for_its_duration(two, clock)
     _, first_term, second, second_term = two
     clock.now += DURATION - 0.1
     second.step()
-    assert not second_term.lasts
+    assert not second_term.is_leader
     clock.now += 0.1
     second.step()
-    assert second_term.lasts
-    assert not first_term.lasts
+    assert second_term.is_leader
+    assert not first_term.is_leader
 
 
 def test_there_is_never_a_moment_in_which_both_may_write(two, clock, server):
@@ -117,10 +117,10 @@ def test_there_is_never_a_moment_in_which_both_may_write(two, clock, server):
         for _ in range(200):
             clock.now += 0.1
             second.step()
-            assert not (first_term.lasts and second_term.lasts)
-            if second_term.lasts:
+            assert not (first_term.is_leader and second_term.is_leader)
+            if second_term.is_leader:
                 break
-        assert second_term.lasts
+        assert second_term.is_leader
         first.step()
         first, first_term, second, second_term = second, second_term, first, first_term
 
@@ -144,7 +144,7 @@ def test_who_cannot_renew_writes_no_more_after_the_deadline(two, clock, server):
     clock.now += RENEW_DEADLINE - 0.1
     with pytest.raises(ClusterError, match="down"):
         first.step()
-    assert first_term.lasts
+    assert first_term.is_leader
     clock.now += 0.1
     with pytest.raises(NotLeadingError):
         first_term.seconds_left()
@@ -157,7 +157,7 @@ def test_who_finds_the_lease_taken_stops_at_once(two, clock, server):
         "spec": server.objects[PATH]["spec"] | {"holderIdentity": "someone"},
     }
     first.step()
-    assert not first_term.lasts
+    assert not first_term.is_leader
     assert first.holder == "someone"
 
 
@@ -168,7 +168,7 @@ def test_a_renewal_whose_answer_was_lost_is_still_a_renewal(two, clock, server):
         first.step()
     server.lose_answers = False
     first.step()  # conflict: the record moved on, by our own hand
-    assert first_term.lasts
+    assert first_term.is_leader
     clock.now += RENEW_DEADLINE - 1
     first.step()
     assert first_term.seconds_left() == RENEW_DEADLINE
@@ -181,7 +181,7 @@ def test_a_deleted_lease_is_made_again(two, server):
     first.step()
     second.step()
     assert server.objects[PATH]["spec"]["holderIdentity"] == first.holder == second.holder == "a"
-    assert not second_term.lasts
+    assert not second_term.is_leader
 
 
 def test_after_an_outage_longer_than_the_lease_one_leads_again(two, clock, server):
@@ -195,7 +195,7 @@ def test_after_an_outage_longer_than_the_lease_one_leads_again(two, clock, serve
     server.down = False
     second.step()
     first.step()
-    assert sorted([first_term.lasts, second_term.lasts]) == [False, True]
+    assert sorted([first_term.is_leader, second_term.is_leader]) == [False, True]
 
 
 def test_a_stopped_one_releases_and_the_other_takes_it_at_its_next_look(two, clock):
@@ -204,8 +204,8 @@ def test_a_stopped_one_releases_and_the_other_takes_it_at_its_next_look(two, clo
     first_term.close()
     first.stop()
     second.step()
-    assert second_term.lasts
-    assert not first_term.lasts
+    assert second_term.is_leader
+    assert not first_term.is_leader
 
 
 def test_one_that_does_not_lead_releases_nothing(two, server):

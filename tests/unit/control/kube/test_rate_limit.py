@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 from yarl import URL
 
-from promptgroup_operator.kube.rate_limit import Pace, PacedWatches
+from promptgroup_operator.kube.rate_limit import PacedWatches, RateLimit
 
 
 class Clock:
@@ -15,26 +15,26 @@ class Clock:
 
 def test_the_first_does_not_wait_and_the_next_waits_for_its_turn():
     clock = Clock()
-    pace = Pace(2.0, clock)
+    pace = RateLimit(2.0, clock)
     assert [pace.reserve("a"), pace.reserve("a"), pace.reserve("a")] == [0.0, 2.0, 4.0]
 
 
 def test_one_that_comes_late_does_not_wait():
     clock = Clock()
-    pace = Pace(2.0, clock)
+    pace = RateLimit(2.0, clock)
     pace.reserve("a")
     clock.now += 300
     assert pace.reserve("a") == 0.0
 
 
 def test_names_do_not_wait_for_each_other():
-    pace = Pace(2.0, Clock())
+    pace = RateLimit(2.0, Clock())
     assert [pace.reserve("a"), pace.reserve("b")] == [0.0, 0.0]
 
 
 def test_watches_wait_and_other_requests_pass():
     clock, asked = Clock(), []
-    pace = Pace(0.02, clock)
+    pace = RateLimit(0.02, clock)
 
     async def handler(request):
         asked.append(request.url.path_qs)

@@ -5,7 +5,7 @@ import pytest
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.reflector import SILENT_SECONDS, Failures, Reflector, Reflectors
-from promptgroup_operator.kube.store import Mirror
+from promptgroup_operator.kube.store import Store
 
 PATH = "/api/v1/pods"
 
@@ -47,13 +47,13 @@ def server():
 
 
 @pytest.fixture
-def mirror():
-    return Mirror("Pod", lambda _: None)
+def store():
+    return Store("Pod", lambda _: None)
 
 
 @pytest.fixture
-def reflector(server, mirror):
-    return Reflector(server, "Pod", "", mirror)
+def reflector(server, store):
+    return Reflector(server, "Pod", "", store)
 
 
 def since(server):
@@ -61,19 +61,19 @@ def since(server):
     return [query["resourceVersion"] for what, _, query in server.asked if what == "watch"]
 
 
-def test_a_watch_goes_on_from_the_list(server, mirror, reflector):
+def test_a_watch_goes_on_from_the_list(server, store, reflector):
     server.items = [pod("a", 1)]
     server.watches = [[event("ADDED", pod("b", 6)), event("DELETED", pod("a", 7))]]
     reflector.list()
     assert reflector.listed.is_set()
     reflector.watch()
-    assert list(mirror.versions()) == [("chat", "b")]
+    assert list(store.versions()) == [("chat", "b")]
     assert since(server) == ["5"]
     assert {query["labelSelector"] for _, _, query in server.asked} == {"promptgroup.dev/group"}
     assert {path for _, path, _ in server.asked} == {PATH}
 
 
-def test_the_next_watch_goes_on_from_the_last_event_whatever_ended_the_one_before(server, mirror, reflector):
+def test_the_next_watch_goes_on_from_the_last_event_whatever_ended_the_one_before(server, store, reflector):
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
     server.watches = [[event("ADDED", pod("a", 6)), bookmark], [event("ADDED", pod("b", 11)), ClusterError("cut")], []]
     reflector.list()
@@ -82,7 +82,7 @@ def test_the_next_watch_goes_on_from_the_last_event_whatever_ended_the_one_befor
         reflector.watch()
     reflector.watch()
     assert since(server) == ["5", "9", "11"]
-    assert len(mirror.versions()) == 2
+    assert len(store.versions()) == 2
 
 
 def test_an_expired_version_ends_the_watch_with_its_status(server, reflector):
@@ -96,7 +96,7 @@ def test_an_expired_version_ends_the_watch_with_its_status(server, reflector):
 def test_deletions_during_an_outage_are_found_by_the_list_after_it(server):
     over = threading.Event()
     changes = queue.SimpleQueue()
-    mirror = Mirror("Pod", changes.put)
+    store = Store("Pod", changes.put)
 
     def outage():
         server.items, server.version = [], "20"
@@ -108,11 +108,11 @@ def test_deletions_during_an_outage_are_found_by_the_list_after_it(server):
 
     server.items = [pod("a", 1)]
     server.watches = [outage(), calm()]
-    reflector = Reflector(server, "Pod", "", mirror)
+    reflector = Reflector(server, "Pod", "", store)
     reflector.start()
     changes.get(timeout=5)  # listed
     changes.get(timeout=5)  # and listed again, without the pod
-    assert mirror.versions() == {}
+    assert store.versions() == {}
     reflector.stop()
     over.set()
     reflector._thread.join(5)
@@ -136,8 +136,8 @@ def test_a_watch_that_told_something_has_not_failed_before(server, reflector):
     assert reflector._failures.add(None) == 1
 
 
-def test_passes_wait_for_the_first_list_of_every_kind(server, mirror):
-    every = Reflectors(server, {"Pod": mirror}, ("chat", "else"))
+def test_passes_wait_for_the_first_list_of_every_kind(server, store):
+    every = Reflectors(server, {"Pod": store}, ("chat", "else"))
     assert not every.wait(lambda: True)
     for each in every._all:
         each.list()

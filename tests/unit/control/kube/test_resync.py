@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.resync import Resync
-from promptgroup_operator.kube.store import KINDS, Mirror
+from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.kube.work_queue import WorkQueue
 from promptgroup_operator.world.snapshot import Key
 
@@ -36,28 +36,28 @@ def queue():
 
 
 @pytest.fixture
-def mirrors():
-    return {kind: Mirror(kind, lambda _: None) for kind in KINDS}
+def stores():
+    return {kind: Store(kind, lambda _: None) for kind in KINDS}
 
 
-def tell(mirrors, kind, event, metadata):
+def deliver(stores, kind, event, metadata):
     labels = {"promptgroup.dev/group": "support"}
-    mirrors[kind].tell("", event, {"metadata": {**metadata, "labels": labels}})
+    stores[kind].handle_event("", event, {"metadata": {**metadata, "labels": labels}})
 
 
 def meta(name, version, namespace="chat"):
     return {"namespace": namespace, "name": name, "resourceVersion": version}
 
 
-def test_every_group_gets_a_pass_known_or_not(server, queue, mirrors):
+def test_every_group_gets_a_pass_known_or_not(server, queue, stores):
     server.lists[GROUPS.format("")] = [meta("unheard-of", "1")]
-    Resync(server, queue, mirrors, (), 300).step()
+    Resync(server, queue, stores, (), 300).step()
     queue.add(Key("chat", "unheard-of"))
     assert queue.take() == Key("chat", "unheard-of")
 
 
-def test_what_is_not_ours_is_not_listed(server, queue, mirrors):
-    Resync(server, queue, mirrors, (), 300).step()
+def test_what_is_not_ours_is_not_listed(server, queue, stores):
+    Resync(server, queue, stores, (), 300).step()
     assert {path.rpartition("/")[2]: selector for path, selector in server.asked} == {
         "promptgroups": None,
         "promptroutes": None,
@@ -67,51 +67,51 @@ def test_what_is_not_ours_is_not_listed(server, queue, mirrors):
     }
 
 
-def test_of_the_namespaces_that_are_served_only(server, queue, mirrors):
-    Resync(server, queue, mirrors, ("a", "b"), 300).step()
+def test_of_the_namespaces_that_are_served_only(server, queue, stores):
+    Resync(server, queue, stores, ("a", "b"), 300).step()
     assert {path.split("/namespaces/")[1].split("/")[0] for path, _ in server.asked} == {"a", "b"}
 
 
-def test_a_watch_that_tells_is_not_silent(server, queue, mirrors):
-    resync = Resync(server, queue, mirrors, (), 300)
+def test_a_watch_that_tells_is_not_silent(server, queue, stores):
+    resync = Resync(server, queue, stores, (), 300)
     for version in ("1", "2", "3"):
         resync.step()
         server.lists[GROUPS.format("")] = [meta("one", version)]
-        tell(mirrors, "PromptGroup", "MODIFIED", meta("one", version))
+        deliver(stores, "PromptGroup", "MODIFIED", meta("one", version))
         assert resync.silent == ()
 
 
-def test_a_watch_that_misses_a_change_is_silent_until_it_tells_again(server, queue, mirrors):
-    resync = Resync(server, queue, mirrors, (), 300)
-    tell(mirrors, "PromptGroup", "ADDED", meta("one", "1"))
+def test_a_watch_that_misses_a_change_is_silent_until_it_tells_again(server, queue, stores):
+    resync = Resync(server, queue, stores, (), 300)
+    deliver(stores, "PromptGroup", "ADDED", meta("one", "1"))
     server.lists[GROUPS.format("")] = [meta("one", "2")]
     resync.step()
     assert resync.silent == ()
     resync.step()
     assert resync.silent == ("PromptGroup",)
-    tell(mirrors, "PromptGroup", "MODIFIED", meta("one", "2"))
+    deliver(stores, "PromptGroup", "MODIFIED", meta("one", "2"))
     resync.step()
     assert resync.silent == ()
 
 
-def test_a_missed_deletion_is_found_and_a_told_one_is_none(server, queue, mirrors):
-    resync = Resync(server, queue, mirrors, (), 300)
+def test_a_missed_deletion_is_found_and_a_told_one_is_none(server, queue, stores):
+    resync = Resync(server, queue, stores, (), 300)
     for name in ("told", "missed"):
-        tell(mirrors, "Pod", "ADDED", meta(name, "1"))
-    tell(mirrors, "Pod", "DELETED", meta("told", "2"))
+        deliver(stores, "Pod", "ADDED", meta(name, "1"))
+    deliver(stores, "Pod", "DELETED", meta("told", "2"))
     resync.step()
     resync.step()
     assert resync.silent == ("Pod",)
 
 
-def test_an_outage_says_nothing_about_watches(server, queue, mirrors):
-    resync = Resync(server, queue, mirrors, (), 300)
+def test_an_outage_says_nothing_about_watches(server, queue, stores):
+    resync = Resync(server, queue, stores, (), 300)
     server.lists[GROUPS.format("")] = [meta("one", "1")]
     resync.step()
     server.down = True
     with pytest.raises(ClusterError):
         resync.step()
     server.down = False
-    tell(mirrors, "PromptGroup", "ADDED", meta("one", "1"))
+    deliver(stores, "PromptGroup", "ADDED", meta("one", "1"))
     resync.step()
     assert resync.silent == ()

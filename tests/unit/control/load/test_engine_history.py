@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.load.engine_history import EARLY, STALE, WINDOW, Observations
+from promptgroup_operator.load.engine_history import EARLY, STALE, WINDOW, EngineHistory
 from promptgroup_operator.world.engine_facts import UNKNOWN
 from promptgroup_operator.world.load import PERIOD
 from promptgroup_operator.world.snapshot import Key, Spent
@@ -11,7 +11,7 @@ from support.builders import NOW, reading
 
 def rates(*readings, container="c"):
     """Rates after (seconds, queries, hits) of one container."""
-    found = Observations()
+    found = EngineHistory()
     for seconds, queries, hits in readings:
         found.add(container, reading(queries, hits), NOW + timedelta(seconds=seconds))
     return found
@@ -119,7 +119,7 @@ def test_hits_of_the_operators_own_that_are_not_known_begin_the_rate_anew():
 
 
 def test_a_warm_up_before_the_first_reading_is_in_the_baseline():
-    found = Observations()
+    found = EngineHistory()
     found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(200, 192), NOW)
     found.add("c", reading(300, 222), NOW + timedelta(seconds=30))
@@ -141,7 +141,7 @@ SINCE = NOW - timedelta(hours=1)
 
 def observed(*readings, container="c", found=None):
     """Observations after (seconds, fields of a reading) of one container of the revision."""
-    found = found or Observations()
+    found = found or EngineHistory()
     for seconds, fields in readings:
         found.add(container, reading(**fields), NOW + timedelta(seconds=seconds), OF)
     return found
@@ -178,7 +178,7 @@ def test_a_load_is_stale_when_nothing_newer_was_read():
 
 
 def test_before_anything_was_read_nothing_is_known():
-    assert Observations().load(OF, {"c": SINCE}, UNKNOWN, NOW).stale == "no engine could be read yet"
+    assert EngineHistory().load(OF, {"c": SINCE}, UNKNOWN, NOW).stale == "no engine could be read yet"
 
 
 def test_it_is_early_until_who_reads_and_who_is_read_have_been_there_for_a_while():
@@ -206,7 +206,7 @@ def test_readings_that_follow_each_other_fast_take_no_room_and_lose_nothing():
 
 
 def test_own_requests_are_known_for_a_while():
-    found = Observations()
+    found = EngineHistory()
     found.spend("c", Spent(200, 192, 2), NOW)
     found.spend("d", Spent(100, None, 1), NOW + timedelta(minutes=2))
     assert found.own(["c", "d", "e"], NOW - timedelta(seconds=1)) == [Spent(200, 192, 2), Spent(100, None, 1)]

@@ -1,10 +1,10 @@
 from datetime import timedelta
 
 from promptgroup_operator.engines.metric_names import VLLM
-from promptgroup_operator.load.engine_history import Observations
-from promptgroup_operator.load.load_source import OwnReadings, subject
-from promptgroup_operator.load.router_history import Readings
-from promptgroup_operator.load.router_metrics import Counts, Stock
+from promptgroup_operator.load.engine_history import EngineHistory
+from promptgroup_operator.load.load_source import ScrapedLoad, load_subject
+from promptgroup_operator.load.router_history import RouterHistory
+from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
 from promptgroup_operator.world.samples import Flow, Stratum
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract.fingerprint import short
@@ -14,7 +14,7 @@ KEY = Key("chat", "support")
 
 
 def test_a_revision_as_a_subject_is_its_warm_pods():
-    found = subject(KEY, revision(pods=[pod("p0"), cold("p1")]), VLLM)
+    found = load_subject(KEY, revision(pods=[pod("p0"), cold("p1")]), VLLM)
     assert found.pods == {"p0": ago(minutes=49)}
     assert found.serving == {"containerd://p0-0123456789ab": ago(minutes=49)}
     assert (found.known.kv_tokens, found.known.prefix_tokens) == (400_000, 96)
@@ -24,17 +24,17 @@ def test_a_revision_as_a_subject_is_its_warm_pods():
 
 
 def test_engines_and_routers_come_together_in_one_load():
-    engines, routers = Observations(), Readings()
-    here = subject(KEY, revision(pods=[pod("p0")]), VLLM)
+    engines, routers = EngineHistory(), RouterHistory()
+    here = load_subject(KEY, revision(pods=[pod("p0")]), VLLM)
     (container,) = here.serving
     for seconds, tokens in ((0, 0), (60, 6000)):
         now = NOW + timedelta(seconds=seconds)
         engines.add(container, reading(tokens), now, (KEY, FINGERPRINT))
         counted = {short(FINGERPRINT): {"first": Stratum(tokens / 100)}}
         flows = {short(FINGERPRINT): Flow(tokens / 100)}
-        stocks = {short(FINGERPRINT): Stock(sessions=3)}
-        routers.add("r", {KEY: Counts(flows, counted, stocks, departed=tokens / 100, departed_at=7)}, now)
-    load = OwnReadings(engines, routers).load(here, now)
+        stocks = {short(FINGERPRINT): RevisionGauges(sessions=3)}
+        routers.add("r", {KEY: RouterCounts(flows, counted, stocks, departed=tokens / 100, departed_at=7)}, now)
+    load = ScrapedLoad(engines, routers).load(here, now)
     assert (load.stale, load.seconds, load.engines.queries) == ("", 60, 100)
     assert (load.clients.requests, load.clients.sessions, load.clients.declared_tokens) == (1, 3, 96)
     assert (load.departure.share, load.departure.at, load.departure.length) == (0.5, 7, len(TEXT))

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.load import load_window
-from promptgroup_operator.load.load_window import GAP, Entry, Own
+from promptgroup_operator.load.load_window import GAP, Entry, OwnRequests
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.samples import Histogram
 from support.builders import NOW, reading
@@ -17,7 +17,7 @@ def entries(*readings):
     found = []
     for seconds, fields, *more in readings:
         at = NOW + timedelta(seconds=seconds)
-        found.append(Entry(at, replace(reading(), **fields), **{"own": Own(), **(more[0] if more else {})}))
+        found.append(Entry(at, replace(reading(), **fields), **{"own": OwnRequests(), **(more[0] if more else {})}))
     return found
 
 
@@ -119,7 +119,7 @@ def test_the_operators_own_requests_are_taken_off():
         "prefill_seconds": 3.0,
         "first_token": Histogram((0.1, 1.0), (1, 8, 3)),
     }
-    _, found = engines({"a": entries((-60, before), (0, after, {"own": Own(400, 340, 2)}))})
+    _, found = engines({"a": entries((-60, before), (0, after, {"own": OwnRequests(400, 340, 2)}))})
     assert (found.queries * 60, found.hits * 60, found.generated * 60, found.requests * 60) == (600, 360, 50, 10)
     assert found.computed * 60 == pytest.approx(240)
     assert found.computed / found.prefill_busy == pytest.approx(100), "tokens a second stay as measured"
@@ -129,7 +129,7 @@ def test_the_operators_own_requests_are_taken_off():
 def test_what_only_the_operator_sent_is_nothing():
     own = {"queries": 400, "hits": 340, "generated": 2, "requests": 2, "computed": 60.0, "prefill_seconds": 0.6}
     zero = {"computed": 0.0, "prefill_seconds": 0.0}
-    _, found = engines({"a": entries((-60, zero), (0, own, {"own": Own(400, 340, 2)}))})
+    _, found = engines({"a": entries((-60, zero), (0, own, {"own": OwnRequests(400, 340, 2)}))})
     assert (found.queries, found.generated, found.requests, found.computed, found.prefill_busy) == (0, 0, 0, 0, 0)
     assert found.hit_rate is None
 
@@ -147,5 +147,5 @@ FELL = ["queries", "hits", "generated", "requests", "computed", "prefill_seconds
 @pytest.mark.parametrize("counter", [*FELL, "preemptions"])
 def test_any_counter_that_falls_tells_of_another_process(counter):
     before, after = replace(reading(), **{counter: 2.0}), replace(reading(), **{counter: 1.0})
-    assert load_window.began_anew(before, after)
-    assert not load_window.began_anew(after, before)
+    assert load_window.counters_reset(before, after)
+    assert not load_window.counters_reset(after, before)

@@ -12,13 +12,13 @@ import pytest
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.metric_names import VLLM
 from promptgroup_operator.load import prometheus
-from promptgroup_operator.load.engine_history import Observations
-from promptgroup_operator.load.load_source import subject
-from promptgroup_operator.load.prometheus import FRESH, Prometheus, shown
+from promptgroup_operator.load.engine_history import EngineHistory
+from promptgroup_operator.load.load_source import load_subject
+from promptgroup_operator.load.prometheus import FRESH, Prometheus, redacted_url
 from promptgroup_operator.world.snapshot import Key
 from support.builders import NOW, pod, revision
 
-SUBJECT = subject(Key("chat", "support"), revision(pods=[pod("p0")]), VLLM)
+SUBJECT = load_subject(Key("chat", "support"), revision(pods=[pod("p0")]), VLLM)
 
 
 class Server:
@@ -80,7 +80,7 @@ def server():
 
 @pytest.fixture
 def source(server):
-    found = Prometheus(Settings(prometheus_url=server.url, prometheus_timeout=2.0), Observations())
+    found = Prometheus(Settings(prometheus_url=server.url, prometheus_timeout=2.0), EngineHistory())
     yield found
     found.close()
 
@@ -169,7 +169,7 @@ def test_a_pass_does_not_wait_for_a_server_that_is_silent(server, source, monkey
 
 
 def test_a_server_that_is_not_there_is_no_crash():
-    source = Prometheus(Settings(prometheus_url="http://me:secret@127.0.0.1:1/p"), Observations())
+    source = Prometheus(Settings(prometheus_url="http://me:secret@127.0.0.1:1/p"), EngineHistory())
     load = source.load(SUBJECT, NOW)
     assert load.stale == "Prometheus at http://127.0.0.1:1/p does not answer since 12:00 UTC: ConnectionError"
     source.close()
@@ -183,7 +183,7 @@ def test_a_fault_of_our_own_ends_no_pass(server, source, monkeypatch):
 def test_a_token_is_read_anew_for_each_request(server, tmp_path):
     token = tmp_path / "token"
     token.write_text("one\n")
-    source = Prometheus(Settings(prometheus_url=server.url, prometheus_token_file=token), Observations())
+    source = Prometheus(Settings(prometheus_url=server.url, prometheus_token_file=token), EngineHistory())
     source.load(SUBJECT, NOW)
     token.write_text("two\n")
     source.load(SUBJECT, NOW + timedelta(minutes=1))
@@ -206,4 +206,4 @@ def test_a_token_is_read_anew_for_each_request(server, tmp_path):
     ],
 )
 def test_an_address_as_people_may_see_it(url, seen):
-    assert shown(url) == seen
+    assert redacted_url(url) == seen

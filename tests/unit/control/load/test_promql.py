@@ -15,13 +15,13 @@ SERVING = {"p0": ago(hours=1), "p1": ago(hours=1)}
 
 
 def texts(names=VLLM, selector=""):
-    return [each.text() for each in promql.of_engines(names, "chat", "support-1a2b3c4d", selector)]
+    return [each.text() for each in promql.engine_queries(names, "chat", "support-1a2b3c4d", selector)]
 
 
 def test_engines_are_asked_by_the_pods_of_the_deployment():
     for text in texts():
         assert 'namespace="chat",pod=~"support-1a2b3c4d-.+"' in text
-    assert 'pod=~"a[.]b-.+"' in promql.of_engines(VLLM, "chat", "a.b")[0].text()
+    assert 'pod=~"a[.]b-.+"' in promql.engine_queries(VLLM, "chat", "a.b")[0].text()
 
 
 def test_both_names_of_a_metric_are_asked_for_pod_by_pod():
@@ -37,13 +37,16 @@ def test_what_an_engine_does_not_tell_is_not_asked():
 
 
 def test_a_selector_is_in_every_query():
-    every = [*promql.of_engines(VLLM, "chat", "d", 'cluster="eu"'), *promql.of_routers("chat/s", "aa", 'cluster="eu"')]
+    every = [
+        *promql.engine_queries(VLLM, "chat", "d", 'cluster="eu"'),
+        *promql.router_queries("chat/s", "aa", 'cluster="eu"'),
+    ]
     for text in (each.text() for each in every):
         assert text.count('cluster="eu"') == text.count("{")
 
 
 def test_first_tokens_are_asked_for_of_answers_that_are_streamed():
-    (_, first) = [each.text() for each in promql.of_routers("chat/s", "aa")]
+    (_, first) = [each.text() for each in promql.router_queries("chat/s", "aa")]
     assert 'revision_first_token_seconds_bucket{group="chat/s",revision="aa",streamed="true"}[' in first
 
 
@@ -53,13 +56,13 @@ def test_an_answer_is_what_is_a_number():
         {"metric": {"what": "hits"}, "value": [1, "NaN"]},
         {"metric": {"what": "usage"}, "value": [1, "+Inf"]},
     ]
-    assert promql.answer(result) == [({"what": "queries"}, 7.5)]
+    assert promql.parse_result(result) == [({"what": "queries"}, 7.5)]
 
 
 @pytest.mark.parametrize("result", [[{}], [{"metric": {}, "value": [1, "x"]}], [{"metric": {}, "value": []}], [3]])
 def test_what_is_no_answer_is_an_error(result):
     with pytest.raises((ValueError, KeyError, TypeError, IndexError)):
-        promql.answer(result)
+        promql.parse_result(result)
 
 
 def told(**values):

@@ -2,8 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.load.router_history import FORGOTTEN, SETTLED, WINDOW, Readings
-from promptgroup_operator.load.router_metrics import Counts, Stock
+from promptgroup_operator.load.router_history import FORGOTTEN, SETTLED, WINDOW, RouterHistory
+from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
 from promptgroup_operator.world.load import LOAD_WINDOW, Departure
 from promptgroup_operator.world.samples import Flow, Histogram, Stratum
 from promptgroup_operator.world.snapshot import Key
@@ -13,7 +13,7 @@ KEY = Key("chat", "support")
 
 
 def counts(requests, errors=0, **more):
-    return Counts({"aa": Flow(requests, requests)}, {"aa": {"first": Stratum(requests, errors)}}, **more)
+    return RouterCounts({"aa": Flow(requests, requests)}, {"aa": {"first": Stratum(requests, errors)}}, **more)
 
 
 def after(seconds):
@@ -22,7 +22,7 @@ def after(seconds):
 
 def read(*readings, routers=("r",)):
     """Readings after (seconds, counts by router, in their order)."""
-    found = Readings()
+    found = RouterHistory()
     for seconds, *each in readings:
         for router, counted in zip(routers, each, strict=True):
             if counted is not None:
@@ -32,7 +32,7 @@ def read(*readings, routers=("r",)):
 
 
 def test_what_ran_before_the_first_reading_does_not_count():
-    assert Readings().traffic(KEY, NOW) is None
+    assert RouterHistory().traffic(KEY, NOW) is None
     traffic = read((0, counts(100)), (5, counts(130))).traffic(KEY, after(5))
     assert traffic.flows == {"aa": Flow(30, 30)}
     assert traffic.samples == {"aa": {"first": Stratum(30, 0)}}
@@ -74,7 +74,7 @@ def test_readings_that_follow_each_other_fast_take_no_room_and_lose_nothing():
 
 
 def test_a_router_is_read_for_all_groups_no_more_often_than_one_of_them_needs():
-    readings = Readings()
+    readings = RouterHistory()
     assert readings.take("r", NOW, timedelta(seconds=15))
     assert not readings.take("r", after(14), timedelta(seconds=15))
     assert readings.take("r", after(14), timedelta(seconds=2))
@@ -91,8 +91,8 @@ def test_routers_that_are_not_read_any_more_are_forgotten_and_groups_with_them()
 
 
 def test_clients_of_all_routers_together():
-    one = {"stocks": {"aa": Stock(3, 900, 1, 1000)}}
-    later = {"stocks": {"aa": Stock(5, 1500, 0, 4000)}}
+    one = {"stocks": {"aa": RevisionGauges(3, 900, 1, 1000)}}
+    later = {"stocks": {"aa": RevisionGauges(5, 1500, 0, 4000)}}
     readings = read((0, counts(0, **one), counts(0, **one)), (60, counts(60, 6, **later), counts(30)), routers="rs")
     found = readings.clients(KEY, "aa", 96, after(60))
     assert (found.requests, found.errors, found.prompt_tokens) == (1.5, 0.1, 50)
@@ -105,7 +105,7 @@ def test_clients_of_all_routers_together():
 def test_first_tokens_are_those_of_answers_that_are_streamed():
     def timed(streamed, whole):
         times = [Histogram((0.1, 1.0), each) for each in (streamed, whole)]
-        return Counts(samples={"aa": {"first": Stratum(9, first_token=times[0] + times[1], streamed=times[0])}})
+        return RouterCounts(samples={"aa": {"first": Stratum(9, first_token=times[0] + times[1], streamed=times[0])}})
 
     readings = read((0, timed((1.0, 0.0, 0.0), (0.0, 0.0, 2.0))), (60, timed((4.0, 1.0, 0.0), (0.0, 0.0, 8.0))))
     assert readings.clients(KEY, "aa", 96, after(60)).first_token == Histogram((0.1, 1.0), (3.0, 1.0, 0.0))
@@ -118,7 +118,7 @@ def test_a_router_that_is_not_read_lately_says_nothing_of_clients():
 
 
 def test_a_group_that_comes_onto_a_page_counted_nothing_before():
-    readings = Readings()
+    readings = RouterHistory()
     readings.add("r", {}, NOW)
     readings.add("r", {KEY: counts(30, departed=10, departed_at=7)}, after(15))
     assert readings.clients(KEY, "aa", 96, after(15)).requests == 2
@@ -127,7 +127,7 @@ def test_a_group_that_comes_onto_a_page_counted_nothing_before():
 
 
 def test_a_page_that_is_old_is_no_baseline():
-    readings = Readings()
+    readings = RouterHistory()
     readings.add("r", {}, NOW)
     readings.add("r", {KEY: counts(30)}, NOW + 2 * LOAD_WINDOW)
     assert readings.clients(KEY, "aa", 96, NOW + 2 * LOAD_WINDOW) is None

@@ -1,4 +1,4 @@
-from promptgroup_operator.load.router_metrics import Stock, parse
+from promptgroup_operator.load.router_metrics import RevisionGauges, parse
 from promptgroup_operator.rollout.analysis import quantile
 from promptgroup_operator.world.samples import Flow, Histogram, Stratum
 from promptgroup_operator.world.snapshot import Key
@@ -63,5 +63,5 @@ def test_what_a_router_has_at_the_moment_is_read():
     metrics.departed.add("chat/support", amount=5)
     metrics.departed_at.replace({("chat/support",): 120})
     found = parse(metrics.text())[KEY]
-    assert found.stocks == {"aa": Stock(sessions=3, session_tokens=9000, waiting=2, prompt_tokens=700)}
+    assert found.stocks == {"aa": RevisionGauges(sessions=3, session_tokens=9000, waiting=2, prompt_tokens=700)}
     assert (found.departed, found.departed_at) == (5, 120)

@@ -4,8 +4,8 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError, EngineError
-from promptgroup_operator.load.router_history import Readings
-from promptgroup_operator.load.router_scrape import LISTED, LISTED_AGAIN, Routers
+from promptgroup_operator.load.router_history import RouterHistory
+from promptgroup_operator.load.router_scrape import LISTED, LISTED_AGAIN, RouterScraper
 from promptgroup_operator.world.load import PERIOD
 from promptgroup_operator.world.snapshot import Key
 from support.builders import NOW
@@ -29,8 +29,8 @@ class AtOnce:
 class World:
     def __init__(self, pods):
         self.pods, self.pages, self.lists, self.reads = pods, {}, 0, []
-        self.readings = Readings()
-        self.routers = Routers(self.listed, self.text, self.readings, AtOnce())
+        self.readings = RouterHistory()
+        self.routers = RouterScraper(self.listed, self.text, self.readings, AtOnce())
 
     def listed(self, namespace):
         self.lists += 1

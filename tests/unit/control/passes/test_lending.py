@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from promptgroup_operator.passes.lending import KEPT, Pools, member, pool_of
+from promptgroup_operator.passes.lending import KEPT, Lending, member, pool_of
 from promptgroup_operator.world.load import GroupLoad, PoolMember
 from support.builders import FINGERPRINT, NOW, group, pod, revision
 
@@ -22,7 +22,7 @@ def test_a_group_of_a_fixed_size_neither_grows_nor_shrinks():
 
 
 def test_groups_with_the_same_engines_see_each_other_as_they_were_last():
-    pools = Pools()
+    pools = Lending()
     (one, first), (two, second) = seen("one"), seen("two", replicas=3)
     assert pools.others(one, first, NOW) == ()
     assert pools.others(two, second, NOW) == (first,)
@@ -32,7 +32,7 @@ def test_groups_with_the_same_engines_see_each_other_as_they_were_last():
 
 
 def test_another_model_another_engine_and_who_keeps_to_himself_are_no_members():
-    pools = Pools()
+    pools = Lending()
     one, first = seen("one")
     pools.others(one, first, NOW)
     for other in (
@@ -46,7 +46,7 @@ def test_another_model_another_engine_and_who_keeps_to_himself_are_no_members():
 
 
 def test_a_member_that_goes_or_falls_silent_is_none():
-    pools = Pools()
+    pools = Lending()
     (one, first), (two, second) = seen("one"), seen("two")
     pools.others(one, first, NOW)
     assert pools.others(two, second, NOW + KEPT + timedelta(seconds=1)) == ()

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import Counter
 
 from promptgroup_operator.base.errors import EngineError
-from promptgroup_operator.passes.refresh_runner import FORGOTTEN, UNTOLD, Touches
+from promptgroup_operator.passes.refresh_runner import FORGOTTEN, UNTOLD, RefreshRunner
 from promptgroup_operator.warmth import refresh
 from promptgroup_operator.world.snapshot import Key, Spent
 from promptgroup_operator.world.warming import RefreshAnswer
@@ -24,7 +24,7 @@ class Scripted:
     def __init__(self, answer):
         self.answer, self.may, self.asked = answer, threading.Event(), 0
 
-    def touch(self, address, dialect, model, prompt, needed):
+    def refresh(self, address, dialect, model, prompt, needed):
         self.asked += 1
         assert self.may.wait(5)
         if isinstance(self.answer, Exception):
@@ -42,7 +42,7 @@ class Told:
     def __init__(self, engines):
         self.lines = []
         self.ended = counter()
-        self.runner = Touches(engines, self.report, self.spend, self.ended)
+        self.runner = RefreshRunner(engines, self.report, self.spend, self.ended)
 
     def counted(self):
         return {each.labels["outcome"]: each.value for family in self.ended.collect() for each in family.samples}
@@ -120,7 +120,7 @@ def test_one_replica_has_one_touch_at_a_time(run):
 
 
 def test_readings_after_a_touch_do_not_move_what_it_saw():
-    runner = Touches(Scripted(None), lambda *_: None, lambda *_: None, counter())
+    runner = RefreshRunner(Scripted(None), lambda *_: None, lambda *_: None, counter())
     assert runner.read(pod(), None, NOW) is None
     runner.read(pod(), reading(1), NOW)
     seen = runner.read(pod(), reading(2), NOW + EVERY)
@@ -129,7 +129,7 @@ def test_readings_after_a_touch_do_not_move_what_it_saw():
 
 
 def test_containers_that_are_gone_are_forgotten_and_others_kept():
-    runner = Touches(Scripted(None), lambda *_: None, lambda *_: None, counter())
+    runner = RefreshRunner(Scripted(None), lambda *_: None, lambda *_: None, counter())
     runner.read(pod("p0"), reading(), NOW)
     runner.read(pod("p1"), reading(), NOW + FORGOTTEN)
     runner.forget(NOW + FORGOTTEN + timedelta(seconds=1))

@@ -1,7 +1,7 @@
 from datetime import timedelta
 
 from promptgroup_operator.api.prompt_group import EngineType
-from promptgroup_operator.passes.warmup_queue import FIRST_RETRY, LAST_RETRY, Turns
+from promptgroup_operator.passes.warmup_queue import FIRST_RETRY, LAST_RETRY, WarmupQueue
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_operator.world.warming import Warmup
 from promptgroup_router.contract.table import Prompt
@@ -30,7 +30,7 @@ def names(taken):
 
 
 def test_replicas_of_a_kind_warm_in_waves_that_double():
-    turns, waves = Turns(100), []
+    turns, waves = WarmupQueue(100), []
     turns.want(LARGE, jobs(20), NOW)
     while taken := take_all(turns):
         waves.append(len(taken))
@@ -40,13 +40,13 @@ def test_replicas_of_a_kind_warm_in_waves_that_double():
 
 
 def test_a_wave_begins_from_what_is_proven_already():
-    turns = Turns(100)
+    turns = WarmupQueue(100)
     turns.want(LARGE, jobs(20, proven=7), NOW)
     assert len(take_all(turns)) == 8
 
 
 def test_a_broken_prompt_costs_one_replica_at_a_time():
-    turns = Turns(100)
+    turns = WarmupQueue(100)
     turns.want(LARGE, jobs(3), NOW)
     tried = []
     for _ in range(3):
@@ -58,13 +58,13 @@ def test_a_broken_prompt_costs_one_replica_at_a_time():
 
 
 def test_kinds_that_warm_beside_each_other_have_waves_of_their_own():
-    turns = Turns(100)
+    turns = WarmupQueue(100)
     turns.want(LARGE, [*jobs(3), a_job("other", cohort="another engine")], NOW)
     assert names(take_all(turns)) == ["p0", "other"]
 
 
 def test_a_large_group_keeps_no_other_waiting():
-    turns = Turns(2)
+    turns = WarmupQueue(2)
     turns.want(LARGE, jobs(50, proven=50), NOW)
     running = take_all(turns)
     assert len(running) == 2
@@ -74,7 +74,7 @@ def test_a_large_group_keeps_no_other_waiting():
 
 
 def test_groups_take_turns():
-    turns = Turns(1)
+    turns = WarmupQueue(1)
     turns.want(LARGE, jobs(3, proven=9), NOW)
     turns.want(SMALL, [a_job("s0", proven=9), a_job("s1", proven=9)], NOW)
     order = []
@@ -85,7 +85,7 @@ def test_groups_take_turns():
 
 
 def test_what_runs_is_not_begun_again_by_the_next_pass():
-    turns = Turns(100)
+    turns = WarmupQueue(100)
     turns.want(LARGE, jobs(1, proven=5), NOW)
     (turn,) = take_all(turns)
     turns.want(LARGE, jobs(1, proven=5), NOW)
@@ -95,7 +95,7 @@ def test_what_runs_is_not_begun_again_by_the_next_pass():
 
 
 def test_an_attempt_that_failed_is_followed_by_one_that_waits_longer_each_time():
-    turns, waits, now = Turns(1), [], NOW
+    turns, waits, now = WarmupQueue(1), [], NOW
     turns.want(LARGE, jobs(1), NOW)
     for _ in range(8):
         ((key, job),) = take_all(turns, now)
@@ -113,7 +113,7 @@ def test_an_attempt_that_failed_is_followed_by_one_that_waits_longer_each_time()
 
 
 def test_nothing_is_kept_of_a_container_or_a_group_that_is_gone():
-    turns = Turns(100)
+    turns = WarmupQueue(100)
     turns.want(LARGE, jobs(2, proven=5), NOW)
     first, second = take_all(turns)
     turns.finished(*first, NOW, warm=False)
@@ -128,7 +128,7 @@ def test_nothing_is_kept_of_a_container_or_a_group_that_is_gone():
 
 
 def test_a_warm_up_that_ended_after_the_group_was_looked_at_is_not_begun_again():
-    turns = Turns(1)
+    turns = WarmupQueue(1)
     turns.want(SMALL, [a_job("p")], NOW)
     ((key, job),) = take_all(turns)
     turns.finished(key, job, NOW + timedelta(seconds=2), warm=True)
@@ -139,7 +139,7 @@ def test_a_warm_up_that_ended_after_the_group_was_looked_at_is_not_begun_again()
 
 
 def test_one_that_failed_is_wanted_as_before():
-    turns = Turns(1)
+    turns = WarmupQueue(1)
     turns.want(SMALL, [a_job("p")], NOW)
     ((key, job),) = take_all(turns)
     turns.finished(key, job, NOW + timedelta(seconds=2), warm=False)

@@ -4,7 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.recommend import SizingDecision, SizingInput, replicas
-from promptgroup_operator.telemetry.collector import NUMBERS, Look, families, looked
+from promptgroup_operator.telemetry.collector import NUMBERS, PassSummary, families, summarize
 from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.sizing_history import NEW
 from promptgroup_operator.world.snapshot import Key
@@ -52,7 +52,7 @@ class Told:
 
 @pytest.fixture
 def told():
-    look = Look(sized(), 0.93, NOW)
+    look = PassSummary(sized(), 0.93, NOW)
     return Told([stored(sizing={"minReplicas": 2, "maxReplicas": 9})], {KEY: look})
 
 
@@ -92,7 +92,7 @@ def test_sizing_tells_what_it_rests_on_of_the_replicas_that_are_wanted(told):
 
 def test_what_the_load_asks_for_is_told_whatever_bounds_make_of_it():
     verdict = sized(requests=200)
-    told = Told([stored()], {KEY: Look(verdict, None, NOW)})
+    told = Told([stored()], {KEY: PassSummary(verdict, None, NOW)})
     assert told("promptgroup_sizing_recommended_replicas") == [verdict.asked]
     assert verdict.asked > verdict.value
     assert told("promptgroup_status_desired_replicas") == [verdict.value]
@@ -100,7 +100,7 @@ def test_what_the_load_asks_for_is_told_whatever_bounds_make_of_it():
 
 def test_unknown_is_no_series():
     fixed = SizingDecision(3, "FixedReplicas", "spec.replicas asks for 3", active=False)
-    told = Told([stored()], {KEY: Look(fixed, None, None)})
+    told = Told([stored()], {KEY: PassSummary(fixed, None, None)})
     known = {each.name for each in told.samples}
     assert {name for name, *_ in NUMBERS} & known == {
         "promptgroup_status_desired_replicas",
@@ -116,23 +116,23 @@ def test_a_group_that_no_pass_has_seen_is_there_without_numbers(status):
 
 
 def test_the_time_of_a_load_stands_until_another_is_known():
-    first = looked(sized(), 0.9, load(), None, ago(minutes=2))
+    first = summarize(sized(), 0.9, load(), None, ago(minutes=2))
     assert first.read == ago(minutes=2)
     for nothing in (None, load(stale="no engine could be read yet"), GroupLoad(60.0, None)):
-        assert looked(sized(), 0.9, nothing, first, NOW).read == ago(minutes=2)
-        assert looked(sized(), 0.9, nothing, None, NOW).read is None
-    assert looked(sized(), 0.9, load(), first, NOW).read == NOW
+        assert summarize(sized(), 0.9, nothing, first, NOW).read == ago(minutes=2)
+        assert summarize(sized(), 0.9, nothing, None, NOW).read is None
+    assert summarize(sized(), 0.9, load(), first, NOW).read == NOW
 
 
 def test_a_load_that_is_not_known_any_more_leaves_the_time_when_it_was():
-    stale = Look(sized(stale="Prometheus does not answer"), 0.5, NOW)
+    stale = PassSummary(sized(stale="Prometheus does not answer"), 0.5, NOW)
     told = Told([stored()], {KEY: stale})
     assert told("promptgroup_sizing_utilization_ratio") == told("promptgroup_sizing_recommended_replicas") == []
     assert told("promptgroup_sizing_load_timestamp_seconds") == [NOW.timestamp()]
 
 
 def test_only_groups_that_stand_have_series():
-    looks = {KEY: Look(sized(), 0.9, NOW), Key("chat", "other"): Look(sized(), 0.5, NOW)}
+    looks = {KEY: PassSummary(sized(), 0.9, NOW), Key("chat", "other"): PassSummary(sized(), 0.5, NOW)}
     told = Told([stored("other"), stored("third")], looks)
     assert {each.labels["name"] for each in told.samples} == {"other", "third"}
     assert told("promptgroup_hit_ratio", name="other") == told("promptgroup_hit_ratio") == [0.5]

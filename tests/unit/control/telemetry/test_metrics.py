@@ -1,11 +1,11 @@
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from promptgroup_operator.telemetry.metrics import Instruments
+from promptgroup_operator.telemetry.metrics import OperatorMetrics
 
 
 def test_the_process_and_its_failures_are_there_before_anything_happens():
-    instruments = Instruments()
+    instruments = OperatorMetrics()
     instruments.leader.set_function(lambda: True)
     found = {
         (each.name, *each.labels.values()): each.value
@@ -20,6 +20,6 @@ def test_the_process_and_its_failures_are_there_before_anything_happens():
 
 
 def test_two_operators_in_one_process_do_not_share_counters():
-    one, other = Instruments(), Instruments()
+    one, other = OperatorMetrics(), OperatorMetrics()
     one.warmups.labels("PrefixCached").inc()
     assert "PrefixCached" not in generate_latest(other.registry).decode()

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.telemetry import metrics_server
-from promptgroup_operator.telemetry.collector import NUMBERS, Look, families
-from promptgroup_operator.telemetry.metrics import PREFIX, Instruments
-from promptgroup_operator.telemetry.metrics_server import Groups, PortError, serving
+from promptgroup_operator.telemetry.collector import NUMBERS, PassSummary, families
+from promptgroup_operator.telemetry.metrics import PREFIX, OperatorMetrics
+from promptgroup_operator.telemetry.metrics_server import GroupCollector, PortError, serving
 from promptgroup_operator.world.snapshot import Key
 from support.ports import free_ports
 
@@ -31,15 +31,15 @@ GROUP = {
         "replicas": 2,
     },
 }
-LOOK = Look(SizingDecision(2, "FixedReplicas", "", active=False), 0.9, None)
+LOOK = PassSummary(SizingDecision(2, "FixedReplicas", "", active=False), 0.9, None)
 
 
 class Operator:
     """What there is to tell."""
 
     def __init__(self):
-        self.leads, self.groups, self.instruments = True, [GROUP], Instruments()
-        self.instruments.registry.register(Groups(lambda: self.leads, lambda: self.groups, lambda: {KEY: LOOK}))
+        self.leads, self.groups, self.instruments = True, [GROUP], OperatorMetrics()
+        self.instruments.registry.register(GroupCollector(lambda: self.leads, lambda: self.groups, lambda: {KEY: LOOK}))
 
 
 def scraped(operator, path="/metrics", method="GET", **headers):
@@ -94,7 +94,7 @@ def test_nothing_else_is_served():
 
 
 async def begin(port):
-    async with serving(Instruments().registry, "127.0.0.1", port):
+    async with serving(OperatorMetrics().registry, "127.0.0.1", port):
         pass
 
 
@@ -135,13 +135,13 @@ def test_the_page_has_every_series_of_groups_with_its_labels():
 
 
 def test_the_page_has_every_series_of_the_process_with_its_labels():
-    kept = [each for each in vars(Instruments()).values() if hasattr(each, "_labelnames")]
+    kept = [each for each in vars(OperatorMetrics()).values() if hasattr(each, "_labelnames")]
     told = {}
     for each in kept:
         name = f"{each._name}_total" if each._type == "counter" else each._name
         told[name] = (each._type, tuple(each._labelnames))
     assert documented(PREFIX) == told
     exposed = re.findall(
-        rf"^# TYPE ({PREFIX}\w+) (\w+)", generate_latest(Instruments().registry).decode(), re.MULTILINE
+        rf"^# TYPE ({PREFIX}\w+) (\w+)", generate_latest(OperatorMetrics().registry).decode(), re.MULTILINE
     )
     assert dict(exposed) == {name: kind for name, (kind, _) in told.items()}
