@@ -201,8 +201,6 @@ class Reconciler:
     def _read(
         self, key: Key, revisions: Iterable[RevisionState], dialect: Dialect, now: datetime
     ) -> dict[str, Reading]:
-        self, key: Key, revisions: Iterable[RevisionState], dialect: Dialect, now: datetime
-    ) -> dict[str, Reading]:
         """Container → reading, for engines that drain or whose counters are due."""
         due = [
             pod
