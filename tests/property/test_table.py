@@ -37,6 +37,7 @@ revisions = st.builds(
     tokens=st.integers(0, 10_000),
     engine=st.builds(Engine, text, st.integers(0, 10**9), st.integers(0, 10**6), st.integers(0, 10**6)),
     prompt_from=st.none() | st.builds(PromptRef, st.sampled_from(["ConfigMap", "Secret"]), words),
+    lends=st.booleans(),
     prompt=st.none() | st.builds(Prompt, text, text),
 )
 groups = st.builds(

@@ -504,6 +504,8 @@ class RouteRevision(_Model):
     tokens: Annotated[int, Field(ge=0)] | None = None
     """Length of the prefix in tokens, as an engine counted it."""
     engine: RouteEngine | None = None
+    lends: bool | None = None
+    """False where its replicas take no requests of other revisions: only those of the revision that serves do."""
     prompt_from: RoutePromptRef | None = None
     slots: list[RouteSlot] = []
 

@@ -57,6 +57,7 @@ def route(
                     step_tokens=desired.step_tokens(group, deployment),
                 ),
                 prompt_from=revision.prompt_from,
+                lends=plan[revision.fingerprint].phase is Phase.SERVING,
             )
         )
     return table.Group(

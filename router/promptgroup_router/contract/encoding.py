@@ -73,6 +73,8 @@ def _encode_revision(revision: Revision) -> dict[str, Any]:
         encoded["tokens"] = revision.tokens
     if engine := _encode_engine(revision.engine):
         encoded["engine"] = engine
+    if not revision.lends:
+        encoded["lends"] = False
     if revision.prompt_from is not None:
         encoded["promptFrom"] = {"kind": revision.prompt_from.kind, "name": revision.prompt_from.name}
     return encoded
@@ -162,6 +164,7 @@ def _decode_revision(item: object, at: str) -> Revision:
         tokens=_count(data, "tokens", at, 0),
         engine=_decode_engine(data.get("engine"), f"{at}.engine"),
         prompt_from=ref,
+        lends=data.get("lends", True) is not False,
         prompt=prompt,
     )
 

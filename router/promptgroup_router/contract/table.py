@@ -111,6 +111,9 @@ class Revision:
     """Length of the prefix in tokens, as an engine counted it; 0 while none has."""
     engine: Engine = Engine()
     prompt_from: PromptRef | None = None
+    lends: bool = True
+    """Its replicas may take requests of other revisions. False for all but the revision that serves: a canary would be
+    judged by work that is not its own, and what is superseded could not retire."""
     prompt: Prompt | None = None
     """The text, once it is known: needed to serve requests by name, not to match by content."""
 

@@ -128,7 +128,7 @@ def view_of(table: RoutingTable) -> View:
     for group in table.groups:
         for revision in group.revisions:
             ready = members[group.namespace, group.name, revision.fingerprint] = _ready(group, revision)
-            if (kind := _kind(group, revision)) is not None:
+            if revision.lends and (kind := _kind(group, revision)) is not None:
                 lenders.setdefault(kind, []).extend(ready.values())
     groups = [_group(group, members, lenders) for group in table.groups]
     names = {group.label: group for group in groups}
@@ -183,7 +183,7 @@ def _group(
         own = members[group.namespace, group.name, revision.fingerprint]
         kind = _kind(group, revision)
         ids = {member.id for member in own.values()}
-        lent = [member for member in lenders[kind] if member.id not in ids] if kind is not None else []
+        lent = [member for member in lenders.get(kind, ()) if member.id not in ids] if kind is not None else []
         revisions.append(_revision(group, label, revision, own, lent))
     return GroupView(group, label, tuple(revisions))
 
@@ -225,17 +225,18 @@ def _revision(
 def _model(model: str, groups: Iterable[GroupView], conflicts: list[Conflict]) -> ModelView:
     claims: dict[str, RevisionView] = {}
     ready: list[Member] = []
+    last: list[Member] = []
     for group in sorted(groups, key=_age):
         for each in group.revisions:
             if group.group.sharing is Sharing.POOL:
-                ready += each.pool.ready
+                (ready if each.revision.lends else last).extend(each.pool.ready)
             full = each.revision.fingerprint
             if full in claims:
                 conflicts.append(Conflict(group.label, claims[full].label, full))
             elif each.revision.system_bytes or each.revision.tools:
                 claims[full] = each
     longest_first = sorted(claims.values(), key=lambda claim: (-claim.revision.system_bytes, claim.pool.id))
-    members = tuple(ready)
+    members = tuple(ready or last)  # a replica that lends nothing is still better than no answer
     # by id, since slots of several revisions share numbers; a replica that comes or goes moves only its own keys
     ids = [member.id.encode() for member in members]
     pool = Pool(

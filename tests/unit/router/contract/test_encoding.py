@@ -98,6 +98,13 @@ def test_a_route_from_before_engines_were_known_is_read():
     assert (group.sharing, group.revisions[0].tokens, group.revisions[0].engine) == (Sharing.POOL, 0, Engine())
 
 
+def test_a_revision_that_lends_nothing_says_so():
+    lent, kept = (replace(GROUP, revisions=(replace(GROUP.revisions[0], lends=each),)) for each in (True, False))
+    assert "lends" not in encode_group(lent)["revisions"][0]
+    assert encode_group(kept)["revisions"][0]["lends"] is False
+    assert decode_group("chat", "support", encode_group(kept)) == kept
+
+
 def test_a_route_of_a_newer_operator_is_read():
     spec = encode_group(GROUP)
     first = spec["revisions"][0]

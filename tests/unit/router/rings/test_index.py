@@ -1,4 +1,4 @@
-from promptgroup_router.contract.table import SlotState
+from promptgroup_router.contract.table import Engine, SlotState
 from promptgroup_router.rings.index import view_of
 from support.tables import group, revision, slot, table
 
@@ -76,3 +76,24 @@ def test_a_models_pool_is_every_ready_slot_of_its_groups():
 
 def test_a_prompt_whose_text_is_not_known_has_no_preamble():
     assert view_of(table(group("a", revision(known=False)))).names["a"].revisions[0].preamble is None
+
+
+def _lenders(view, short_name):
+    revision = next(each for each in view.names[short_name].revisions)
+    return {member.group for member in revision.pool.members if member not in revision.pool.ready}
+
+
+def test_a_revision_that_does_not_lend_borrows_and_is_not_borrowed_from():
+    alike = {"engine": Engine(settings="s")}
+    serving = revision("A", 1, **alike)
+    old = revision("B", 1, lends=False, weight=0, **alike)
+    view = view_of(table(group("one", serving), group("two", old)))
+    assert (_lenders(view, "one"), _lenders(view, "two")) == (set(), {"chat/one"})
+
+
+def test_requests_without_a_group_go_to_replicas_that_lend_and_to_others_only_where_there_are_none():
+    serving, old = revision("A", 1), revision("B", 1, lends=False, weight=0)
+    (member,) = view_of(table(group("support", serving, old))).models["llama"].pool.members
+    assert member.fingerprint == serving.fingerprint
+    (member,) = view_of(table(group("support", old))).models["llama"].pool.members
+    assert member.fingerprint == old.fingerprint
