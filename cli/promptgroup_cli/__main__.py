@@ -8,8 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from promptgroup_cli.commands import completion, explain, fingerprint, lint, plan, size, top
-from promptgroup_cli.commands import status as statuscommand
+from promptgroup_cli.commands import completion, explain, fingerprint, lint, plan, size, status, top
 
 PLUGIN = "kubectl-promptgroup"
 """Name of the file that kubectl runs for `kubectl promptgroup`."""
@@ -21,13 +20,13 @@ def main() -> int:
     completion.answer_shell(parser)
     arguments = parser.parse_args()
     try:
-        status: int = arguments.run(arguments)
+        exit_status: int = arguments.run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # whoever reads has seen enough; what is buffered goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    return status
+    return exit_status
 
 
 def kubectl_complete() -> int:
@@ -39,7 +38,7 @@ def kubectl_complete() -> int:
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (statuscommand, top, explain, plan, size, lint, fingerprint, completion):
+    for command in (status, top, explain, plan, size, lint, fingerprint, completion):
         command.add(commands)
     return parser
 

@@ -6,7 +6,7 @@ pauses of 20 s. docs/how-to/size.md has the figures.
 
 import pytest
 
-from promptgroup_cli.forecast.forecast import Replica, Workload, expect
+from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload, expect
 from promptgroup_research.experiments.catalogue import POLICIES
 from promptgroup_research.simulator.engine import Model
 from promptgroup_research.simulator.measure import figures
@@ -35,7 +35,7 @@ def play(rate, replicas, kv_tokens):
         turn=sum(turn.sizes[-1] for turn in turns) / count,
         answer=sum(turn.output for turn in turns) / count,
     )
-    replica = Replica(kv_tokens, model.prefill_rate, model.overhead, 1 / model.context)
+    replica = ReplicaForecast(kv_tokens, model.prefill_rate, model.overhead, 1 / model.context)
     return figures(turns, replicas, model, LENGTH + DRAIN), expect(workload, replica, replicas)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_cli.forecast.forecast import Replica, Workload, expect, found
+from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload, expect, found
 
 LOADS = st.builds(
     Workload,
@@ -18,7 +18,7 @@ LOADS = st.builds(
     answer=st.floats(1, 5000),
 )
 REPLICAS = st.builds(
-    Replica,
+    ReplicaForecast,
     kv_tokens=st.integers(1000, 5_000_000),
     prefill_rate=st.floats(100, 100_000),
     step=st.floats(0.001, 0.1),

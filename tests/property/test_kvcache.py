@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from promptgroup_local.engine.kvcache import Block, KVCache, Sequence
+from promptgroup_local.engine.kvcache import Block, KVCache, TokenSequence
 
 PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=24)  # two tokens only: prefixes meet often
 SALTS = st.sampled_from(["", "a", "b"])
 
 
-def run(cache: KVCache, sequence: Sequence) -> int:
+def run(cache: KVCache, sequence: TokenSequence) -> int:
     """One whole request: tokens found."""
     found = cache.admit(sequence, len(sequence.tokens))
     assert found is not None
@@ -29,22 +29,22 @@ def test_an_unlimited_cache_finds_the_longest_known_prefix_of_whole_blocks(
     known: set[tuple[str, tuple[int, ...]]] = set()
     for tokens, salt in requests:
         whole = [end for end in range(size, len(tokens), size) if (salt, tuple(tokens[:end])) in known]
-        assert run(cache, Sequence(list(tokens), salt)) == max(whole, default=0)
+        assert run(cache, TokenSequence(list(tokens), salt)) == max(whole, default=0)
         known |= {(salt, tuple(tokens[:end])) for end in range(size, len(tokens) + 1, size)}
 
 
 @given(PROMPTS, st.integers(1, 5))
 def test_a_hit_never_covers_the_last_token_and_misses_at_most_one_block(tokens: list[int], size: int) -> None:
     cache = KVCache(100, size)
-    run(cache, Sequence(list(tokens)))
-    found = run(cache, Sequence(list(tokens)))
+    run(cache, TokenSequence(list(tokens)))
+    found = run(cache, TokenSequence(list(tokens)))
     assert found < len(tokens) <= found + size
 
 
 @given(PROMPTS)
 def test_nothing_is_found_when_caching_is_off(tokens: list[int]) -> None:
     cache = KVCache(100, 2, caching=False)
-    assert [run(cache, Sequence(list(tokens))) for _ in range(2)] == [0, 0]
+    assert [run(cache, TokenSequence(list(tokens))) for _ in range(2)] == [0, 0]
     assert cache.free == cache.capacity
 
 
@@ -54,12 +54,12 @@ class CacheMachine(RuleBasedStateMachine):
     @initialize(capacity=st.integers(1, 12), size=st.integers(1, 4))
     def start(self, capacity: int, size: int) -> None:
         self.cache = KVCache(capacity, size)
-        self.running: list[tuple[Sequence, int]] = []
+        self.running: list[tuple[TokenSequence, int]] = []
         """Sequences and how many of their tokens are computed."""
 
     @rule(tokens=PROMPTS, salt=SALTS, budget=st.integers(1, 24))
     def admit(self, tokens: list[int], salt: str, budget: int) -> None:
-        sequence = Sequence(list(tokens), salt)
+        sequence = TokenSequence(list(tokens), salt)
         free = self.cache.free
         found = self.cache.admit(sequence, budget)
         if found is None:

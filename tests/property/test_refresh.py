@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptgroup_local.engine.kvcache import KVCache, Sequence
+from promptgroup_local.engine.kvcache import KVCache, TokenSequence
 from promptgroup_operator.warmth.refresh import pressed
 from support.builders import reading
 
@@ -13,7 +13,7 @@ PREFIX = list(range(4 * BLOCK))
 
 def serve(cache, tokens, answer=0):
     """Admit a sequence and compute it with its answer, as far as there is room; its blocks stay held."""
-    sequence = Sequence(list(tokens))
+    sequence = TokenSequence(list(tokens))
     found = cache.admit(sequence, len(tokens))
     if found is None:
         return None
@@ -73,5 +73,5 @@ def test_a_prefix_is_in_cache_until_the_counters_say_that_it_may_be_gone(before,
 
 
 def prefix_keys(cache):
-    sequence = Sequence([*PREFIX, -1])
+    sequence = TokenSequence([*PREFIX, -1])
     return [cache._key(sequence, index) for index in range(len(PREFIX) // BLOCK)]

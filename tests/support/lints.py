@@ -3,7 +3,7 @@
 import orjson
 
 from promptgroup_cli.lint.linter import Linter
-from promptgroup_cli.lint.subject import Origin, Subject, sent
+from promptgroup_cli.lint.subject import LintSubject, Origin, sent
 from promptgroup_router.apis.request import ApiKind, parse
 
 STATIC = "You are the support assistant of Example Ltd. Answer in the language of the customer, shortly and kindly."
@@ -14,7 +14,7 @@ def tool(name, **more):
 
 
 def declared(system, tools="", origin=Origin.PROMPT, **more):
-    return Subject("file", 1, origin, "", system, tools, **more)
+    return LintSubject("file", 1, origin, "", system, tools, **more)
 
 
 def chat(system=STATIC, *said, line=1, **fields):

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from promptgroup_cli.reach.connect import Cluster, ReachError, add_namespace, add_router, router_at
+from promptgroup_cli.reach.connect import ClusterConnection, ReachError, add_namespace, add_router, router_at
 from promptgroup_cli.render import explain_output
 from promptgroup_router.contract.table import TableError
 from promptgroup_router.explain import explain_by, read_question
@@ -79,7 +79,7 @@ def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:
         return f"table {arguments.table}", explain_by(table_file.read(arguments.table), read_question(question))
     if arguments.router is not None:
         return f"router {arguments.router}", router_at(arguments.router)("/explain", question)
-    with Cluster(arguments.namespace) as cluster:
+    with ClusterConnection(arguments.namespace) as cluster:
         name, ask = min(cluster.routers(cluster.namespace).items())  # any: they agree
         return f"router {cluster.namespace}/{name}", ask("/explain", question)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from promptgroup_cli.reach import inputs
-from promptgroup_cli.reach.inputs import Format, InputError, Request, Text
+from promptgroup_cli.reach.inputs import InputError, InputFormat, InputRequest, InputText
 from promptgroup_cli.rehearsal import manifest
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.contract.fingerprint import canonical_tools, seeded
@@ -58,7 +58,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="FILE",
         help="a prompt, a request body, a log of them (JSON Lines), or PromptGroups; - for standard input, the default",
     )
-    parser.add_argument("--as", dest="format", type=Format, choices=tuple(Format), help="what the files are")
+    parser.add_argument("--as", dest="format", type=InputFormat, choices=tuple(InputFormat), help="what the files are")
     parser.add_argument("--tools", metavar="FILE", help="tool definitions of a prompt: a JSON list")
     parser.add_argument("--check", action="store_true", help="compare with spec.prompt.fingerprint of PromptGroups")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
@@ -93,16 +93,16 @@ def _run(prog: str, arguments: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _hashes(name: str, given: Format | None, tools: str | None) -> Iterator[Hashed]:
+def _hashes(name: str, given: InputFormat | None, tools: str | None) -> Iterator[Hashed]:
     shown = inputs.shown(name)
     with inputs.opened(name, given) as content:
-        if isinstance(content, Text) and content.format is Format.PROMPT:
+        if isinstance(content, InputText) and content.format is InputFormat.PROMPT:
             system = content.content.encode()
             yield Hashed(shown, seeded(tools or "", system), len(system), len((tools or "").encode()))
             return
         if tools is not None:
             raise InputError(f"{shown}: it brings its own tools: leave --tools out, or say --as prompt")
-        if isinstance(content, Text):
+        if isinstance(content, InputText):
             yield from _declared(shown, content.content)
             return
         for request in content:
@@ -112,7 +112,7 @@ def _hashes(name: str, given: Format | None, tools: str | None) -> Iterator[Hash
 def _declared(shown: str, content: str) -> Iterator[Hashed]:
     try:
         found = manifest.prompts(content, "default")
-    except manifest.DocumentError as error:
+    except manifest.ManifestError as error:
         raise InputError(f"{shown}: {error}") from None
     for each in found:
         prompt = each.text.prompt
@@ -125,7 +125,7 @@ def _declared(shown: str, content: str) -> Iterator[Hashed]:
         )
 
 
-def _sent(shown: str, request: Request) -> Hashed:
+def _sent(shown: str, request: InputRequest) -> Hashed:
     ask = request.ask
     if ask is None:
         raise InputError(f"{shown}:{request.line}: {request.problem}")
@@ -142,8 +142,8 @@ def _sent(shown: str, request: Request) -> Hashed:
 def _tools(name: str | None) -> str | None:
     if name is None:
         return None
-    with inputs.opened(name, Format.PROMPT) as content:
-        assert isinstance(content, Text)  # noqa: S101 - a prompt is read at once
+    with inputs.opened(name, InputFormat.PROMPT) as content:
+        assert isinstance(content, InputText)  # noqa: S101 - a prompt is read at once
         try:
             listed = json.loads(content.content)
             if not isinstance(listed, list):

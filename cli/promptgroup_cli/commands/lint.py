@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from promptgroup_cli.lint.finding import Severity
 from promptgroup_cli.lint.linter import Linter
-from promptgroup_cli.lint.subject import Origin, Subject, sent
+from promptgroup_cli.lint.subject import LintSubject, Origin, sent
 from promptgroup_cli.reach import inputs, yaml_positions
-from promptgroup_cli.reach.inputs import Format, InputError, Text
+from promptgroup_cli.reach.inputs import InputError, InputFormat, InputText
 from promptgroup_cli.rehearsal import manifest
 from promptgroup_cli.render import lint_output
 
@@ -43,7 +43,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         metavar="FILE",
         help="a prompt, a request body, a log of them (JSON Lines), or PromptGroups; - for standard input",
     )
-    parser.add_argument("--as", dest="format", type=Format, choices=tuple(Format), help="what the files are")
+    parser.add_argument("--as", dest="format", type=InputFormat, choices=tuple(InputFormat), help="what the files are")
     parser.add_argument(
         "--block-size", type=_natural, default=BLOCK_TOKENS, metavar="TOKENS", help="of a cache block; %(default)s"
     )
@@ -83,11 +83,11 @@ def _run(prog: str, arguments: argparse.Namespace) -> int:
     return 1 if report.worst is not None and report.worst >= _SEVERITIES[arguments.fail_on] else 0
 
 
-def _see(linter: Linter, name: str, given: Format | None) -> None:
+def _see(linter: Linter, name: str, given: InputFormat | None) -> None:
     shown = inputs.shown(name)
     read = 0
     with inputs.opened(name, given) as content:
-        if isinstance(content, Text):
+        if isinstance(content, InputText):
             for subject in _declared(shown, content):
                 linter.see(subject)
             return
@@ -103,17 +103,17 @@ def _see(linter: Linter, name: str, given: Format | None) -> None:
         raise InputError(problem or f"{shown}: no request in it")
 
 
-def _declared(shown: str, content: Text) -> Iterator[Subject]:
-    if content.format is Format.PROMPT:
-        yield Subject(shown, 1, Origin.PROMPT, "", content.content, "", lines=True)
+def _declared(shown: str, content: InputText) -> Iterator[LintSubject]:
+    if content.format is InputFormat.PROMPT:
+        yield LintSubject(shown, 1, Origin.PROMPT, "", content.content, "", lines=True)
         return
     try:
         found = manifest.prompts(content.content, "default")
-    except manifest.DocumentError as error:
+    except manifest.ManifestError as error:
         raise InputError(f"{shown}: {error}") from None
     places = yaml_positions.systems(content.content, len(found))
     for each, (line, lines) in zip(found, places, strict=True):
         prompt = each.text.prompt
-        yield Subject(
+        yield LintSubject(
             shown, line, Origin.MANIFEST, "", prompt.system, prompt.tools, lines=lines, secret=each.text.secret
         )

@@ -13,10 +13,9 @@ from typing import Any
 
 import yaml
 
-from promptgroup_cli.rehearsal import manifest as documents
-from promptgroup_cli.rehearsal import simulate, timeline
-from promptgroup_cli.rehearsal.manifest import DocumentError, Wanted
-from promptgroup_cli.rehearsal.simulated_cluster import IdealCluster, Pace
+from promptgroup_cli.rehearsal import manifest, simulate, timeline
+from promptgroup_cli.rehearsal.manifest import ManifestError, Wanted
+from promptgroup_cli.rehearsal.simulated_cluster import SimulatedCluster, SimulatedPace
 from promptgroup_cli.render import plan_output
 from promptgroup_cli.render.plan_output import WIDTH
 from promptgroup_operator.world.snapshot import Manifest, World
@@ -77,7 +76,7 @@ def lines(arguments: argparse.Namespace, now: datetime) -> Iterator[str]:
     new = _read(arguments.file, arguments.namespace, now, old)
     if arguments.judge == "fail" and (old is None or not new.group.spec.rollout.steps):
         raise PlanError(f"{arguments.file}: --judge fail: nothing is judged without --from and spec.rollout.steps")
-    pace = Pace(timedelta(seconds=arguments.warm_seconds), worse=arguments.judge == "fail")
+    pace = SimulatedPace(timedelta(seconds=arguments.warm_seconds), worse=arguments.judge == "fail")
     try:
         yield from _objects(old, new, pace, now) if arguments.objects else _table(old, new, pace, now)
     except simulate.UnsettledError as error:
@@ -87,12 +86,12 @@ def lines(arguments: argparse.Namespace, now: datetime) -> Iterator[str]:
 def _read(name: str, namespace: str, now: datetime, old: Wanted | None = None) -> Wanted:
     try:
         content = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-        wanted = documents.read(content, namespace, now, old.group.spec if old is not None else None)
+        wanted = manifest.read(content, namespace, now, old.group.spec if old is not None else None)
     except OSError as error:
         raise PlanError(f"{name}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise PlanError(f"{name}: not text in UTF-8") from None
-    except DocumentError as error:
+    except ManifestError as error:
         raise PlanError(f"{name}: {error}") from None
     if old is not None and wanted.group.key != old.group.key:
         keys = (f"{key.namespace}/{key.name}" for key in (wanted.group.key, old.group.key))
@@ -102,11 +101,13 @@ def _read(name: str, namespace: str, now: datetime, old: Wanted | None = None) -
     return wanted
 
 
-def _start(old: Wanted | None, new: Wanted, pace: Pace, now: datetime) -> tuple[World | None, IdealCluster]:
+def _start(
+    old: Wanted | None, new: Wanted, pace: SimulatedPace, now: datetime
+) -> tuple[World | None, SimulatedCluster]:
     """What stands before, and the cluster at the moment when the file is applied."""
     if old is None:
-        return None, IdealCluster(new.group, new.text, pace, now)
-    cluster = IdealCluster(old.group, old.text, pace, now)
+        return None, SimulatedCluster(new.group, new.text, pace, now)
+    cluster = SimulatedCluster(old.group, old.text, pace, now)
     for _ in simulate.run(cluster):
         pass
     before = cluster.world()
@@ -114,7 +115,7 @@ def _start(old: Wanted | None, new: Wanted, pace: Pace, now: datetime) -> tuple[
     return before, cluster
 
 
-def _table(old: Wanted | None, new: Wanted, pace: Pace, now: datetime) -> Iterator[str]:
+def _table(old: Wanted | None, new: Wanted, pace: SimulatedPace, now: datetime) -> Iterator[str]:
     yield from plan_output.heading(old, new, pace)
     before, cluster = _start(old, new, pace, now)
     start, most, end = cluster.now, 0, cluster.world()
@@ -143,29 +144,29 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def _objects(old: Wanted | None, new: Wanted, pace: Pace, now: datetime) -> Iterator[str]:
+def _objects(old: Wanted | None, new: Wanted, pace: SimulatedPace, now: datetime) -> Iterator[str]:
     """The objects as they stand in the end, but for what names pods: the PromptRoute."""
     _, cluster = _start(old, new, pace, now)
     for _ in simulate.run(cluster):
         pass
     live = cluster.world().live
-    for (kind, _name), manifest in sorted(live.items()):
+    for (kind, _name), live_object in sorted(live.items()):
         if kind == "PromptRoute":
             continue
         yield "---"
         if kind == "Secret":
             yield "# data: from a Secret, not shown"
-        yield from yaml.dump(_bare(manifest), Dumper=_Dumper, sort_keys=False, width=WIDTH).splitlines()
+        yield from yaml.dump(_bare(live_object), Dumper=_Dumper, sort_keys=False, width=WIDTH).splitlines()
 
 
 _OF_A_CLUSTER = ("uid", "creationTimestamp", "ownerReferences")
 """Fields of metadata; owners are named by their uid."""
 
 
-def _bare(manifest: Manifest) -> dict[str, Any]:
+def _bare(live_object: Manifest) -> dict[str, Any]:
     """What the operator applies, without what only a cluster knows and without a Secret's text."""
-    metadata = {key: value for key, value in manifest["metadata"].items() if key not in _OF_A_CLUSTER}
+    metadata = {key: value for key, value in live_object["metadata"].items() if key not in _OF_A_CLUSTER}
     metadata["annotations"] = {key: text for key, text in metadata["annotations"].items() if key != ANNOTATION_APPLIED}
-    hidden = ("data",) if manifest["kind"] == "Secret" else ()
-    bare = {key: value for key, value in manifest.items() if key not in hidden}
+    hidden = ("data",) if live_object["kind"] == "Secret" else ()
+    bare = {key: value for key, value in live_object.items() if key not in hidden}
     return bare | {"metadata": {key: value for key, value in metadata.items() if value}}

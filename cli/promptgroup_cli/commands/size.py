@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from promptgroup_cli.forecast import kv
-from promptgroup_cli.forecast.catalogue import MODELS, SIXTEEN_BITS, Model, model
-from promptgroup_cli.forecast.estimate import MBU, MFU, Engine, replica
-from promptgroup_cli.forecast.forecast import Replica, Workload
+from promptgroup_cli.forecast.catalogue import MODELS, SIXTEEN_BITS, KnownModel, model
+from promptgroup_cli.forecast.estimate import MBU, MFU, EngineEstimate, replica
+from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload
 from promptgroup_cli.forecast.gpus import Gpu, gpu
-from promptgroup_cli.forecast.model_config import ConfigError, Shape, shape
+from promptgroup_cli.forecast.model_config import ConfigError, ModelConfig, shape
 from promptgroup_cli.reach import flags, size_prometheus
 from promptgroup_cli.reach.flags import TOKEN_BYTES, TURNS
-from promptgroup_cli.reach.size_answer import MOST, Question, answer
+from promptgroup_cli.reach.size_answer import MOST, SizeQuestion, answer
 from promptgroup_cli.render import size_observed, size_output
 
 EXAMPLE = """\
@@ -53,14 +53,14 @@ def _run(refuse: Callable[[str], object], arguments: argparse.Namespace) -> int:
     return 0 if found.replicas is not None else 1
 
 
-def _question(arguments: argparse.Namespace) -> Question:
+def _question(arguments: argparse.Namespace) -> SizeQuestion:
     """What the flags ask.
 
     Raises:
         ValueError: with the flag, its value and a way out.
     """
     assumed: list[str] = []
-    engine = Engine(
+    engine = EngineEstimate(
         _model(arguments, assumed),
         _gpu(arguments.gpu),
         arguments.tp,
@@ -70,7 +70,7 @@ def _question(arguments: argparse.Namespace) -> Question:
     workload = _workload(arguments, assumed)
     one, reported = _replica(engine, arguments, assumed)
     _check(workload, one)
-    return Question(
+    return SizeQuestion(
         name=arguments.model or str(arguments.config),
         engine=engine,
         replica=one,
@@ -81,7 +81,7 @@ def _question(arguments: argparse.Namespace) -> Question:
     )
 
 
-def _model(arguments: argparse.Namespace, assumed: list[str]) -> Model:
+def _model(arguments: argparse.Namespace, assumed: list[str]) -> KnownModel:
     if arguments.model is not None:
         found = model(arguments.model)
         if found is None:
@@ -100,7 +100,7 @@ def _model(arguments: argparse.Namespace, assumed: list[str]) -> Model:
         weights = parameters * SIXTEEN_BITS
         if arguments.weights_gb is None:
             assumed.append("2 bytes a parameter; --weights-gb says otherwise")
-    return Model(
+    return KnownModel(
         shaped,
         parameters,
         arguments.active_parameters or active,
@@ -108,7 +108,7 @@ def _model(arguments: argparse.Namespace, assumed: list[str]) -> Model:
     )
 
 
-def _shape(config: Path) -> Shape:
+def _shape(config: Path) -> ModelConfig:
     try:
         parsed = json.loads(config.read_text())
     except (OSError, ValueError) as error:
@@ -128,7 +128,9 @@ def _gpu(name: str) -> Gpu:
         raise ValueError(f"--gpu {name}: take one of {error.args[0]}") from None
 
 
-def _replica(engine: Engine, arguments: argparse.Namespace, assumed: list[str]) -> tuple[Replica, kv.Agreement | None]:
+def _replica(
+    engine: EngineEstimate, arguments: argparse.Namespace, assumed: list[str]
+) -> tuple[ReplicaForecast, kv.Agreement | None]:
     """What a replica can do, and whether what its engine reports is as computed."""
     try:
         per_token = engine.token_bytes
@@ -177,7 +179,7 @@ def _workload(arguments: argparse.Namespace, assumed: list[str]) -> Workload:
     )
 
 
-def _check(workload: Workload, one: Replica) -> None:
+def _check(workload: Workload, one: ReplicaForecast) -> None:
     """Raises ValueError for loads that cannot be."""
     longest = workload.prefix + one.held(workload.context)
     if longest > one.kv_tokens:

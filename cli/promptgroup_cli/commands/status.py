@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from promptgroup_cli.reach.connect import Cluster, ReachError, add_namespace
+from promptgroup_cli.reach.connect import ClusterConnection, ReachError, add_namespace
 from promptgroup_cli.reach.group_status import GroupStatus, group_status
 from promptgroup_cli.render import status_output
 from promptgroup_operator.world.snapshot import Manifest
@@ -30,7 +30,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        with Cluster(arguments.namespace) as cluster:
+        with ClusterConnection(arguments.namespace) as cluster:
             namespace = "" if arguments.all_namespaces else cluster.namespace
             groups = _look(cluster, namespace, arguments.name)
     except ReachError as error:
@@ -45,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if all(each.ready for each in groups) else 1
 
 
-def _look(cluster: Cluster, namespace: str, name: str | None) -> list[GroupStatus]:
+def _look(cluster: ClusterConnection, namespace: str, name: str | None) -> list[GroupStatus]:
     """The groups, with what belongs to each.
 
     Raises:

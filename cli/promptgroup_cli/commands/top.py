@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
 
-from promptgroup_cli.reach.connect import Cluster, ReachError, Router, add_namespace, add_router, router_at
+from promptgroup_cli.reach.connect import ClusterConnection, ReachError, Router, add_namespace, add_router, router_at
 from promptgroup_cli.reach.group_status import group_status
-from promptgroup_cli.reach.top_rates import Page, page, rates
+from promptgroup_cli.reach.top_rates import RouterPage, page, rates
 from promptgroup_cli.render import top_output
-from promptgroup_cli.render.top_output import Look, State
+from promptgroup_cli.render.top_output import TopFrame, TopState
 
 SECONDS = 3.0
 """Between two looks: long enough for a few requests of a quiet group, short enough to watch."""
@@ -67,19 +67,19 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _looks(arguments: argparse.Namespace) -> Iterator[Look]:
+def _looks(arguments: argparse.Namespace) -> Iterator[TopFrame]:
     """A look each interval, without end.
 
     Raises:
         ReachError: no router answers.
     """
-    with Cluster(arguments.namespace) if arguments.router is None else nullcontext() as cluster:
+    with ClusterConnection(arguments.namespace) if arguments.router is None else nullcontext() as cluster:
         before, at = _read(_routers(cluster, arguments.router))[0], time.monotonic()
         while True:
             time.sleep(arguments.interval)
             pages, silent = _read(_routers(cluster, arguments.router))
             then, at = at, time.monotonic()
-            yield Look(
+            yield TopFrame(
                 now=datetime.now(UTC),
                 seconds=at - then,
                 routers=len(pages),
@@ -90,14 +90,14 @@ def _looks(arguments: argparse.Namespace) -> Iterator[Look]:
             before = pages
 
 
-def _routers(cluster: Cluster | None, url: str | None) -> Mapping[str, Router]:
+def _routers(cluster: ClusterConnection | None, url: str | None) -> Mapping[str, Router]:
     """Anew for each look, since they come and go."""
     if cluster is not None:
         return cluster.routers(cluster.namespace)
     return {str(url): router_at(str(url))}
 
 
-def _read(routers: Mapping[str, Router]) -> tuple[dict[str, Page], tuple[str, ...]]:
+def _read(routers: Mapping[str, Router]) -> tuple[dict[str, RouterPage], tuple[str, ...]]:
     """Pages by router, and the routers that did not answer."""
     pages, failed = {}, {}
     for name, ask in routers.items():
@@ -110,6 +110,6 @@ def _read(routers: Mapping[str, Router]) -> tuple[dict[str, Page], tuple[str, ..
     return pages, tuple(failed)
 
 
-def _states(cluster: Cluster) -> dict[str, State]:
+def _states(cluster: ClusterConnection) -> dict[str, TopState]:
     found = [group_status(each, None, ()) for each in cluster.list("PromptGroup", cluster.namespace)]
-    return {f"{each.key.namespace}/{each.key.name}": State(each.ready, each.warm) for each in found}
+    return {f"{each.key.namespace}/{each.key.name}": TopState(each.ready, each.warm) for each in found}

@@ -7,17 +7,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from promptgroup_cli.forecast.model_config import Shape
+from promptgroup_cli.forecast.model_config import ModelConfig
 
 SIXTEEN_BITS = 2.0
 """Bytes of a parameter of a checkpoint in bf16 or fp16."""
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class KnownModel:
     """A model, as far as sizing needs it."""
 
-    shape: Shape
+    shape: ModelConfig
     parameters: float
     active: float
     """Parameters that compute a token; fewer than all in a mixture of experts."""
@@ -25,10 +25,12 @@ class Model:
     """Bytes of the checkpoint."""
 
 
-def _model(shape: Shape, billions: float, active: float | None = None, weights: float | None = None) -> Model:
+def _model(
+    shape: ModelConfig, billions: float, active: float | None = None, weights: float | None = None
+) -> KnownModel:
     """Parameters in billions, the checkpoint in GB."""
     parameters = billions * 1e9
-    return Model(
+    return KnownModel(
         shape,
         parameters,
         active * 1e9 if active is not None else parameters,
@@ -36,18 +38,18 @@ def _model(shape: Shape, billions: float, active: float | None = None, weights: 
     )
 
 
-def _gqa(layers: int, heads: int, dim: int = 128) -> Shape:
-    return Shape(layers, heads, 2 * dim)
+def _gqa(layers: int, heads: int, dim: int = 128) -> ModelConfig:
+    return ModelConfig(layers, heads, 2 * dim)
 
 
-def _mixed(full: int, windowed: int, window: int, heads: int, dim: int) -> Shape:
-    return Shape(full, heads, 2 * dim, windowed, window)
+def _mixed(full: int, windowed: int, window: int, heads: int, dim: int) -> ModelConfig:
+    return ModelConfig(full, heads, 2 * dim, windowed, window)
 
 
-MODELS: Mapping[str, Model] = {
-    "deepseek-ai/DeepSeek-R1": _model(Shape(61, 1, 576), 671.0, 37.0, 689.0),
-    "deepseek-ai/DeepSeek-V2-Lite": _model(Shape(27, 1, 576), 15.7, 2.4),
-    "deepseek-ai/DeepSeek-V3": _model(Shape(61, 1, 576), 671.0, 37.0, 689.0),
+MODELS: Mapping[str, KnownModel] = {
+    "deepseek-ai/DeepSeek-R1": _model(ModelConfig(61, 1, 576), 671.0, 37.0, 689.0),
+    "deepseek-ai/DeepSeek-V2-Lite": _model(ModelConfig(27, 1, 576), 15.7, 2.4),
+    "deepseek-ai/DeepSeek-V3": _model(ModelConfig(61, 1, 576), 671.0, 37.0, 689.0),
     "google/gemma-2-2b": _model(_mixed(13, 13, 4096, 4, 256), 2.61),
     "google/gemma-2-9b": _model(_mixed(21, 21, 4096, 8, 256), 9.24),
     "google/gemma-2-27b": _model(_mixed(23, 23, 4096, 16, 128), 27.2),
@@ -89,7 +91,7 @@ _TUNED = re.compile(r"-(instruct|chat|it|base|pt|thinking)(?=-|$)", re.IGNORECAS
 _DATED = re.compile(r"-2507$")
 
 
-def model(name: str) -> Model | None:
+def model(name: str) -> KnownModel | None:
     """The model of a Hugging Face name, however it was tuned; None when it is not listed."""
     return _PLAIN.get(_plain(name))
 

@@ -12,8 +12,8 @@ by half at 15,000.
 from dataclasses import dataclass
 
 from promptgroup_cli.forecast import kv
-from promptgroup_cli.forecast.catalogue import Model
-from promptgroup_cli.forecast.forecast import Replica
+from promptgroup_cli.forecast.catalogue import KnownModel
+from promptgroup_cli.forecast.forecast import ReplicaForecast
 from promptgroup_cli.forecast.gpus import Gpu
 
 MFU = 0.4
@@ -23,10 +23,10 @@ MBU = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineEstimate:
     """A model on GPUs, as an engine is told to serve it."""
 
-    model: Model
+    model: KnownModel
     gpu: Gpu
     gpus: int = 1
     """Of one replica: `--tensor-parallel-size`."""
@@ -51,7 +51,7 @@ class Engine:
         return self.gpus * self.gpu.flops * MFU / (2 * self.model.active)
 
 
-def replica(engine: Engine, kv_tokens: int | None = None, prefill_rate: float | None = None) -> Replica:
+def replica(engine: EngineEstimate, kv_tokens: int | None = None, prefill_rate: float | None = None) -> ReplicaForecast:
     """What a replica of an engine can do; what is measured goes before what is computed.
 
     Args:
@@ -60,7 +60,7 @@ def replica(engine: Engine, kv_tokens: int | None = None, prefill_rate: float | 
         prefill_rate: as it was measured.
     """
     bandwidth = engine.gpus * engine.gpu.bandwidth * MBU
-    return Replica(
+    return ReplicaForecast(
         kv_tokens=engine.kv_tokens if kv_tokens is None else kv_tokens,
         prefill_rate=engine.prefill_rate if prefill_rate is None else prefill_rate,
         step=engine.model.weights / bandwidth,

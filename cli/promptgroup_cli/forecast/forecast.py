@@ -25,8 +25,8 @@ Once there is something to observe, the operator's model (`model.py`) is anchore
 import math
 from dataclasses import dataclass
 
-from promptgroup_cli.forecast.kv import WorkingSet, context_share
-from promptgroup_cli.forecast.model_config import Shape
+from promptgroup_cli.forecast.kv import WorkingSetForecast, context_share
+from promptgroup_cli.forecast.model_config import ModelConfig
 from promptgroup_operator.sizing.model import QUANTILE
 
 SEQUENCE = 0.000_06
@@ -70,7 +70,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaForecast:
     """What one replica can do."""
 
     kv_tokens: int
@@ -80,7 +80,7 @@ class Replica:
     """Seconds of a decoding step of one request: reading the weights."""
     context_rate: float
     """Tokens of context a second that decoding reads."""
-    shape: Shape | None = None
+    shape: ModelConfig | None = None
     """Of the model; None when all layers keep every token."""
 
     def held(self, context: float) -> float:
@@ -111,9 +111,9 @@ class Expectation:
     """Requests that run at a time, on all replicas together."""
 
 
-def working_set(workload: Workload, replica: Replica) -> WorkingSet:
+def working_set(workload: Workload, replica: ReplicaForecast) -> WorkingSetForecast:
     """KV that is wanted again."""
-    return WorkingSet(workload.prefix, workload.sessions * replica.held(workload.context))
+    return WorkingSetForecast(workload.prefix, workload.sessions * replica.held(workload.context))
 
 
 def found(fill: float, turns: float) -> float:
@@ -135,7 +135,7 @@ def found(fill: float, turns: float) -> float:
     return 1 - math.exp(-high)
 
 
-def expect(workload: Workload, replica: Replica, replicas: int, *, pooled: bool = False) -> Expectation:
+def expect(workload: Workload, replica: ReplicaForecast, replicas: int, *, pooled: bool = False) -> Expectation:
     """What so many replicas will do; see the module's formulas.
 
     Args:

@@ -8,7 +8,7 @@ between them; where there are fewer heads than GPUs each GPU keeps a whole one, 
 
 from dataclasses import dataclass
 
-from promptgroup_cli.forecast.model_config import ConfigError, Shape
+from promptgroup_cli.forecast.model_config import ConfigError, ModelConfig
 
 BYTES = {"auto": 2, "bf16": 2, "fp16": 2, "fp8": 1}
 """Bytes of a number by `--kv-cache-dtype`; `auto` is the model's own type, which engines serve as 16 bits."""
@@ -28,7 +28,7 @@ POOL_SECONDS = (0.1, 0.3)
 """Recomputation below the first is not worth a pool, above the second it is."""
 
 
-def heads_kept(shape: Shape, gpus: int) -> int:
+def heads_kept(shape: ModelConfig, gpus: int) -> int:
     """KV heads that all GPUs of a replica together keep, copies included.
 
     Raises:
@@ -40,7 +40,7 @@ def heads_kept(shape: Shape, gpus: int) -> int:
     return max(shape.heads, gpus)
 
 
-def token_bytes(shape: Shape, width: int, gpus: int = 1) -> int:
+def token_bytes(shape: ModelConfig, width: int, gpus: int = 1) -> int:
     """Bytes of one token that all layers keep, over all GPUs of a replica.
 
     Args:
@@ -51,7 +51,7 @@ def token_bytes(shape: Shape, width: int, gpus: int = 1) -> int:
     return (shape.full + shape.windowed) * heads_kept(shape, gpus) * shape.width * width
 
 
-def context_share(shape: Shape, tokens: float) -> float:
+def context_share(shape: ModelConfig, tokens: float) -> float:
     """Share of `tokens x token_bytes` that a sequence of so many tokens needs: less than 1 beyond a window."""
     if tokens <= shape.window or not shape.windowed:
         return 1.0
@@ -105,7 +105,7 @@ def compare(computed: int, reported: int, per_token: int, memory: float) -> Agre
 
 
 @dataclass(frozen=True, slots=True)
-class WorkingSet:
+class WorkingSetForecast:
     """Tokens of KV that are wanted again."""
 
     prefix: int

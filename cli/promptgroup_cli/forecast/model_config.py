@@ -19,7 +19,7 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelConfig:
     """What a model's layers keep of tokens."""
 
     full: int
@@ -61,7 +61,7 @@ _STATE = ("mamba_d_state", "mamba_state_dim", "ssm_state_size", "state_size", "l
 """Keys of models some layers of which keep a state instead of tokens."""
 
 
-def shape(config: Mapping[str, object]) -> Shape:
+def shape(config: Mapping[str, object]) -> ModelConfig:
     """What the layers of a model keep.
 
     Args:
@@ -79,7 +79,7 @@ def shape(config: Mapping[str, object]) -> Shape:
     heads, width = _kept(text)
     full, windowed, constant = _layout(text, layers)
     window = _number(text, "sliding_window", "attention_chunk_size") if windowed else 0
-    return Shape(full, heads, width, windowed, window, constant)
+    return ModelConfig(full, heads, width, windowed, window, constant)
 
 
 def _kept(text: Mapping[str, object]) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 So that a size planned ahead keeps the very limits that are kept later, and has the same reasons.
 """
 
-from promptgroup_cli.forecast.forecast import Expectation, Replica, Workload, expect, working_set
+from promptgroup_cli.forecast.forecast import Expectation, ReplicaForecast, Workload, expect, working_set
 from promptgroup_operator.sizing.limits import UTILISATION, Limit, Target, exceeded
 from promptgroup_operator.sizing.model import QUANTILE, fit
 from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad
@@ -15,7 +15,7 @@ FEWEST = 1000.0
 """First tokens of an imagined window, however quiet."""
 
 
-def observed(workload: Workload, replica: Replica, expected: Expectation, *, pooled: bool = False) -> GroupLoad:
+def observed(workload: Workload, replica: ReplicaForecast, expected: Expectation, *, pooled: bool = False) -> GroupLoad:
     """The load that an operator would observe.
 
     Args:
@@ -61,7 +61,7 @@ def observed(workload: Workload, replica: Replica, expected: Expectation, *, poo
 
 
 def lacks(
-    workload: Workload, replica: Replica, expected: Expectation, target: float | None, *, pooled: bool = False
+    workload: Workload, replica: ReplicaForecast, expected: Expectation, target: float | None, *, pooled: bool = False
 ) -> Limit | None:
     """The limit that so many replicas do not keep; None when they keep all.
 
@@ -82,7 +82,7 @@ def lacks(
 
 
 def least(
-    workload: Workload, replica: Replica, target: float | None, most: int, *, pooled: bool = False
+    workload: Workload, replica: ReplicaForecast, target: float | None, most: int, *, pooled: bool = False
 ) -> tuple[int | None, Limit | None]:
     """The fewest replicas that keep all limits, None when `most` do not; and the limit that fewer would not keep.
 

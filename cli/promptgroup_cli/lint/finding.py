@@ -29,7 +29,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FindingPlace:
     """Where something is found."""
 
     file: str
@@ -47,7 +47,7 @@ class Finding:
 
     rule: Rule
     severity: Severity
-    place: Place
+    place: FindingPlace
     message: str
     requests: int = 1
     """Requests that it was found in."""

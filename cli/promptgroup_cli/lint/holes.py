@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from promptgroup_cli.lint.finding import Finding, Rule, Severity
-from promptgroup_cli.lint.subject import Origin, Subject
+from promptgroup_cli.lint.subject import LintSubject, Origin
 
 TEMPLATE_HOLE = Rule(
     "template-hole",
@@ -40,7 +40,7 @@ _LIKELY = r"(?<![\w\\{}$])\{[A-Za-z_][\w.]*(?:\[\w*\])?(?:![rsa])?(?::[^{}\n\"' 
 _HOLE = re.compile(f"(?P<certain>{_CERTAIN})|(?P<likely>{_LIKELY})")
 
 
-def findings(subject: Subject, show: int) -> Iterator[Finding]:
+def findings(subject: LintSubject, show: int) -> Iterator[Finding]:
     """The holes in a prompt; `show` is how many bytes of text a finding quotes."""
     for field, text in subject.texts():
         for match in islice(_HOLE.finditer(text), HOLES):

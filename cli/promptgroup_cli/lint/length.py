@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from promptgroup_cli.lint.finding import Finding, Place, Rule, Severity
-from promptgroup_cli.lint.subject import Subject, size
+from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
+from promptgroup_cli.lint.subject import LintSubject, size
 from promptgroup_router.apis.request import ApiKind
 
 SHORT_PREFIX = Rule(
@@ -36,16 +36,18 @@ class Length:
 
     def __init__(self, block: int) -> None:
         self._block = block
-        self._short: dict[tuple[str, int], tuple[Place, int]] = {}
+        self._short: dict[tuple[str, int], tuple[FindingPlace, int]] = {}
         """(file, bytes) → first place, requests; there are as many as a block has bytes."""
 
-    def see(self, subject: Subject) -> None:
+    def see(self, subject: LintSubject) -> None:
         """Whether a prompt fills a block."""
         if subject.ask is not None and subject.ask.kind is ApiKind.TEXT:
             return  # no field says where its prompt ends
         length = size(subject.system) + size(subject.tools)
         if tokens(length) < self._block:
-            first = Place(subject.file, subject.line, "system" if subject.system or not subject.tools else "tools", 0)
+            first = FindingPlace(
+                subject.file, subject.line, "system" if subject.system or not subject.tools else "tools", 0
+            )
             place, count = self._short.get((subject.file, length), (first, 0))
             self._short[subject.file, length] = (place, count + 1)
 

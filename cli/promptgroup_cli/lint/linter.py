@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from promptgroup_cli.lint import holes, length, prefixes, salting, spelling, starts, tooling, volatile
-from promptgroup_cli.lint.finding import Finding, Place, Rule, Severity
+from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
 from promptgroup_cli.lint.length import Length
-from promptgroup_cli.lint.prefixes import Prefix, Prefixes
+from promptgroup_cli.lint.prefixes import Prefixes, PromptPrefix
 from promptgroup_cli.lint.salting import Salting
 from promptgroup_cli.lint.starts import Starts
-from promptgroup_cli.lint.subject import Subject
+from promptgroup_cli.lint.subject import LintSubject
 from promptgroup_cli.lint.tooling import Tooling
 from promptgroup_cli.lint.variants import Variants
 
@@ -40,7 +40,7 @@ KEPT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LintReport:
     """What a run found."""
 
     prompts: int
@@ -51,7 +51,7 @@ class Report:
     """(rule, findings of it that are left out)."""
     worst: Severity | None
     """Of all findings, those left out among them."""
-    prefixes: tuple[Prefix, ...]
+    prefixes: tuple[PromptPrefix, ...]
     unexamined: int
     """Requests whose text was not looked at for volatile text, since the log has too many different ones."""
 
@@ -74,7 +74,7 @@ class Linter:
         self._prefixes = Prefixes(block)
         self._across = (self._prefixes, Length(block), Tooling(), Starts(), Salting())
 
-    def see(self, subject: Subject) -> None:
+    def see(self, subject: LintSubject) -> None:
         """Look at a prompt."""
         self._prompts += 1
         if self._variants.see(subject):
@@ -85,9 +85,9 @@ class Linter:
 
     def unreadable(self, file: str, line: int, problem: str) -> None:
         """A line of a log is no request."""
-        self._keep([Finding(UNREADABLE, UNREADABLE.severity, Place(file, line, "body", 0), problem)])
+        self._keep([Finding(UNREADABLE, UNREADABLE.severity, FindingPlace(file, line, "body", 0), problem)])
 
-    def report(self) -> Report:
+    def report(self) -> LintReport:
         """What was found, all in all; ends the run."""
         for each in (self._variants, *self._across):
             self._keep(each.findings())
@@ -96,7 +96,7 @@ class Linter:
         for (rule, _), count in self._counts.items():
             more[rule] += count
         more.subtract(each.rule.id for each in self._found)
-        return Report(
+        return LintReport(
             self._prompts,
             tuple(self._found),
             tuple((rule, count) for rule, count in more.items() if count),

@@ -8,9 +8,9 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from promptgroup_cli.lint.finding import Finding, Place, Rule, Severity
+from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
 from promptgroup_cli.lint.length import TOKEN_BYTES, tokens
-from promptgroup_cli.lint.subject import Subject
+from promptgroup_cli.lint.subject import LintSubject
 from promptgroup_router.contract.fingerprint import short
 
 PREFIX_PARTS = Rule(
@@ -50,7 +50,7 @@ LEAST = 0.01
 class _Node:
     edge: bytes
     """What it adds to its parent's prefix."""
-    place: Place
+    place: FindingPlace
     """Of the first request that came by."""
     count: int = 0
     """Requests whose prompt begins with this node's prefix."""
@@ -63,7 +63,7 @@ class _Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class PromptPrefix:
     """A line of the table."""
 
     model: str
@@ -91,11 +91,11 @@ class Prefixes:
         self._roots: dict[str, _Node] = {}
         self._nodes = self._bytes = 0
 
-    def see(self, subject: Subject) -> None:
+    def see(self, subject: LintSubject) -> None:
         """Count a request's prompt."""
         if subject.ask is None:
             return
-        place = Place(subject.file, subject.line, "system", 0)
+        place = FindingPlace(subject.file, subject.line, "system", 0)
         prompt = b"".join((subject.tools.encode(), b"\0", subject.system.encode(errors="surrogatepass")))
         root = self._roots.get(subject.model)
         if root is None:
@@ -104,7 +104,7 @@ class Prefixes:
         if self._nodes > NODES or self._bytes > BYTES:
             self._prune()
 
-    def _insert(self, node: _Node, prompt: bytes, place: Place) -> None:
+    def _insert(self, node: _Node, prompt: bytes, place: FindingPlace) -> None:
         node.count += 1
         at = 0
         while at < len(prompt):
@@ -140,7 +140,7 @@ class Prefixes:
                 self._nodes -= 1
                 self._bytes -= len(leaf.edge)
 
-    def table(self) -> list[Prefix]:
+    def table(self) -> list[PromptPrefix]:
         """The prefixes of a block or more that most requests share, heaviest first."""
         found = []
         for model, root in self._roots.items():
@@ -151,7 +151,9 @@ class Prefixes:
                 length = _length(prefix)
                 share = node.count / root.count
                 prompts = different[id(node)]
-                found.append(Prefix(model, hashed, length, tokens(length), node.count, share, prompts, part, offset))
+                found.append(
+                    PromptPrefix(model, hashed, length, tokens(length), node.count, share, prompts, part, offset)
+                )
         found.sort(key=lambda each: (-each.requests, each.length))
         return found[:LISTED]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import xxhash
 
 from promptgroup_cli.lint import volatile
-from promptgroup_cli.lint.finding import Finding, Place, Rule, Severity
-from promptgroup_cli.lint.subject import Subject
+from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
+from promptgroup_cli.lint.subject import LintSubject
 
 CACHE_SALT = Rule(
     "cache-salt",
@@ -32,10 +32,10 @@ class Salting:
     def __init__(self) -> None:
         self._salts: set[int] = set()
         self._requests = 0
-        self._first: Place | None = None
+        self._first: FindingPlace | None = None
         self._looks_volatile = False
 
-    def see(self, subject: Subject) -> None:
+    def see(self, subject: LintSubject) -> None:
         """Count a request's salt."""
         salt = subject.ask.doc.get("cache_salt") if subject.ask is not None else None
         if not isinstance(salt, str) or not salt or len(self._salts) >= TRACKED:
@@ -43,7 +43,7 @@ class Salting:
         self._requests += 1
         self._salts.add(xxhash.xxh3_64_intdigest(salt.encode()))
         if self._first is None:
-            self._first = Place(subject.file, subject.line, "cache_salt", 0)
+            self._first = FindingPlace(subject.file, subject.line, "cache_salt", 0)
             self._looks_volatile = re.search("[0-9]", salt) is not None and bool(volatile.tokens(salt))
 
     def findings(self) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from promptgroup_cli.lint.finding import Finding, Rule, Severity
-from promptgroup_cli.lint.subject import Origin, Subject
+from promptgroup_cli.lint.subject import LintSubject, Origin
 
 _SPLITS = "a cache is found by bytes: text that looks the same and is spelled otherwise is computed again"
 _NORMALISE = "write it one way in one place, and have every client send that text"
@@ -54,7 +54,7 @@ _INVISIBLE = re.compile("[\u00a0\u00ad\u200b\u2028\u2029\u2060\ufeff]")
 marks of direction."""
 
 
-def findings(subject: Subject) -> Iterator[Finding]:
+def findings(subject: LintSubject) -> Iterator[Finding]:
     """What is spelled dangerously in one prompt: each rule's first place."""
     for field, text in subject.texts():
         for rule, start in _found(text):

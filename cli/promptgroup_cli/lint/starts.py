@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import xxhash
 
 from promptgroup_cli.lint import volatile
-from promptgroup_cli.lint.finding import Finding, Place, Rule, Severity
-from promptgroup_cli.lint.subject import Subject, size
+from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
+from promptgroup_cli.lint.subject import LintSubject, size
 from promptgroup_router.apis.request import ApiKind, text_of
 from promptgroup_router.apis.session_key import START_BYTES, session_key
 
@@ -33,7 +33,7 @@ TRACKED = 8192
 
 @dataclass(slots=True)
 class _Suspect:
-    place: Place
+    place: FindingPlace
     requests: int = 0
 
 
@@ -47,7 +47,7 @@ class Starts:
         """By the kind of token."""
         self._differ: _Suspect | None = None
 
-    def see(self, subject: Subject) -> None:
+    def see(self, subject: LintSubject) -> None:
         """Compare a request's start with that of its earlier turns."""
         ask = subject.ask
         if ask is None or ask.kind is ApiKind.TEXT or session_key(ask, {}, "").named:
@@ -61,7 +61,7 @@ class Starts:
         tokens = volatile.tokens(head)
         if not tokens:
             return
-        place = Place(subject.file, subject.line, f"messages[{index}]", size(head, tokens[0].start))
+        place = FindingPlace(subject.file, subject.line, f"messages[{index}]", size(head, tokens[0].start))
         self._suspects.setdefault(tokens[0].rule.title, _Suspect(place)).requests += 1
         answer = next(
             (text_of(each.get("content")) for each in messages[index + 1 :] if each["role"] == "assistant"), ""

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from promptgroup_cli.lint.finding import Place
+from promptgroup_cli.lint.finding import FindingPlace
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
 
 TEXT_BYTES = 2048
@@ -21,7 +21,7 @@ class Origin(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class LintSubject:
     """One prompt."""
 
     file: str
@@ -43,16 +43,16 @@ class Subject:
         """(field, text) of the parts, in the order in which chat templates put them."""
         return tuple((field, text) for field, text in (("tools", self.tools), ("system", self.system)) if text)
 
-    def place(self, field: str, text: str, start: int) -> Place:
+    def place(self, field: str, text: str, start: int) -> FindingPlace:
         """Where a character of a part stands."""
         line = self.line + (text.count("\n", 0, start) if self.lines and field == "system" else 0)
-        return Place(self.file, line, field, size(text, start))
+        return FindingPlace(self.file, line, field, size(text, start))
 
 
-def sent(file: str, line: int, ask: ParsedRequest) -> Subject:
+def sent(file: str, line: int, ask: ParsedRequest) -> LintSubject:
     """The prompt of a request."""
     system = ask.system if ask.kind is ApiKind.CHAT else ask.system[:TEXT_BYTES]
-    return Subject(file, line, Origin.REQUEST, ask.model, system, ask.tools, ask)
+    return LintSubject(file, line, Origin.REQUEST, ask.model, system, ask.tools, ask)
 
 
 def size(text: str, end: int | None = None) -> int:

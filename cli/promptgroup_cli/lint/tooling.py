@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import orjson
 import xxhash
 
-from promptgroup_cli.lint.finding import Finding, Place, Rule, Severity
-from promptgroup_cli.lint.subject import Subject
+from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
+from promptgroup_cli.lint.subject import LintSubject
 
 _FIRST = "tools stand in front of the system text: where they differ nothing is found in cache"
 
@@ -55,7 +55,7 @@ class Tooling:
     def __init__(self) -> None:
         self._by_text: dict[int, _Lists] = {}
 
-    def see(self, subject: Subject) -> None:
+    def see(self, subject: LintSubject) -> None:
         """Compare a request's tools with those of earlier requests."""
         ask = subject.ask
         if ask is None or not ask.tools:
@@ -67,7 +67,7 @@ class Tooling:
                 return
             lists = self._by_text[text] = _Lists()
         lists.requests += 1
-        place = Place(subject.file, subject.line, "tools", 0)
+        place = FindingPlace(subject.file, subject.line, "tools", 0)
         listed = _hash(ask.tools.encode())
         tools = orjson.loads(ask.tools)
         unordered = _hash(b"\0".join(sorted(orjson.dumps(each) for each in tools)))
@@ -90,7 +90,7 @@ class Tooling:
                 yield Finding(each.rule, each.severity, each.place, said, lists.requests)
 
 
-def _note(lists: _Lists, rule: Rule, place: Place, said: str) -> None:
+def _note(lists: _Lists, rule: Rule, place: FindingPlace, said: str) -> None:
     lists.found.setdefault(rule.id, Finding(rule, rule.severity, place, said))
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import xxhash
 
 from promptgroup_cli.lint import keyorder, spelling, volatile
-from promptgroup_cli.lint.finding import Finding, Place, Rule, Severity
-from promptgroup_cli.lint.subject import Subject
-from promptgroup_cli.lint.volatile import Token
+from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
+from promptgroup_cli.lint.subject import LintSubject
+from promptgroup_cli.lint.volatile import VolatileToken
 
 EXAMINED = 2048
 """Different texts that are looked at: about 2 ms each. What a log has beyond them is counted, and said."""
@@ -33,8 +33,8 @@ STEPS: tuple[tuple[Callable[[str], str], Rule], ...] = (
 class _Seen:
     """A token of a class, where its first text has it."""
 
-    token: Token
-    place: Place
+    token: VolatileToken
+    place: FindingPlace
     rest: int
     """Bytes of the part behind it."""
     excerpt: str
@@ -44,7 +44,7 @@ class _Seen:
 class _Class:
     """Texts with one normal form."""
 
-    place: Place
+    place: FindingPlace
     tokens: tuple[_Seen, ...]
     values: tuple[int, ...]
     """Hashes of the tokens."""
@@ -54,7 +54,7 @@ class _Class:
     texts: int = 1
     varied: set[int] = field(default_factory=set)
     """Tokens that are others in another text."""
-    split: dict[int, Place] = field(default_factory=dict)
+    split: dict[int, FindingPlace] = field(default_factory=dict)
     """Steps without which another text differs → where it stands."""
 
 
@@ -70,7 +70,7 @@ class Variants:
         self.unexamined = 0
         """Requests whose text was not looked at."""
 
-    def see(self, subject: Subject) -> bool:
+    def see(self, subject: LintSubject) -> bool:
         """Whether one of the prompt's texts is a new one."""
         if subject.ask is None:
             self._declared += 1
@@ -89,7 +89,7 @@ class Variants:
                 new = True
         return new
 
-    def _classified(self, scope: str, subject: Subject, part: str, text: str) -> _Class:
+    def _classified(self, scope: str, subject: LintSubject, part: str, text: str) -> _Class:
         tokens = volatile.tokens(text)
         masked = _masked(text, tokens)
         normal = (scope, part, _hash(_formed(masked, None)))
@@ -108,7 +108,7 @@ class Variants:
                 found.split.setdefault(step, subject.place(part, text, 0))
         return found
 
-    def _seen(self, subject: Subject, part: str, text: str, token: Token) -> _Seen:
+    def _seen(self, subject: LintSubject, part: str, text: str, token: VolatileToken) -> _Seen:
         place = subject.place(part, text, token.start)
         rest = len(text[token.end :].encode(errors="surrogatepass"))
         excerpt = "" if subject.secret else text[token.start : token.end][: self._show]
@@ -137,7 +137,7 @@ def _token(found: _Class, seen: _Seen, varied: bool) -> Finding:
     return Finding(rule, severity, seen.place, said, found.requests, seen.excerpt)
 
 
-def _masked(text: str, tokens: list[Token]) -> str:
+def _masked(text: str, tokens: list[VolatileToken]) -> str:
     """With a mark in place of each token; a number stays a number, so that JSON stays JSON."""
     parts, done = [], 0
     for each in tokens:

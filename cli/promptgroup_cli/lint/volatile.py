@@ -85,7 +85,7 @@ _TOKEN = re.compile(
 )
 
 
-class Token(NamedTuple):
+class VolatileToken(NamedTuple):
     """A piece of text that looks volatile."""
 
     rule: Rule
@@ -95,15 +95,15 @@ class Token(NamedTuple):
     severity: Severity
 
 
-def tokens(text: str) -> list[Token]:
+def tokens(text: str) -> list[VolatileToken]:
     """The first tokens of a text, in order; none overlaps another."""
     return [each for each, _ in zip(_tokens(text), range(TOKENS), strict=False)]
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def _tokens(text: str) -> Iterator[VolatileToken]:
     for match in _TOKEN.finditer(text):
         rule = _BY_GROUP[str(match.lastgroup)]
         severity = rule.severity
         if rule is TIME and match[0].count(":") == 1:
             severity = Severity.NOTE  # opening hours are no clock
-        yield Token(rule, match.start(), match.end(), severity)
+        yield VolatileToken(rule, match.start(), match.end(), severity)

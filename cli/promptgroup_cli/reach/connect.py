@@ -38,7 +38,7 @@ def add_router(parser: argparse._ActionsContainer) -> None:
     )
 
 
-class Cluster:
+class ClusterConnection:
     """The cluster that the kubeconfig names, for the time of a `with`.
 
     Raises:

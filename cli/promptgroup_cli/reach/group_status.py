@@ -11,7 +11,7 @@ from promptgroup_router.contract import names
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Statement:
     """A condition that is not as it should be."""
 
     condition: str
@@ -25,7 +25,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class SlotRow:
     """A replica: a place on the ring with the pod that holds it, a place without one, or a pod without a place."""
 
     slot: int | None
@@ -41,7 +41,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Revision:
+class RevisionRow:
     """A prompt of the group, with its replicas."""
 
     fingerprint: str
@@ -50,11 +50,11 @@ class Revision:
     replicas: int
     warm: int
     ready: int
-    slots: tuple[Slot, ...]
+    slots: tuple[SlotRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Sizing:
+class SizingRow:
     """Why there are so many replicas."""
 
     least: int | None
@@ -80,10 +80,10 @@ class GroupStatus:
     """Of all revisions."""
     hit_rate: str
     """As in 93%; empty when nothing is known."""
-    sizing: Sizing
-    said: tuple[Said, ...]
+    sizing: SizingRow
+    said: tuple[Statement, ...]
     """What it waits for first, in the order in which one leads to the next; then what is worth knowing."""
-    revisions: tuple[Revision, ...]
+    revisions: tuple[RevisionRow, ...]
     """The newest first."""
 
 
@@ -129,7 +129,7 @@ def group_status(group: Manifest, route: Manifest | None, pods: Sequence[Manifes
         warm=status.get("warm", ""),
         replicas=status.get("replicas", 0),
         hit_rate=status.get("hitRate", ""),
-        sizing=Sizing(
+        sizing=SizingRow(
             least=sizing["minReplicas"] if sizing else None,
             most=sizing["maxReplicas"] if sizing else None,
             reason=active.get("reason", ""),
@@ -142,15 +142,15 @@ def group_status(group: Manifest, route: Manifest | None, pods: Sequence[Manifes
 
 def _said(
     generation: int, status: Mapping[str, Any], conditions: Mapping[str, Manifest], *, sized: bool
-) -> Iterator[Said]:
+) -> Iterator[Statement]:
     observed = status.get("observedGeneration", -1)
     if observed < 0:
         text = "is it running? `kubectl get deployments -A -l app.kubernetes.io/name=promptgroup-operator`"
-        yield Said("", "NotObserved", "no operator has looked at it yet", text, holds=True)
+        yield Statement("", "NotObserved", "no operator has looked at it yet", text, holds=True)
         return
     if observed != generation:
         text = f"generation {generation} is wanted, what follows is of {observed}"
-        yield Said("", "NotObserved", "the operator has not acted on the latest change yet", text, holds=True)
+        yield Statement("", "NotObserved", "the operator has not acted on the latest change yet", text, holds=True)
     told = set()
     for kind, meaning in MEANINGS.items():
         found = conditions.get(kind)
@@ -159,16 +159,16 @@ def _said(
         if kind == "CacheEffective" and found["status"] == "Unknown":
             continue
         if found["reason"] not in told:  # one cause is told by several conditions: the first of them is enough
-            yield Said(kind, found["reason"], meaning.words, found.get("message", ""), meaning.holds)
+            yield Statement(kind, found["reason"], meaning.words, found.get("message", ""), meaning.holds)
         told.add(found["reason"])
 
 
-def _revisions(status: Mapping[str, Any], route: Manifest | None, pods: Sequence[Pod]) -> Iterator[Revision]:
+def _revisions(status: Mapping[str, Any], route: Manifest | None, pods: Sequence[Pod]) -> Iterator[RevisionRow]:
     routed = {each["fingerprint"]: each for each in route["spec"]["revisions"]} if route is not None else {}
     for each in status.get("revisions", []):
         fingerprint = each["fingerprint"]
         own = [pod for pod in pods if pod.fingerprint == fingerprint]
-        yield Revision(
+        yield RevisionRow(
             fingerprint=fingerprint,
             phase=each.get("phase", ""),
             weight=each["weight"],
@@ -179,7 +179,7 @@ def _revisions(status: Mapping[str, Any], route: Manifest | None, pods: Sequence
         )
 
 
-def _slots(routed: Sequence[Mapping[str, Any]], pods: Sequence[Pod]) -> Iterator[Slot]:
+def _slots(routed: Sequence[Mapping[str, Any]], pods: Sequence[Pod]) -> Iterator[SlotRow]:
     """Slots by number, then the pods that hold none."""
     by_name = {pod.name: pod for pod in pods}
     holders = set()
@@ -192,10 +192,10 @@ def _slots(routed: Sequence[Mapping[str, Any]], pods: Sequence[Pod]) -> Iterator
             yield _slot(pod.slot, "Terminating" if pod.deleting else "Cold", pod.name, pod)
 
 
-def _slot(number: int | None, state: str, name: str, pod: Pod | None) -> Slot:
+def _slot(number: int | None, state: str, name: str, pod: Pod | None) -> SlotRow:
     if pod is None or pod.deleting:
-        return Slot(number, name, state, "", "", "")
+        return SlotRow(number, name, state, "", "", "")
     if pod.is_warm and pod.warm is not None:
-        return Slot(number, name, state, pod.warm.status, pod.warm.reason, pod.warm.message)
+        return SlotRow(number, name, state, pod.warm.status, pod.warm.reason, pod.warm.message)
     cold = why_cold(pod)
-    return Slot(number, name, state, pod.warm.status if pod.warm else "Unknown", cold.reason, cold.message)
+    return SlotRow(number, name, state, pod.warm.status if pod.warm else "Unknown", cold.reason, cold.message)

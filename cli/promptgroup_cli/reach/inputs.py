@@ -32,7 +32,7 @@ class InputError(Exception):
     """A file cannot be read. The message names it, what is wrong, and the way out."""
 
 
-class Format(enum.StrEnum):
+class InputFormat(enum.StrEnum):
     """What a file is."""
 
     PROMPT = "prompt"
@@ -46,17 +46,17 @@ class Format(enum.StrEnum):
 
 
 SUFFIXES = {
-    ".jsonl": Format.LOG,
-    ".ndjson": Format.LOG,
-    ".yaml": Format.MANIFEST,
-    ".yml": Format.MANIFEST,
-    ".txt": Format.PROMPT,
-    ".md": Format.PROMPT,
+    ".jsonl": InputFormat.LOG,
+    ".ndjson": InputFormat.LOG,
+    ".yaml": InputFormat.MANIFEST,
+    ".yml": InputFormat.MANIFEST,
+    ".txt": InputFormat.PROMPT,
+    ".md": InputFormat.PROMPT,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class InputRequest:
     """A request of a log, or why a line of it is none."""
 
     line: int
@@ -66,15 +66,15 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class InputText:
     """A file that is read at once."""
 
-    format: Format
+    format: InputFormat
     """PROMPT or MANIFEST."""
     content: str
 
 
-Content = Text | Iterator[Request]
+Content = InputText | Iterator[InputRequest]
 
 
 def shown(name: str) -> str:
@@ -83,7 +83,7 @@ def shown(name: str) -> str:
 
 
 @contextmanager
-def opened(name: str, given: Format | None = None) -> Iterator[Content]:
+def opened(name: str, given: InputFormat | None = None) -> Iterator[Content]:
     """A file's content.
 
     Args:
@@ -103,28 +103,28 @@ def opened(name: str, given: Format | None = None) -> Iterator[Content]:
         raise InputError(f"{shown(name)}: {error.strerror or error}") from None
 
 
-def _content(name: str, file: BinaryIO, given: Format | None) -> Content:
+def _content(name: str, file: BinaryIO, given: InputFormat | None) -> Content:
     first = file.readline(MOST_BYTES)
     format_ = given or SUFFIXES.get(Path(name).suffix) or _sniffed(first)
-    if format_ is Format.LOG:
+    if format_ is InputFormat.LOG:
         return _lines(first, file)
     whole = first + file.read(MOST_BYTES + 1 - len(first))
     if len(whole) > MOST_BYTES:
         raise InputError(f"{shown(name)}: longer than {MOST_BYTES >> 20} MiB: a log of requests is read with --as log")
-    if format_ is Format.REQUEST or (format_ is None and whole[:1] in (b"{", b"[")):
+    if format_ is InputFormat.REQUEST or (format_ is None and whole[:1] in (b"{", b"[")):
         found = _document(whole)
         if found is not None:
             return found
-        if format_ is Format.REQUEST:
+        if format_ is InputFormat.REQUEST:
             raise InputError(f"{shown(name)}: not JSON; --as prompt, log or manifest says what it is")
     try:
         content = whole.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{shown(name)}: not text in UTF-8, at byte {error.start}") from None
-    return Text(format_ or (Format.MANIFEST if _KIND.search(content) else Format.PROMPT), content)
+    return InputText(format_ or (InputFormat.MANIFEST if _KIND.search(content) else InputFormat.PROMPT), content)
 
 
-def _sniffed(first: bytes) -> Format | None:
+def _sniffed(first: bytes) -> InputFormat | None:
     """What a file is whose first line is a JSON object by itself; None when it is not."""
     try:
         found = orjson.loads(first)
@@ -132,13 +132,13 @@ def _sniffed(first: bytes) -> Format | None:
         return None
     if not isinstance(found, dict):
         return None
-    return Format.MANIFEST if "apiVersion" in found else Format.LOG
+    return InputFormat.MANIFEST if "apiVersion" in found else InputFormat.LOG
 
 
 _KIND = re.compile(r"""^[\s{]*["']?kind["']?\s*:\s*["']?PromptGroup["']?\s*,?\s*$""", re.MULTILINE)
 
 
-def _document(whole: bytes) -> Iterator[Request] | None:
+def _document(whole: bytes) -> Iterator[InputRequest] | None:
     """The requests of a JSON document; None when it is another one."""
     try:
         found = orjson.loads(whole)
@@ -150,12 +150,12 @@ def _document(whole: bytes) -> Iterator[Request] | None:
     return (_request(1, each) for each in bodies)
 
 
-def _lines(first: bytes, file: BinaryIO) -> Iterator[Request]:
+def _lines(first: bytes, file: BinaryIO) -> Iterator[InputRequest]:
     number, line = 0, first
     while line:
         number += 1
         if len(line) >= MOST_BYTES and not line.endswith(b"\n"):
-            yield Request(number, None, f"longer than {MOST_BYTES >> 20} MiB")
+            yield InputRequest(number, None, f"longer than {MOST_BYTES >> 20} MiB")
             while line and not line.endswith(b"\n"):
                 line = file.readline(MOST_BYTES)
         elif line.strip():
@@ -163,14 +163,14 @@ def _lines(first: bytes, file: BinaryIO) -> Iterator[Request]:
         line = file.readline(MOST_BYTES)
 
 
-def _line(number: int, line: bytes) -> Request:
+def _line(number: int, line: bytes) -> InputRequest:
     try:
         return _request(number, orjson.loads(line))
     except orjson.JSONDecodeError:
-        return Request(number, None, "not JSON")
+        return InputRequest(number, None, "not JSON")
 
 
-def _request(number: int, record: object) -> Request:
+def _request(number: int, record: object) -> InputRequest:
     for _ in range(WRAPPED):
         if isinstance(record, str):
             try:
@@ -183,8 +183,8 @@ def _request(number: int, record: object) -> Request:
             kind = ApiKind.CHAT if "messages" in record else ApiKind.TEXT
             try:
                 # a body for a gateway that knows its model may name none
-                return Request(number, parse(kind, orjson.dumps(record | {"model": record.get("model") or "-"})))
+                return InputRequest(number, parse(kind, orjson.dumps(record | {"model": record.get("model") or "-"})))
             except ApiError as error:
-                return Request(number, None, str(error))
+                return InputRequest(number, None, str(error))
         record = next((record[key] for key in WRAPPERS if key in record), None)
-    return Request(number, None, "no body of a request: it has neither messages nor prompt")
+    return InputRequest(number, None, "no body of a request: it has neither messages nor prompt")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from promptgroup_cli.forecast import kv
-from promptgroup_cli.forecast.estimate import Engine
-from promptgroup_cli.forecast.forecast import Expectation, Replica, Workload, expect, working_set
+from promptgroup_cli.forecast.estimate import EngineEstimate
+from promptgroup_cli.forecast.forecast import Expectation, ReplicaForecast, Workload, expect, working_set
 from promptgroup_cli.forecast.preview import least
 from promptgroup_operator.sizing.limits import Limit
 
@@ -14,13 +14,13 @@ MOST = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SizeQuestion:
     """What was asked."""
 
     name: str
     """Of the model, for people."""
-    engine: Engine
-    replica: Replica
+    engine: EngineEstimate
+    replica: ReplicaForecast
     workload: Workload
     target: float
     """Seconds to the first token, p95."""
@@ -31,7 +31,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SizeCase:
     """One row of the sensitivity table."""
 
     what: str
@@ -42,23 +42,23 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SizeAnswer:
     """What is said."""
 
-    question: Question
+    question: SizeQuestion
     replicas: int | None
     """None when no number up to MOST keeps the target."""
     bound: Limit | None
     """What one replica less would not keep; without a number, what MOST do not."""
     expected: Expectation
     """With these replicas; without a number, with as many as bear the load, or MOST."""
-    cases: tuple[Case, ...]
-    working_set: kv.WorkingSet
+    cases: tuple[SizeCase, ...]
+    working_set: kv.WorkingSetForecast
     offload: kv.Offload | None
     """None without a number."""
 
 
-def answer(question: Question) -> Answer:
+def answer(question: SizeQuestion) -> SizeAnswer:
     """Size a group."""
     workload, replica = question.workload, question.replica
     replicas, bound = least(workload, replica, question.target, MOST)
@@ -67,7 +67,7 @@ def answer(question: Question) -> Answer:
     if replicas is not None:
         with_pool, _ = least(workload, replica, question.target, replicas, pooled=True)
         offload = kv.offload(replicas, with_pool or replicas, workload.history, replica.prefill_rate)
-    return Answer(
+    return SizeAnswer(
         question=question,
         replicas=replicas,
         bound=bound,
@@ -78,7 +78,7 @@ def answer(question: Question) -> Answer:
     )
 
 
-def _cases(question: Question, replicas: int) -> Iterator[Case]:
+def _cases(question: SizeQuestion, replicas: int) -> Iterator[SizeCase]:
     asked, replica = question.workload, question.replica
     rows = [("as asked", asked, replicas)]
     if replicas > 1:
@@ -92,4 +92,4 @@ def _cases(question: Question, replicas: int) -> Iterator[Case]:
     ]
     for what, workload, given in rows:
         needed, _ = least(workload, replica, question.target, MOST)
-        yield Case(what, needed, expect(workload, replica, given))
+        yield SizeCase(what, needed, expect(workload, replica, given))

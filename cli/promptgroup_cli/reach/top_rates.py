@@ -22,7 +22,7 @@ _BUCKET = names.METRIC_REVISION_FIRST_TOKEN + "_bucket"
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaRate:
     """What routers have on a replica."""
 
     group: str
@@ -40,7 +40,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RouterPage:
     """One router's counters, by `namespace/group`, and its replicas."""
 
     requests: Mapping[str, float]
@@ -50,11 +50,11 @@ class Page:
     """Seconds to the first byte of answers that are streamed."""
     waiting: Mapping[str, float]
     """Requests that wait for room."""
-    replicas: tuple[Replica, ...]
+    replicas: tuple[ReplicaRate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class TopRates:
     """What goes on in a group."""
 
     requests: float = 0.0
@@ -69,11 +69,11 @@ class Rates:
     """On its replicas."""
     waiting: int = 0
     """For room, in the routers."""
-    replicas: tuple[Replica, ...] = field(default=())
+    replicas: tuple[ReplicaRate, ...] = field(default=())
     """By revision and slot."""
 
 
-def page(metrics: str, table: Mapping[str, Any]) -> Page:
+def page(metrics: str, table: Mapping[str, Any]) -> RouterPage:
     """A router's answers to /metrics and /table."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     buckets: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
@@ -85,7 +85,7 @@ def page(metrics: str, table: Mapping[str, Any]) -> Page:
             if sample.name == _BUCKET and sample.labels["streamed"] == names.STREAMED:
                 buckets[group][float(sample.labels["le"])] += sample.value
             sums[sample.name][group] += sample.value
-    return Page(
+    return RouterPage(
         requests=sums[_REQUESTS],
         prompt=sums[_PROMPT],
         cached=sums[_CACHED],
@@ -95,9 +95,9 @@ def page(metrics: str, table: Mapping[str, Any]) -> Page:
     )
 
 
-def _replica(id_: str, known: Mapping[str, Any]) -> Replica:
+def _replica(id_: str, known: Mapping[str, Any]) -> ReplicaRate:
     group, fingerprint, slot = id_.rsplit("/", 2)
-    return Replica(
+    return ReplicaRate(
         group=group,
         revision=short(fingerprint),
         slot=int(slot),
@@ -108,7 +108,7 @@ def _replica(id_: str, known: Mapping[str, Any]) -> Replica:
     )
 
 
-def rates(before: Mapping[str, Page], after: Mapping[str, Page], seconds: float) -> dict[str, Rates]:
+def rates(before: Mapping[str, RouterPage], after: Mapping[str, RouterPage], seconds: float) -> dict[str, TopRates]:
     """`namespace/group` → what went on between two looks, and is there at the second; routers by name."""
     both = [(before[name], page) for name, page in after.items() if name in before]
     replicas = _together(each for page in after.values() for each in page.replicas)
@@ -121,7 +121,7 @@ def rates(before: Mapping[str, Page], after: Mapping[str, Page], seconds: float)
         for old, new in both:
             first += new.first_token.get(group, Histogram()) - old.first_token.get(group, Histogram())
         own = tuple(each for each in replicas if each.group == group)
-        found[group] = Rates(
+        found[group] = TopRates(
             requests=sum(_since(old.requests, new.requests, group) for old, new in both) / seconds,
             hit_rate=cached / prompt if prompt else None,
             median=quantile(first, 0.5) if first.total else None,
@@ -137,13 +137,13 @@ def _since(old: Mapping[str, float], new: Mapping[str, float], group: str) -> fl
     return max(0.0, new.get(group, 0.0) - old.get(group, 0.0))
 
 
-def _together(seen: Iterable[Replica]) -> list[Replica]:
+def _together(seen: Iterable[ReplicaRate]) -> list[ReplicaRate]:
     """Several routers' views of each replica as one."""
-    found: dict[tuple[str, str, int], Replica] = {}
+    found: dict[tuple[str, str, int], ReplicaRate] = {}
     for each in seen:
         key = each.group, each.revision, each.slot
         known = found.get(key, each)
-        found[key] = Replica(
+        found[key] = ReplicaRate(
             *key,
             in_flight=each.in_flight + (known.in_flight if known is not each else 0),
             wait=max(each.wait, known.wait),

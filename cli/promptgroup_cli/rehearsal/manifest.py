@@ -36,7 +36,7 @@ SHOWN = 40
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class DocumentError(Exception):
+class ManifestError(Exception):
     """The file cannot be planned. The message names what is wrong in it, and the way out."""
 
 
@@ -80,23 +80,23 @@ def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | Non
         old: the spec that stands, when the file changes it.
 
     Raises:
-        DocumentError: it cannot be planned.
+        ManifestError: it cannot be planned.
     """
     objects = list(_objects(content))
     groups = _groups(objects)
     if len(groups) > 1:
-        raise DocumentError(f"{len(groups)} PromptGroups in it: plan one at a time, each from a file of its own")
+        raise ManifestError(f"{len(groups)} PromptGroups in it: plan one at a time, each from a file of its own")
     raw = groups[0]
     key = _key(raw, namespace)
     spec = _valid(PromptGroupSpec, raw.get("spec"), "spec")
     problems = list(cel_rules.broken(key.name, spec, old))
     if problems:
-        raise DocumentError("; ".join(problems))
+        raise ManifestError("; ".join(problems))
     group = GroupObject(key, f"uid-of-{key.name}", 1, annotations.rfc3339(now), spec, {})
     text = prompt.resolve(spec.prompt, _values(objects, spec.prompt, namespace, key.namespace))
     problem = text if isinstance(text, Problem) else desired.template_problem(group)
     if problem is not None:
-        raise DocumentError(_said(problem))
+        raise ManifestError(_said(problem))
     assert isinstance(text, PromptText)  # noqa: S101 - else it is the problem
     return Wanted(group, text, tuple(_unknown(raw)))
 
@@ -105,7 +105,7 @@ def prompts(content: str, namespace: str) -> list[Declared]:
     """The prompts of all PromptGroups of a file; of their specs nothing else is looked at.
 
     Raises:
-        DocumentError: one of them cannot be read, or there is none.
+        ManifestError: one of them cannot be read, or there is none.
     """
     objects = list(_objects(content))
     return [_declared(raw, objects, namespace) for raw in _groups(objects)]
@@ -118,7 +118,7 @@ def _declared(raw: Mapping[str, Any], objects: Sequence[Mapping[str, Any]], name
     unpinned = given.model_copy(update={"fingerprint": None})
     text = prompt.resolve(unpinned, _values(objects, given, namespace, key.namespace))
     if isinstance(text, Problem):
-        raise DocumentError(f"PromptGroup {key.name}: {_said(text)}")
+        raise ManifestError(f"PromptGroup {key.name}: {_said(text)}")
     return Declared(key, text, given.fingerprint)
 
 
@@ -131,14 +131,14 @@ def _objects(content: str) -> Iterator[dict[str, Any]]:
         documents = list(yaml.load_all(content, _Loader))
     except yaml.MarkedYAMLError as error:
         at = f" at line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
-        raise DocumentError(f"not YAML: {error.problem}{at}") from None  # the mark would quote the file
+        raise ManifestError(f"not YAML: {error.problem}{at}") from None  # the mark would quote the file
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DocumentError(f"not YAML: {type(error).__name__}") from None
+        raise ManifestError(f"not YAML: {type(error).__name__}") from None
     for document in documents:
         if document is None:
             continue
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise DocumentError("a document is no Kubernetes object: it has no kind")
+            raise ManifestError("a document is no Kubernetes object: it has no kind")
         if document["kind"] == "List":
             yield from (each for each in document.get("items") or [] if isinstance(each, dict))
         else:
@@ -150,10 +150,10 @@ def _groups(objects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     groups = [each for each in objects if each.get("kind") == "PromptGroup"]
     if not groups:
         kinds = ", ".join(sorted({str(each.get("kind")) for each in objects})) or "nothing"
-        raise DocumentError(f"no PromptGroup in it, but {kinds}: write one, with its kind and apiVersion")
+        raise ManifestError(f"no PromptGroup in it, but {kinds}: write one, with its kind and apiVersion")
     for raw in groups:
         if raw.get("apiVersion") != API_VERSION:
-            raise DocumentError(f"apiVersion: {_value(raw.get('apiVersion'))} is unknown: write {API_VERSION}")
+            raise ManifestError(f"apiVersion: {_value(raw.get('apiVersion'))} is unknown: write {API_VERSION}")
     return groups
 
 
@@ -161,7 +161,7 @@ def _key(raw: Mapping[str, Any], namespace: str) -> Key:
     metadata = raw.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
-        raise DocumentError(f"metadata.name: {_value(name)} is no name: write lower-case letters, digits and '-'")
+        raise ManifestError(f"metadata.name: {_value(name)} is no name: write lower-case letters, digits and '-'")
     return Key(_namespace(raw, namespace), name)
 
 
@@ -183,9 +183,9 @@ def _valid(model: type[_Model], raw: object, path: str) -> _Model:
             f"{_path(path, each['loc'])}: {each['msg']}{_not(_path(path, each['loc']), each['input'])}"
             for each in error.errors(include_url=False)
         )
-        raise DocumentError("; ".join(problems)) from None
+        raise ManifestError("; ".join(problems)) from None
     except (TypeError, ValueError, RecursionError):
-        raise DocumentError(f"{path}: holds what JSON cannot, or is nested too deeply") from None
+        raise ManifestError(f"{path}: holds what JSON cannot, or is nested too deeply") from None
 
 
 def _path(root: str, loc: Sequence[int | str]) -> str:
@@ -243,7 +243,7 @@ def _data(raw: Mapping[str, Any]) -> dict[str, str]:
     data = raw.get("data") or {}
     clear = raw.get("stringData") or {}
     if not isinstance(data, dict) or not isinstance(clear, dict):
-        raise DocumentError(f"{raw['kind']} {raw['metadata']['name']}: data is no map of keys to texts")
+        raise ManifestError(f"{raw['kind']} {raw['metadata']['name']}: data is no map of keys to texts")
     if raw["kind"] == "ConfigMap":
         return {str(key): str(value) for key, value in data.items()}
     texts = {}
@@ -251,7 +251,7 @@ def _data(raw: Mapping[str, Any]) -> dict[str, str]:
         try:
             texts[str(key)] = base64.b64decode(str(value), validate=True).decode()
         except (binascii.Error, ValueError):
-            raise DocumentError(
+            raise ManifestError(
                 f"Secret {raw['metadata']['name']}: key {key} of data is no text in base64: "
                 "encode it, or write it as it is under stringData"
             ) from None

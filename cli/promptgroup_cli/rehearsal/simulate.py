@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from promptgroup_cli.rehearsal.simulated_cluster import IdealCluster
-from promptgroup_operator.plan import plan as planning
+from promptgroup_cli.rehearsal.simulated_cluster import SimulatedCluster
+from promptgroup_operator.plan.plan import Plan, decide, route_unwritten, unwritten
 from promptgroup_operator.world.snapshot import World
 
 SECOND = timedelta(seconds=1)
@@ -34,7 +34,7 @@ class Moment:
     world: World
 
 
-def run(cluster: IdealCluster) -> Iterator[Moment]:
+def run(cluster: SimulatedCluster) -> Iterator[Moment]:
     """The moments at which something changes, until nothing does any more.
 
     Raises:
@@ -50,12 +50,12 @@ def run(cluster: IdealCluster) -> Iterator[Moment]:
     raise UnsettledError(f"no end after {MOMENTS} moments")
 
 
-def _finish(cluster: IdealCluster) -> None:
+def _finish(cluster: SimulatedCluster) -> None:
     """Do all that can be done at this time."""
     cluster.nodes()
     for _ in range(PASSES):
         world = cluster.world()
-        todo = planning.decide(world, cluster.now)
+        todo = decide(world, cluster.now)
         acts = _acts(world, todo)
         cluster.perform(world, todo)
         if not cluster.controllers() and not acts:
@@ -63,7 +63,7 @@ def _finish(cluster: IdealCluster) -> None:
     raise UnsettledError(f"no end after {PASSES} passes at once")
 
 
-def _next(cluster: IdealCluster) -> datetime | None:
+def _next(cluster: SimulatedCluster) -> datetime | None:
     """When something happens next: on a node, or because the planner acts by then."""
     happens = cluster.happens_at()
     end = happens - cluster.now if happens is not None else NEVER
@@ -75,7 +75,7 @@ def _next(cluster: IdealCluster) -> datetime | None:
     return happens
 
 
-def _first(cluster: IdealCluster, quiet: timedelta, acts: timedelta) -> timedelta:
+def _first(cluster: SimulatedCluster, quiet: timedelta, acts: timedelta) -> timedelta:
     """The first second at which the planner acts, by bisection: what it does not do yet, it did not do before."""
     while acts - quiet > SECOND:
         middle = quiet + (acts - quiet) // 2 // SECOND * SECOND
@@ -86,12 +86,12 @@ def _first(cluster: IdealCluster, quiet: timedelta, acts: timedelta) -> timedelt
     return acts
 
 
-def _acts_by(cluster: IdealCluster, ahead: timedelta) -> bool:
+def _acts_by(cluster: SimulatedCluster, ahead: timedelta) -> bool:
     world = cluster.world(cluster.now + ahead)
-    return _acts(world, planning.decide(world, cluster.now + ahead))
+    return _acts(world, decide(world, cluster.now + ahead))
 
 
-def _acts(world: World, todo: planning.Plan) -> bool:
+def _acts(world: World, todo: Plan) -> bool:
     """Whether a plan changes anything but the status, whose messages may count the time."""
-    effects = todo.conditions or todo.pod_updates or todo.deletions or todo.warmups or planning.unwritten(world, todo)
-    return bool(effects) or planning.route_unwritten(world, todo)
+    effects = todo.conditions or todo.pod_updates or todo.deletions or todo.warmups or unwritten(world, todo)
+    return bool(effects) or route_unwritten(world, todo)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from promptgroup_operator.kube import decode
-from promptgroup_operator.plan import plan as planning
 from promptgroup_operator.plan import prompt_route
 from promptgroup_operator.plan.desired import DRAIN_SECONDS
+from promptgroup_operator.plan.plan import Plan, route_unwritten, unwritten
 from promptgroup_operator.rollout import annotations
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.samples import Flow, Stratum, Traffic
@@ -44,7 +44,7 @@ SAMPLED_AFTER = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SimulatedPace:
     """What the cluster is assumed to do."""
 
     warm_after: timedelta
@@ -53,7 +53,7 @@ class Pace:
     """Whether all requests of a revision that is judged fail."""
 
 
-class IdealCluster:
+class SimulatedCluster:
     """A namespace with one PromptGroup.
 
     Args:
@@ -63,7 +63,7 @@ class IdealCluster:
         now: the time at which the group is created.
     """
 
-    def __init__(self, group: GroupObject, text: PromptText, pace: Pace, now: datetime) -> None:
+    def __init__(self, group: GroupObject, text: PromptText, pace: SimulatedPace, now: datetime) -> None:
         self.now = now
         self._group = group
         self._text = text
@@ -114,15 +114,15 @@ class IdealCluster:
 
     # --- what happens ----------------------------------------------------------------------------------------
 
-    def perform(self, world: World, todo: planning.Plan) -> None:
+    def perform(self, world: World, todo: Plan) -> None:
         """What one pass of the operator does."""
         for change in todo.conditions:
             self._set_condition(change.pod, change.outcome)
-        for manifest in planning.unwritten(world, todo):
+        for manifest in unwritten(world, todo):
             self._apply(manifest)
         for mark in todo.pod_updates:
             self._mark(mark)
-        if todo.route is not None and planning.route_unwritten(world, todo):
+        if todo.route is not None and route_unwritten(world, todo):
             self._apply(todo.route)
         for deletion in todo.deletions:
             del self._live[deletion.kind, deletion.name]
@@ -218,7 +218,7 @@ class IdealCluster:
         self._gone_at[pod.name] = self.now + TERMINATION
 
 
-def _ready_at(pod: Pod, pace: Pace) -> datetime:
+def _ready_at(pod: Pod, pace: SimulatedPace) -> datetime:
     created = annotations.parse_time(pod.created)
     assert created is not None  # noqa: S101 - written by `_create`
     return created + pace.warm_after

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator, Mapping
 
 from promptgroup_cli.lint.finding import Finding
 from promptgroup_cli.lint.length import TOKEN_BYTES
-from promptgroup_cli.lint.linter import RULES, Report
-from promptgroup_cli.lint.prefixes import Prefix
+from promptgroup_cli.lint.linter import RULES, LintReport
+from promptgroup_cli.lint.prefixes import PromptPrefix
 from promptgroup_cli.lint.variants import EXAMINED
 
 WIDTH = 120
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def text(report: Report) -> str:
+def text(report: LintReport) -> str:
     """For people."""
     return "\n".join(_lines(report))
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: LintReport) -> Iterator[str]:
     explained: set[str] = set()
     for each in report.findings:
         place = each.place
@@ -47,7 +47,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"{looked}: {found or 'nothing found'}"
 
 
-def _table(report: Report) -> Iterator[str]:
+def _table(report: LintReport) -> Iterator[str]:
     yield f"prefixes that requests share (tokens estimated at {TOKEN_BYTES} bytes each):"
     yield f"  {'hash':8}  {'bytes':>9}  {'tokens':>7}  {'requests':>8}  {'share':>5}  then"
     for each in report.prefixes:
@@ -59,7 +59,7 @@ def _table(report: Report) -> Iterator[str]:
         yield f"  {each.hash}  {each.length:9}  {each.tokens:7}  {each.requests:8}  {each.share:5.0%}  {then}"
 
 
-def document(report: Report) -> str:
+def document(report: LintReport) -> str:
     """For programs; docs/how-to/cli.md describes it."""
     return json.dumps(
         {
@@ -90,7 +90,7 @@ def _finding(finding: Finding) -> dict[str, object]:
     return found | ({"excerpt": finding.excerpt} if finding.excerpt else {})
 
 
-def _prefix(prefix: Prefix) -> dict[str, object]:
+def _prefix(prefix: PromptPrefix) -> dict[str, object]:
     return {
         "model": prefix.model,
         "hash": prefix.hash,
@@ -104,7 +104,7 @@ def _prefix(prefix: Prefix) -> dict[str, object]:
     }
 
 
-def sarif(report: Report) -> str:
+def sarif(report: LintReport) -> str:
     """For code scanning."""
     rules = [
         {
@@ -136,4 +136,4 @@ def sarif(report: Report) -> str:
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 
-FORMS: Mapping[str, Callable[[Report], str]] = {"text": text, "json": document, "sarif": sarif}
+FORMS: Mapping[str, Callable[[LintReport], str]] = {"text": text, "json": document, "sarif": sarif}

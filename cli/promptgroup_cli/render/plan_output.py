@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from promptgroup_cli.rehearsal import timeline
 from promptgroup_cli.rehearsal.manifest import Wanted
-from promptgroup_cli.rehearsal.simulated_cluster import IDLE_AFTER, Pace
+from promptgroup_cli.rehearsal.simulated_cluster import IDLE_AFTER, SimulatedPace
 from promptgroup_cli.rehearsal.timeline import Chapter
 from promptgroup_operator.world.snapshot import World
 from promptgroup_router.contract.fingerprint import short
@@ -24,7 +24,7 @@ QUOTED = 60
 """Characters of an inline prompt that are shown."""
 
 
-def heading(old: Wanted | None, new: Wanted, pace: Pace) -> Iterator[str]:
+def heading(old: Wanted | None, new: Wanted, pace: SimulatedPace) -> Iterator[str]:
     """What stands, what is wanted, what is assumed."""
     for word, each in (("stands", old), ("wanted", new)):
         if each is not None:

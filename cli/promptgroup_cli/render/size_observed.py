@@ -29,7 +29,7 @@ class Prospect:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ObservedSize:
     """What is said of a group that runs."""
 
     observed: float
@@ -42,7 +42,7 @@ class Running:
     prospects: tuple[Prospect, ...]
 
 
-def running(load: GroupLoad, target: float | None, most: int) -> Running:
+def running(load: GroupLoad, target: float | None, most: int) -> ObservedSize:
     """Size what runs.
 
     Args:
@@ -59,7 +59,7 @@ def running(load: GroupLoad, target: float | None, most: int) -> Running:
     wanted, present = Target(target), max(1, round(model.observed))
     needed = least(model, 1, most, wanted)
     shown = sorted({*range(max(1, present - AROUND), present + AROUND + 1), *((needed,) if needed <= most else ())})
-    return Running(
+    return ObservedSize(
         observed=model.observed,
         rate=model.requests,
         prompt_tokens=model.prompt_tokens / model.requests if model.requests else 0.0,
@@ -75,12 +75,12 @@ _HEADS = ("replicas", "hit rate", "TTFT p95", "busy", "lacks")
 _WIDTHS = (8, 10, 11, 7, 26)
 
 
-def table(found: Running) -> str:
+def table(found: ObservedSize) -> str:
     """For people."""
     return "\n".join(_lines(found))
 
 
-def document(found: Running) -> str:
+def document(found: ObservedSize) -> str:
     """For programs; times in seconds, shares 0 to 1."""
     return json.dumps(
         {
@@ -105,7 +105,7 @@ def document(found: Running) -> str:
     )
 
 
-def _lines(found: Running) -> Iterator[str]:
+def _lines(found: ObservedSize) -> Iterator[str]:
     requests = f"{found.rate:,.1f} requests/s of {found.prompt_tokens:,.0f} tokens"
     yield f"observed     {found.observed:.1f} replicas, {requests}"
     yield f"needs        {found.needed if found.needed is not None else 'more replicas than were looked at'}"

@@ -6,19 +6,19 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from promptgroup_cli.forecast.forecast import Expectation
-from promptgroup_cli.reach.size_answer import MOST, Answer, Case
+from promptgroup_cli.reach.size_answer import MOST, SizeAnswer, SizeCase
 from promptgroup_operator.sizing.limits import UTILISATION, Limit
 
 COLUMNS = 100
 """Width of the text."""
 
 
-def table(answer: Answer) -> str:
+def table(answer: SizeAnswer) -> str:
     """For people."""
     return "\n".join((*_facts(answer), "", *_verdict(answer), "", *_cases(answer.cases), "", *_notes(answer)))
 
 
-def document(answer: Answer) -> str:
+def document(answer: SizeAnswer) -> str:
     """For programs; times in seconds, shares 0 to 1, null for what cannot be served."""
     question, workload = answer.question, answer.question.workload
     return json.dumps(
@@ -67,7 +67,7 @@ def _figures(expected: Expectation) -> dict[str, float | int | None]:
     }
 
 
-def _facts(answer: Answer) -> Iterator[str]:
+def _facts(answer: SizeAnswer) -> Iterator[str]:
     question, workload = answer.question, answer.question.workload
     engine, shape = question.engine, question.engine.model.shape
     gpus = f"{engine.gpus} x {engine.gpu.name}" if engine.gpus > 1 else engine.gpu.name
@@ -105,7 +105,7 @@ _BOUNDS = {
 """What fewer replicas do."""
 
 
-def _verdict(answer: Answer) -> Iterator[str]:
+def _verdict(answer: SizeAnswer) -> Iterator[str]:
     expected, target = answer.expected, answer.question.target
     figures = (
         f"hit rate {expected.hit_rate:.1%}, TTFT p95 {time(expected.ttft)} (target {time(target)}), "
@@ -128,7 +128,7 @@ _WIDTHS = (-28, 7, 7, 8, 10, 10, 10, 8)
 """Together below COLUMNS."""
 
 
-def _cases(cases: tuple[Case, ...]) -> Iterator[str]:
+def _cases(cases: tuple[SizeCase, ...]) -> Iterator[str]:
     yield row(_HEADS, _WIDTHS)
     for case in cases:
         expected = case.expected
@@ -160,7 +160,7 @@ def time(seconds: float) -> str:
     return f"{seconds * 1000:,.0f} ms" if seconds < 10 else f"{seconds:,.0f} s"
 
 
-def _notes(answer: Answer) -> Iterator[str]:
+def _notes(answer: SizeAnswer) -> Iterator[str]:
     yield "needs: replicas that keep the target and the operator's limits; figures: with the replicas given"
     if answer.offload is not None:
         yield from wrapped(f"KV pool: {answer.offload.message}")

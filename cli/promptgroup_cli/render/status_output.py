@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from promptgroup_cli.reach.group_status import GroupStatus, Revision, Said, Slot
+from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement
 from promptgroup_cli.render.columns import columns, fact
 from promptgroup_router.contract.fingerprint import short
 
@@ -47,7 +47,7 @@ def _row(group: GroupStatus) -> tuple[str, ...]:
     )
 
 
-def _brief(said: Said) -> str:
+def _brief(said: Statement) -> str:
     return f"{said.words} ({said.reason})" if said.holds else f"nothing; {said.words} ({said.reason})"
 
 
@@ -80,16 +80,16 @@ def _one(group: GroupStatus) -> Iterator[str]:
         yield from columns([heads, *(_slot(revision, slot) for revision, slot in slots)])
 
 
-def _sentence(said: Said) -> str:
+def _sentence(said: Statement) -> str:
     return f"{said.words} ({said.reason}): {said.message}"
 
 
-def _revision(revision: Revision) -> tuple[str, ...]:
+def _revision(revision: RevisionRow) -> tuple[str, ...]:
     numbers = (revision.weight, revision.replicas, revision.warm, revision.ready)
     return short(revision.fingerprint), revision.phase or "-", *map(str, numbers)
 
 
-def _slot(revision: Revision, slot: Slot) -> tuple[str, ...]:
+def _slot(revision: RevisionRow, slot: SlotRow) -> tuple[str, ...]:
     number = str(slot.slot) if slot.slot is not None else "-"
     # a warm replica's message has figures that say no more than its reason
     why = slot.reason if slot.warm == "True" else f"{slot.reason}: {slot.message}" if slot.reason else "-"
@@ -128,7 +128,7 @@ def _group(group: GroupStatus) -> dict[str, Any]:
     }
 
 
-def _said(said: Said) -> dict[str, Any]:
+def _said(said: Statement) -> dict[str, Any]:
     return {
         "condition": said.condition or None,
         "reason": said.reason,
@@ -137,7 +137,7 @@ def _said(said: Said) -> dict[str, Any]:
     }
 
 
-def _held(slot: Slot) -> dict[str, Any]:
+def _held(slot: SlotRow) -> dict[str, Any]:
     return {
         "slot": slot.slot,
         "pod": slot.pod or None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from promptgroup_cli.reach.top_rates import Rates, Replica
+from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
 from promptgroup_cli.render.columns import columns
 from promptgroup_cli.render.size_output import time
 from promptgroup_operator.rollout.annotations import rfc3339
@@ -19,7 +19,7 @@ _SLOTS = ("REPLICA", "IN FLIGHT", "BACKLOG", "SESSIONS", "KV OF SESSIONS")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TopState:
     """What stands in a group's status."""
 
     ready: bool
@@ -27,7 +27,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TopFrame:
     """All that is shown at one moment."""
 
     now: datetime
@@ -36,25 +36,25 @@ class Look:
     routers: int
     silent: tuple[str, ...]
     """Routers that did not answer."""
-    states: Mapping[str, State]
+    states: Mapping[str, TopState]
     """`namespace/group` → what stands in its status; empty where no cluster was asked."""
-    rates: Mapping[str, Rates]
+    rates: Mapping[str, TopRates]
 
     @property
-    def groups(self) -> Sequence[tuple[str, State | None, Rates]]:
+    def groups(self) -> Sequence[tuple[str, TopState | None, TopRates]]:
         """Those that there are, and those that routers know; requests of none of them at the end, if there are any."""
         names = sorted({*self.states, *self.rates} - {UNMATCHED})
-        if self.rates.get(UNMATCHED, Rates()).requests:
+        if self.rates.get(UNMATCHED, TopRates()).requests:
             names.append(UNMATCHED)
-        return [(name, self.states.get(name), self.rates.get(name, Rates())) for name in names]
+        return [(name, self.states.get(name), self.rates.get(name, TopRates())) for name in names]
 
 
-def table(look: Look) -> str:
+def table(look: TopFrame) -> str:
     """For people."""
     return "\n".join(_lines(look))
 
 
-def _lines(look: Look) -> Iterator[str]:
+def _lines(look: TopFrame) -> Iterator[str]:
     silent = f", no answer of {', '.join(look.silent)}" if look.silent else ""
     routers = "1 router" if look.routers == 1 else f"{look.routers} routers"
     yield f"{rfc3339(look.now)}, the last {look.seconds:.0f} s, {routers}{silent}"
@@ -66,7 +66,7 @@ def _lines(look: Look) -> Iterator[str]:
         yield from columns([_SLOTS, *map(_slot, replicas)])
 
 
-def _row(name: str, state: State | None, rates: Rates) -> tuple[str, ...]:
+def _row(name: str, state: TopState | None, rates: TopRates) -> tuple[str, ...]:
     return (
         name if name != UNMATCHED else "(no group)",
         str(state.ready) if state is not None else "-",
@@ -80,12 +80,12 @@ def _row(name: str, state: State | None, rates: Rates) -> tuple[str, ...]:
     )
 
 
-def _slot(replica: Replica) -> tuple[str, ...]:
+def _slot(replica: ReplicaRate) -> tuple[str, ...]:
     name = f"{replica.group}/{replica.revision}/{replica.slot}"
     return name, str(replica.in_flight), time(replica.wait), str(replica.sessions), f"{replica.filled:.0%}"
 
 
-def document(look: Look) -> str:
+def document(look: TopFrame) -> str:
     """For programs, in one line; times in seconds, shares 0 to 1, null for what is not known."""
     return json.dumps(
         {
@@ -98,7 +98,7 @@ def document(look: Look) -> str:
     )
 
 
-def _group(name: str, state: State | None, rates: Rates) -> dict[str, Any]:
+def _group(name: str, state: TopState | None, rates: TopRates) -> dict[str, Any]:
     return {
         "group": name,
         "ready": state.ready if state is not None else None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from promptgroup_local.engine.answer import Finish, answer
 from promptgroup_local.engine.flags import Flags, Knobs, Speech
-from promptgroup_local.engine.kvcache import KVCache, Sequence
+from promptgroup_local.engine.kvcache import KVCache, TokenSequence
 from promptgroup_local.engine.metrics import sglang, tensorrt, vllm
 from promptgroup_local.engine.metrics.page import Gauges, Served, Source
 from promptgroup_local.engine.protocol import Completion
@@ -86,7 +86,7 @@ class Engine:
         """
         prompt = completion.prompt
         request = Request(
-            Sequence(list(prompt.tokens), completion.salt),
+            TokenSequence(list(prompt.tokens), completion.salt),
             answer(prompt.tokens, completion.max_tokens, ignore_eos=completion.ignore_eos),
             time.monotonic(),
         )

@@ -28,7 +28,7 @@ class Block:
 
 
 @dataclass(slots=True, eq=False)
-class Sequence:
+class TokenSequence:
     """The tokens of one request and the blocks that hold their KV."""
 
     tokens: list[int]
@@ -65,7 +65,7 @@ class KVCache:
         """Of so many leading tokens, those in full blocks: the most that can be found again."""
         return tokens // self.block_size * self.block_size
 
-    def admit(self, sequence: Sequence, computed: int) -> int | None:
+    def admit(self, sequence: TokenSequence, computed: int) -> int | None:
         """Give a sequence without blocks its cached prefix and room for `computed` tokens past that prefix.
 
         `computed` is cut at the sequence's length. Returns the tokens found, or None, with nothing changed, when
@@ -83,7 +83,7 @@ class KVCache:
         sequence.blocks = hits + [self._take() for _ in range(wanted)]
         return found
 
-    def grow(self, sequence: Sequence, computed: int) -> bool:
+    def grow(self, sequence: TokenSequence, computed: int) -> bool:
         """Make room for the sequence's first `computed` tokens; False, with nothing changed, when there is none."""
         wanted = self._blocks(computed) - len(sequence.blocks)
         if wanted > self.free:
@@ -91,7 +91,7 @@ class KVCache:
         sequence.blocks.extend(self._take() for _ in range(wanted))
         return True
 
-    def commit(self, sequence: Sequence, computed: int) -> None:
+    def commit(self, sequence: TokenSequence, computed: int) -> None:
         """Make the full blocks among the first `computed` tokens findable."""
         if not self.caching:
             return
@@ -103,7 +103,7 @@ class KVCache:
             block.key = self._key(sequence, index)
             self._cached.setdefault(block.key, []).append(block)
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: TokenSequence) -> None:
         """Take the blocks from a sequence; what is cached in them stays until the room is needed."""
         for block in reversed(sequence.blocks):
             block.references -= 1
@@ -124,7 +124,7 @@ class KVCache:
         self._empty = self.capacity
         return True
 
-    def _lookup(self, sequence: Sequence) -> list[Block]:
+    def _lookup(self, sequence: TokenSequence) -> list[Block]:
         hits: list[Block] = []
         if not self.caching:
             return hits
@@ -149,7 +149,7 @@ class KVCache:
         if not copies:
             del self._cached[block.key]
 
-    def _key(self, sequence: Sequence, index: int) -> bytes:
+    def _key(self, sequence: TokenSequence, index: int) -> bytes:
         keys = sequence.keys
         size = self.block_size
         while len(keys) <= index:

@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from promptgroup_local.engine.answer import Answer, Finish
-from promptgroup_local.engine.kvcache import KVCache, Sequence
+from promptgroup_local.engine.kvcache import KVCache, TokenSequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class State(enum.Enum):
 class Request:
     """One request on its way through the engine."""
 
-    sequence: Sequence
+    sequence: TokenSequence
     answer: Answer
     arrived: float
     prompt_tokens: int = field(init=False)

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from promptgroup_local.engine import chat
-from promptgroup_local.engine.kvcache import KVCache
-from promptgroup_local.engine.kvcache import Sequence as Tokens
+from promptgroup_local.engine.kvcache import KVCache, TokenSequence
 from promptgroup_local.engine.tokenizer import tokenize
 
 _UNLIMITED = 1 << 40
@@ -45,7 +44,7 @@ def infinite_cache_hit_rate(
 
 def _run(cache: KVCache, exchange: Exchange) -> tuple[int, int]:
     """Run one exchange on the cache: its prompt's length and how much of it was found, in tokens."""
-    sequence = Tokens(list(chat.render(exchange.messages).tokens))
+    sequence = TokenSequence(list(chat.render(exchange.messages).tokens))
     length = len(sequence.tokens)
     found = cache.admit(sequence, length) or 0
     answer = tokenize(exchange.answer)

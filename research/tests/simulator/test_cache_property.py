@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_local.engine.kvcache import KVCache, Sequence
+from promptgroup_local.engine.kvcache import KVCache, TokenSequence
 from promptgroup_research.simulator.cache import Cache
 
 CAPACITY = 60
@@ -30,7 +30,7 @@ class Conversation:
         node = 100 + 10 * self.number + self.next
         nodes, sizes = (*self.nodes, node), (*self.sizes, message)
         prompt = [*self.tokens, *(10_000 * node + each for each in range(message))]
-        whole = Sequence([*prompt, *(10_000 * node + 100 + each for each in range(answer))])
+        whole = TokenSequence([*prompt, *(10_000 * node + 100 + each for each in range(answer))])
         found = cache.find(nodes, sizes)
         admitted = blocks.admit(whole, len(whole.tokens))
         assert cache.admit(nodes, sizes, answer) is (admitted is not None)

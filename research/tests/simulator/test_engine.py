@@ -5,7 +5,7 @@ import random
 import pytest
 
 from promptgroup_local.engine.answer import Answer, Finish
-from promptgroup_local.engine.kvcache import KVCache, Sequence
+from promptgroup_local.engine.kvcache import KVCache, TokenSequence
 from promptgroup_local.engine.scheduler import Cost, Limits, Request, Scheduler
 from promptgroup_research.simulator.engine import Engine, Model
 from promptgroup_research.simulator.turns import Session, Turn
@@ -54,7 +54,9 @@ def stepped(requests):
         (
             when,
             Request(
-                Sequence([index * 100_000 + at for at in range(prompt)]), Answer((7,) * output, Finish.LENGTH), when
+                TokenSequence([index * 100_000 + at for at in range(prompt)]),
+                Answer((7,) * output, Finish.LENGTH),
+                when,
             ),
         )
         for index, (when, prompt, output) in enumerate(requests)

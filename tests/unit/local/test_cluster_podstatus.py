@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from promptgroup_local.cluster.nodeagent.pods import status as podstatus
+from promptgroup_local.cluster.nodeagent.pods import status
 from promptgroup_local.cluster.nodeagent.pods.status import Container
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -28,11 +28,11 @@ def build(
     main: list[Container], init: list[Container] | None = None, pod: dict | None = None, now: datetime = NOW
 ) -> dict:
     pod = pod or {"metadata": {"generation": 3}, "spec": {}}
-    return podstatus.build(pod, init or [], main, pod_ip="127.64.0.2", started=NOW, now=now)
+    return status.build(pod, init or [], main, pod_ip="127.64.0.2", started=NOW, now=now)
 
 
-def conditions(status: dict) -> dict[str, tuple]:
-    return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+def conditions(written: dict) -> dict[str, tuple]:
+    return {each["type"]: (each["status"], each["reason"]) for each in written["conditions"]}
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,18 @@ def conditions(status: dict) -> dict[str, tuple]:
     ],
 )
 def test_a_pods_phase_follows_its_containers(init: list[Container], main: list[Container], phase: str) -> None:
-    assert podstatus.phase(init, main) == phase
+    assert status.phase(init, main) == phase
 
 
 def test_a_running_pod_is_ready() -> None:
-    status = build([running()])
-    assert conditions(status) == {
+    written = build([running()])
+    assert conditions(written) == {
         "PodReadyToStartContainers": ("True", None),
         "Initialized": ("True", None),
         "ContainersReady": ("True", None),
         "Ready": ("True", None),
     }
-    assert (status["podIP"], status["hostIP"], status["observedGeneration"]) == ("127.64.0.2", "127.0.0.1", 3)
+    assert (written["podIP"], written["hostIP"], written["observedGeneration"]) == ("127.64.0.2", "127.0.0.1", 3)
 
 
 def test_one_container_that_is_not_ready_keeps_the_pod_from_it() -> None:
@@ -73,9 +73,9 @@ def test_one_container_that_is_not_ready_keeps_the_pod_from_it() -> None:
 
 
 def test_init_containers_that_have_not_succeeded_are_told() -> None:
-    status = build([container()], [ended(0), running()])
-    assert conditions(status)["Initialized"] == ("False", "ContainersNotInitialized")
-    assert len(status["initContainerStatuses"]) == 2
+    written = build([container()], [ended(0), running()])
+    assert conditions(written)["Initialized"] == ("False", "ContainersNotInitialized")
+    assert len(written["initContainerStatuses"]) == 2
     assert conditions(build([container()], [ended(0)]))["Initialized"][0] == "True"
 
 
@@ -94,11 +94,11 @@ GATED = {"readinessGates": [{"conditionType": "a/warm"}, {"conditionType": "a/kn
 def test_ready_waits_for_every_gate(gates: dict[str, str], ready: tuple) -> None:
     given = [{"type": kind, "status": status} for kind, status in gates.items()]
     pod = {"metadata": {}, "spec": GATED, "status": {"conditions": given}}
-    status = build([running()], pod=pod)
-    assert conditions(status)["Ready"] == ready
-    assert conditions(status)["ContainersReady"][0] == "True"
+    written = build([running()], pod=pod)
+    assert conditions(written)["Ready"] == ready
+    assert conditions(written)["ContainersReady"][0] == "True"
     # the gates' own conditions are others' to write
-    assert not gates.keys() & conditions(status).keys()
+    assert not gates.keys() & conditions(written).keys()
 
 
 def test_a_conditions_time_is_that_of_its_turn() -> None:
@@ -158,9 +158,9 @@ def test_a_life_from_start_to_restart() -> None:
     ],
 )
 def test_an_agent_takes_over_what_another_reported(life: Container, policy: str, finished: bool, restarts: int) -> None:
-    (status,) = build([life])["containerStatuses"]
+    (restarted,) = build([life])["containerStatuses"]
     resumed = container()
-    resumed.resume(status, policy)
+    resumed.resume(restarted, policy)
     assert (resumed.finished, resumed.restarts, resumed.id) == (finished, restarts, life.id)
     assert not resumed.running
     if life.running:

@@ -1,8 +1,8 @@
-from promptgroup_local.engine.kvcache import KVCache, Sequence
+from promptgroup_local.engine.kvcache import KVCache, TokenSequence
 
 
 def finished(cache: KVCache, tokens: range, salt: str = "") -> int:
-    sequence = Sequence(list(tokens), salt)
+    sequence = TokenSequence(list(tokens), salt)
     found = cache.admit(sequence, len(sequence.tokens))
     assert found is not None
     cache.commit(sequence, len(sequence.tokens))
@@ -29,14 +29,14 @@ def test_the_least_recently_used_chain_is_evicted_first() -> None:
 
 def test_two_requests_that_compute_one_prefix_at_once_hold_a_copy_each() -> None:
     cache = KVCache(8, 2)
-    one, two = Sequence(list(range(4))), Sequence(list(range(4)))
+    one, two = TokenSequence(list(range(4))), TokenSequence(list(range(4)))
     assert cache.admit(one, 4) == 0
     assert cache.admit(two, 4) == 0
     cache.commit(one, 4)
     cache.commit(two, 4)
     assert cache.free == 4
     cache.release(one)
-    three = Sequence(list(range(4)))
+    three = TokenSequence(list(range(4)))
     assert cache.admit(three, 4) == 2
     for sequence in (two, three):
         cache.release(sequence)
@@ -54,16 +54,16 @@ def test_equal_tokens_under_another_salt_never_meet() -> None:
 def test_a_found_prefix_that_nobody_uses_is_not_counted_as_room_for_the_rest() -> None:
     cache = KVCache(3, 2)
     finished(cache, range(4))
-    runs = Sequence(list(range(50, 52)))
+    runs = TokenSequence(list(range(50, 52)))
     assert cache.admit(runs, 2) == 0
-    assert cache.admit(Sequence(list(range(8))), 8) is None
-    assert cache.admit(Sequence(list(range(4))), 4) == 2
+    assert cache.admit(TokenSequence(list(range(8))), 8) is None
+    assert cache.admit(TokenSequence(list(range(4))), 4) == 2
 
 
 def test_reset_is_refused_while_a_request_runs() -> None:
     cache = KVCache(8, 2)
     finished(cache, range(6))
-    sequence = Sequence(list(range(6)))
+    sequence = TokenSequence(list(range(6)))
     cache.admit(sequence, 6)
     assert not cache.reset()
     cache.release(sequence)

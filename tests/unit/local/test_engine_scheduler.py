@@ -3,14 +3,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptgroup_local.engine.answer import Answer, Finish
-from promptgroup_local.engine.kvcache import KVCache, Sequence
+from promptgroup_local.engine.kvcache import KVCache, TokenSequence
 from promptgroup_local.engine.scheduler import Cost, Limits, Request, Scheduler, State
 
 NO_ATTENTION = Cost(prefill_rate=1000, attention_length=1e18, step=1, decode_sequence=0.1, decode_kilotoken=0)
 
 
 def request(start: int, prompt: int, answer: int = 3) -> Request:
-    return Request(Sequence(list(range(start, start + prompt))), Answer((1,) * answer, Finish.LENGTH), arrived=0.0)
+    return Request(TokenSequence(list(range(start, start + prompt))), Answer((1,) * answer, Finish.LENGTH), arrived=0.0)
 
 
 def scheduler(*, blocks: int = 1000, tokens: int = 8192, requests: int = 256, cost: Cost = NO_ATTENTION) -> Scheduler:
@@ -83,7 +83,7 @@ def test_a_cached_prefix_is_not_computed_again_and_the_answer_is_cached_too() ->
     first = request(0, 16, answer=9)
     engine.add(first)
     run(engine)
-    again = Request(Sequence([*range(16), *(1,) * 9, 5]), Answer((1,), Finish.LENGTH), arrived=0)
+    again = Request(TokenSequence([*range(16), *(1,) * 9, 5]), Answer((1,), Finish.LENGTH), arrived=0)
     engine.add(again)
     step = engine.schedule(0)
     assert step is not None

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from promptgroup_cli import __main__ as program
+from promptgroup_cli.__main__ import _parser, kubectl_complete, main
 from promptgroup_cli.commands import completion
 
 
 def answered(*words):
-    *lines, directive = completion.answer_kubectl(program._parser("promptgroup"), words)
+    *lines, directive = completion.answer_kubectl(_parser("promptgroup"), words)
     assert directive == ":0"
     return [line.split("\t")[0] for line in lines]
 
@@ -25,7 +25,7 @@ def test_kubectl_is_told_the_commands():
 def test_kubectl_is_told_flags_and_choices_of_a_command_with_what_they_mean():
     assert "--check" in answered("fingerprint", "--")
     assert answered("size", "--kv-dtype", "fp8") == ["fp8"]
-    lines = completion.answer_kubectl(program._parser("promptgroup"), ["fingerprint", "--che"])
+    lines = completion.answer_kubectl(_parser("promptgroup"), ["fingerprint", "--che"])
     assert lines == ["--check\tcompare with spec.prompt.fingerprint of PromptGroups", ":0"]
 
 
@@ -43,7 +43,7 @@ def test_the_environment_is_as_before():
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_each_shell_has_a_script(shell, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["promptgroup", "completion", shell])
-    assert program.main() == 0
+    assert main() == 0
     assert "promptgroup" in capsys.readouterr().out
 
 
@@ -63,8 +63,8 @@ def test_a_shell_gets_an_answer_and_no_command_runs(tmp_path):
 def test_kubectl_calls_it_by_its_own_name(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["/usr/local/bin/kubectl-promptgroup", "--help"])
     with pytest.raises(SystemExit):
-        program.main()
+        main()
     assert capsys.readouterr().out.startswith("usage: kubectl promptgroup ")
     monkeypatch.setattr("sys.argv", ["kubectl_complete-promptgroup", "compl"])
-    assert program.kubectl_complete() == 0
+    assert kubectl_complete() == 0
     assert capsys.readouterr().out == "completion\tprint a shell's completion script\n:0\n"

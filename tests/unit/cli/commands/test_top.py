@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 
-from promptgroup_cli.commands import top as topcommand
+from promptgroup_cli.commands.top import CLEAR
 from promptgroup_router.base.metrics import Metrics
 from support.rawobjects import promptgroup, router, serving
 from support.scriptedkube import Answer
@@ -54,19 +54,19 @@ def stopped_after(looks, monkeypatch):
         if len(sleeps) > looks:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(topcommand.time, "sleep", sleep)
+    monkeypatch.setattr("promptgroup_cli.commands.top.time.sleep", sleep)
 
 
 def test_it_goes_on_until_it_is_stopped_and_redraws_on_a_terminal_only(kube, top, monkeypatch):
     counting(kube, promptgroup(), router("r1"))
     stopped_after(2, monkeypatch)
     code, out, _ = top()
-    assert (code, out.count("GROUP"), topcommand.CLEAR in out) == (0, 2, False)
+    assert (code, out.count("GROUP"), CLEAR in out) == (0, 2, False)
     stopped_after(2, monkeypatch)
     assert len(top("-o", "json")[1].splitlines()) == 2
     stopped_after(2, monkeypatch)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert top()[1].count(topcommand.CLEAR) == 2
+    assert top()[1].count(CLEAR) == 2
 
 
 def test_a_router_that_does_not_answer_is_named_and_the_others_are_shown(kube, top):

@@ -1,10 +1,10 @@
 import pytest
 
 from promptgroup_cli.forecast.catalogue import model
-from promptgroup_cli.forecast.estimate import Engine, replica
+from promptgroup_cli.forecast.estimate import EngineEstimate, replica
 from promptgroup_cli.forecast.gpus import gpu
 
-LLAMA_8B = Engine(model("meta-llama/Llama-3.1-8B"), gpu("H100-80GB"))
+LLAMA_8B = EngineEstimate(model("meta-llama/Llama-3.1-8B"), gpu("H100-80GB"))
 
 
 def test_a_replica_by_data_sheets():
@@ -21,13 +21,13 @@ def test_what_is_measured_goes_before_what_is_computed():
 
 
 def test_experts_that_do_not_compute_a_token_are_read_all_the_same():
-    dense, sparse = (Engine(model(name), gpu("H200")) for name in ("Qwen/Qwen3-32B", "Qwen/Qwen3-30B-A3B"))
+    dense, sparse = (EngineEstimate(model(name), gpu("H200")) for name in ("Qwen/Qwen3-32B", "Qwen/Qwen3-30B-A3B"))
     assert sparse.prefill_rate > 9 * dense.prefill_rate
     assert replica(sparse).step == pytest.approx(replica(dense).step, rel=0.1)
 
 
 def test_two_gpus_are_twice_as_fast():
-    pair = Engine(LLAMA_8B.model, LLAMA_8B.gpu, gpus=2)
+    pair = EngineEstimate(LLAMA_8B.model, LLAMA_8B.gpu, gpus=2)
     assert pair.prefill_rate == 2 * LLAMA_8B.prefill_rate
     assert pair.token_bytes == LLAMA_8B.token_bytes
     assert pair.kv_tokens > 2 * LLAMA_8B.kv_tokens

@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_cli.forecast.forecast import SEQUENCE, Replica, Workload, expect, found, working_set
-from promptgroup_cli.forecast.model_config import Shape
+from promptgroup_cli.forecast.forecast import SEQUENCE, ReplicaForecast, Workload, expect, found, working_set
+from promptgroup_cli.forecast.model_config import ModelConfig
 
 CHAT = Workload(rate=20, sessions=400, prefix=3000, history=1200, turn=100, answer=200)
 """Sessions of five turns."""
-REPLICA = Replica(kv_tokens=400_000, prefill_rate=10_000, step=0.007, context_rate=25e6)
+REPLICA = ReplicaForecast(kv_tokens=400_000, prefill_rate=10_000, step=0.007, context_rate=25e6)
 
 
 def test_what_a_session_is_made_of():
@@ -19,7 +19,7 @@ def test_what_a_session_is_made_of():
 
 
 def test_a_window_bounds_what_a_session_takes():
-    halves = replace(REPLICA, shape=Shape(16, 8, 256, 16, 500))
+    halves = replace(REPLICA, shape=ModelConfig(16, 8, 256, 16, 500))
     assert halves.held(500) == 500
     assert halves.held(1500) == 1000
     assert working_set(CHAT, halves).sessions == 400_000

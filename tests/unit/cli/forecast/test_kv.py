@@ -1,11 +1,19 @@
 import pytest
 
 from promptgroup_cli.forecast.catalogue import model
-from promptgroup_cli.forecast.kv import BYTES, WorkingSet, capacity, compare, context_share, offload, token_bytes
-from promptgroup_cli.forecast.model_config import ConfigError, Shape
+from promptgroup_cli.forecast.kv import (
+    BYTES,
+    WorkingSetForecast,
+    capacity,
+    compare,
+    context_share,
+    offload,
+    token_bytes,
+)
+from promptgroup_cli.forecast.model_config import ConfigError, ModelConfig
 
 GIB = 2**30
-LLAMA_8B = Shape(32, 8, 256)
+LLAMA_8B = ModelConfig(32, 8, 256)
 
 BY_HAND = {
     "meta-llama/Llama-3.1-8B": 32 * 8 * 2 * 128 * 2,  # 131,072
@@ -36,13 +44,13 @@ def test_fp8_halves_them():
     ids=["split", "one each", "each head twice", "a copy each"],
 )
 def test_gpus_split_heads_or_keep_copies(heads, gpus, kept):
-    assert token_bytes(Shape(32, heads, 256), 2, gpus) == kept * 32 * 256 * 2
+    assert token_bytes(ModelConfig(32, heads, 256), 2, gpus) == kept * 32 * 256 * 2
 
 
 @pytest.mark.parametrize(("heads", "gpus"), [(8, 3), (4, 6)])
 def test_heads_that_cannot_be_split_evenly_are_refused(heads, gpus):
     with pytest.raises(ConfigError, match=f"{heads} KV heads cannot be split evenly between {gpus} GPUs"):
-        token_bytes(Shape(32, heads, 256), 2, gpus)
+        token_bytes(ModelConfig(32, heads, 256), 2, gpus)
 
 
 # Start-up logs: vllm-project/vllm issues 33263 (one GPU) and 21348 (four, one KV head each)
@@ -55,7 +63,7 @@ def test_engines_make_as_many_tokens_of_their_memory(name, gpus, memory, tokens)
 
 
 def test_a_window_bounds_what_long_contexts_keep():
-    gemma = Shape(21, 8, 512, 21, 4096)
+    gemma = ModelConfig(21, 8, 512, 21, 4096)
     assert context_share(gemma, 4096) == 1
     assert context_share(gemma, 8192) == 0.75
     assert context_share(LLAMA_8B, 100_000) == 1
@@ -81,7 +89,7 @@ def test_a_report_far_from_it_says_by_how_much_and_why_that_may_be(reported, why
 
 
 def test_a_working_set_holds_the_prefix_once_in_each_replica():
-    found = WorkingSet(prefix=1000, sessions=6000)
+    found = WorkingSetForecast(prefix=1000, sessions=6000)
     assert found.room(3000, 4) == 8000
     assert found.use(3000, 4) == pytest.approx((4 * 1000 + 6000) / 12_000)
     assert found.room(500, 4) == 0

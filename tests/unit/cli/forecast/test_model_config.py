@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_cli.forecast.model_config import ConfigError, Shape, shape
+from promptgroup_cli.forecast.model_config import ConfigError, ModelConfig, shape
 
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
 """Of Llama-2-7B and Llama-3.1-8B alike."""
@@ -14,51 +14,51 @@ QWEN_2 = {
 }  # fmt: skip
 
 SHAPES = {
-    "every query head has its KV head": (LLAMA, Shape(32, 32, 256)),
-    "query heads share KV heads": ({**LLAMA, "num_key_value_heads": 8}, Shape(32, 8, 256)),
-    "all query heads share one": ({**LLAMA, "multi_query": True}, Shape(32, 1, 256)),
-    "heads of their own dimension": ({**LLAMA, "head_dim": 64}, Shape(32, 32, 128)),
-    "values narrower than keys": ({**LLAMA, "head_dim": 192, "v_head_dim": 128}, Shape(32, 32, 320)),
-    "older names": ({"n_layer": 12, "n_head": 12, "n_embd": 768}, Shape(12, 12, 128)),
+    "every query head has its KV head": (LLAMA, ModelConfig(32, 32, 256)),
+    "query heads share KV heads": ({**LLAMA, "num_key_value_heads": 8}, ModelConfig(32, 8, 256)),
+    "all query heads share one": ({**LLAMA, "multi_query": True}, ModelConfig(32, 1, 256)),
+    "heads of their own dimension": ({**LLAMA, "head_dim": 64}, ModelConfig(32, 32, 128)),
+    "values narrower than keys": ({**LLAMA, "head_dim": 192, "v_head_dim": 128}, ModelConfig(32, 32, 320)),
+    "older names": ({"n_layer": 12, "n_head": 12, "n_embd": 768}, ModelConfig(12, 12, 128)),
     "a latent vector for all heads": (
         {"num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_key_value_heads": 128},
-        Shape(61, 1, 576),
+        ModelConfig(61, 1, 576),
     ),
     "the language part of a multi-modal model": (
         {"vision_config": {"num_hidden_layers": 27}, "text_config": LLAMA},
-        Shape(32, 32, 256),
+        ModelConfig(32, 32, 256),
     ),
-    "every layer has a window": ({**LLAMA, "sliding_window": 4096}, Shape(0, 32, 256, 32, 4096)),
-    "every other layer has a window": (GEMMA_2_9B, Shape(21, 8, 512, 21, 4096)),
+    "every layer has a window": ({**LLAMA, "sliding_window": 4096}, ModelConfig(0, 32, 256, 32, 4096)),
+    "every other layer has a window": (GEMMA_2_9B, ModelConfig(21, 8, 512, 21, 4096)),
     "one in six layers has none": (
         {**GEMMA_2_9B, "model_type": "gemma3_text", "num_hidden_layers": 62, "sliding_window": 1024},
-        Shape(10, 8, 512, 52, 1024),
+        ModelConfig(10, 8, 512, 52, 1024),
     ),
-    "as the pattern says": ({**GEMMA_2_9B, "sliding_window_pattern": 3}, Shape(14, 8, 512, 28, 4096)),
+    "as the pattern says": ({**GEMMA_2_9B, "sliding_window_pattern": 3}, ModelConfig(14, 8, 512, 28, 4096)),
     "as each layer says": (
         {**LLAMA, "layer_types": ["sliding_attention", "full_attention"] * 16, "sliding_window": 128},
-        Shape(16, 32, 256, 16, 128),
+        ModelConfig(16, 32, 256, 16, 128),
     ),
     "chunks are windows": (
         {**LLAMA, "layer_types": ["chunked_attention"] * 24 + ["full_attention"] * 8, "attention_chunk_size": 8192},
-        Shape(8, 32, 256, 24, 8192),
+        ModelConfig(8, 32, 256, 24, 8192),
     ),
-    "a window that is switched off": (QWEN_2, Shape(28, 4, 256)),
-    "a window from some layer on": ({**QWEN_2, "use_sliding_window": True}, Shape(20, 4, 256, 8, 131072)),
+    "a window that is switched off": (QWEN_2, ModelConfig(28, 4, 256)),
+    "a window from some layer on": ({**QWEN_2, "use_sliding_window": True}, ModelConfig(20, 4, 256, 8, 131072)),
     "linear attention by period": (
         {**LLAMA, "num_hidden_layers": 48, "full_attention_interval": 4, "linear_num_key_heads": 16},
-        Shape(12, 32, 256, constant=36),
+        ModelConfig(12, 32, 256, constant=36),
     ),
     "Mamba by period and offset": (
         {**LLAMA, "num_hidden_layers": 36, "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16},
-        Shape(4, 32, 256, constant=32),
+        ModelConfig(4, 32, 256, constant=32),
     ),
     "Mamba by each layer": (
         {**LLAMA, "layer_types": ["mamba"] * 28 + ["attention"] * 4, "mamba_d_state": 128},
-        Shape(4, 32, 256, constant=28),
+        ModelConfig(4, 32, 256, constant=28),
     ),
     "Mamba by letters": ({**LLAMA, "num_hidden_layers": 6, "hybrid_override_pattern": "M-M*-M"},
-                         Shape(1, 32, 256, constant=5)),
+                         ModelConfig(1, 32, 256, constant=5)),
 }  # fmt: skip
 
 

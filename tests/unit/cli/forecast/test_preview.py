@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_cli.forecast.forecast import Replica, Workload, expect
+from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload, expect
 from promptgroup_cli.forecast.preview import lacks, least, observed
 from promptgroup_operator.sizing.limits import UTILISATION, Limit, Target, exceeded
 from promptgroup_operator.sizing.model import fit
 
 CHAT = Workload(rate=20, sessions=400, prefix=3000, history=1200, turn=100, answer=200)
-REPLICA = Replica(kv_tokens=400_000, prefill_rate=10_000, step=0.007, context_rate=25e6)
+REPLICA = ReplicaForecast(kv_tokens=400_000, prefill_rate=10_000, step=0.007, context_rate=25e6)
 
 
 def test_what_is_expected_is_what_the_operator_would_have_observed():

@@ -5,20 +5,20 @@ import threading
 
 import pytest
 
-from promptgroup_cli.reach.connect import Cluster, ReachError, router_at
+from promptgroup_cli.reach.connect import ClusterConnection, ReachError, router_at
 from support.rawobjects import engine, promptgroup, router, serving
 from support.scriptedkube import Answer, refusal
 
 
 @pytest.fixture
 def cluster(kube):
-    with Cluster(None) as cluster:
+    with ClusterConnection(None) as cluster:
         yield cluster
 
 
 def test_the_namespace_is_the_contexts_unless_one_is_named(cluster):
     assert cluster.namespace == "chat"
-    with Cluster("sales") as other:
+    with ClusterConnection("sales") as other:
         assert other.namespace == "sales"
 
 
@@ -52,7 +52,7 @@ def test_what_fails_is_said_with_a_way_out(kube, cluster, answer, words):
 def test_without_a_kubeconfig_there_is_no_cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(ReachError, match="set KUBECONFIG"):
-        Cluster(None)
+        ClusterConnection(None)
 
 
 def test_routers_are_asked_through_the_api_server(kube, cluster):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from promptgroup_cli.reach import inputs
-from promptgroup_cli.reach.inputs import Format, InputError, Text
+from promptgroup_cli.reach.inputs import InputError, InputFormat, InputText
 
 BODY = {"model": "m", "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]}
 MANIFEST = "apiVersion: promptgroup.dev/v1alpha1\nkind: PromptGroup\n"
@@ -14,7 +14,7 @@ MANIFEST = "apiVersion: promptgroup.dev/v1alpha1\nkind: PromptGroup\n"
 
 def read(path, given=None):
     with inputs.opened(str(path), given) as content:
-        return (content.format, content.content) if isinstance(content, Text) else list(content)
+        return (content.format, content.content) if isinstance(content, InputText) else list(content)
 
 
 def write(tmp_path, content, name="file"):
@@ -33,16 +33,16 @@ def systems(requests):
      '{\n  "kind": "PromptGroup",\n  "apiVersion": "promptgroup.dev/v1alpha1"\n}'],
 )  # fmt: skip
 def test_a_manifest_is_told_by_its_kind(tmp_path, content):
-    assert read(write(tmp_path, content)) == (Format.MANIFEST, content)
+    assert read(write(tmp_path, content)) == (InputFormat.MANIFEST, content)
 
 
 @pytest.mark.parametrize("content", ["You are kind.\n", "", "{name}, you are kind", "kind: of\n", "{\nnot JSON"])
 def test_other_text_is_a_prompt(tmp_path, content):
-    assert read(write(tmp_path, content)) == (Format.PROMPT, content)
+    assert read(write(tmp_path, content)) == (InputFormat.PROMPT, content)
 
 
 def test_a_prompt_is_read_byte_for_byte(tmp_path):
-    assert read(write(tmp_path, b"a\r\nb\r\n")) == (Format.PROMPT, "a\r\nb\r\n")
+    assert read(write(tmp_path, b"a\r\nb\r\n")) == (InputFormat.PROMPT, "a\r\nb\r\n")
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -64,7 +64,7 @@ def test_records_around_bodies(tmp_path, wrapped):
 def test_lines_that_are_no_request_are_said_and_the_rest_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "MOST_BYTES", 256)
     lines = [json.dumps(BODY), "{", "[]", '{"id": 1}', '{"messages": []}', json.dumps({"body": "{"}), "x" * 1000]
-    found = systems(read(write(tmp_path, "\n".join([*lines, json.dumps(BODY)])), Format.LOG))
+    found = systems(read(write(tmp_path, "\n".join([*lines, json.dumps(BODY)])), InputFormat.LOG))
     assert found[0] == (1, "Be kind.")
     assert found[-1] == (8, "Be kind.")
     assert [problem for _, problem in found[1:-1]] == [
@@ -79,8 +79,8 @@ def test_lines_that_are_no_request_are_said_and_the_rest_is_read(tmp_path, monke
 
 def test_a_name_says_what_a_file_is_and_a_flag_overrules_it(tmp_path):
     path = write(tmp_path, json.dumps(BODY), "file.md")
-    assert read(path) == (Format.PROMPT, json.dumps(BODY))
-    assert systems(read(path, Format.LOG)) == [(1, "Be kind.")]
+    assert read(path) == (InputFormat.PROMPT, json.dumps(BODY))
+    assert systems(read(path, InputFormat.LOG)) == [(1, "Be kind.")]
 
 
 def test_standard_input(monkeypatch):
@@ -92,7 +92,7 @@ def test_standard_input(monkeypatch):
     ("content", "given", "said"),
     [
         (b"caf\xe9", None, "file: not text in UTF-8, at byte 3"),
-        (b"text", Format.REQUEST, "file: not JSON; --as prompt, log or manifest says what it is"),
+        (b"text", InputFormat.REQUEST, "file: not JSON; --as prompt, log or manifest says what it is"),
         (b"x" * 300, None, "file: longer than 0 MiB: a log of requests is read with --as log"),
     ],
 )

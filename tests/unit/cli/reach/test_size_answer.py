@@ -3,14 +3,14 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_cli.forecast.catalogue import model
-from promptgroup_cli.forecast.estimate import Engine, replica
+from promptgroup_cli.forecast.estimate import EngineEstimate, replica
 from promptgroup_cli.forecast.forecast import Workload
 from promptgroup_cli.forecast.gpus import gpu
-from promptgroup_cli.reach.size_answer import MOST, Question, answer
+from promptgroup_cli.reach.size_answer import MOST, SizeQuestion, answer
 from promptgroup_operator.sizing.limits import Limit
 
-ENGINE = Engine(model("meta-llama/Llama-3.1-8B"), gpu("H100-80GB"))
-ASKED = Question(
+ENGINE = EngineEstimate(model("meta-llama/Llama-3.1-8B"), gpu("H100-80GB"))
+ASKED = SizeQuestion(
     name="meta-llama/Llama-3.1-8B",
     engine=ENGINE,
     replica=replica(ENGINE),
@@ -76,6 +76,6 @@ def test_a_pool_is_judged_by_the_replicas_that_it_saves():
 
 
 def test_a_window_shrinks_the_working_set():
-    engine = Engine(model("openai/gpt-oss-20b"), gpu("H100-80GB"))
+    engine = EngineEstimate(model("openai/gpt-oss-20b"), gpu("H100-80GB"))
     windowed = answer(replace(ASKED, engine=engine, replica=replica(engine)))
     assert windowed.working_set.sessions < 0.6 * answer(ASKED).working_set.sessions

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_cli.reach.top_rates import Rates, Replica, page, rates
+from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates, page, rates
 from promptgroup_router.base.metrics import Metrics
 
 FULL = "78aace27" + "0" * 24
@@ -46,7 +46,7 @@ def test_first_tokens_are_those_of_streamed_answers_of_the_time_between():
 
 def test_without_requests_nothing_is_known():
     found = rates({"a": looked(requests=5, prompt=7, first=[1.0])}, {"a": looked(requests=5, prompt=7, first=[1.0])}, 1)
-    assert found["chat/support"] == Rates()
+    assert found["chat/support"] == TopRates()
 
 
 def test_a_router_that_began_anew_or_has_just_come_counts_as_nothing():
@@ -63,8 +63,8 @@ def test_replicas_are_what_all_routers_have_on_them():
     found = rates({}, {"a": one, "b": other}, 1.0)
     support = found["chat/support"]
     assert support.replicas == (
-        Replica("chat/support", "78aace27", 0, in_flight=3, wait=0.75, sessions=3, filled=0.2),
-        Replica("chat/support", "78aace27", 1),
+        ReplicaRate("chat/support", "78aace27", 0, in_flight=3, wait=0.75, sessions=3, filled=0.2),
+        ReplicaRate("chat/support", "78aace27", 1),
     )
     assert (support.in_flight, support.waiting) == (3, 3)
     assert found["chat/sales"].in_flight == 4

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from promptgroup_cli.rehearsal import manifest
-from promptgroup_cli.rehearsal.manifest import DocumentError
+from promptgroup_cli.rehearsal.manifest import ManifestError
 from support import builders
 
 SPEC = {"model": "llama", "prompt": {"system": builders.TEXT}, "engine": {"image": "vllm"}}
@@ -34,7 +34,7 @@ def read(*objects, old=None):
 
 
 def refused(*objects, old=None):
-    with pytest.raises(DocumentError) as error:
+    with pytest.raises(ManifestError) as error:
         read(*objects, old=old)
     return str(error.value)
 
@@ -146,7 +146,7 @@ def test_another_model_than_the_one_that_stands():
     ids=["unclosed", "tab", "control", "template", "cycle", "deep"],
 )
 def test_what_is_not_yaml_is_said_in_a_line(content):
-    with pytest.raises(DocumentError) as error:
+    with pytest.raises(ManifestError) as error:
         manifest.read(content, "chat", builders.NOW)
     assert "\n" not in str(error.value)
 
@@ -159,18 +159,18 @@ def test_messages_never_quote_a_prompt():
         {"system": secret, "tools": secret},
     ):
         assert secret not in refused(group({"prompt": prompt}))
-    with pytest.raises(DocumentError) as error:
+    with pytest.raises(ManifestError) as error:
         manifest.read(f"system: {secret}: {secret}", "chat", builders.NOW)
     assert secret not in str(error.value)
 
 
 def test_a_spec_that_json_cannot_hold():
     content = yaml.safe_dump(group()).replace("image: vllm", "image: vllm\n    template: &a {b: *a}")
-    with pytest.raises(DocumentError, match="spec: holds what JSON cannot"):
+    with pytest.raises(ManifestError, match="spec: holds what JSON cannot"):
         manifest.read(content, "chat", builders.NOW)
 
 
 def test_half_a_character_is_refused():
     content = json.dumps(group({"prompt": {"system": "\ud800"}}))
-    with pytest.raises(DocumentError):
+    with pytest.raises(ManifestError):
         manifest.read(content, "chat", builders.NOW)

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from promptgroup_cli.rehearsal import simulate
 from promptgroup_cli.rehearsal.simulate import UnsettledError
-from promptgroup_cli.rehearsal.simulated_cluster import IdealCluster, Pace
+from promptgroup_cli.rehearsal.simulated_cluster import SimulatedCluster, SimulatedPace
 from promptgroup_operator.rollout.release import Phase
 from support import builders
 from support.builders import NOW
 
-PACE = Pace(timedelta(seconds=60))
+PACE = SimulatedPace(timedelta(seconds=60))
 
 
 def created(replicas=3, pace=PACE, **fields):
-    cluster = IdealCluster(builders.group(replicas=replicas, **fields), builders.text(), pace, NOW)
+    cluster = SimulatedCluster(builders.group(replicas=replicas, **fields), builders.text(), pace, NOW)
     return cluster, list(simulate.run(cluster))
 
 
@@ -62,7 +62,7 @@ def test_the_old_prompt_retires_after_its_time_to_the_second():
 
 
 def test_a_worse_prompt_is_rolled_back():
-    cluster, _ = created(pace=Pace(timedelta(seconds=60), worse=True))
+    cluster, _ = created(pace=SimulatedPace(timedelta(seconds=60), worse=True))
     end = changed(cluster, "new", replicas=3, rollout={"steps": [{"weight": 5}]})[-1][1]
     assert phases(end)[builders.FINGERPRINT] == Phase.SERVING
     assert {each.weight for each in end.revisions} == {0, 100}
@@ -109,8 +109,8 @@ SPECS = st.fixed_dictionaries(
 )
 @settings(max_examples=25, deadline=None)
 def test_any_history_of_changes_comes_to_rest(history, seconds, worse):
-    cluster = IdealCluster(
-        builders.group(replicas=2), builders.text(), Pace(timedelta(seconds=seconds), worse=worse), NOW
+    cluster = SimulatedCluster(
+        builders.group(replicas=2), builders.text(), SimulatedPace(timedelta(seconds=seconds), worse=worse), NOW
     )
     for fields, text in [({"replicas": 2}, builders.TEXT), *history]:
         for _, world in changed(cluster, text, **fields):

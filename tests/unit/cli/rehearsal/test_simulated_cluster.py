@@ -2,7 +2,13 @@
 
 from datetime import timedelta
 
-from promptgroup_cli.rehearsal.simulated_cluster import IDLE_AFTER, SAMPLED_AFTER, TERMINATION, IdealCluster, Pace
+from promptgroup_cli.rehearsal.simulated_cluster import (
+    IDLE_AFTER,
+    SAMPLED_AFTER,
+    TERMINATION,
+    SimulatedCluster,
+    SimulatedPace,
+)
 from promptgroup_operator.plan import plan
 from promptgroup_operator.rollout.release import Phase
 from promptgroup_operator.world.effects import Deletion, PodUpdate
@@ -14,7 +20,7 @@ START = timedelta(seconds=60)
 
 
 def cluster(replicas=2, **fields):
-    return IdealCluster(builders.group(replicas=replicas, **fields), builders.text(), Pace(START), NOW)
+    return SimulatedCluster(builders.group(replicas=replicas, **fields), builders.text(), SimulatedPace(START), NOW)
 
 
 def passed(found):
@@ -106,7 +112,7 @@ def test_what_is_applied_again_keeps_its_birth():
 
 
 def test_a_step_is_sampled_a_while_after_its_weight_stands_and_only_the_new_prompt_can_be_worse():
-    found = IdealCluster(builders.group(replicas=2), builders.text(), Pace(START, worse=True), NOW)
+    found = SimulatedCluster(builders.group(replicas=2), builders.text(), SimulatedPace(START, worse=True), NOW)
     passed(found)
     found.now += START
     found.nodes()

@@ -1,12 +1,11 @@
 import orjson
 import pytest
 
+from promptgroup_cli.render import explain_output
 from promptgroup_cli.render.columns import WIDTH
-from promptgroup_cli.render.explain_output import table
 from promptgroup_router.contract.table import Engine, Policy, SlotState
 from promptgroup_router.explain import explain_by, read_question
-from support.tables import SYSTEM, group, revision, slot
-from support.tables import table as served
+from support.tables import SYSTEM, group, revision, slot, table
 
 SLOTS = (slot(0), slot(1, SlotState.ABSENT), slot(2))
 SUPPORT = group("support", revision(slots=SLOTS, engine=Engine("one", 100_000, 10_000), tokens=2000))
@@ -16,7 +15,7 @@ def told(system=SYSTEM, model="llama", headers=None, groups=(SUPPORT,)):
     said = ([{"role": "system", "content": system}] if system else []) + [{"role": "user", "content": "Hi"}]
     body = orjson.dumps({"model": model, "messages": said}).decode()
     question = read_question(orjson.dumps({"body": body, "headers": headers or {}}))
-    return orjson.loads(explain_by(served(*groups), question))
+    return orjson.loads(explain_by(table(*groups), question))
 
 
 def facts(text):
@@ -30,7 +29,7 @@ def facts(text):
 
 def test_a_request_that_brings_the_prompt():
     found = told(headers={"x-session-id": "7"})
-    text = table(found)
+    text = explain_output.table(found)
     shown = facts(text)
     assert list(shown) == ["group", "session", "revision", "tokens", "home", "goes to"]
     assert shown["group"] == "chat/support, by its system prompt, model llama"
@@ -41,7 +40,7 @@ def test_a_request_that_brings_the_prompt():
 
 
 def test_replicas_are_listed_as_weighed_and_then_the_slots_that_get_nothing():
-    rows = [line.split() for line in table(told()).partition("\n\n")[2].splitlines()]
+    rows = [line.split() for line in explain_output.table(told()).partition("\n\n")[2].splitlines()]
     assert rows[0][:5] == ["REPLICA", "RING", "STATE", "REQUESTS", "CACHED"]
     assert rows[0][-1] == "COST"
     assert [row[2] for row in rows[1:]] == ["Ready", "Ready", "Absent"]
@@ -51,7 +50,7 @@ def test_replicas_are_listed_as_weighed_and_then_the_slots_that_get_nothing():
 
 def test_a_policy_that_weighs_no_time_shows_none():
     simple = group("support", revision(), policy=Policy.LEAST_REQUEST)
-    rows = [line.split() for line in table(told(groups=(simple,))).partition("\n\n")[2].splitlines()]
+    rows = [line.split() for line in explain_output.table(told(groups=(simple,))).partition("\n\n")[2].splitlines()]
     assert rows[0] == ["REPLICA", "RING", "STATE", "REQUESTS"]
 
 
@@ -86,11 +85,11 @@ def test_a_policy_that_weighs_no_time_shows_none():
     ],
 )  # fmt: skip
 def test_facts_in_words(changes, fact, words):
-    assert words in facts(table(told() | changes))[fact]
+    assert words in facts(explain_output.table(told() | changes))[fact]
 
 
 def test_a_request_without_a_group_is_told_which_prompt_it_leaves():
-    shown = facts(table(told(system=SYSTEM[:-1] + "!")))
+    shown = facts(explain_output.table(told(system=SYSTEM[:-1] + "!")))
     assert shown["group"].startswith("none, model llama: no group declares")
     assert f"leaves that of chat/support at byte {len(SYSTEM) - 1}" in shown["group"]
     assert "revision" not in shown
@@ -100,18 +99,19 @@ def test_states_that_a_replica_cannot_be_taken_in():
     found = told()
     first, second = found["candidates"]
     found["candidates"] = [first | {"room": False}, second | {"ejected": True, "cost": None, "room": None}]
-    rows = [line.split() for line in table(found).partition("\n\n")[2].splitlines()[1:]]
+    rows = [line.split() for line in explain_output.table(found).partition("\n\n")[2].splitlines()[1:]]
     assert [row[2] for row in rows] == ["Full", "Ejected", "Absent"]
     found["candidates"] = [first | {"lent": True}, second]
-    assert "Lent" in table(found)
+    assert "Lent" in explain_output.table(found)
 
 
 def test_a_refusal():
-    assert table(told(model="nobody")).startswith("refused      404 model_not_found: model 'nobody' is neither")
+    shown = explain_output.table(told(model="nobody"))
+    assert shown.startswith("refused      404 model_not_found: model 'nobody' is neither")
 
 
 def test_a_group_without_a_replica():
     nobody = group("support", revision(slots=(slot(0, SlotState.ABSENT),)))
-    shown = facts(table(told(groups=(nobody,))))
+    shown = facts(explain_output.table(told(groups=(nobody,))))
     assert list(shown) == ["group", "session", "revision", "tokens", "refused"]
     assert shown["refused"].startswith("503 no_replica: group 'chat/support' has no replica")

@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_cli.rehearsal.manifest import Wanted
-from promptgroup_cli.rehearsal.simulated_cluster import Pace
+from promptgroup_cli.rehearsal.simulated_cluster import SimulatedPace
 from promptgroup_cli.rehearsal.timeline import Chapter
 from promptgroup_cli.render import plan_output
 from support import builders
 
-PACE = Pace(timedelta(seconds=60))
+PACE = SimulatedPace(timedelta(seconds=60))
 MINUTE = timedelta(minutes=1)
 
 

@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_cli.forecast.forecast import Replica, Workload, expect
+from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload, expect
 from promptgroup_cli.forecast.preview import observed
 from promptgroup_cli.render.size_observed import running, table
 from promptgroup_operator.sizing.limits import Limit
 from promptgroup_operator.world.load import GroupLoad
 
 CHAT = Workload(rate=20, sessions=400, prefix=3000, history=1200, turn=100, answer=200)
-REPLICA = Replica(kv_tokens=400_000, prefill_rate=10_000, step=0.007, context_rate=25e6)
+REPLICA = ReplicaForecast(kv_tokens=400_000, prefill_rate=10_000, step=0.007, context_rate=25e6)
 LOAD = observed(CHAT, REPLICA, expect(CHAT, REPLICA, 4))
 
 

@@ -5,19 +5,19 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_cli.forecast.catalogue import model
-from promptgroup_cli.forecast.estimate import Engine, replica
+from promptgroup_cli.forecast.estimate import EngineEstimate, replica
 from promptgroup_cli.forecast.forecast import Workload
 from promptgroup_cli.forecast.gpus import gpu
 from promptgroup_cli.forecast.kv import Agreement
-from promptgroup_cli.forecast.model_config import Shape
-from promptgroup_cli.reach.size_answer import Question, answer
+from promptgroup_cli.forecast.model_config import ModelConfig
+from promptgroup_cli.reach.size_answer import SizeQuestion, answer
 from promptgroup_cli.render import size_output
 from promptgroup_operator.sizing.limits import Limit
 
 
 def asked(name="meta-llama/Llama-3.1-8B", **fields):
-    engine = Engine(model(name), gpu("H100-80GB"))
-    base = Question(
+    engine = EngineEstimate(model(name), gpu("H100-80GB"))
+    base = SizeQuestion(
         name=name,
         engine=engine,
         replica=replica(engine),
@@ -73,7 +73,7 @@ def test_what_is_said_is_what_was_found():
 def test_layers_that_are_counted_otherwise_are_named():
     assert "18 of 36 layers keep the last 128 tokens" in size_output.table(answer(QUESTIONS["windows"]))
     engine = asked().engine
-    hybrid = replace(engine, model=replace(engine.model, shape=Shape(12, 2, 512, constant=36)))
+    hybrid = replace(engine, model=replace(engine.model, shape=ModelConfig(12, 2, 512, constant=36)))
     assert "and 36 layers a state of constant size" in size_output.table(answer(asked(engine=hybrid)))
 
 

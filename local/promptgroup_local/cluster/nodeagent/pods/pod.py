@@ -14,8 +14,7 @@ import aiohttp
 
 from promptgroup_local.cluster.nodeagent import command
 from promptgroup_local.cluster.nodeagent.api import STRATEGIC, ApiError
-from promptgroup_local.cluster.nodeagent.pods import status as podstatus
-from promptgroup_local.cluster.nodeagent.pods import volumes
+from promptgroup_local.cluster.nodeagent.pods import status, volumes
 from promptgroup_local.cluster.nodeagent.pods.container import (
     MINIMUM_GRACE_SECONDS,
     RETRIED,
@@ -36,11 +35,11 @@ class PodRunner:
     def __init__(self, machine: Machine, pod: dict[str, Any], address: str) -> None:
         self._context = PodContext(machine, pod, address)
         self._began = datetime.now(UTC)
-        spec, status = pod["spec"], pod.get("status", {})
+        spec, resumed = pod["spec"], pod.get("status", {})
         policy = spec.get("restartPolicy", "Always")
-        self._init = _lives(spec.get("initContainers", []), status.get("initContainerStatuses"), policy)
-        self._main = _lives(spec["containers"], status.get("containerStatuses"), policy)
-        self._over = status.get("phase") in {"Succeeded", "Failed"}
+        self._init = _lives(spec.get("initContainers", []), resumed.get("initContainerStatuses"), policy)
+        self._main = _lives(spec["containers"], resumed.get("containerStatuses"), policy)
+        self._over = resumed.get("phase") in {"Succeeded", "Failed"}
         """It ended under an earlier agent: its status stands, its object waits to be deleted."""
         self._sent: dict[str, Any] = {}
         if "deletionTimestamp" in pod["metadata"]:
@@ -161,20 +160,20 @@ class PodRunner:
 
     async def _send(self) -> None:
         context = self._context
-        status = podstatus.build(
+        written = status.build(
             context.pod, self._init, self._main, pod_ip=context.address, started=self._began, now=datetime.now(UTC)
         )
-        if status == self._sent or context.vanished or self._over:
+        if written == self._sent or context.vanished or self._over:
             return
-        only = {"podIPs": [*status["podIPs"], {"$patch": "replace"}]}  # without the address that an earlier agent gave
-        body = {"metadata": {"uid": self.uid}, "status": status | only}
+        only = {"podIPs": [*written["podIPs"], {"$patch": "replace"}]}  # without the address that an earlier agent gave
+        body = {"metadata": {"uid": self.uid}, "status": written | only}
         try:
             pod = await context.machine.api.request("PATCH", self._path("/status"), body, kind=STRATEGIC)
         except ApiError as error:
             if error.status not in GONE:
                 raise
             return
-        self._sent = status
+        self._sent = written
         self.update(pod)
 
     async def _remove(self) -> None:
@@ -198,7 +197,7 @@ class PodRunner:
 
 def _lives(specs: list[dict[str, Any]], known: list[dict[str, Any]] | None, policy: str) -> list[Container]:
     """The containers as an earlier agent left them, or new."""
-    statuses = {status["name"]: status for status in known or []}
+    statuses = {each["name"]: each for each in known or []}
     lives = [Container(spec["name"], spec["image"]) for spec in specs]
     for life in lives:
         life.resume(statuses.get(life.name, {}), policy)
