@@ -75,10 +75,13 @@ class Chunked:
       └──size = 0──▶ TRAILER ──blank line──▶ done
     """
 
-    __slots__ = ("_expect", "_left", "_line", "_trailers", "done")
+    __slots__ = ("_expect", "_left", "_limit", "_line", "_size", "_trailers", "done")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        """Start a body whose content may have `limit` bytes."""
         self.done = False
+        self._limit = limit
+        self._size = 0
         self._expect = _Expect.SIZE
         self._left = 0
         self._line = b""
@@ -91,7 +94,7 @@ class Chunked:
             The number of bytes of `data` that belong to the body.
 
         Raises:
-            HttpError: the coding is malformed.
+            HttpError: the coding is malformed, or a chunk size says that the content exceeds the limit (413).
         """
         end = len(data)
         at = self._whole_chunks(data, sink)
@@ -127,10 +130,17 @@ class Chunked:
             stop = start + int(line[1], 16)
             if stop == start or not data.startswith(b"\r\n", stop):
                 break
+            if self._limit is not None:
+                self._count(stop - start)
             if sink is not None:
                 sink.append(data[start:stop])
             at = stop + 2
         return at
+
+    def _count(self, size: int) -> None:
+        self._size += size
+        if self._limit is not None and self._size > self._limit:
+            raise too_large(self._size, self._limit)
 
     def _take_line(self, line: bytes) -> None:
         match self._expect:
@@ -139,6 +149,8 @@ class Chunked:
                 if size is None:
                     raise HttpError(400, "a chunk size is malformed: send hexadecimal digits and CRLF")
                 self._left = int(size[1], 16)
+                if self._limit is not None:
+                    self._count(self._left)
                 self._expect = _Expect.DATA if self._left else _Expect.TRAILER
             case _Expect.DATA_END:
                 if line != b"\r\n":
@@ -150,6 +162,11 @@ class Chunked:
                     self.done = True
                 elif self._trailers > MAX_TRAILERS or not _TRAILER.fullmatch(line):
                     raise HttpError(400, f"a trailer line is malformed, or all have more than {MAX_TRAILERS} bytes")
+
+
+def too_large(size: int, limit: int) -> HttpError:
+    """Return the refusal of a body of at least `size` bytes."""
+    return HttpError(413, f"the body has {size} bytes or more, the limit is {limit} bytes: shorten the conversation")
 
 
 def body_of(framing: Framing, length: int) -> Sized | Chunked | UntilClose:

@@ -7,6 +7,7 @@ loop over lines takes 6 µs.
 """
 
 import enum
+import ipaddress
 import re
 from dataclasses import dataclass
 
@@ -22,11 +23,14 @@ Headers = list[tuple[bytes, bytes]]
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _FIELD_LINES = re.compile(rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n)*+")
 _FIELD = re.compile(rb"([^:\r\n]++):[ \t]*+([^\r\n]*+)\r\n")
-_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]++) HTTP/(\d)\.(\d)\r\n")
+_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]++) HTTP/(\d)\.(\d)\r\n")
 _STATUS_LINE = re.compile(rb"HTTP/1\.(\d) ([1-5]\d\d)(?: [\t\x20-\x7e\x80-\xff]*+)?\r\n")
 _BLANK_LINES = re.compile(rb"(?:\r\n)*+")
 _NEVER = re.compile(rb"(?<!\r)\n|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Bytes that no head may have: a line feed alone, and control characters, such as those that a TLS client sends."""
+_AUTHORITY = re.compile(rb"((?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})++|\[[0-9A-Fa-f:.]++\])(?::(\d{1,5})?)?")
+"""Host and port of a URI (RFC 3986 section 3.2); user information is refused (RFC 9110 section 4.2.4)."""
+_ABSOLUTE = re.compile(rb"https?://([^/?]*+)(?:(/[^?]*+)?(?:\?(.*+))?)", re.IGNORECASE)
 _LENGTH = re.compile(rb"\d{1,15}")
 
 _SINGLE = (b"host", b"content-length", b"transfer-encoding")
@@ -36,6 +40,9 @@ HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade")
 )
 """Fields that concern one connection and are not forwarded (RFC 9110 section 7.6.1)."""
+_END_TO_END = frozenset((b"content-length", b"content-type", b"content-encoding", b"content-range", b"cache-control"))
+"""Fields that Connection must not name: they are for the recipient, and without them the body cannot be read."""
+_NO_OPTIONS: frozenset[bytes] = frozenset()
 
 
 class Framing(enum.Enum):
@@ -84,9 +91,15 @@ class ResponseHead:
 class HeadBuffer:
     """A buffer for the bytes of a head until it is whole."""
 
-    __slots__ = ("_data", "_seen")
+    __slots__ = ("_data", "_seen", "_skip_blank_lines")
 
-    def __init__(self) -> None:
+    def __init__(self, *, skip_blank_lines: bool) -> None:
+        """Start an empty buffer.
+
+        Args:
+            skip_blank_lines: whether empty lines may precede the head, as RFC 9112 section 2.2 allows for requests.
+        """
+        self._skip_blank_lines = skip_blank_lines
         self._data = b""
         self._seen = 0
 
@@ -96,8 +109,6 @@ class HeadBuffer:
     def take(self, data: bytes) -> tuple[bytes, bytes] | None:
         """Add received bytes.
 
-        Empty lines before a head are skipped, as RFC 9112 section 2.2 asks.
-
         Returns:
             The head with its blank line, and the bytes that follow it; None while the head is not whole.
 
@@ -105,7 +116,7 @@ class HeadBuffer:
             HttpError: 431 for a head over MAX_HEAD, 400 for bytes that no head begins with.
         """
         data = self._data + data if self._data else data
-        if data.startswith(b"\r\n"):
+        if self._skip_blank_lines and data.startswith(b"\r\n"):
             data = data[_BLANK_LINES.match(data).end() :]  # type: ignore[union-attr] # matches the empty string too
             self._seen = 0
         end = data.find(b"\r\n\r\n", max(0, self._seen - 3))
@@ -135,10 +146,14 @@ def parse_request(head: bytes) -> RequestHead:
         raise HttpError(505, f"HTTP/{major.decode()} is not served on this port: use HTTP/1.1")
     minor = min(int(digit), 1)
     headers, fields = _fields(head, line.end())
-    if minor == 1 and b"host" not in fields:
-        raise HttpError(400, "the host header is missing: HTTP/1.1 requires one")
-    path, query = _origin(target)
-    connection = fields.get(b"connection", b"").lower()
+    host = fields.get(b"host")
+    if host is None:
+        if minor == 1:
+            raise HttpError(400, "the host header is missing: HTTP/1.1 requires one")
+    elif host and not _is_authority(host):
+        raise HttpError(400, "the host header is not a host with an optional port")
+    path, query = _origin(method, target)
+    options = _connection_options(headers, fields)
     framing, length = _request_framing(fields, minor)
     return RequestHead(
         method=method,
@@ -149,7 +164,7 @@ def parse_request(head: bytes) -> RequestHead:
         framing=framing,
         length=length,
         minor=minor,
-        keep_alive=b"close" not in connection if minor else b"keep-alive" in connection,
+        keep_alive=_persists(options, minor),
         expects_continue=minor == 1 and fields.get(b"expect", b"").lower() == b"100-continue",
     )
 
@@ -165,15 +180,16 @@ def parse_response(head: bytes) -> ResponseHead:
         raise HttpError(502, "the engine's first line is not an HTTP/1.1 status line")
     status, minor = int(line[2]), int(line[1])
     headers, fields = _fields(head, line.end())
-    connection = fields.get(b"connection", b"").lower()
     framing, length = _response_framing(fields, status)
-    persists = b"close" not in connection if minor else b"keep-alive" in connection
+    keep_alive = framing is not Framing.UNTIL_CLOSE and _persists(_connection_options(headers, fields), minor)
+    if framing is Framing.CHUNKED and minor == 0:
+        keep_alive = False  # HTTP/1.0 has no chunks: who sends them may be confused (RFC 9112 section 6.1)
     return ResponseHead(
         status=status,
         headers=headers,
         framing=framing,
         length=length,
-        keep_alive=persists and framing is not Framing.UNTIL_CLOSE,
+        keep_alive=keep_alive,
     )
 
 
@@ -182,9 +198,9 @@ def forwarded(headers: Headers, fields_to_drop: frozenset[bytes]) -> Headers:
 
     Hop-by-hop fields, fields that Connection names, and `fields_to_drop` are left out.
     """
-    named = [value for name, value in headers if name == b"connection"]
-    if named:
-        fields_to_drop |= {token.strip().lower() for value in named for token in value.split(b",")}
+    options = _connection_options(headers, None)
+    if options:
+        fields_to_drop |= options - _END_TO_END
     return [field for field in headers if field[0] not in fields_to_drop and field[0] not in HOP_BY_HOP]
 
 
@@ -207,6 +223,31 @@ def _fields(head: bytes, start: int) -> tuple[Headers, dict[bytes, bytes]]:
     return headers, fields
 
 
+def _connection_options(headers: Headers, fields: dict[bytes, bytes] | None) -> frozenset[bytes]:
+    """Return the options of all Connection fields, in lower case (RFC 9110 section 7.6.1)."""
+    if fields is not None and b"connection" not in fields:
+        return _NO_OPTIONS
+    values = [value for name, value in headers if name == b"connection"]
+    return frozenset(option.strip(b" \t").lower() for value in values for option in value.split(b","))
+
+
+def _persists(options: frozenset[bytes], minor: int) -> bool:
+    """Return True if a connection stays open after a message (RFC 9112 section 9.3)."""
+    return b"close" not in options and (minor > 0 or b"keep-alive" in options)
+
+
+def _is_authority(value: bytes) -> bool:
+    found = _AUTHORITY.fullmatch(value)
+    if found is None or int(found[2] or 0) > 65535:
+        return False
+    if value[:1] == b"[":
+        try:
+            ipaddress.IPv6Address(found[1][1:-1].decode())
+        except ValueError:
+            return False
+    return True
+
+
 def _request_framing(fields: dict[bytes, bytes], minor: int) -> tuple[Framing, int]:
     coding = fields.get(b"transfer-encoding")
     length = fields.get(b"content-length")
@@ -223,15 +264,16 @@ def _request_framing(fields: dict[bytes, bytes], minor: int) -> tuple[Framing, i
 
 def _response_framing(fields: dict[bytes, bytes], status: int) -> tuple[Framing, int]:
     # RFC 9112 section 6.3, for answers to a POST
-    if status < 200 or status in (204, 304):
-        return Framing.LENGTH, 0
     coding = fields.get(b"transfer-encoding")
     length = fields.get(b"content-length")
-    if coding is None:
-        return (Framing.UNTIL_CLOSE, 0) if length is None else (Framing.LENGTH, _length(length))
-    if length is not None or coding.lower() != b"chunked":
+    if coding is not None and (length is not None or coding.lower() != b"chunked"):
         raise HttpError(502, "the engine's framing is ambiguous")
-    return Framing.CHUNKED, 0
+    size = 0 if length is None else _length(length)
+    if status < 200 or status in (204, 304):
+        return Framing.LENGTH, 0
+    if coding is not None:
+        return Framing.CHUNKED, 0
+    return (Framing.UNTIL_CLOSE if length is None else Framing.LENGTH), size
 
 
 def _length(value: bytes) -> int:
@@ -240,12 +282,16 @@ def _length(value: bytes) -> int:
     return int(value)
 
 
-def _origin(target: bytes) -> tuple[bytes, bytes]:
-    if target[:1] != b"/":
-        # absolute form, which a server must accept (RFC 9112 section 3.2.2); others (`*`, CONNECT) match no path
-        _, scheme, rest = target.partition(b"://")
-        if scheme:
-            _, slash, path = rest.partition(b"/")
-            target = slash + path or b"/"
-    path, _, query = target.partition(b"?")
-    return path, query
+def _origin(method: bytes, target: bytes) -> tuple[bytes, bytes]:
+    """Return path and query of a request target (RFC 9112 section 3.2)."""
+    if b"#" in target:
+        raise HttpError(400, "the target has a fragment (`#`): leave it out")
+    if target[:1] == b"/":
+        path, _, query = target.partition(b"?")
+        return path, query
+    if target == b"*" and method == b"OPTIONS":
+        return target, b""
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None or not _is_authority(absolute[1]):
+        raise HttpError(400, "the target is neither a path nor an http URL with a host")
+    return absolute[2] or b"/", absolute[3] or b""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11 import http1
-from promptgroup_router.http11.framing import Body, Chunked, Sized, body_of
+from promptgroup_router.http11.framing import Body, Chunked, Sized, body_of, too_large
 from promptgroup_router.http11.http1 import Framing, HeadBuffer, RequestHead, ResponseHead
 
 _NO_BODY = Sized(0)
@@ -26,7 +26,7 @@ class RequestReader:
     def __init__(self, max_body: int) -> None:
         self._max_body = max_body
         self._buffer = b""
-        self._head_buffer = HeadBuffer()
+        self._head_buffer = HeadBuffer(skip_blank_lines=True)
         self._head: RequestHead | None = None
         self._body: Sized | Chunked = _NO_BODY
         self._parts: list[bytes] = []
@@ -72,9 +72,9 @@ class RequestReader:
             head = http1.parse_request(split[0])
             self._buffer = split[1]
             if head.length > self._max_body:
-                raise self._too_large(head.length)
+                raise too_large(head.length, self._max_body)
             self._head = head
-            self._body = Chunked() if head.framing is Framing.CHUNKED else Sized(head.length)
+            self._body = Chunked(self._max_body) if head.framing is Framing.CHUNKED else Sized(head.length)
         self._take_body(self._body)
         if not self._body.done:
             return None
@@ -88,19 +88,12 @@ class RequestReader:
             known = len(self._parts)
             used = body.feed(data, self._parts)
             self._size += sum(map(len, self._parts[known:]))
-            if self._size > self._max_body:
-                raise self._too_large(self._size)
         else:
             used = body.feed(data)
             if used:
                 self._parts.append(data[:used])
                 self._size += used
         self._buffer = data[used:]
-
-    def _too_large(self, size: int) -> HttpError:
-        return HttpError(
-            413, f"the body has {size} bytes or more, the limit is {self._max_body} bytes: shorten the conversation"
-        )
 
 
 class ResponseReader:
@@ -109,7 +102,7 @@ class ResponseReader:
     __slots__ = ("_body", "_head_buffer", "_surplus", "begun", "head")
 
     def __init__(self) -> None:
-        self._head_buffer = HeadBuffer()
+        self._head_buffer = HeadBuffer(skip_blank_lines=False)
         self._body: Body | None = None
         self._surplus = False
         self.begun = False

@@ -203,7 +203,8 @@ class Relay:
         headers += [(b"host", member.address.encode()), (b"content-length", b"%d" % len(body))]
         if REQUEST_ID not in head.fields:
             headers.append((REQUEST_ID, self._request_id))
-        return http1.encode(b"POST " + head.path + b" HTTP/1.1", headers) + body
+        target = head.path + b"?" + head.query if head.query else head.path
+        return http1.encode(b"POST " + target + b" HTTP/1.1", headers) + body
 
     def _begin_answer(self, answer: ResponseHead) -> None:
         """Write the client's head; from here on no other engine is tried."""

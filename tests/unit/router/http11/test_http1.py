@@ -38,14 +38,80 @@ def test_a_request_head_is_taken_apart():
     ("target", "path", "query"),
     [
         ("http://router:8080/v1/models?x", b"/v1/models", b"x"),
-        ("http://router", b"/", b""),
-        ("*", b"*", b""),
-        ("router:443", b"router:443", b""),
+        ("HTTPS://router", b"/", b""),
+        ("http://router?x", b"/", b"x"),
+        ("http://[::1]/v1//x??", b"/v1//x", b"?"),
     ],
 )
 def test_other_forms_of_the_target(target, path, query):
     found = request(line=f"GET {target} HTTP/1.1")
     assert (found.path, found.query) == (path, query)
+    assert request(line="OPTIONS * HTTP/1.1").path == b"*"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "*",
+        "router:443",
+        "v1/models",
+        "http:///v1/models",
+        "http://user@router/",
+        "http://router:99999/",
+        "http://a b/",
+        "http:/v1/models",
+        "ftp://router/",
+        "/a#b",
+        "http://router/#b",
+        "/caf\xe9",
+        "/?q=\xe9",
+        "?x",
+    ],
+)
+def test_a_target_that_is_neither_a_path_nor_an_http_url_is_refused(target):
+    assert refused(line=f"GET {target} HTTP/1.1")[0] == 400
+
+
+@pytest.mark.parametrize("host", ["router", "router:8080", "10.0.0.1:80", "[::1]:80", "a_b.svc", "a%20b", "", "r:"])
+def test_a_host_may_have_a_port(host):
+    assert request(host=f"Host: {host}").fields[b"host"] == host.encode()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "a b", "a/b", "a?b", "a#b", "a@b", "user:pw@a", "a:b", "a:80:80", "a:99999", ":80", "[::1", "::1", "[::g]",
+        "[:::1]",
+        "a\\b", "a%zz", "<a>", "caf\xe9", "a\tb", "http://a",
+    ],
+)  # fmt: skip
+def test_a_host_that_is_none_is_refused(host):
+    assert refused(host=f"Host: {host}")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        (["Connection: not-close-really"], True),
+        (["Connection: close", "Connection: x"], False),
+        (["Connection: x", "Connection: y , CLOSE"], False),
+        (["Connection:", "Connection: ,"], True),
+    ],
+)
+def test_the_options_of_all_connection_fields_count(fields, kept):
+    assert request(*fields).keep_alive is kept
+    answer = parse_response(head("HTTP/1.1 200 OK", "Content-Length: 1", *fields))
+    assert answer.keep_alive is kept
+
+
+def test_a_body_is_readable_whatever_connection_names():
+    found = parse_response(head("HTTP/1.1 200 OK", "Content-Length: 7", "X: y", "Connection: Content-Length, X"))
+    assert forwarded(found.headers, frozenset()) == [(b"content-length", b"7")]
+
+
+def test_chunks_of_http_1_0_end_the_connection():
+    found = parse_response(head("HTTP/1.0 200 OK", "Connection: keep-alive", "Transfer-Encoding: chunked"))
+    assert (found.framing, found.keep_alive) == (Framing.CHUNKED, False)
 
 
 def test_what_a_connection_does_after_the_request():
@@ -171,24 +237,27 @@ def test_a_head_is_encoded_as_it_is_parsed():
 def test_heads_are_limited_and_the_limit_is_exact():
     filler = b"GET / HTTP/1.1\r\nhost: r\r\nx: "
     exact = filler + b"a" * (MAX_HEAD - len(filler) - 4) + b"\r\n\r\n"
-    assert HeadBuffer().take(exact + b"rest") == (exact, b"rest")
+    assert HeadBuffer(skip_blank_lines=True).take(exact + b"rest") == (exact, b"rest")
     with pytest.raises(HttpError) as caught:
-        HeadBuffer().take(filler + b"a" * (MAX_HEAD - len(filler) - 3) + b"\r\n\r\n")
+        HeadBuffer(skip_blank_lines=True).take(filler + b"a" * (MAX_HEAD - len(filler) - 3) + b"\r\n\r\n")
     assert caught.value.status == 431
 
 
 def test_blank_lines_before_a_head_are_skipped_however_many():
-    assert HeadBuffer().take(b"\r\n" * 100_000 + b"GET / HTTP/1.0\r\n\r\n") == (b"GET / HTTP/1.0\r\n\r\n", b"")
+    assert HeadBuffer(skip_blank_lines=True).take(b"\r\n" * 100_000 + b"GET / HTTP/1.0\r\n\r\n") == (
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"",
+    )
 
 
 def test_a_tls_client_is_refused_at_once():
     with pytest.raises(HttpError) as caught:
-        HeadBuffer().take(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        HeadBuffer(skip_blank_lines=True).take(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
     assert caught.value.status == 400
 
 
 def test_a_line_end_without_cr_is_refused_at_once():
-    buffer = HeadBuffer()
+    buffer = HeadBuffer(skip_blank_lines=True)
     assert buffer.take(b"GET / HTTP/1.1") is None
     with pytest.raises(HttpError) as caught:
         buffer.take(b"\n")

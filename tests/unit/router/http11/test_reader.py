@@ -112,3 +112,14 @@ def test_an_answer_that_ends_with_its_connection():
 def test_what_is_no_answer_is_refused(data):
     with pytest.raises(HttpError):
         answer(data)
+
+
+@pytest.mark.parametrize(
+    "chunks", [b"1001\r\n", b"fff\r\n" + b"a" * 0xFFF + b"\r\n2\r\n", b"800\r\n" + b"a" * 2048 + b"\r\n801\r\n"]
+)
+def test_a_chunk_that_exceeds_the_limit_is_refused_by_its_size_line(chunks):
+    reader = RequestReader(max_body=4096)
+    reader.feed(b"POST / HTTP/1.1\r\nhost: r\r\ntransfer-encoding: chunked\r\n\r\n" + chunks)
+    with pytest.raises(HttpError) as caught:
+        reader.next()
+    assert caught.value.status == 413
