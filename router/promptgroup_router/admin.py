@@ -6,10 +6,10 @@ import orjson
 
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.explain import explain, read_question
+from promptgroup_router.explain import explain, parse_explain_request
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ClientConnection, ClientListener
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 
 EXPLAIN_PATH = b"/explain"
 
@@ -21,7 +21,7 @@ _METRICS = b"text/plain; version=0.0.4; charset=utf-8"
 class Admin:
     """Handler of the admin port."""
 
-    def __init__(self, state: State, front: ClientListener, clock: Callable[[], float]) -> None:
+    def __init__(self, state: RouterState, front: ClientListener, clock: Callable[[], float]) -> None:
         self._state = state
         self._front = front
         self._clock = clock
@@ -54,7 +54,7 @@ class Admin:
 
     def _explain(self, client: ClientConnection, question: bytes) -> None:
         try:
-            answer = explain(self._state, read_question(question), self._clock())
+            answer = explain(self._state, parse_explain_request(question), self._clock())
         except ApiError as error:
             client.refuse(error)
             return
@@ -66,7 +66,7 @@ class Admin:
         return b"" if self._state.loaded else b"no routing table was read yet\n"
 
     def _table(self) -> bytes:
-        view, replicas = self._state.view, self._state.balancer.replicas
+        view, replicas = self._state.index, self._state.balancer.replicas
         groups = [
             {"namespace": group.namespace, "name": group.name, **encode_group(group)} for group in view.table.groups
         ]

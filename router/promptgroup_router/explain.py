@@ -30,18 +30,18 @@ from promptgroup_router.apis.request import CHAT_PATH, KINDS, ApiKind
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract import fingerprint
 from promptgroup_router.contract.table import Policy, RoutingTable, SlotState
-from promptgroup_router.policy.expected_ttft import Bid
+from promptgroup_router.policy.expected_ttft import ReplicaCost
 from promptgroup_router.policy.policies import load_cap
-from promptgroup_router.policy.session_locations import Place
-from promptgroup_router.rings.index import GroupView, Member, RevisionView, walk
+from promptgroup_router.policy.session_locations import Placement
+from promptgroup_router.rings.index import GroupEntry, Member, RevisionEntry, preferred
 from promptgroup_router.rings.ring import ring_of
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
-from promptgroup_router.routing.match import How
+from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.route import UNMATCHED, Route, refuse_empty, route
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 
 
-class Question(NamedTuple):
+class ExplainRequest(NamedTuple):
     """A request as a client would send it."""
 
     kind: ApiKind
@@ -50,7 +50,7 @@ class Question(NamedTuple):
     body: bytes
 
 
-def read_question(data: bytes) -> Question:
+def parse_explain_request(data: bytes) -> ExplainRequest:
     """A question from JSON: `body`, the request's body as text; `headers`, an object; `path`, of the API that is asked.
 
     Headers are a part of it since proxies on the way take some for themselves, `authorization` above all.
@@ -73,25 +73,29 @@ def read_question(data: bytes) -> Question:
     if kind is None:
         expected = ", ".join(each.decode() for each in KINDS)
         raise ApiError(400, f"path is {shown(str(path))}, expected one of {expected}", param="path")
-    return Question(kind, {name.lower().encode(): value.encode() for name, value in headers.items()}, body.encode())
+    return ExplainRequest(
+        kind, {name.lower().encode(): value.encode() for name, value in headers.items()}, body.encode()
+    )
 
 
-def explain_by(table: RoutingTable, question: Question) -> bytes:
+def explain_with_table(table: RoutingTable, question: ExplainRequest) -> bytes:
     """The same from a table alone, as a router explains it that has just begun."""
-    state = State()
+    state = RouterState()
     state.install(table, "file", 0.0)
     return explain(state, question, 0.0)
 
 
-def explain(state: State, question: Question, now: float) -> bytes:
+def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
     """Where the request would go now, and why, as JSON."""
-    told: dict[str, Any] = {"table": state.view.table.version, "refusal": None}
-    places = state.balancer.places
+    told: dict[str, Any] = {"table": state.index.table.version, "refusal": None}
+    locations = state.balancer.locations
     try:
         ask = request.parse(question.kind, question.body)
-        found = route(state.view, ask, question.headers, places=places, tokens=state.tokens, now=now)
+        found = route(state.index, ask, question.headers, locations=locations, tokens=state.tokens, now=now)
         group, revision = _whose(state, found)
-        told |= _request(found, group, revision, places.find(found.demand.session, found.demand.origin, now), now)
+        told |= _request(
+            found, group, revision, locations.get_by_origin(found.demand.session, found.demand.origin, now), now
+        )
         refuse_empty(found)
         told |= _placement(_case(state, found, now), revision)
     except ApiError as error:
@@ -99,20 +103,20 @@ def explain(state: State, question: Question, now: float) -> bytes:
     return orjson.dumps(told, option=orjson.OPT_INDENT_2)
 
 
-def _whose(state: State, found: Route) -> tuple[GroupView | None, RevisionView | None]:
+def _whose(state: RouterState, found: Route) -> tuple[GroupEntry | None, RevisionEntry | None]:
     if found.group == UNMATCHED:
         return None, None
-    group = state.view.names[found.group]
-    return group, next(each for each in group.revisions if each.pool is found.pool)
+    group = state.index.names[found.group]
+    return group, next(each for each in group.revisions if each.candidates is found.candidates)
 
 
 # --- group, session, revision ------------------------------------------------------------------------------
 
 
 def _request(
-    found: Route, group: GroupView | None, revision: RevisionView | None, place: Place | None, now: float
+    found: Route, group: GroupEntry | None, revision: RevisionEntry | None, place: Placement | None, now: float
 ) -> dict[str, Any]:
-    demand, key, missed = found.demand, found.key, found.departed
+    demand, key, missed = found.demand, found.key, found.near_miss
     last = None
     if place is not None:
         ago = round(now - place.seen, 1)
@@ -130,12 +134,12 @@ def _request(
     }
 
 
-def _arm(found: Route, group: GroupView, revision: RevisionView) -> dict[str, Any]:
+def _arm(found: Route, group: GroupEntry, revision: RevisionEntry) -> dict[str, Any]:
     return {
         "fingerprint": revision.revision.fingerprint,
         "weight": revision.revision.weight,
         "weights": sum(each.revision.weight for each in group.revisions),
-        "why": "session" if found.stays else "weight" if found.how is How.NAME else "content",
+        "why": "session" if found.pinned else "weight" if found.how is MatchedBy.NAME else "content",
     }
 
 
@@ -147,61 +151,61 @@ class _Candidate(NamedTuple):
     requests: int
     """In flight, of all routers."""
     ejected: bool
-    bid: Bid | None
+    cost: ReplicaCost | None
     room: bool | None
-    """This and the bid are None where nobody asks: of an ejected one, and by the simple policies."""
+    """This and the cost are None where nobody asks: of an ejected one, and by the simple policies."""
 
 
 class _Case(NamedTuple):
     found: Route
-    place: Place | None
+    place: Placement | None
     """Where the session was last."""
     home: Member
     """Of those that may be sent to, what the ring names first."""
-    candidates: list[_Candidate]
+    ranked: list[_Candidate]
     """Those that can be taken first, by cost; else as they stand, by slot."""
     chosen: Member | None
 
 
-def _case(state: State, found: Route, now: float) -> _Case:
-    pool, demand, balancer = found.pool, found.demand, state.balancer
-    allowed, chosen = balancer.preview(pool, demand, now)
-    bids = balancer.bids(pool, demand, allowed, now)
-    candidates = []
-    for member in pool.members if bids else pool.ready or pool.members:
-        bid, room = bids.get(member.id, (None, None))
-        load = balancer.replicas[member.id].load
-        candidates.append(_Candidate(member, load, member not in allowed, bid, room))
+def _case(state: RouterState, found: Route, now: float) -> _Case:
+    candidates, demand, balancer = found.candidates, found.demand, state.balancer
+    allowed, chosen = balancer.preview(candidates, demand, now)
+    costs = balancer.costs_by_member(candidates, demand, allowed, now)
+    ranked = []
+    for member in candidates.members if costs else candidates.ready or candidates.members:
+        cost, room = costs.get(member.id, (None, None))
+        requests = balancer.replicas[member.id].load
+        ranked.append(_Candidate(member, requests, member not in allowed, cost, room))
     return _Case(
         found=found,
-        place=balancer.places.find(demand.session, demand.origin, now),
-        home=next(walk(pool, _key(found), allowed)),
-        candidates=sorted(candidates, key=_rank),
+        place=balancer.locations.get_by_origin(demand.session, demand.origin, now),
+        home=next(preferred(candidates, _key(found), allowed)),
+        ranked=sorted(ranked, key=_rank),
         chosen=chosen,
     )
 
 
 def _rank(candidate: _Candidate) -> tuple[bool, bool, float]:
-    return candidate.ejected, candidate.room is False, candidate.bid.cost if candidate.bid is not None else 0.0
+    return candidate.ejected, candidate.room is False, candidate.cost.total if candidate.cost is not None else 0.0
 
 
 def _key(found: Route) -> int:
     """What is looked up on the ring."""
-    return found.demand.prefix if found.pool.policy is Policy.PREFIX_HASH else found.demand.session
+    return found.demand.prefix if found.candidates.policy is Policy.PREFIX_HASH else found.demand.session
 
 
-def _placement(case: _Case, revision: RevisionView | None) -> dict[str, Any]:
-    pool = case.found.pool
+def _placement(case: _Case, revision: RevisionEntry | None) -> dict[str, Any]:
+    candidates = case.found.candidates
     return {
-        "policy": pool.policy.value,
+        "policy": candidates.policy.value,
         "ring": list(_ring(case.found, revision)),
-        "candidates": [_shown(each, lent=each.member not in pool.ready) for each in case.candidates],
+        "candidates": [_shown(each, lent=each.member not in candidates.ready) for each in case.ranked],
         "choice": case.chosen.label if case.chosen is not None else None,
         "why": _why(case),
     }
 
 
-def _ring(found: Route, revision: RevisionView | None) -> Iterator[dict[str, str]]:
+def _ring(found: Route, revision: RevisionEntry | None) -> Iterator[dict[str, str]]:
     """Every slot of the revision, whatever its state, then what others lend."""
     own = set()
     if revision is not None:
@@ -210,17 +214,17 @@ def _ring(found: Route, revision: RevisionView | None) -> Iterator[dict[str, str
             replica = f"{revision.label}/{revision.short}/{index}"
             own.add(replica)
             yield {"replica": replica, "state": states[index].value}
-    for member in found.pool.order(_key(found)):
+    for member in found.candidates.order(_key(found)):
         if member.label not in own:
             yield {"replica": member.label, "state": SlotState.READY.value}
 
 
 def _shown(candidate: _Candidate, *, lent: bool) -> dict[str, Any]:
-    member, bid = candidate.member, candidate.bid
+    member, estimate = candidate.member, candidate.cost
     cost = None
-    if bid is not None:
-        seconds = {"wait": bid.wait, "prefill": bid.prefill, "step": bid.step, "margin": bid.margin, "total": bid.cost}
-        cost = {"cachedTokens": round(bid.cached)} | {name: round(value, 6) for name, value in seconds.items()}
+    if estimate is not None:
+        seconds = {name: round(getattr(estimate, name), 6) for name in ("wait", "prefill", "step", "margin", "total")}
+        cost = {"cachedTokens": round(estimate.cached)} | seconds
     return {
         "replica": member.label,
         "requests": candidate.requests,
@@ -238,16 +242,16 @@ def _why(case: _Case) -> str:
     if case.chosen is None:
         seconds = WAIT_SECONDS if case.found.demand.history else NEW_SECONDS
         return f"no replica has room for the session: it waits for {seconds:g} s at most, then it gets 503"
-    open_to = [each for each in case.candidates if not each.ejected]
+    open_to = [each for each in case.ranked if not each.ejected]
     if len(open_to) == 1:
         return "no other replica can be sent to"
     taken = next(each for each in open_to if each.member is case.chosen)
-    pool = case.found.pool
-    match pool.policy:
+    candidates = case.found.candidates
+    match candidates.policy:
         case Policy.EXPECTED_TTFT:
             return _cheapest(case, taken)
         case Policy.BOUNDED_LOAD:
-            cap = load_cap([each.requests for each in open_to], pool.load_factor_percent)
+            cap = load_cap([each.requests for each in open_to], candidates.load_factor_percent)
             return f"the first in the ring's order with fewer than {cap} requests"
         case Policy.LEAST_REQUEST:
             return f"the fewest requests, {taken.requests}"
@@ -259,7 +263,7 @@ def _why(case: _Case) -> str:
 
 def _cheapest(case: _Case, taken: _Candidate) -> str:
     was = case.place.member if case.place is not None else case.home.id
-    stay = next((each for each in case.candidates if each.member.id == was), None)
+    stay = next((each for each in case.ranked if each.member.id == was), None)
     if stay is taken:
         what = (
             "the session was there last"
@@ -269,10 +273,10 @@ def _cheapest(case: _Case, taken: _Candidate) -> str:
         return f"{what}, and no other is cheaper"
     if stay is None:
         return "the cheapest: the replica that the session was on is gone"
-    if stay.ejected or stay.bid is None:
+    if stay.ejected or stay.cost is None:
         reason = "could not be reached lately"
     else:
-        reason = f"costs {stay.bid.cost:.4f} s" if stay.room else "has no room"
+        reason = f"costs {stay.cost.total:.4f} s" if stay.room else "has no room"
     return f"the cheapest: {stay.member.label} {reason}"
 
 

@@ -15,18 +15,18 @@ from promptgroup_router.feed.file_feed import FileFeed
 from promptgroup_router.feed.kube_api import KubeApi
 from promptgroup_router.feed.kubernetes_feed import KubernetesFeed
 from promptgroup_router.feed.publish import Publisher
-from promptgroup_router.peers.transport import Peering
+from promptgroup_router.peers.transport import GossipTransport
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.downstream import ClientListener
 from promptgroup_router.proxy.upstream import EngineConnections
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 
 log = logging.getLogger("promptgroup.router")
 
 TICK_SECONDS = 1.0
-"""How exactly deadlines are kept: all are of several seconds, and one timer for all costs less than one each."""
+"""MatchedBy exactly deadlines are kept: all are of several seconds, and one timer for all costs less than one each."""
 SWEEP_SECONDS = 0.25
-"""How often room is looked for that time alone has made."""
+"""MatchedBy often room is looked for that time alone has made."""
 BACKLOG = 4096
 """Connections that wait to be accepted: a burst of clients after another router's restart."""
 
@@ -39,7 +39,7 @@ class Router:
         self._loop = asyncio.get_running_loop()
         # not the loop's: uvloop's has steps of a millisecond
         self._clock = clock = time.monotonic
-        self.state = State()
+        self.state = RouterState()
         self._connections = EngineConnections(clock, settings.connect_timeout)
         front = ApiHandler(self.state, self._connections, clock, settings.request_timeout)
         self._clients = ClientListener(front, clock, settings.max_body_bytes)
@@ -48,7 +48,7 @@ class Router:
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._feed: FileFeed | KubernetesFeed | None = None
-        self._peering: Peering | None = None
+        self._peering: GossipTransport | None = None
         self.port = 0
         self.admin_port = 0
 
@@ -77,7 +77,7 @@ class Router:
             self._servers.append(server)
         if settings.peers and settings.peer_key_file is not None:
             balancer, metrics = self.state.balancer, self.state.metrics
-            self._peering = Peering(settings, settings.peer_key_file, balancer, metrics, self._clock)
+            self._peering = GossipTransport(settings, settings.peer_key_file, balancer, metrics, self._clock)
         self.admin_port, self.port = (server.sockets[0].getsockname()[1] for server in self._servers)
         parts = [self._feed.run(), self._tick(), self._sweep()]
         if self._peering is not None:
@@ -128,7 +128,7 @@ class Router:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            self.state.sweep(self._clock())
+            self.state.expire_waiting(self._clock())
 
     async def _tick(self) -> None:
         while True:

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from promptgroup_router.contract import table
-from promptgroup_router.rings.index import view_of
-from promptgroup_router.rings.remap import moved
+from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.remap import remapped_shares
 from promptgroup_router.rings.ring import Ring
 
 SIZES = (1, 2, 4, 8, 16)
@@ -47,8 +47,8 @@ def predicted(slots: int, lives: tuple[int, int], after: int) -> float:
             table.Slot(index, table.SlotState.READY, "e:1", f"pod-{life}-{index}", str(life)) for index in range(size)
         )
         revision = table.Revision("f" * 32, 100, tools=False, weight=1, slots=held)
-        views.append(view_of(table.RoutingTable((table.Group("n", "g", "m", "", (revision,)),))))
-    return dict(moved(*views))["n/g"]
+        views.append(build_index(table.RoutingTable((table.Group("n", "g", "m", "", (revision,)),))))
+    return dict(remapped_shares(*views))["n/g"]
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ from rich.table import Table
 
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.base.settings import parse
-from promptgroup_router.peers.transport import Peering
-from promptgroup_router.policy.gossip import Load, Note
+from promptgroup_router.peers.transport import GossipTransport
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 
 ROUTERS = (1, 2, 4, 8)
 NOTES_A_SECOND = 50
@@ -42,23 +42,23 @@ class Driver:
         self._told = time.monotonic()
         self._session = secrets.randbits(60)
 
-    def tell(self, now: float) -> tuple[list[Note], list[Load]]:
+    def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
         count = int((now - self._told) * NOTES_A_SECOND)
         self._told += count / NOTES_A_SECOND
         self._session += count
-        notes = [Note(self._session - each, 7, 11, 5, 3000) for each in range(count)]
-        return notes, [Load(member, 8, 24_000, 0.3, 0.05, int(now)) for member in range(REPLICAS)]
+        notes = [PlacementReport(self._session - each, 7, 11, 5, 3000) for each in range(count)]
+        return notes, [LoadReport(member, 8, 24_000, 0.3, 0.05, int(now)) for member in range(REPLICAS)]
 
-    def hear(self, sender: int, notes: Sequence[Note], loads: Sequence[Load], now: float) -> None:
+    def merge(self, sender: int, notes: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float) -> None:
         self.heard += len(notes) + len(loads)
 
-    def copied(self, notes: Sequence[Note], now: float) -> None:
+    def restore(self, notes: Sequence[PlacementReport], now: float) -> None:
         self.heard += len(notes)
 
-    def forget(self, sender: int) -> None:
+    def drop_peer(self, sender: int) -> None:
         pass
 
-    def records(self) -> Iterator[Note]:
+    def snapshot(self) -> Iterator[PlacementReport]:
         return iter(())
 
 
@@ -67,7 +67,7 @@ async def take_part(flags: Sequence[str]) -> None:
     settings = parse(["--table", "none", "--host", "127.0.0.1", *flags])
     assert settings.peer_key_file is not None
     metrics = Metrics()
-    peering = Peering(settings, settings.peer_key_file, Driver(), metrics, time.monotonic)
+    peering = GossipTransport(settings, settings.peer_key_file, Driver(), metrics, time.monotonic)
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     running = asyncio.ensure_future(peering.run())

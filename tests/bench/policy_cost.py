@@ -15,7 +15,7 @@ from promptgroup_router.contract import table
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
-from promptgroup_router.rings.index import view_of
+from promptgroup_router.rings.index import build_index
 
 REPLICAS = (4, 8, 16, 64, 256, 1000)
 IN_FLIGHT = 8
@@ -29,8 +29,8 @@ def measure(policy: table.Policy, replicas: int, requests: int) -> tuple[float, 
     )
     engine = table.Engine("one", kv_tokens=4_000_000, prefill_rate=10_000)
     revision = table.Revision("f" * 32, 8000, tools=False, weight=1, slots=slots, engine=engine)
-    view = view_of(table.RoutingTable((table.Group("bench", "group", "model", "", (revision,), policy=policy),)))
-    pool = view.names["group"].revisions[0].pool
+    view = build_index(table.RoutingTable((table.Group("bench", "group", "model", "", (revision,), policy=policy),)))
+    candidates = view.names["group"].revisions[0].candidates
     balancer = Balancer(Health())
     balancer.install(view, 0.0)
     draw = random.Random(1)
@@ -43,7 +43,7 @@ def measure(policy: table.Policy, replicas: int, requests: int) -> tuple[float, 
         batched = draw.sample(demands, batch)
         now += 1.0
         began = time.process_time_ns()
-        picks = [balancer.pick(pool, demand, now) for demand in batched]
+        picks = [balancer.pick(candidates, demand, now) for demand in batched]
         picked = time.process_time_ns()
         for pick in picks:
             balancer.first_token(pick, now + 0.1)
@@ -51,7 +51,7 @@ def measure(policy: table.Policy, replicas: int, requests: int) -> tuple[float, 
             balancer.end(pick, Usage(3000, 2690, 150), now + 0.2)
         picking += picked - began
         settling += time.process_time_ns() - picked
-        balancer.tell(now)
+        balancer.export(now)
     count = max(2, requests // batch) * batch * 1000
     return picking / count, (picking + settling) / count
 

@@ -11,7 +11,7 @@ from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import LEAST_CAP, load_cap
-from promptgroup_router.rings.index import view_of
+from promptgroup_router.rings.index import build_index
 from support.tables import group, revision, slot, table
 
 FACTOR = 125
@@ -36,24 +36,24 @@ class Books(RuleBasedStateMachine):
     def install(self):
         held = tuple(slot(index, incarnation=str(self.lives[index])) for index in range(self.slots))
         engine = Engine("one", kv_tokens=60_000, prefill_rate=8000)
-        view = view_of(
+        view = build_index(
             table(group("a", revision(slots=held, engine=engine), policy=self.policy, load_factor_percent=FACTOR))
         )
-        self.pool = view.names["a"].revisions[0].pool
+        self.candidates = view.names["a"].revisions[0].candidates
         self.balancer.install(view, self.now)
 
     @rule(target=running, session=st.integers(0, 40), prompt=st.integers(1, 20_000), turn=st.integers(1, 5),
           streamed=st.booleans())  # fmt: skip
     def pick(self, session, prompt, turn, streamed):
         key = session * 0x9E3779B97F4A7C15 % 2**64
-        well = [each for each in self.pool.ready if self.health.available(each.id, each.incarnation, self.now)]
-        well = well or self.pool.ready
+        well = [each for each in self.candidates.ready if self.health.available(each.id, each.incarnation, self.now)]
+        well = well or self.candidates.ready
         loads = [self.balancer.loads.get(each.id, 0) for each in well]
         demand = Demand(
             key, session % 3, prompt, tier1=prompt // 2, history=prompt * 2 // 3 if turn > 1 else 0, turn=turn,
             streamed=streamed,
         )  # fmt: skip
-        pick = self.balancer.pick(self.pool, demand, self.now)
+        pick = self.balancer.pick(self.candidates, demand, self.now)
         if pick is None:
             assert self.policy is Policy.EXPECTED_TTFT
             assert all(len(self.balancer.replicas[each.id].live) for each in well)
@@ -64,7 +64,7 @@ class Books(RuleBasedStateMachine):
             cap = load_cap(loads, FACTOR)
             assert self.balancer.loads[pick.member.id] <= max(LEAST_CAP, cap)
             assert pick.member is next(
-                each for each in self.pool.order(key) if each in well and loads[well.index(each)] < cap
+                each for each in self.candidates.order(key) if each in well and loads[well.index(each)] < cap
             )
         self.open.append(pick)
         return pick
@@ -88,7 +88,7 @@ class Books(RuleBasedStateMachine):
 
     @rule(slot=st.integers(0, 3))
     def fail(self, slot):
-        member = next((each for each in self.pool.ready if each.slot == slot), None)
+        member = next((each for each in self.candidates.ready if each.slot == slot), None)
         if member is not None:
             self.health.failed(member.id, member.incarnation, self.now)
 

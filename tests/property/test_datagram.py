@@ -7,27 +7,27 @@ from promptgroup_router.peers.datagram import (
     MAX_BYTES,
     RECORDS,
     Datagram,
-    Kind,
+    DatagramKind,
     Refusal,
     decode,
     encode,
     seal_key,
 )
-from promptgroup_router.policy.gossip import Load, Note
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 
 KEY = seal_key(b"one secret, 16 b")
 U64 = st.integers(0, 2**64 - 1)
 TIMES = st.floats(0, 2**32)
-NOTES = st.builds(Note, U64, U64, U64, st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1))
+NOTES = st.builds(PlacementReport, U64, U64, U64, st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1))
 MICROS = st.integers(0, 2**32 - 1).map(lambda micros: micros / 1e6)
-LOADS = st.builds(Load, U64, st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), MICROS, MICROS, U64)
+LOADS = st.builds(LoadReport, U64, st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), MICROS, MICROS, U64)
 
 
 @st.composite
 def datagrams(draw):
     notes = draw(st.lists(NOTES, max_size=RECORDS))
     loads = draw(st.lists(LOADS, max_size=RECORDS - len(notes)))
-    return Datagram(draw(st.sampled_from(Kind)), draw(U64), draw(U64), draw(TIMES), notes, loads)
+    return Datagram(draw(st.sampled_from(DatagramKind)), draw(U64), draw(U64), draw(TIMES), notes, loads)
 
 
 @given(datagrams())

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import LEAST, MOST, Tokens
-from promptgroup_router.policy.session_locations import Places
-from promptgroup_router.rings.index import view_of
+from promptgroup_router.policy.session_locations import SessionLocations
+from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.route import route
 from support.tables import SYSTEM, group, revision, table
 
@@ -21,7 +21,7 @@ answers = st.lists(st.tuples(st.integers(0, 10**7), st.integers(-100, 10**7)), m
 
 def demands(conversation, system, *, tools, counted, by_name, tokens):
     """The demand of each turn."""
-    view = view_of(table(group("support", revision(tools=TOOLS if tools else "", tokens=counted))))
+    view = build_index(table(group("support", revision(tools=TOOLS if tools else "", tokens=counted))))
     messages = [{"role": "system", "content": system}] if system and not by_name else []
     for question, answer in conversation:
         messages.append({"role": "user", "content": question})
@@ -29,7 +29,7 @@ def demands(conversation, system, *, tools, counted, by_name, tokens):
         if tools and not by_name:
             body["tools"] = orjson.Fragment(TOOLS)
         ask = parse(ApiKind.CHAT, orjson.dumps(body))
-        yield route(view, ask, {}, places=Places(), tokens=tokens, now=0.0).demand
+        yield route(view, ask, {}, locations=SessionLocations(), tokens=tokens, now=0.0).demand
         messages.append({"role": "assistant", "content": answer})
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_router.apis.request import ApiKind, parse
-from promptgroup_router.rings.index import view_of
-from promptgroup_router.routing.match import ByContent, match
+from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.match import ByContent, match_group
 from support.tables import group, revision, table
 
 # few letters, so that texts are prefixes of each other; of one, two and four bytes
@@ -32,6 +32,6 @@ def test_the_longest_declared_prefix_wins_whether_its_text_is_known_or_not(decla
         if spelled == given_tools and system.startswith(text) and (text or spelled)
     ]
     # a model without a group is not served at all
-    view = view_of(table(*groups, group("other", revision("never said"))))
-    found = match(view, ask)
+    view = build_index(table(*groups, group("other", revision("never said"))))
+    found = match_group(view, ask)
     assert (found.claim.label if isinstance(found, ByContent) else None) == (max(fitting)[1] if fitting else None)

@@ -7,74 +7,74 @@ from itertools import count
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.peers.datagram import seal_key
 from promptgroup_router.peers.members import Address
-from promptgroup_router.peers.protocol import Peers
-from promptgroup_router.policy.gossip import Load, Note
+from promptgroup_router.peers.protocol import GossipProtocol
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 
 TICK = 0.05
 KEY = seal_key(b"0123456789abcdef")
 
 
-def note(session: int, turn: int = 1, **fields: int) -> Note:
-    return Note(session, fields.get("member", 1), fields.get("prefix", 2), turn, fields.get("tokens", 3000))
+def note(session: int, turn: int = 1, **fields: int) -> PlacementReport:
+    return PlacementReport(session, fields.get("member", 1), fields.get("prefix", 2), turn, fields.get("tokens", 3000))
 
 
-def load(member: int, written: int = 0) -> Load:
-    return Load(member, in_flight=2, context=6000, pending=0.25, age=0.5, written=written)
+def load(member: int, written: int = 0) -> LoadReport:
+    return LoadReport(member, in_flight=2, context=6000, pending=0.25, age=0.5, written=written)
 
 
 class Listener:
     """A policy that keeps what it hears."""
 
-    def __init__(self, *records: Note) -> None:
-        self.notes: list[Note] = []
+    def __init__(self, *records: PlacementReport) -> None:
+        self.notes: list[PlacementReport] = []
         """To be told."""
-        self.loads: list[Load] = []
+        self.loads: list[LoadReport] = []
         """To be told, every time."""
-        self.places = {each.session: each for each in reversed(records)}
+        self.locations = {each.session: each for each in reversed(records)}
         """Session → its newest turn, the oldest record first."""
-        self.peers: dict[int, dict[int, Load]] = {}
+        self.peers: dict[int, dict[int, LoadReport]] = {}
         """Peer → member → load, without the peers that were forgotten."""
-        self.loads_in_order: list[Load] = []
+        self.loads_in_order: list[LoadReport] = []
         self.forgotten: list[int] = []
 
-    def place(self, *notes: Note) -> None:
+    def place(self, *notes: PlacementReport) -> None:
         for each in notes:
-            self.places[each.session] = each
+            self.locations[each.session] = each
         self.notes += notes
 
-    def tell(self, now: float) -> tuple[list[Note], list[Load]]:
+    def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
         notes, self.notes = self.notes, []
         return notes, list(self.loads)
 
-    def hear(self, sender: int, notes: Sequence[Note], loads: Sequence[Load], now: float) -> None:
+    def merge(self, sender: int, notes: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float) -> None:
         for each in notes:
-            known = self.places.get(each.session)
+            known = self.locations.get(each.session)
             if known is None or known.turn <= each.turn:
-                self.places[each.session] = each
+                self.locations[each.session] = each
         for each in loads:
             self.peers.setdefault(sender, {})[each.member] = each
             self.loads_in_order.append(each)
 
-    def copied(self, notes: Sequence[Note], now: float) -> None:
+    def restore(self, notes: Sequence[PlacementReport], now: float) -> None:
         for each in notes:
-            self.places.setdefault(each.session, each)
+            self.locations.setdefault(each.session, each)
 
-    def forget(self, sender: int) -> None:
+    def drop_peer(self, sender: int) -> None:
         self.peers.pop(sender, None)
         self.forgotten.append(sender)
 
-    def records(self) -> Iterator[Note]:
-        return iter(list(reversed(self.places.values())))
+    def snapshot(self) -> Iterator[PlacementReport]:
+        return iter(list(reversed(self.locations.values())))
 
 
 class Node:
     """One router on the network."""
 
-    def __init__(self, sender: int, *records: Note) -> None:
+    def __init__(self, sender: int, *records: PlacementReport) -> None:
         self.address: Address = (f"10.0.0.{sender}", 9094)
         self.listener = Listener(*records)
         self.metrics = Metrics()
-        self.peers = Peers(self.listener, self.metrics, sender)
+        self.peers = GossipProtocol(self.listener, self.metrics, sender)
         self.peers.key = KEY
 
     def live(self) -> float:

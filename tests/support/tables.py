@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from promptgroup_router.contract.fingerprint import seeded
+from promptgroup_router.contract.fingerprint import hash_prefix
 from promptgroup_router.contract.table import Group, Prompt, Revision, RoutingTable, Slot, SlotState
 
 SYSTEM = "You are the support assistant of Example Ltd."
@@ -18,7 +18,7 @@ def revision(
 ) -> Revision:
     """A revision of a system text; `known` is whether the router has the text."""
     values: dict[str, Any] = {
-        "fingerprint": seeded(tools, system.encode()),
+        "fingerprint": hash_prefix(tools, system.encode()),
         "system_bytes": len(system.encode()),
         "tools": tools != "",
         "weight": 100,

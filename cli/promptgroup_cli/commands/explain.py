@@ -8,7 +8,7 @@ from pathlib import Path
 from promptgroup_cli.reach.connect import ClusterConnection, ReachError, add_namespace, add_router, router_at
 from promptgroup_cli.render import explain_output
 from promptgroup_router.contract.table import TableError
-from promptgroup_router.explain import explain_by, read_question
+from promptgroup_router.explain import explain_with_table, parse_explain_request
 from promptgroup_router.feed import table_file
 
 CHAT_PATH, TEXT_PATH = "/v1/chat/completions", "/v1/completions"
@@ -76,7 +76,9 @@ def _question(file: str, headers: dict[str, str]) -> bytes:
 def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:
     """Who answers, and what."""
     if arguments.table is not None:
-        return f"table {arguments.table}", explain_by(table_file.read(arguments.table), read_question(question))
+        return f"table {arguments.table}", explain_with_table(
+            table_file.read(arguments.table), parse_explain_request(question)
+        )
     if arguments.router is not None:
         return f"router {arguments.router}", router_at(arguments.router)("/explain", question)
     with ClusterConnection(arguments.namespace) as cluster:

@@ -10,7 +10,7 @@ from promptgroup_cli.reach import inputs
 from promptgroup_cli.reach.inputs import InputError, InputFormat, InputRequest, InputText
 from promptgroup_cli.rehearsal import manifest
 from promptgroup_router.apis.request import ApiKind
-from promptgroup_router.contract.fingerprint import canonical_tools, seeded
+from promptgroup_router.contract.fingerprint import canonical_tools, hash_prefix
 
 EXAMPLE = """\
 examples:
@@ -98,7 +98,7 @@ def _hashes(name: str, given: InputFormat | None, tools: str | None) -> Iterator
     with inputs.opened(name, given) as content:
         if isinstance(content, InputText) and content.format is InputFormat.PROMPT:
             system = content.content.encode()
-            yield Hashed(shown, seeded(tools or "", system), len(system), len((tools or "").encode()))
+            yield Hashed(shown, hash_prefix(tools or "", system), len(system), len((tools or "").encode()))
             return
         if tools is not None:
             raise InputError(f"{shown}: it brings its own tools: leave --tools out, or say --as prompt")
@@ -136,7 +136,9 @@ def _sent(shown: str, request: InputRequest) -> Hashed:
         left_out = "system messages after the first message are not covered"
     else:
         left_out = ""
-    return Hashed(f"{shown}:{request.line}", seeded(ask.tools, system), len(system), len(ask.tools.encode()), left_out)
+    return Hashed(
+        f"{shown}:{request.line}", hash_prefix(ask.tools, system), len(system), len(ask.tools.encode()), left_out
+    )
 
 
 def _tools(name: str | None) -> str | None:

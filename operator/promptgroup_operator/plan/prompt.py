@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from promptgroup_operator.api.prompt_group import KeyRef, PromptSpec, TextSource
 from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
-from promptgroup_router.contract.fingerprint import canonical_tools, seeded
+from promptgroup_router.contract.fingerprint import canonical_tools, hash_prefix
 from promptgroup_router.contract.table import Prompt
 
 Values = Mapping[tuple[str, str], Mapping[str, str] | None]
@@ -56,7 +56,7 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
             return listed
         tools = listed
     prompt = Prompt(system or "", canonical_tools(tools))
-    actual = seeded(prompt.tools, prompt.system.encode())
+    actual = hash_prefix(prompt.tools, prompt.system.encode())
     if spec.fingerprint is not None and spec.fingerprint != actual:
         return Problem(
             "FingerprintMismatch",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from promptgroup_research.policies.ours import MODEL, Ours
 from promptgroup_research.simulator.turns import Session
 from promptgroup_router.contract.table import Engine, Group, Sharing
-from promptgroup_router.rings.index import Pool, View
+from promptgroup_router.rings.index import Candidates, RoutingIndex
 
 REST = -1
 """The group of requests that share nothing: behind soft borders any replica takes them."""
@@ -33,13 +33,13 @@ class Borders(Ours):
             begin += count
         return tuple(found)
 
-    def _read(self, view: View) -> None:
+    def _read(self, view: RoutingIndex) -> None:
         revisions = {group: view.names[f"group{group}"].revisions[0] for group, _ in self._owned}
-        self._pools = {group: revision.pool for group, revision in revisions.items()}
-        self._pools.setdefault(REST, view.models[MODEL].pool)
+        self._pools = {group: revision.candidates for group, revision in revisions.items()}
+        self._pools.setdefault(REST, view.models[MODEL].candidates)
         self._prefixes = {group: revision.prefix for group, revision in revisions.items() if group != REST}
 
-    def _pool_of(self, session: Session) -> Pool:
+    def _pool_of(self, session: Session) -> Candidates:
         # what the operator has warmed a group's slots for is known by the revision's hash
         session.prefix = self._prefixes.get(session.group, session.prefix)
         return self._pools[session.group]

@@ -11,8 +11,8 @@ from promptgroup_router.contract.table import Engine, Group, Policy, Revision, R
 from promptgroup_router.policy.balancer import Balancer, Pick
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
-from promptgroup_router.rings.index import Pool, View, view_of
-from promptgroup_router.routing.admission_queue import Holding
+from promptgroup_router.rings.index import Candidates, RoutingIndex, build_index
+from promptgroup_router.routing.admission_queue import AdmissionQueue
 
 MODEL = "model"
 SWEEP_SECONDS = 0.25
@@ -41,7 +41,7 @@ class Ours:
         self.name = f"promptgroup {policy.value}" + (f" x{routers}" if routers > 1 else "")
         self._policy = policy
         self.balancers = [Balancer(Health()) for _ in range(routers)]
-        self.held: list[Holding[Turn]] = [Holding() for _ in range(routers)]
+        self.held: list[AdmissionQueue[Turn]] = [AdmissionQueue() for _ in range(routers)]
         self._tick = tick
         self._known_rate = known_rate
         self._loss = loss
@@ -69,7 +69,7 @@ class Ours:
         self._up = set(self._world.up)
         model = self._world.model
         engine = Engine("one", model.kv_tokens, int(model.prefill_rate * self._known_rate), model.step_tokens)
-        view = view_of(RoutingTable(self._groups(engine)))
+        view = build_index(RoutingTable(self._groups(engine)))
         self._read(view)
         for balancer in self.balancers:
             balancer.install(view, now)
@@ -81,8 +81,8 @@ class Ours:
         """One group that has every replica: a pool without borders."""
         return (self._group("group", range(len(self._world.engines)), engine, Sharing.POOL),)
 
-    def _read(self, view: View) -> None:
-        self._pool = view.names["group"].revisions[0].pool
+    def _read(self, view: RoutingIndex) -> None:
+        self._pool = view.names["group"].revisions[0].candidates
 
     def _group(self, name: str, indexes: Iterable[int], engine: Engine, sharing: Sharing) -> Group:
         """A group whose slots are these engines."""
@@ -127,7 +127,7 @@ class Ours:
         turn.pick = (index, pick)
         return pick.member.slot
 
-    def _pool_of(self, session: Session) -> Pool:
+    def _pool_of(self, session: Session) -> Candidates:
         """The replicas that may serve a session."""
         return self._pool
 
@@ -168,10 +168,10 @@ class Ours:
 
     def _exchange(self, now: float) -> None:
         for sender, balancer in enumerate(self.balancers):
-            notes, loads = balancer.tell(now)
+            notes, loads = balancer.export(now)
             for other in self.balancers:
                 if other is not balancer and not (self._loss and self._draw.random() < self._loss):
-                    other.hear(sender, notes, loads, now)
+                    other.merge(sender, notes, loads, now)
 
 
 def _kept(turn: Turn) -> tuple[int, Pick]:

@@ -128,7 +128,7 @@ class Metrics:
             ("group", "revision"),
             "gauge",
         )
-        self.departed = Counter(
+        self.near_miss = Counter(
             "departed_requests_total", "Requests that match no group but come close to this one's prompt.", ("group",)
         )
         self.departed_at = Counter(

@@ -50,10 +50,10 @@ def _plain(value: object) -> object:
 
 def fingerprint(system: str, tools: Sequence[object] | None = None) -> str:
     """Fingerprint of a system text and its tools: 32 lower-case hex digits."""
-    return seeded(canonical_tools(tools), system.encode())
+    return hash_prefix(canonical_tools(tools), system.encode())
 
 
-def seeded(tools: str, system: bytes) -> str:
+def hash_prefix(tools: str, system: bytes) -> str:
     """Fingerprint of canonical tools and system bytes, for callers that hold both already."""
     digest = hashlib.sha256(tools.encode())
     digest.update(b"\0")

@@ -7,7 +7,7 @@ from pathlib import Path
 from promptgroup_router.base.logs import fields
 from promptgroup_router.contract.table import RoutingTable, TableError
 from promptgroup_router.feed import table_file
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 
 log = logging.getLogger("promptgroup.table")
 
@@ -15,14 +15,14 @@ log = logging.getLogger("promptgroup.table")
 class Publisher:
     """Where sources hand their tables in."""
 
-    def __init__(self, state: State, clock: Callable[[], float], copy: Path | None) -> None:
+    def __init__(self, state: RouterState, clock: Callable[[], float], copy: Path | None) -> None:
         self._state = state
         self._clock = clock
         self._copy = copy
 
     def publish(self, table: RoutingTable, source: str) -> None:
         """Serve by this table."""
-        if self._state.loaded and table == self._state.view.table:
+        if self._state.loaded and table == self._state.index.table:
             return
         self._install(table, source)
         if self._copy is None:

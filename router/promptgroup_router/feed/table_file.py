@@ -47,7 +47,7 @@ def read(path: Path) -> RoutingTable:
     for group in table.groups:
         for revision in group.revisions:
             if revision.prompt is not None and not is_text_of(revision.prompt, revision.fingerprint):
-                found = fingerprint.seeded(revision.prompt.tools, revision.prompt.system.encode())
+                found = fingerprint.hash_prefix(revision.prompt.tools, revision.prompt.system.encode())
                 raise TableError(
                     f"{group.namespace}/{group.name}: the prompt hashes to {found}, its fingerprint is "
                     f"{revision.fingerprint}: mend one of them (promptgroup fingerprint FILE prints it)"
@@ -57,4 +57,4 @@ def read(path: Path) -> RoutingTable:
 
 def is_text_of(prompt: Prompt, full: str) -> bool:
     """Whether a prompt hashes to a fingerprint."""
-    return fingerprint.seeded(prompt.tools, prompt.system.encode()) == full
+    return fingerprint.hash_prefix(prompt.tools, prompt.system.encode()) == full

@@ -5,7 +5,7 @@ from itertools import islice
 
 from promptgroup_router.peers.datagram import RECORDS
 from promptgroup_router.peers.members import Peer
-from promptgroup_router.policy.gossip import Note
+from promptgroup_router.policy.gossip import PlacementReport
 
 PATIENCE_SECONDS = 2.0
 """After this long without a part of the copy another peer is asked."""
@@ -15,7 +15,7 @@ COPY_DATAGRAMS = 8
 """Sent in one tick, to all that ask: 6,000 records a second, the newest first, and no receiver's buffer overflows."""
 
 
-class Asking:
+class SnapshotClient:
     """The side that starts."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Asking:
         self._patient_until = 0.0
         self._done = False
 
-    def whom(self, live: Sequence[Peer], now: float) -> Peer | None:
+    def next_peer(self, live: Sequence[Peer], now: float) -> Peer | None:
         """The peer to ask at this moment; None when there is nothing to do but wait."""
         if self._done or not live or (self._from is not None and now < self._patient_until):
             return None
@@ -38,7 +38,7 @@ class Asking:
         self._from, self._patient_until = peer.sender, now + PATIENCE_SECONDS
         return peer
 
-    def heard(self, sender: int, notes: Sequence[Note], now: float) -> None:
+    def receive(self, sender: int, notes: Sequence[PlacementReport], now: float) -> None:
         """A part of the copy is here."""
         if sender != self._from:
             return  # of one that was given up; what it sent is as good, but the other will end the copy
@@ -46,13 +46,13 @@ class Asking:
         self._done = self._done or not notes
 
 
-class Serving:
+class SnapshotServer:
     """The side that runs."""
 
     def __init__(self) -> None:
-        self._copies: dict[int, Iterator[Note]] = {}
+        self._copies: dict[int, Iterator[PlacementReport]] = {}
 
-    def start(self, sender: int, records: Iterator[Note]) -> None:
+    def start(self, sender: int, records: Iterator[PlacementReport]) -> None:
         """A peer asks; one that is being served goes on being so."""
         if sender not in self._copies:
             self._copies[sender] = records
@@ -61,7 +61,7 @@ class Serving:
         """The peer is gone."""
         self._copies.pop(sender, None)
 
-    def parts(self) -> Iterator[tuple[int, list[Note]]]:
+    def next_parts(self) -> Iterator[tuple[int, list[PlacementReport]]]:
         """(peer, notes) to send in this tick, each asking peer in its turn; a part without notes ends a copy."""
         budget = COPY_DATAGRAMS
         while budget and self._copies:

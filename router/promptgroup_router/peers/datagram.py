@@ -14,7 +14,7 @@ from hashlib import blake2s
 from struct import Struct
 from typing import NamedTuple
 
-from promptgroup_router.policy.gossip import Load, Note
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 
 MAX_BYTES = 1200
 """Largest datagram: passes any path unfragmented, overlay networks' headers included (RFC 9000, section 14.1)."""
@@ -37,7 +37,7 @@ _U16, _U32, _U64 = 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 _MICRO = 1e6
 
 
-class Kind(enum.IntEnum):
+class DatagramKind(enum.IntEnum):
     """What a datagram is for."""
 
     HELLO = 1
@@ -65,18 +65,18 @@ class Refusal(enum.StrEnum):
 class Datagram(NamedTuple):
     """One message of one router."""
 
-    kind: Kind
+    kind: DatagramKind
     sender: int
     """Random, 64 bits, of the sending process."""
     sequence: int
     """Counts the sender's datagrams, whoever they go to."""
     sent: float
     """Seconds since the epoch by the sender's clock."""
-    notes: Sequence[Note] = ()
-    loads: Sequence[Load] = ()
+    notes: Sequence[PlacementReport] = ()
+    loads: Sequence[LoadReport] = ()
 
 
-_KINDS = {int(kind): kind for kind in Kind}
+_KINDS = {int(kind): kind for kind in DatagramKind}
 
 
 def seal_key(secret: bytes) -> bytes:
@@ -127,9 +127,9 @@ def decode(data: bytes, key: bytes, wall: float) -> Datagram | Refusal:
         sender,
         sequence,
         sent,
-        [Note._make(fields) for fields in _NOTE.iter_unpack(body[middle:])],
+        [PlacementReport._make(fields) for fields in _NOTE.iter_unpack(body[middle:])],
         [
-            Load(member, in_flight, context, pending / _MICRO, age / _MICRO, written)
+            LoadReport(member, in_flight, context, pending / _MICRO, age / _MICRO, written)
             for member, in_flight, context, pending, age, written in _LOAD.iter_unpack(body[_HEADER.size : middle])
         ],
     )

@@ -11,7 +11,7 @@ LOOKUP_SECONDS = 30.0
 """A resolver's own limit, with its defaults and a usual search list, is below it."""
 
 
-async def addresses(name: PeerName, ports: Iterable[int], family: socket.AddressFamily) -> list[Address]:
+async def resolve(name: PeerName, ports: Iterable[int], family: socket.AddressFamily) -> list[Address]:
     """Every address of a name with every port of the range, or with the name's own port.
 
     Raises:

@@ -50,7 +50,7 @@ class Membership:
     def __init__(self) -> None:
         self._peers: dict[int, Peer] = {}
 
-    def hear(self, sender: int, sequence: int, address: Address, now: float) -> Arrival:
+    def receive(self, sender: int, sequence: int, address: Address, now: float) -> Arrival:
         """A datagram is here; the address counts when it is the newest."""
         peer = self._peers.get(sender)
         if peer is None:

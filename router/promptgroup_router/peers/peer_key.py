@@ -12,7 +12,7 @@ class BadKeyError(Exception):
     """There is no key that can be used: the message names the file and what is wrong with it, never what it holds."""
 
 
-def read(path: Path) -> bytes:
+def read_key(path: Path) -> bytes:
     """The secret, byte for byte.
 
     Raises:

@@ -10,10 +10,10 @@ from itertools import islice
 from typing import Protocol
 
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.peers.catch_up import Asking, Serving
-from promptgroup_router.peers.datagram import RECORDS, Datagram, Kind, Refusal, decode, encode
+from promptgroup_router.peers.catch_up import SnapshotClient, SnapshotServer
+from promptgroup_router.peers.datagram import RECORDS, Datagram, DatagramKind, Refusal, decode, encode
 from promptgroup_router.peers.members import Address, Arrival, Membership, Peer
-from promptgroup_router.policy.gossip import Load, Note
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 
 HELLO_SECONDS = 1.0
 """Between heartbeats to every address where a router may be: five of them are missed before a peer is given up."""
@@ -26,41 +26,41 @@ MAX_CANDIDATES = 512
 """Addresses that heartbeats go to: all ports of a range at every address of every name."""
 
 
-class Teller(Protocol):
+class GossipHandler(Protocol):
     """The policy: says what this router does, and listens to what others do."""
 
-    def tell(self, now: float) -> tuple[list[Note], list[Load]]:
+    def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
         """What was placed since the last call, and the load of every replica that has some or had some then."""
 
-    def hear(self, sender: int, notes: Sequence[Note], loads: Sequence[Load], now: float) -> None:
+    def merge(self, sender: int, notes: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float) -> None:
         """A peer's notes and loads; notes may come twice and out of order."""
 
-    def copied(self, notes: Sequence[Note], now: float) -> None:
+    def restore(self, notes: Sequence[PlacementReport], now: float) -> None:
         """A part of a peer's records, the newest first."""
 
-    def forget(self, sender: int) -> None:
+    def drop_peer(self, sender: int) -> None:
         """A peer is gone: its load counts no more."""
 
-    def records(self) -> Iterator[Note]:
+    def snapshot(self) -> Iterator[PlacementReport]:
         """All that a router that starts should copy, newest first; read over several calls."""
 
 
-class Peers:
+class GossipProtocol:
     """This router's end of the exchange."""
 
-    def __init__(self, teller: Teller, metrics: Metrics, sender: int) -> None:
+    def __init__(self, handler: GossipHandler, metrics: Metrics, sender: int) -> None:
         self.key: bytes | None = None
         """Seals datagrams. Without it nothing is sent and nothing accepted."""
-        self._teller = teller
+        self._handler = handler
         self._metrics = metrics
         self._sender = sender
         self._sequence = 0
         self._candidates: list[Address] = []
         self._membership = Membership()
-        self._asking = Asking()
-        self._serving = Serving()
-        self._notes: deque[Note] = deque()
-        self._loads: dict[int, Load] = {}
+        self._snapshot_client = SnapshotClient()
+        self._snapshot_server = SnapshotServer()
+        self._notes: deque[PlacementReport] = deque()
+        self._loads: dict[int, LoadReport] = {}
         self._hello_at = 0.0
 
     def aim(self, candidates: Collection[Address]) -> None:
@@ -88,21 +88,21 @@ class Peers:
         sender = datagram.sender
         if sender == self._sender:
             return None  # its own heartbeat, sent to an address that is its own
-        arrival = self._membership.hear(sender, datagram.sequence, address, now)
+        arrival = self._membership.receive(sender, datagram.sequence, address, now)
         if arrival is Arrival.REPLAYED:
             return Refusal.REPLAYED
         if arrival is Arrival.CROWD:
             return Refusal.CROWD
-        if datagram.kind is Kind.ASK and arrival is Arrival.NEWEST:
-            self._serving.start(sender, self._teller.records())
+        if datagram.kind is DatagramKind.ASK and arrival is Arrival.NEWEST:
+            self._snapshot_server.start(sender, self._handler.snapshot())
         if datagram.notes:
             self._metrics.peer_notes.add("received", amount=len(datagram.notes))
-        if datagram.kind is Kind.COPY:
-            self._asking.heard(sender, datagram.notes, now)
-            self._teller.copied(datagram.notes, now)
+        if datagram.kind is DatagramKind.COPY:
+            self._snapshot_client.receive(sender, datagram.notes, now)
+            self._handler.restore(datagram.notes, now)
         elif datagram.notes or datagram.loads:
             loads = datagram.loads if arrival is Arrival.NEWEST else ()
-            self._teller.hear(sender, datagram.notes, loads, now)
+            self._handler.merge(sender, datagram.notes, loads, now)
         return None
 
     # --- Out -----------------------------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ class Peers:
     def tick(self, now: float, wall: float) -> list[tuple[bytes, Address]]:
         """What to send at this moment."""
         for sender in self._membership.expire(now):
-            self._serving.stop(sender)
-            self._teller.forget(sender)
+            self._snapshot_server.stop(sender)
+            self._handler.drop_peer(sender)
         live = self._membership.live()
         self._metrics.peers.replace({(): len(live)})
         self._collect(now, wanted=bool(live))
@@ -120,7 +120,7 @@ class Peers:
         return [*self._hellos(self.key, live, now, wall), *self._data(self.key, live, now, wall)]
 
     def _collect(self, now: float, *, wanted: bool) -> None:
-        notes, loads = self._teller.tell(now)
+        notes, loads = self._handler.export(now)
         if not wanted:
             self._notes.clear()
             self._loads.clear()
@@ -137,7 +137,7 @@ class Peers:
         if not targets or now < self._hello_at:
             return
         self._hello_at = now + HELLO_SECONDS
-        data = self._encoded(key, Kind.HELLO, wall)
+        data = self._encoded(key, DatagramKind.HELLO, wall)
         for address in targets:
             yield data, address
 
@@ -150,20 +150,25 @@ class Peers:
             some_loads = loads[:RECORDS]
             some_notes = notes[: RECORDS - len(some_loads)]
             del loads[: len(some_loads)], notes[: len(some_notes)]
-            data = self._encoded(key, Kind.TICK, wall, some_notes, some_loads)
+            data = self._encoded(key, DatagramKind.TICK, wall, some_notes, some_loads)
             self._metrics.peer_notes.add("sent", amount=len(some_notes) * len(live))
             for peer in live:
                 yield data, peer.address
         addresses = {peer.sender: peer.address for peer in live}
-        for sender, part in self._serving.parts():
+        for sender, part in self._snapshot_server.next_parts():
             self._metrics.peer_notes.add("sent", amount=len(part))
-            yield self._encoded(key, Kind.COPY, wall, part), addresses[sender]
-        asked = self._asking.whom(live, now)
+            yield self._encoded(key, DatagramKind.COPY, wall, part), addresses[sender]
+        asked = self._snapshot_client.next_peer(live, now)
         if asked is not None:
-            yield self._encoded(key, Kind.ASK, wall), asked.address
+            yield self._encoded(key, DatagramKind.ASK, wall), asked.address
 
     def _encoded(
-        self, key: bytes, kind: Kind, wall: float, notes: Sequence[Note] = (), loads: Sequence[Load] = ()
+        self,
+        key: bytes,
+        kind: DatagramKind,
+        wall: float,
+        notes: Sequence[PlacementReport] = (),
+        loads: Sequence[LoadReport] = (),
     ) -> bytes:
         self._sequence += 1
         return encode(Datagram(kind, self._sender, self._sequence, wall, notes, loads), key)

@@ -18,7 +18,7 @@ from promptgroup_router.base.settings import PeerName, Settings
 from promptgroup_router.peers import discovery, peer_key
 from promptgroup_router.peers.datagram import MAX_BYTES, Refusal, seal_key
 from promptgroup_router.peers.members import Address
-from promptgroup_router.peers.protocol import Peers, Teller
+from promptgroup_router.peers.protocol import GossipHandler, GossipProtocol
 
 log = logging.getLogger("promptgroup.peers")
 
@@ -30,15 +30,15 @@ READS_AT_ONCE = 64
 """Datagrams read before others in the event loop get their turn."""
 RECEIVE_BUFFER = 2**20
 """Bytes that may wait for a busy event loop. The kernel gives less where its `net.core.rmem_max` is lower."""
-TELL_AGAIN_SECONDS = 60.0
+LOG_AGAIN_SECONDS = 60.0
 """A problem that goes on is logged this often; each case is counted."""
 
 
-class Peering:
+class GossipTransport:
     """This process's part in the exchange, in the event loop that made it."""
 
     def __init__(
-        self, settings: Settings, key_file: Path, teller: Teller, metrics: Metrics, clock: Callable[[], float]
+        self, settings: Settings, key_file: Path, handler: GossipHandler, metrics: Metrics, clock: Callable[[], float]
     ) -> None:
         """Take a port.
 
@@ -52,7 +52,7 @@ class Peering:
         self._metrics = metrics
         self._clock = clock
         self._wall = time.time  # noqa: TID251 - the clock that machines share
-        self._peers = Peers(teller, metrics, secrets.randbits(64))
+        self._protocol = GossipProtocol(handler, metrics, secrets.randbits(64))
         self._found: dict[PeerName, list[Address]] = {}
         self._secret: bytes | None = None
         self._keyed = asyncio.Event()
@@ -64,7 +64,7 @@ class Peering:
     async def run(self) -> None:
         """Exchange until cancelled."""
         log.info("peers", extra=fields(port=self.port, names=",".join(name.host for name in self._names)))
-        self._look_at_key()
+        self._reload_key()
         asyncio.get_running_loop().add_reader(self._socket, self._readable)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_key())
@@ -81,7 +81,7 @@ class Peering:
 
     async def _tick(self) -> None:
         while True:
-            for data, address in self._peers.tick(self._clock(), self._wall()):
+            for data, address in self._protocol.tick(self._clock(), self._wall()):
                 self._send(data, address)
             await asyncio.sleep(self._tick_seconds)
 
@@ -105,7 +105,7 @@ class Peering:
             except OSError as error:
                 self._problem("unreadable", str(error))
                 return
-            refusal = self._peers.receive(data, address, now, wall)
+            refusal = self._protocol.receive(data, address, now, wall)
             if refusal not in (None, Refusal.NO_KEY):  # which was said once, when the key was looked for
                 self._problem(refusal.value, f"from {address[0]}")
 
@@ -114,12 +114,12 @@ class Peering:
     async def _follow_key(self) -> None:
         while True:
             await asyncio.sleep(KEY_EVERY_SECONDS)
-            self._look_at_key()
+            self._reload_key()
 
-    def _look_at_key(self) -> None:
+    def _reload_key(self) -> None:
         problem = ""
         try:
-            secret = peer_key.read(self._key_file)
+            secret = peer_key.read_key(self._key_file)
         except peer_key.BadKeyError as error:
             secret, problem = None, str(error)
         if problem and problem != self._key_problem:
@@ -127,7 +127,7 @@ class Peering:
         self._key_problem = problem
         if secret != self._secret:
             self._secret = secret
-            self._peers.key = seal_key(secret) if secret is not None else None
+            self._protocol.key = seal_key(secret) if secret is not None else None
             if secret is None:
                 self._keyed.clear()
             else:
@@ -140,16 +140,16 @@ class Peering:
         while True:
             await self._keyed.wait()
             try:
-                self._found[name] = await discovery.addresses(name, self._ports, family)
+                self._found[name] = await discovery.resolve(name, self._ports, family)
             except OSError as error:
                 self._metrics.peer_lookup_failures.add()
                 self._problem("lookup", f"{name.host}: {error.strerror or error}")
-            self._peers.aim([address for found in self._found.values() for address in found])
+            self._protocol.aim([address for found in self._found.values() for address in found])
             await asyncio.sleep(LOOKUP_EVERY_SECONDS)
 
     def _problem(self, what: str, details: str) -> None:
         now = self._clock()
-        if now - self._problems.get(what, -TELL_AGAIN_SECONDS) >= TELL_AGAIN_SECONDS:
+        if now - self._problems.get(what, -LOG_AGAIN_SECONDS) >= LOG_AGAIN_SECONDS:
             self._problems[what] = now
             log.warning("exchange with other routers disturbed", extra=fields(what=what, problem=details))
 

@@ -13,16 +13,16 @@ import xxhash
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.contract import table
-from promptgroup_router.policy.costs import Costs
+from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.policy.expected_ttft import ANSWER, TRUST, Bid, ExpectedTtft
-from promptgroup_router.policy.gossip import Load, Note
+from promptgroup_router.policy.expected_ttft import ANSWER, TRUST, ExpectedTtft, ReplicaCost
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 from promptgroup_router.policy.health import Health
-from promptgroup_router.policy.policies import BoundedLoad, LeastRequest, Policy, PrefixHash, RoundRobin
-from promptgroup_router.policy.replica_load import PREFIXES, Replica, Sent
-from promptgroup_router.policy.session_locations import Place, Places
+from promptgroup_router.policy.policies import BoundedLoad, LeastRequest, PrefixHash, RoundRobin, RoutingPolicy
+from promptgroup_router.policy.replica_load import PREFIXES, PendingPrefill, ReplicaLoad
+from promptgroup_router.policy.session_locations import Placement, SessionLocations
 from promptgroup_router.policy.sessions import Sessions
-from promptgroup_router.rings.index import Member, Pool, RevisionView, View
+from promptgroup_router.rings.index import Candidates, Member, RevisionEntry, RoutingIndex
 
 OUTBOX = 10_000
 """Notes kept for peers: those of a second at a load that no router survives."""
@@ -34,7 +34,7 @@ class Pick:
     __slots__ = ("alone", "cached", "counted", "demand", "first", "guessed", "member", "moved", "replica", "sent",
                  "since", "step")  # fmt: skip
 
-    def __init__(self, member: Member, replica: Replica, demand: Demand, now: float) -> None:
+    def __init__(self, member: Member, replica: ReplicaLoad, demand: Demand, now: float) -> None:
         self.member = member
         self.replica = replica
         self.demand = demand
@@ -52,29 +52,29 @@ class Pick:
         """Whether nothing else ran there, from sending it to its first token."""
         self.first: float | None = None
         """When the first token came."""
-        self.sent: Sent
+        self.sent: PendingPrefill
 
 
 class Balancer:
     """Picks members by each pool's policy."""
 
     def __init__(self, health: Health) -> None:
-        self.replicas: dict[str, Replica] = {}
+        self.replicas: dict[str, ReplicaLoad] = {}
         """Member id → its ledger, for every member of the view."""
-        self.places = Places()
+        self.locations = SessionLocations()
         self.sessions = Sessions()
         self._health = health
-        self._costs: dict[str, Costs] = {}
+        self._costs: dict[str, EngineCosts] = {}
         self._keys: dict[int, str] = {}
         self._clock = 0.0
         self._tier1: dict[int, float] = {}
         """Prefix → its tokens, for peers' notes, which do not say."""
-        self._told = False
+        self._has_peers = False
         """Whether there is somebody who takes the notes."""
-        self._outbox: deque[Note] = deque(maxlen=OUTBOX)
+        self._outbox: deque[PlacementReport] = deque(maxlen=OUTBOX)
         self._round_robin = RoundRobin()
-        self._expected = ExpectedTtft(self.places)
-        self._policies: Mapping[table.Policy, Policy] = {
+        self._expected = ExpectedTtft(self.locations)
+        self._policies: Mapping[table.Policy, RoutingPolicy] = {
             table.Policy.EXPECTED_TTFT: self._expected,
             table.Policy.BOUNDED_LOAD: BoundedLoad(),
             table.Policy.LEAST_REQUEST: LeastRequest(),
@@ -89,34 +89,36 @@ class Balancer:
 
     # --- One request ---------------------------------------------------------------------------------------------
 
-    def pick(self, pool: Pool, demand: Demand, now: float, tried: Collection[str] = ()) -> Pick | None:
+    def pick(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[str] = ()) -> Pick | None:
         """Count a request on a member of the pool; None when it must wait until there is room.
 
         Raises:
             LookupError: there is no member that was not tried.
         """
-        place = self.places.peek(demand.session)
+        place = self.locations.get(demand.session)
         left = self.replicas.get(place.member) if place is not None else None
         if left is not None:
             left.live.arrive(demand.session)
-        allowed = self._allowed(pool, now, tried)
-        member = self._policies[pool.policy].choose(pool, demand, allowed, self.replicas, now)
-        return self._count(pool, member, demand, now) if member is not None else None
+        allowed = self._allowed(candidates, now, tried)
+        member = self._policies[candidates.policy].choose(candidates, demand, allowed, self.replicas, now)
+        return self._count(candidates, member, demand, now) if member is not None else None
 
-    def preview(self, pool: Pool, demand: Demand, now: float) -> tuple[Sequence[Member], Member | None]:
+    def preview(self, candidates: Candidates, demand: Demand, now: float) -> tuple[Sequence[Member], Member | None]:
         """The members that may be sent to, and the one that `pick` would count a request on; nothing is counted.
 
         Raises:
             LookupError: there is no member.
         """
-        allowed = self._allowed(pool, now)
-        return allowed, copy(self._policies[pool.policy]).choose(pool, demand, allowed, self.replicas, now)
+        allowed = self._allowed(candidates, now)
+        return allowed, copy(self._policies[candidates.policy]).choose(candidates, demand, allowed, self.replicas, now)
 
-    def bids(self, pool: Pool, demand: Demand, allowed: Sequence[Member], now: float) -> dict[str, tuple[Bid, bool]]:
+    def costs_by_member(
+        self, candidates: Candidates, demand: Demand, allowed: Sequence[Member], now: float
+    ) -> dict[str, tuple[ReplicaCost, bool]]:
         """Member id → what it costs, and whether it has room; empty where the pool's policy asks for neither."""
-        if pool.policy is not table.Policy.EXPECTED_TTFT:
+        if candidates.policy is not table.Policy.EXPECTED_TTFT:
             return {}
-        return self._expected.bids(pool, demand, allowed, self.replicas, now)
+        return self._expected.costs_by_member(candidates, demand, allowed, self.replicas, now)
 
     def first_token(self, pick: Pick, now: float) -> None:
         """The first byte of the answer is here."""
@@ -138,14 +140,16 @@ class Balancer:
                 cached = usage.cached_tokens
                 self._learn(pick, prompt, cached)
         replica.written += max(0.0, prompt - cached + answer)
-        place = self.places.peek(demand.session)
+        place = self.locations.get(demand.session)
         if place is not None and place.member == pick.member.id and place.turn <= demand.turn:
             place.tokens = prompt + answer
             place.written = replica.tokens_written
             if demand.session in self.sessions:
                 self.sessions.served(demand.session, place.prefix, max(0.0, place.tokens - demand.tier1), now)
-            if self._told:
-                self._outbox.append(Note(demand.session, replica.key, place.prefix, place.turn, int(place.tokens)))
+            if self._has_peers:
+                self._outbox.append(
+                    PlacementReport(demand.session, replica.key, place.prefix, place.turn, int(place.tokens))
+                )
 
     def release(self, pick: Pick, now: float) -> None:
         """The request failed or was given up: nothing is known of what the engine did with it."""
@@ -154,46 +158,51 @@ class Balancer:
             pick.replica.leave(pick.sent)
             pick.replica.live.leave(pick.demand.session, now)
 
-    def _allowed(self, pool: Pool, now: float, tried: Collection[str] = ()) -> Sequence[Member]:
-        candidates = pool.members if pool.policy is table.Policy.EXPECTED_TTFT else pool.ready or pool.members
-        untried = [each for each in candidates if each.id not in tried] if tried else candidates
+    def _allowed(self, candidates: Candidates, now: float, tried: Collection[str] = ()) -> Sequence[Member]:
+        overflow = candidates.policy is table.Policy.EXPECTED_TTFT
+        eligible = candidates.members if overflow else candidates.ready or candidates.members
+        untried = [each for each in eligible if each.id not in tried] if tried else eligible
         if not untried:
-            raise LookupError(pool.id)
-        if self._health.all_well():
+            raise LookupError(candidates.id)
+        if self._health.no_failures():
             return untried
         # fail open: with all of them ejected, one that may answer is better than an error
         return [each for each in untried if self._health.available(each.id, each.incarnation, now)] or untried
 
-    def _count(self, pool: Pool, member: Member, demand: Demand, now: float) -> Pick:
+    def _count(self, candidates: Candidates, member: Member, demand: Demand, now: float) -> Pick:
         replica = self.replicas[member.id]
         pick = Pick(member, replica, demand, now)
-        place = self.places.find(demand.session, demand.origin, now)
+        place = self.locations.get_by_origin(demand.session, demand.origin, now)
         if place is None:
-            pick.guessed = demand.history > 0 and next(pool.order(demand.session)) is member
+            pick.guessed = demand.history > 0 and next(candidates.order(demand.session)) is member
         elif place.member != member.id:
             pick.moved = True
-            self._leave(place, demand.session)
+            self._drop_session(place, demand.session)
         pick.cached = self._expected.cached(demand, member.id, replica, place, home=pick.guessed)
         seconds = replica.costs.prefill(pick.cached, demand.prompt)
         pick.sent = replica.send(seconds, demand.prompt, now, streamed=demand.streamed)
         replica.touch(demand.prefix)
         replica.live.expire(now)
         replica.live.enter(demand.session, demand.prefix, demand.tier1, demand.prompt - demand.tier1 + ANSWER)
-        self._know(demand.prefix, demand.tier1)
+        self._remember_tier1(demand.prefix, demand.tier1)
         if demand.history or place is not None:
             self.sessions.served(demand.session, demand.prefix, max(0.0, demand.prompt - demand.tier1), now)
         written = replica.tokens_written
-        self.places.put(demand.session, Place(member.id, demand.prefix, demand.turn, demand.prompt, written, now))
-        if self._told:
-            self._outbox.append(Note(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt)))
+        self.locations.put(
+            demand.session, Placement(member.id, demand.prefix, demand.turn, demand.prompt, written, now)
+        )
+        if self._has_peers:
+            self._outbox.append(
+                PlacementReport(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt))
+            )
         return pick
 
-    def _know(self, prefix: int, tier1: float) -> None:
+    def _remember_tier1(self, prefix: int, tier1: float) -> None:
         if prefix not in self._tier1 and len(self._tier1) >= PREFIXES:
             del self._tier1[next(iter(self._tier1))]
         self._tier1[prefix] = tier1
 
-    def _leave(self, place: Place, session: int) -> None:
+    def _drop_session(self, place: Placement, session: int) -> None:
         """The session goes elsewhere."""
         left = self.replicas.get(place.member)
         if left is not None:
@@ -208,7 +217,7 @@ class Balancer:
 
     # --- The table -------------------------------------------------------------------------------------------------
 
-    def install(self, view: View, now: float) -> None:
+    def install(self, view: RoutingIndex, now: float) -> None:
         """Open books for the replicas of a new table, close those of replicas that are gone."""
         revisions = [revision for group in view.groups for revision in group.revisions]
         known, self.replicas = self.replicas, {}
@@ -218,23 +227,23 @@ class Balancer:
             figures = revision.revision.engine
             kind = costs.get(key) or self._costs.get(key)
             if kind is None:
-                kind = Costs(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
+                kind = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
             elif figures.kv_tokens:
                 kind.kv_tokens = figures.kv_tokens
             self._costs[key] = kind
-            self._know(revision.prefix, revision.revision.tokens)
-            for member in revision.pool.ready:
+            self._remember_tier1(revision.prefix, revision.revision.tokens)
+            for member in revision.candidates.ready:
                 self.replicas[member.id] = self._replica(revision, member, known.get(member.id), kind, now)
         self._keys = {replica.key: id_ for id_, replica in self.replicas.items()}
-        self._round_robin.keep({each.pool.id for each in revisions})
+        self._round_robin.keep({each.candidates.id for each in revisions})
 
     def _replica(
-        self, revision: RevisionView, member: Member, known: Replica | None, costs: Costs, now: float
-    ) -> Replica:
+        self, revision: RevisionEntry, member: Member, known: ReplicaLoad | None, costs: EngineCosts, now: float
+    ) -> ReplicaLoad:
         if known is not None and known.incarnation == member.incarnation:
             known.costs = costs
             return known
-        replica = Replica(xxhash.xxh3_64_intdigest(member.id.encode()), member.incarnation, costs, now)
+        replica = ReplicaLoad(xxhash.xxh3_64_intdigest(member.id.encode()), member.incarnation, costs, now)
         # a new process has an empty cache: its clock begins where nothing that was ever recorded is believed
         if known is not None:
             replica.inherited = now
@@ -247,36 +256,36 @@ class Balancer:
 
     # --- Peers -----------------------------------------------------------------------------------------------------
 
-    def tell(self, now: float) -> tuple[list[Note], list[Load]]:
+    def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
         """What peers should know since the last time."""
-        self._told = True
+        self._has_peers = True
         notes = list(self._outbox)
         self._outbox.clear()
         loads = []
         for replica in self.replicas.values():
-            if replica.in_flight or not replica.told:
-                loads.append(replica.tell(now))
-                replica.told = not replica.in_flight
+            if replica.in_flight or not replica.idle_exported:
+                loads.append(replica.export(now))
+                replica.idle_exported = not replica.in_flight
         return notes, loads
 
-    def hear(self, sender: int, notes: Sequence[Note], loads: Sequence[Load], now: float) -> None:
+    def merge(self, sender: int, notes: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float) -> None:
         """Take over what a peer did."""
         for load in loads:
             id_ = self._keys.get(load.member)
             if id_ is not None:
-                self.replicas[id_].hear(sender, load, now)
+                self.replicas[id_].merge(sender, load, now)
         for note in notes:
             id_ = self._keys.get(note.member)
-            place = self.places.recall(note.session, now)
+            place = self.locations.get_fresh(note.session, now)
             if id_ is not None and (place is None or place.turn <= note.turn):
-                self._heard(note, id_, place, now)
+                self._merge_placement(note, id_, place, now)
 
-    def _heard(self, note: Note, id_: str, place: Place | None, now: float) -> None:
+    def _merge_placement(self, note: PlacementReport, id_: str, place: Placement | None, now: float) -> None:
         replica = self.replicas[id_]
         ended = False
         if place is not None:
             if place.member != id_:
-                self._leave(place, note.session)
+                self._drop_session(place, note.session)
             # the second note of a turn is that of its end
             ended = place.member == id_ and place.turn == note.turn
         tier1 = self._tier1.get(note.prefix, 0.0)
@@ -284,24 +293,26 @@ class Balancer:
         self.sessions.drop(note.session)
         replica.live.expire(now)
         replica.live.heard(note.session, note.prefix, tier1, max(0.0, note.tokens - tier1), now, ended=ended)
-        self.places.put(note.session, Place(id_, note.prefix, note.turn, note.tokens, replica.tokens_written, now))
+        self.locations.put(
+            note.session, Placement(id_, note.prefix, note.turn, note.tokens, replica.tokens_written, now)
+        )
 
-    def copied(self, notes: Sequence[Note], now: float) -> None:
+    def restore(self, notes: Sequence[PlacementReport], now: float) -> None:
         """Take over what a peer remembers: where sessions are cached, not that they are running."""
         for note in notes:
             id_ = self._keys.get(note.member)
             if id_ is not None:
                 written = self.replicas[id_].tokens_written
-                self.places.copy(note.session, Place(id_, note.prefix, note.turn, note.tokens, written, now))
+                self.locations.restore(note.session, Placement(id_, note.prefix, note.turn, note.tokens, written, now))
 
-    def forget(self, sender: int) -> None:
+    def drop_peer(self, sender: int) -> None:
         """A peer is gone: its load counts no more."""
         for replica in self.replicas.values():
-            replica.forget(sender)
+            replica.drop_peer(sender)
 
-    def records(self) -> Iterator[Note]:
-        """All places that are believed, the most recently used first."""
-        for session, place in self.places.newest():
+    def snapshot(self) -> Iterator[PlacementReport]:
+        """All locations that are believed, the most recently used first."""
+        for session, place in self.locations.newest_first():
             replica = self.replicas.get(place.member)
             if replica is not None and replica.tokens_written - place.written < TRUST * replica.costs.kv_tokens:
-                yield Note(session, replica.key, place.prefix, place.turn, int(place.tokens))
+                yield PlacementReport(session, replica.key, place.prefix, place.turn, int(place.tokens))

@@ -20,7 +20,7 @@ _LOWEST, _HIGHEST = 0.05, 20.0
 """Corrections stay within these multiples of what they began with: a clock that jumps must not ruin the routing."""
 
 
-class Costs:
+class EngineCosts:
     """Constants of one kind of engine; shared by all replicas that are alike, corrected while serving."""
 
     __slots__ = (

@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from promptgroup_router.policy.costs import Costs
+from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.policy.replica_load import Replica
-from promptgroup_router.policy.session_locations import Place, Places
+from promptgroup_router.policy.replica_load import ReplicaLoad
+from promptgroup_router.policy.session_locations import Placement, SessionLocations
 from promptgroup_router.policy.working_set import LARGEST_SHARE, LIVE_SHARE, NEW_SHARE, RETURNING_SHARE
-from promptgroup_router.rings.index import Member, Pool, walk
+from promptgroup_router.rings.index import Candidates, Member, preferred
 
 PRICE = 1.5
 """1 to 4 do alike; 0 is unstable near saturation, where every request that is computed anew delays all others."""
@@ -47,10 +47,10 @@ SAMPLE = 16
 _FIRST, _LEAST_TRUST_STEP = 0.5, 0.02
 _INFINITE = float("inf")
 _WEIGHT = 1 + PRICE
-_NOBODYS = Costs()
+_NO_COSTS = EngineCosts()
 
 
-class Bid(NamedTuple):
+class ReplicaCost(NamedTuple):
     """What a replica's cost is made of: tokens, and seconds."""
 
     cached: float
@@ -62,17 +62,19 @@ class Bid(NamedTuple):
     """Of all steps until the first token."""
     margin: float
     """What it is better than others for being where the session is."""
-    cost: float
+    total: float
 
 
-def _anchor(pool: Pool, demand: Demand, allowed: Sequence[Member], place: Place | None) -> tuple[Member, Member | None]:
+def _anchor(
+    candidates: Candidates, demand: Demand, allowed: Sequence[Member], place: Placement | None
+) -> tuple[Member, Member | None]:
     """Where a session was last, else its home, and where it was before, of the members that may be sent to."""
     last = before = None
     if place is not None:
-        last, before = pool.by_id.get(place.member), pool.by_id.get(place.before)
-        if len(allowed) < len(pool.members):
+        last, before = candidates.by_id.get(place.member), candidates.by_id.get(place.before)
+        if len(allowed) < len(candidates.members):
             last, before = last if last in allowed else None, before if before in allowed else None
-    return last or next(walk(pool, demand.session, allowed)), before
+    return last or next(preferred(candidates, demand.session, allowed)), before
 
 
 def _need(demand: Demand) -> tuple[float, float]:
@@ -83,19 +85,24 @@ def _need(demand: Demand) -> tuple[float, float]:
 class ExpectedTtft:
     """Chooses the replica with the least cost."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, locations: SessionLocations) -> None:
+        self._locations = locations
         self._turn = 0
         self.home_trust = _FIRST
         """How much of a session's history is found at home when nothing is recorded of it, 0 to 1."""
         self._learned = 0
 
     def choose(
-        self, pool: Pool, demand: Demand, allowed: Sequence[Member], replicas: Mapping[str, Replica], now: float
+        self,
+        candidates: Candidates,
+        demand: Demand,
+        allowed: Sequence[Member],
+        replicas: Mapping[str, ReplicaLoad],
+        now: float,
     ) -> Member | None:
         """The cheapest member that has room for the session; None when it must wait."""
-        place = self._places.find(demand.session, demand.origin, now)
-        anchor, before = _anchor(pool, demand, allowed, place)
+        place = self._locations.get_by_origin(demand.session, demand.origin, now)
+        anchor, before = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
         best, least = None, _INFINITE
         for member in (anchor, before):
@@ -103,23 +110,23 @@ class ExpectedTtft:
                 continue
             replica = replicas[member.id]
             if self._fits(replica, demand, own, share, now):
-                cost = self._bid(demand, member, replica, place, now, stays=member is anchor).cost
+                cost = self._cost(demand, member, replica, place, now, stays=member is anchor).total
                 if cost < least:
                     best, least = member, cost
         costs = replicas[anchor.id].costs
         if least <= costs.overhead + _WEIGHT * costs.prefill(demand.tier1, demand.prompt):
             return best  # an idle replica that has Tier 1 alone would cost as much: no need to look at others
         if len(allowed) > SCANNED:
-            allowed = self._few(pool, demand.session, allowed)
+            allowed = self._candidate_sample(candidates, demand.session, allowed)
         rest = [member for member in allowed if member is not anchor and member is not before]
         return self._cheapest(demand, rest, replicas, now, own=own, share=share, best=best, least=least)
 
     def _cheapest(
-        self, demand: Demand, rest: Sequence[Member], replicas: Mapping[str, Replica], now: float, *,
+        self, demand: Demand, rest: Sequence[Member], replicas: Mapping[str, ReplicaLoad], now: float, *,
         own: float, share: float, best: Member | None, least: float,
     ) -> Member | None:  # fmt: skip
         """Of members where nothing of the session is, the cheapest with room; `best` when none costs less."""
-        prefix, costs = demand.prefix, _NOBODYS
+        prefix, costs = demand.prefix, _NO_COSTS
         for member in rest:
             replica = replicas[member.id]
             if replica.costs is not costs:
@@ -144,24 +151,29 @@ class ExpectedTtft:
                 best, least = member, cost
         return best
 
-    def bids(
-        self, pool: Pool, demand: Demand, allowed: Sequence[Member], replicas: Mapping[str, Replica], now: float
-    ) -> dict[str, tuple[Bid, bool]]:
+    def costs_by_member(
+        self,
+        candidates: Candidates,
+        demand: Demand,
+        allowed: Sequence[Member],
+        replicas: Mapping[str, ReplicaLoad],
+        now: float,
+    ) -> dict[str, tuple[ReplicaCost, bool]]:
         """Id of each allowed member → what it costs, and whether it has room: what `choose` weighs, to be shown."""
-        place = self._places.find(demand.session, demand.origin, now)
-        anchor, _ = _anchor(pool, demand, allowed, place)
+        place = self._locations.get_by_origin(demand.session, demand.origin, now)
+        anchor, _ = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
         return {
             member.id: (
-                self._bid(demand, member, replicas[member.id], place, now, stays=member is anchor),
+                self._cost(demand, member, replicas[member.id], place, now, stays=member is anchor),
                 self._fits(replicas[member.id], demand, own, share, now),
             )
             for member in allowed
         }
 
-    def _bid(
-        self, demand: Demand, member: Member, replica: Replica, place: Place | None, now: float, *, stays: bool
-    ) -> Bid:
+    def _cost(
+        self, demand: Demand, member: Member, replica: ReplicaLoad, place: Placement | None, now: float, *, stays: bool
+    ) -> ReplicaCost:
         """Of any member; where nothing of the session is, `_cheapest` has the same in fewer steps."""
         costs = replica.costs
         cached = self.cached(demand, member.id, replica, place, home=stays and place is None)
@@ -174,10 +186,10 @@ class ExpectedTtft:
         margin = 0.0
         if stays:
             margin = MARGIN if place is None or place.seen > replica.inherited else INHERITED_MARGIN
-        return Bid(cached, wait, prefill, step, margin, wait + step + _WEIGHT * prefill - margin)
+        return ReplicaCost(cached, wait, prefill, step, margin, wait + step + _WEIGHT * prefill - margin)
 
     @staticmethod
-    def _fits(replica: Replica, demand: Demand, own: float, share: float, now: float) -> bool:
+    def _fits(replica: ReplicaLoad, demand: Demand, own: float, share: float, now: float) -> bool:
         """Whether a session may have so many tokens of its own on a replica."""
         live = replica.live
         if live.tokens <= share * replica.costs.cache_tokens - own - demand.tier1:
@@ -191,7 +203,7 @@ class ExpectedTtft:
         need = min(live.need(demand.session, demand.prefix, demand.tier1, own), LARGEST_SHARE * cache)
         return live.tokens + need <= share * cache
 
-    def cached(self, demand: Demand, id_: str, replica: Replica, place: Place | None, *, home: bool) -> float:
+    def cached(self, demand: Demand, id_: str, replica: ReplicaLoad, place: Placement | None, *, home: bool) -> float:
         """Tokens of the prompt that a replica should have cached."""
         depth = TRUST * replica.costs.kv_tokens
         written = replica.tokens_written
@@ -216,9 +228,9 @@ class ExpectedTtft:
         self._learned += 1
         self.home_trust += max(_LEAST_TRUST_STEP, 1 / (10 + self._learned)) * (share - self.home_trust)
 
-    def _few(self, pool: Pool, session: int, allowed: Sequence[Member]) -> list[Member]:
+    def _candidate_sample(self, candidates: Candidates, session: int, allowed: Sequence[Member]) -> list[Member]:
         """Those worth a look beside where the session was: home and what follows, and a sample that moves on."""
-        few = {member.id: member for member in islice(walk(pool, session, allowed), 1 + SUCCESSORS)}
+        few = {member.id: member for member in islice(preferred(candidates, session, allowed), 1 + SUCCESSORS)}
         self._turn = turn = (self._turn + SAMPLE) % len(allowed)
         sample = (*allowed[turn : turn + SAMPLE], *allowed[: max(0, turn + SAMPLE - len(allowed))])
         few |= {member.id: member for member in sample}

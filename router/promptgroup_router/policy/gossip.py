@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Note(NamedTuple):
+class PlacementReport(NamedTuple):
     """A session's turn was placed, or has ended. Idempotent; an older turn never overrides a newer one."""
 
     session: int
@@ -18,7 +18,7 @@ class Note(NamedTuple):
     """Tokens of the session that the member has cached: the prompt when placed, and the answer once ended."""
 
 
-class Load(NamedTuple):
+class LoadReport(NamedTuple):
     """What one router has put on one replica.
 
     Ages instead of clocks, a counter instead of increments: loss does no harm.

@@ -31,7 +31,7 @@ class Health:
         record = self._records.get(member)
         return record is None or now >= record.until or record.incarnation != incarnation
 
-    def all_well(self) -> bool:
+    def no_failures(self) -> bool:
         """Whether no failure is on record, so that nothing needs to be asked one by one."""
         return not self._records
 

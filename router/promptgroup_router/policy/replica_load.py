@@ -9,15 +9,15 @@ never comes (an answer that is not streamed, a client that left) is caught up by
 import math
 from collections import OrderedDict, deque
 
-from promptgroup_router.policy.costs import Costs
-from promptgroup_router.policy.gossip import Load
+from promptgroup_router.policy.costs import EngineCosts
+from promptgroup_router.policy.gossip import LoadReport
 from promptgroup_router.policy.working_set import WorkingSet
 
 PREFIXES = 4096
 """Prefixes remembered a replica; those that its cache can hold are far fewer."""
 
 
-class Sent:
+class PendingPrefill:
     """A request on its way to its first token."""
 
     __slots__ = ("due", "mark", "seconds", "settled", "tokens")
@@ -35,16 +35,34 @@ class Sent:
         """Whether it has come, or never will."""
 
 
-class Replica:
+class ReplicaLoad:
     """One engine process behind a slot, as this router and its peers know it."""
 
     __slots__ = (
-        "answers", "context", "costs", "done", "in_flight", "incarnation", "inherited", "key", "live",
-        "peer_context", "peer_in_flight", "peer_pending", "peer_written", "peers", "pending", "prefixes", "queued",
-        "since", "step", "told", "written",
+        "answers",
+        "context",
+        "costs",
+        "done",
+        "idle_exported",
+        "in_flight",
+        "incarnation",
+        "inherited",
+        "key",
+        "live",
+        "peer_context",
+        "peer_in_flight",
+        "peer_pending",
+        "peer_written",
+        "peers",
+        "pending",
+        "prefixes",
+        "queued",
+        "since",
+        "step",
+        "written",
     )  # fmt: skip
 
-    def __init__(self, key: int, incarnation: str, costs: Costs, now: float) -> None:
+    def __init__(self, key: int, incarnation: str, costs: EngineCosts, now: float) -> None:
         self.key = key
         """Hash of the member's id."""
         self.incarnation = incarnation
@@ -63,13 +81,13 @@ class Replica:
         """The last sign of progress: a first token, or the moment when it became busy."""
         self.written = 0.0
         """Tokens newly written into its cache by this router's requests."""
-        self.answers: deque[Sent] = deque()
+        self.answers: deque[PendingPrefill] = deque()
         """Requests whose first token is still to come, in the order in which they were sent."""
         self.prefixes: OrderedDict[int, float] = OrderedDict()
         """Tier-1 prefix → what `tokens_written` was when it was last used there, the longest unused first."""
         self.live = WorkingSet()
         """Sessions that take turns there."""
-        self.peers: dict[int, tuple[Load, int]] = {}
+        self.peers: dict[int, tuple[LoadReport, int]] = {}
         """Peer → what it said last, and its `written` when it was first heard."""
         self.peer_in_flight = 0
         self.peer_context = 0
@@ -79,7 +97,7 @@ class Replica:
         """Seconds of predicted prefill that are not known to be computed, of all routers."""
         self.step = costs.overhead
         """Seconds that one step takes with what runs there."""
-        self.told = False
+        self.idle_exported = False
         """Whether the peers know that nothing is on it."""
 
     @property
@@ -104,7 +122,7 @@ class Replica:
             answers.popleft()
         return max(0.0, now - answers[0].due) if answers else 0.0
 
-    def send(self, seconds: float, tokens: float, now: float, *, streamed: bool) -> Sent:
+    def send(self, seconds: float, tokens: float, now: float, *, streamed: bool) -> PendingPrefill:
         """Count a request with so much prefill and so long a prompt."""
         wait = self.wait(now)
         if wait == 0:
@@ -114,7 +132,7 @@ class Replica:
         costs = self.costs
         steps = 1 + (wait + seconds) * costs.rate / costs.step_tokens
         self.queued += seconds
-        sent = Sent(seconds, tokens, self.queued, now + wait + seconds + steps * self.step)
+        sent = PendingPrefill(seconds, tokens, self.queued, now + wait + seconds + steps * self.step)
         if streamed:
             self.answers.append(sent)
         else:
@@ -124,7 +142,7 @@ class Replica:
         self._add_up()
         return sent
 
-    def progress(self, sent: Sent, now: float) -> None:
+    def progress(self, sent: PendingPrefill, now: float) -> None:
         """The request has its first token."""
         if sent.settled:
             return
@@ -133,7 +151,7 @@ class Replica:
         self.since = now
         self.pending = self.queued - self.done + self.peer_pending
 
-    def leave(self, sent: Sent) -> None:
+    def leave(self, sent: PendingPrefill) -> None:
         """The request is over, with a first token or without."""
         if not sent.settled:
             sent.settled = True
@@ -151,20 +169,20 @@ class Replica:
         if len(prefixes) > PREFIXES:
             prefixes.popitem(last=False)
 
-    def tell(self, now: float) -> Load:
+    def export(self, now: float) -> LoadReport:
         """What peers should know of this router's part."""
-        return Load(
+        return LoadReport(
             self.key, self.in_flight, int(self.context), self.queued - self.done, now - self.since, int(self.written)
         )
 
-    def hear(self, peer: int, load: Load, now: float) -> None:
+    def merge(self, peer: int, load: LoadReport, now: float) -> None:
         """Take over what a peer has put there."""
         known = self.peers.get(peer)
         self.peers[peer] = (load, known[1] if known else load.written)
         self.since = max(self.since, now - load.age)
         self._add_up_peers()
 
-    def forget(self, peer: int) -> None:
+    def drop_peer(self, peer: int) -> None:
         """The peer is gone, and its requests with it."""
         gone = self.peers.pop(peer, None)
         if gone is not None:

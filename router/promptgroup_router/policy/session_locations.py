@@ -12,7 +12,7 @@ QUIET_SECONDS = 1800.0
 
 
 @dataclass(slots=True)
-class Place:
+class Placement:
     """A session's cache on a replica."""
 
     member: str
@@ -32,54 +32,54 @@ class Place:
     before_written: float = 0.0
 
 
-class Places:
+class SessionLocations:
     """The record, least recently used first."""
 
     def __init__(self, limit: int = LIMIT, quiet: float = QUIET_SECONDS) -> None:
         self._limit = limit
         self._quiet = quiet
-        self._places: OrderedDict[int, Place] = OrderedDict()
+        self._locations: OrderedDict[int, Placement] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._locations)
 
-    def recall(self, session: int, now: float) -> Place | None:
+    def get_fresh(self, session: int, now: float) -> Placement | None:
         """Where the session was served last; None for a new one."""
-        place = self._places.get(session)
+        place = self._locations.get(session)
         if place is None or now - place.seen > self._quiet:
             return None
         return place
 
-    def find(self, session: int, origin: int, now: float) -> Place | None:
+    def get_by_origin(self, session: int, origin: int, now: float) -> Placement | None:
         """Where the session was served last, be it under the key of its first turn (0: there is none)."""
-        return self.recall(session, now) or (self.recall(origin, now) if origin else None)
+        return self.get_fresh(session, now) or (self.get_fresh(origin, now) if origin else None)
 
-    def peek(self, session: int) -> Place | None:
+    def get(self, session: int) -> Placement | None:
         """The record, however old."""
-        return self._places.get(session)
+        return self._locations.get(session)
 
-    def put(self, session: int, place: Place) -> None:
+    def put(self, session: int, place: Placement) -> None:
         """The session is served there from here on."""
-        known = self._places.pop(session, None)
+        known = self._locations.pop(session, None)
         if known is not None:
             if known.member != place.member:
                 place.before, place.before_tokens, place.before_written = known.member, known.tokens, known.written
             else:
                 place.before, place.before_tokens = known.before, known.before_tokens
                 place.before_written = known.before_written
-        self._places[session] = place
-        if len(self._places) > self._limit:
-            self._places.popitem(last=False)
+        self._locations[session] = place
+        if len(self._locations) > self._limit:
+            self._locations.popitem(last=False)
 
-    def copy(self, session: int, place: Place) -> None:
+    def restore(self, session: int, place: Placement) -> None:
         """Take over a record of another router: older than what is known here, the newest are told first."""
-        if session not in self._places and len(self._places) < self._limit:
-            self._places[session] = place
-            self._places.move_to_end(session, last=False)
+        if session not in self._locations and len(self._locations) < self._limit:
+            self._locations[session] = place
+            self._locations.move_to_end(session, last=False)
 
-    def newest(self) -> Iterator[tuple[int, Place]]:
+    def newest_first(self) -> Iterator[tuple[int, Placement]]:
         """All sessions of this moment, the most recently used first; may be read slowly."""
-        for session in reversed(list(self._places)):
-            place = self._places.get(session)
+        for session in reversed(list(self._locations)):
+            place = self._locations.get(session)
             if place is not None:
                 yield session, place

@@ -8,7 +8,7 @@ routers that know each other count no session twice.
 from collections import OrderedDict
 
 LIMIT = 100_000
-"""Sessions on the books, as many as places are remembered; the longest silent go first."""
+"""Sessions on the books, as many as locations are remembered; the longest silent go first."""
 SESSION_SECONDS = 180.0
 """A session that was silent for longer is not expected back: people take a minute to read a long answer and reply."""
 

@@ -13,9 +13,9 @@ from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.relay import Relay, request_id
 from promptgroup_router.proxy.response import REQUEST_ID
 from promptgroup_router.proxy.upstream import EngineConnections
-from promptgroup_router.rings.index import GroupView, View
+from promptgroup_router.rings.index import GroupEntry, RoutingIndex
 from promptgroup_router.routing.route import UNMATCHED, Route, refuse_empty, route
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 
 log = logging.getLogger("promptgroup.router")
 
@@ -28,7 +28,7 @@ class ApiHandler:
     """Handler of the port for requests."""
 
     def __init__(
-        self, state: State, connections: EngineConnections, clock: Callable[[], float], timeout: float
+        self, state: RouterState, connections: EngineConnections, clock: Callable[[], float], timeout: float
     ) -> None:
         self._state = state
         self._connections = connections
@@ -42,7 +42,7 @@ class ApiHandler:
         if method == allowed:
             kind = KINDS.get(path)
             if kind is None:
-                client.answer(200, [(b"content-type", b"application/json")], models(self._state.view))
+                client.answer(200, [(b"content-type", b"application/json")], models(self._state.index))
                 return None
             return self._start(kind, client, request)
         self._state.metrics.requests.add(UNMATCHED, "404" if allowed is None else "405")
@@ -55,10 +55,10 @@ class ApiHandler:
         try:
             ask = parse(kind, request.body)
             found = route(
-                state.view,
+                state.index,
                 ask,
                 request.head.fields,
-                places=state.balancer.places,
+                locations=state.balancer.locations,
                 tokens=state.tokens,
                 now=self._clock(),
             )
@@ -86,13 +86,13 @@ class ApiHandler:
         state = self._state
         if found.leading is not None:
             state.metrics.unmatched.add(found.model)
-            state.unmatched.saw(found.model, found.leading.hash, found.leading.length)
-        if found.departed is not None:
-            state.metrics.departed.add(found.departed.group)
-            state.departures.saw(found.departed)
+            state.unmatched.add(found.model, found.leading.hash, found.leading.length)
+        if found.near_miss is not None:
+            state.metrics.near_miss.add(found.near_miss.group)
+            state.near_misses.add(found.near_miss)
 
 
-def models(view: View) -> bytes:
+def models(view: RoutingIndex) -> bytes:
     """Models and groups, as OpenAI lists models."""
     served = [{"id": model, "object": "model", "created": 0, "owned_by": "engine"} for model in view.models]
     groups = [
@@ -102,7 +102,7 @@ def models(view: View) -> bytes:
     return orjson.dumps({"object": "list", "data": served + groups})
 
 
-def _shortest_name(view: View, group: GroupView) -> str:
+def _shortest_name(view: RoutingIndex, group: GroupEntry) -> str:
     short = group.group.name
     return short if view.names.get(short) is group and short not in view.models else group.label
 

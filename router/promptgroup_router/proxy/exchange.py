@@ -23,8 +23,8 @@ from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.rings.index import Member, Pool
-from promptgroup_router.routing.state import State
+from promptgroup_router.rings.index import Candidates, Member
+from promptgroup_router.routing.state import RouterState
 
 MAX_TRIES = 3
 """Slots that one request is sent to: a request that kills engines must not go round all of them."""
@@ -71,11 +71,11 @@ Failed = Begun | Literal[Action.CUT]
 class Exchange:
     """State of one request from its first pick to its end."""
 
-    __slots__ = ("_deadline", "_demand", "_pick", "_pool", "_relays", "_state", "_tried")
+    __slots__ = ("_candidates", "_deadline", "_demand", "_pick", "_relays", "_state", "_tried")
 
-    def __init__(self, state: State, pool: Pool, demand: Demand, deadline: float) -> None:
+    def __init__(self, state: RouterState, candidates: Candidates, demand: Demand, deadline: float) -> None:
         self._state = state
-        self._pool = pool
+        self._candidates = candidates
         self._demand = demand
         self._deadline = deadline
         self._pick: Pick | None = None
@@ -107,7 +107,7 @@ class Exchange:
         action = self._next(now)
         if action is not None:
             return action
-        return Refuse(ApiError(503, f"{self._pool.id} has no replica that is ready: retry", code="no_replica"))
+        return Refuse(ApiError(503, f"{self._candidates.id} has no replica that is ready: retry", code="no_replica"))
 
     def answered(self, status: int, now: float) -> Answered:
         """The head of an answer is here, nothing of it was passed on."""
@@ -137,12 +137,12 @@ class Exchange:
     def expired(self, now: float) -> Refuse | Literal[Action.CUT]:
         """The deadline has passed."""
         if self._pick is None:
-            return self.overdue()
+            return self.time_out()
         return self._give_up(Failure.DEADLINE, now)
 
-    def overdue(self) -> Refuse:
+    def time_out(self) -> Refuse:
         """It waited for room for too long."""
-        message = f"{self._pool.id} is overloaded: its replicas have no room for another session; retry later"
+        message = f"{self._candidates.id} is overloaded: its replicas have no room for another session; retry later"
         return Refuse(ApiError(503, message, code="overloaded"))
 
     def ended(self, now: float, usage: Usage | None = None) -> None:
@@ -170,7 +170,7 @@ class Exchange:
         if len(self._tried) >= MAX_TRIES:
             return None
         try:
-            pick = self._state.balancer.pick(self._pool, self._demand, now, self._tried)
+            pick = self._state.balancer.pick(self._candidates, self._demand, now, self._tried)
         except LookupError:
             return None
         if pick is None:

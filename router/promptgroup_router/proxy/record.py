@@ -8,7 +8,7 @@ from promptgroup_router.base.logs import fields
 from promptgroup_router.contract import names
 from promptgroup_router.proxy.exchange import Exchange
 from promptgroup_router.routing.route import UNMATCHED, Route
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 
 log = logging.getLogger("promptgroup.router")
 
@@ -23,7 +23,7 @@ class RequestRecord:
 
     __slots__ = ("_began", "_exchange", "_request_id", "_route", "_state", "_status")
 
-    def __init__(self, state: State, route: Route, exchange: Exchange, request_id: bytes, began: float) -> None:
+    def __init__(self, state: RouterState, route: Route, exchange: Exchange, request_id: bytes, began: float) -> None:
         self._state = state
         self._route = route
         self._exchange = exchange

@@ -22,7 +22,7 @@ from promptgroup_router.proxy.response import REQUEST_ID, relayed_head
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.route import UNMATCHED, Route
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 
 _NOT_FORWARDED = frozenset(
     (b"host", b"content-length", b"expect", names.HEADER_GROUP.encode(), names.HEADER_WARMUP.encode())
@@ -44,7 +44,7 @@ class Relay:
         request: HttpRequest,
         route: Route,
         *,
-        state: State,
+        state: RouterState,
         connections: EngineConnections,
         clock: Callable[[], float],
         timeout: float,
@@ -58,7 +58,7 @@ class Relay:
         self._clock = clock
         self._deadline = began + timeout
         self._request_id = request_id(request)
-        self._exchange = Exchange(state, route.pool, route.demand, self._deadline)
+        self._exchange = Exchange(state, route.candidates, route.demand, self._deadline)
         self._record = RequestRecord(state, route, self._exchange, self._request_id, began)
         self._engine: EngineConnection | None = None
         self._answer: ResponseHead | None = None
@@ -110,7 +110,7 @@ class Relay:
         now, usage = self._clock(), self._tail.usage()
         self._exchange.ended(now, usage)
         self._record.served(usage, now)
-        self._state.settle(now)
+        self._state.admit_waiting(now)
         self._client.finish(keep=self._keep)
 
     def failed(self, failure: Failure) -> None:
@@ -129,7 +129,7 @@ class Relay:
         self._leave_queue()
         self._exchange.abandoned(now)
         self._record.client_left(now)
-        self._state.settle(now)
+        self._state.admit_waiting(now)
 
     def pause(self) -> None:
         """Stop reading from the engine: the client does not read as fast."""
@@ -157,7 +157,7 @@ class Relay:
         """The group and the revision that the request waits for."""
         return self._route.group, self._route.revision
 
-    def room(self, now: float) -> bool:
+    def try_admit(self, now: float) -> bool:
         """Send the request if a replica has room. Return True if one has."""
         action = self._exchange.begin(now)
         if action is Action.WAIT:
@@ -166,14 +166,14 @@ class Relay:
         self._perform(action)
         return True
 
-    def overdue(self) -> None:
+    def time_out(self) -> None:
         """Refuse the request, which has waited for too long."""
         self._ticket = None
-        self._perform(self._exchange.overdue())
+        self._perform(self._exchange.time_out())
 
     def _leave_queue(self) -> None:
         if self._ticket is not None:
-            self._state.holding.withdraw(self._ticket)
+            self._state.admission_queue.withdraw(self._ticket)
             self._ticket = None
 
     # --- Actions -------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Relay:
                 # where the end of the connection ends the answer, only a reset shows that the answer is not whole
                 self._client.cut(visibly=self._decoder is not None or not self._keep)
             case Action.WAIT:
-                self._ticket = self._state.holding.put(self, self._clock(), new=self._exchange.new)
+                self._ticket = self._state.admission_queue.put(self, self._clock(), new=self._exchange.new)
                 self._record.waits()
 
     def _refuse(self, error: ApiError) -> None:

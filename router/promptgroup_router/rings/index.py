@@ -34,7 +34,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class Candidates:
     """Members that can serve the same requests, and the order in which a key prefers them."""
 
     id: str
@@ -51,7 +51,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class RevisionView:
+class RevisionEntry:
     """A revision and its replicas."""
 
     group: Group
@@ -60,7 +60,7 @@ class RevisionView:
     revision: Revision
     prefix: int
     """Hash of the fingerprint (64 bits)."""
-    pool: Pool
+    candidates: Candidates
     preamble: Preamble | None
     """None while the text is not known."""
     short: str
@@ -68,27 +68,27 @@ class RevisionView:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupEntry:
     """A group and its revisions."""
 
     group: Group
     label: str
     """`namespace/group`."""
-    revisions: tuple[RevisionView, ...]
+    revisions: tuple[RevisionEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ModelView:
+class ModelEntry:
     """What serves a model."""
 
-    claims: tuple[RevisionView, ...]
+    claims: tuple[RevisionEntry, ...]
     """Declared prefixes, longest first; one claim a fingerprint."""
-    pool: Pool
+    candidates: Candidates
     """Every ready replica of the model, for requests that match no declared prefix."""
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class ClaimConflict:
     """A declared prefix that an older group has already."""
 
     group: str
@@ -97,65 +97,65 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RoutingIndex:
     """The table, indexed."""
 
     table: RoutingTable
-    groups: tuple[GroupView, ...]
-    names: Mapping[str, GroupView]
+    groups: tuple[GroupEntry, ...]
+    names: Mapping[str, GroupEntry]
     """By `namespace/name`, and by `name` where only one group has it."""
     ambiguous: Mapping[str, tuple[str, ...]]
     """Names that several groups have → their full names."""
-    models: Mapping[str, ModelView]
-    conflicts: tuple[Conflict, ...]
+    models: Mapping[str, ModelEntry]
+    conflicts: tuple[ClaimConflict, ...]
 
 
-def walk(pool: Pool, key: int, allowed: Sequence[Member]) -> Iterator[Member]:
+def preferred(candidates: Candidates, key: int, allowed: Sequence[Member]) -> Iterator[Member]:
     """Allowed members in the order that a key prefers; lazily, since the first is nearly always taken.
 
-    Members of other revisions come last: none of them is home unless no replica of the pool's own is left.
+    Members of other revisions come last: none of them is home unless no replica of the candidates's own is left.
     """
-    if len(allowed) == len(pool.members):
-        return pool.order(key)
+    if len(allowed) == len(candidates.members):
+        return candidates.order(key)
     ids = {member.id for member in allowed}
-    return (member for member in pool.order(key) if member.id in ids)
+    return (member for member in candidates.order(key) if member.id in ids)
 
 
-def view_of(table: RoutingTable) -> View:
+def build_index(table: RoutingTable) -> RoutingIndex:
     """Index a table."""
-    lenders: dict[_Kind, list[Member]] = {}
+    lenders: dict[_LendingKey, list[Member]] = {}
     members = {}
     for group in table.groups:
         for revision in group.revisions:
-            ready = members[group.namespace, group.name, revision.fingerprint] = _ready(group, revision)
-            if revision.lends and (kind := _kind(group, revision)) is not None:
+            ready = members[group.namespace, group.name, revision.fingerprint] = _ready_members(group, revision)
+            if revision.lends and (kind := _lending_key(group, revision)) is not None:
                 lenders.setdefault(kind, []).extend(ready.values())
-    groups = [_group(group, members, lenders) for group in table.groups]
+    groups = [_build_group(group, members, lenders) for group in table.groups]
     names = {group.label: group for group in groups}
-    by_name: dict[str, list[GroupView]] = {}
-    by_model: dict[str, list[GroupView]] = {}
+    by_name: dict[str, list[GroupEntry]] = {}
+    by_model: dict[str, list[GroupEntry]] = {}
     for each in groups:
         by_name.setdefault(each.group.name, []).append(each)
         by_model.setdefault(each.group.model, []).append(each)
     names |= {name: found[0] for name, found in by_name.items() if len(found) == 1}
-    conflicts: list[Conflict] = []
-    models = {model: _model(model, found, conflicts) for model, found in by_model.items()}
+    conflicts: list[ClaimConflict] = []
+    models = {model: _build_model(model, found, conflicts) for model, found in by_model.items()}
     ambiguous = {name: tuple(each.label for each in found) for name, found in by_name.items() if len(found) > 1}
-    return View(table, tuple(groups), names, ambiguous, models, tuple(conflicts))
+    return RoutingIndex(table, tuple(groups), names, ambiguous, models, tuple(conflicts))
 
 
-_Kind = tuple[str, str, str]
+_LendingKey = tuple[str, str, str]
 """Namespace, model, engine settings: replicas that are alike in these can take each other's requests."""
 
 
-def _kind(group: Group, revision: Revision) -> _Kind | None:
+def _lending_key(group: Group, revision: Revision) -> _LendingKey | None:
     """What a revision's replicas are lent by; None when they are not."""
     if group.sharing is Sharing.DEDICATED or not revision.engine.settings:
         return None
     return group.namespace, group.model, revision.engine.settings
 
 
-def _ready(group: Group, revision: Revision) -> dict[int, Member]:
+def _ready_members(group: Group, revision: Revision) -> dict[int, Member]:
     """Slot → member that may be sent to."""
     label = f"{group.namespace}/{group.name}"
     return {
@@ -172,25 +172,25 @@ def _ready(group: Group, revision: Revision) -> dict[int, Member]:
     }
 
 
-def _group(
+def _build_group(
     group: Group,
     members: Mapping[tuple[str, str, str], Mapping[int, Member]],
-    lenders: Mapping[_Kind, Sequence[Member]],
-) -> GroupView:
+    lenders: Mapping[_LendingKey, Sequence[Member]],
+) -> GroupEntry:
     label = f"{group.namespace}/{group.name}"
     revisions = []
     for revision in group.revisions:
         own = members[group.namespace, group.name, revision.fingerprint]
-        kind = _kind(group, revision)
+        kind = _lending_key(group, revision)
         ids = {member.id for member in own.values()}
         lent = [member for member in lenders.get(kind, ()) if member.id not in ids] if kind is not None else []
-        revisions.append(_revision(group, label, revision, own, lent))
-    return GroupView(group, label, tuple(revisions))
+        revisions.append(_build_revision(group, label, revision, own, lent))
+    return GroupEntry(group, label, tuple(revisions))
 
 
-def _revision(
+def _build_revision(
     group: Group, label: str, revision: Revision, own: Mapping[int, Member], lent: Sequence[Member]
-) -> RevisionView:
+) -> RevisionEntry:
     # all slots, whatever their state: keys of one that is away walk on, and come back with it
     ring = ring_of(frozenset(slot.index for slot in revision.slots))
     ids = [member.id.encode() for member in lent]
@@ -203,13 +203,13 @@ def _revision(
             yield lent[index]
 
     members = (*own.values(), *lent)
-    return RevisionView(
+    return RevisionEntry(
         group=group,
         label=label,
         revision=revision,
         short=fingerprint.short(revision.fingerprint),
         prefix=xxhash.xxh3_64_intdigest(revision.fingerprint.encode()),
-        pool=Pool(
+        candidates=Candidates(
             id=f"{label}/{revision.fingerprint}",
             policy=group.policy,
             load_factor_percent=group.load_factor_percent,
@@ -222,24 +222,24 @@ def _revision(
     )
 
 
-def _model(model: str, groups: Iterable[GroupView], conflicts: list[Conflict]) -> ModelView:
-    claims: dict[str, RevisionView] = {}
+def _build_model(model: str, groups: Iterable[GroupEntry], conflicts: list[ClaimConflict]) -> ModelEntry:
+    claims: dict[str, RevisionEntry] = {}
     ready: list[Member] = []
     last: list[Member] = []
     for group in sorted(groups, key=_age):
         for each in group.revisions:
             if group.group.sharing is Sharing.POOL:
-                (ready if each.revision.lends else last).extend(each.pool.ready)
+                (ready if each.revision.lends else last).extend(each.candidates.ready)
             full = each.revision.fingerprint
             if full in claims:
-                conflicts.append(Conflict(group.label, claims[full].label, full))
+                conflicts.append(ClaimConflict(group.label, claims[full].label, full))
             elif each.revision.system_bytes or each.revision.tools:
                 claims[full] = each
-    longest_first = sorted(claims.values(), key=lambda claim: (-claim.revision.system_bytes, claim.pool.id))
+    longest_first = sorted(claims.values(), key=lambda claim: (-claim.revision.system_bytes, claim.candidates.id))
     members = tuple(ready or last)  # a replica that lends nothing is still better than no answer
     # by id, since slots of several revisions share numbers; a replica that comes or goes moves only its own keys
     ids = [member.id.encode() for member in members]
-    pool = Pool(
+    candidates = Candidates(
         id=f"-/{model}",
         policy=Policy.EXPECTED_TTFT,
         load_factor_percent=125,
@@ -248,9 +248,9 @@ def _model(model: str, groups: Iterable[GroupView], conflicts: list[Conflict]) -
         by_id={member.id: member for member in members},
         order=lambda key: (members[index] for index in preference(ids, key)),
     )
-    return ModelView(tuple(longest_first), pool)
+    return ModelEntry(tuple(longest_first), candidates)
 
 
-def _age(group: GroupView) -> tuple[bool, str, str]:
+def _age(group: GroupEntry) -> tuple[bool, str, str]:
     """Order in which groups get their claims: by time of creation (RFC 3339 in UTC sorts as text), unknown last."""
     return (not group.group.created, group.group.created, group.label)

@@ -36,7 +36,7 @@ def preference(names: Sequence[bytes], key: int) -> Iterator[int]:
 
 
 class Ring:
-    """The places of a revision. The order in which the slots are given does not matter."""
+    """The locations of a revision. The order in which the slots are given does not matter."""
 
     __slots__ = ("_names", "_slots")
 

@@ -18,19 +18,19 @@ PASSED_OVER = 4
 _T = TypeVar("_T")
 
 
-class Holding(Generic[_T]):
+class AdmissionQueue(Generic[_T]):
     """The queue."""
 
     def __init__(self) -> None:
         self._queue: list[tuple[bool, float, int, _T]] = []
-        self._gone: set[int] = set()
+        self._withdrawn: set[int] = set()
         self._count = 0
 
     def __len__(self) -> int:
-        return len(self._queue) - len(self._gone)
+        return len(self._queue) - len(self._withdrawn)
 
     def __iter__(self) -> Iterator[_T]:
-        return (item for _, _, ticket, item in self._queue if ticket not in self._gone)
+        return (item for _, _, ticket, item in self._queue if ticket not in self._withdrawn)
 
     def put(self, item: _T, now: float, *, new: bool) -> int:
         """Hold a request; returns its ticket."""
@@ -40,32 +40,32 @@ class Holding(Generic[_T]):
 
     def withdraw(self, ticket: int) -> None:
         """Its client has left, or it was placed or refused by other means."""
-        self._gone.add(ticket)
+        self._withdrawn.add(ticket)
 
-    def late(self, now: float) -> Iterator[_T]:
+    def expire(self, now: float) -> Iterator[_T]:
         """Take out the requests that have waited for too long."""
         for new, since, ticket, item in list(self._queue):
-            if ticket not in self._gone and now - since > (NEW_SECONDS if new else WAIT_SECONDS):
+            if ticket not in self._withdrawn and now - since > (NEW_SECONDS if new else WAIT_SECONDS):
                 self.withdraw(ticket)
                 yield item
-        self._sweep()
+        self._compact()
 
-    def release(self, fits: Callable[[_T], bool]) -> None:
-        """Hand out the requests that fit, in order; `fits` places one, or says that it cannot."""
+    def admit(self, fits: Callable[[_T], bool]) -> None:
+        """Hand out the requests that fit, in order; `fits` locations one, or says that it cannot."""
         passed: list[tuple[bool, float, int, _T]] = []
         while self._queue and len(passed) < PASSED_OVER:
             entry = heapq.heappop(self._queue)
-            if entry[2] in self._gone:
-                self._gone.remove(entry[2])
+            if entry[2] in self._withdrawn:
+                self._withdrawn.remove(entry[2])
             elif not fits(entry[3]):
                 passed.append(entry)
         self._restore(passed)
 
-    def _sweep(self) -> None:
-        if self._gone:
-            self._queue = [entry for entry in self._queue if entry[2] not in self._gone]
+    def _compact(self) -> None:
+        if self._withdrawn:
+            self._queue = [entry for entry in self._queue if entry[2] not in self._withdrawn]
             heapq.heapify(self._queue)
-            self._gone.clear()
+            self._withdrawn.clear()
 
     def _restore(self, entries: Iterable[tuple[bool, float, int, _T]]) -> None:
         for entry in entries:

@@ -18,31 +18,31 @@ from dataclasses import dataclass
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract import fingerprint
-from promptgroup_router.rings.index import GroupView, ModelView, RevisionView, View
+from promptgroup_router.rings.index import GroupEntry, ModelEntry, RevisionEntry, RoutingIndex
 
 
 @dataclass(frozen=True, slots=True)
 class ByName:
     """The client named a group: its prompt is put in front."""
 
-    group: GroupView
+    group: GroupEntry
 
 
 @dataclass(frozen=True, slots=True)
 class ByContent:
     """The request brings a declared prompt."""
 
-    claim: RevisionView
+    claim: RevisionEntry
 
 
 @dataclass(frozen=True, slots=True)
 class NoMatch:
     """Only the model is known."""
 
-    model: ModelView
+    model: ModelEntry
 
 
-class How(enum.StrEnum):
+class MatchedBy(enum.StrEnum):
     """The same, for logs."""
 
     NAME = "name"
@@ -50,7 +50,7 @@ class How(enum.StrEnum):
     NONE = "none"
 
 
-def match(view: View, ask: ParsedRequest, named: str = "") -> ByName | ByContent | NoMatch:
+def match_group(view: RoutingIndex, ask: ParsedRequest, named: str = "") -> ByName | ByContent | NoMatch:
     """The group of a request; `named` is the header that names one.
 
     Raises:
@@ -75,7 +75,7 @@ def match(view: View, ask: ParsedRequest, named: str = "") -> ByName | ByContent
     return NoMatch(model)
 
 
-def _named(view: View, name: str, param: str) -> GroupView:
+def _named(view: RoutingIndex, name: str, param: str) -> GroupEntry:
     group = view.names.get(name)
     if group is not None:
         return group
@@ -95,7 +95,7 @@ def _named(view: View, name: str, param: str) -> GroupView:
     )
 
 
-def _longest(model: ModelView, ask: ParsedRequest) -> RevisionView | None:
+def _longest(model: ModelEntry, ask: ParsedRequest) -> RevisionEntry | None:
     """The claim with the longest text that the request's system text begins with, same tools."""
     encoded = b""
     hashes: dict[int, str] = {}
@@ -110,7 +110,7 @@ def _longest(model: ModelView, ask: ParsedRequest) -> RevisionView | None:
         if size > len(encoded):
             continue
         if size not in hashes:
-            hashes[size] = fingerprint.seeded(ask.tools, encoded[:size])
+            hashes[size] = fingerprint.hash_prefix(ask.tools, encoded[:size])
         if hashes[size] == claim.revision.fingerprint:
             return claim
     return None

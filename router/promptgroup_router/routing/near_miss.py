@@ -10,7 +10,7 @@ from statistics import median_low
 from typing import NamedTuple
 
 from promptgroup_router.apis.request import ParsedRequest, size_of
-from promptgroup_router.rings.index import ModelView
+from promptgroup_router.rings.index import ModelEntry
 
 ALIKE = 0.5
 """Share of a declared text that a request must begin with to be said to depart from it: many prompts begin with the
@@ -25,7 +25,7 @@ REMEMBERED = 64
 """Latest offsets of a group: their median stands still when one client in three departs elsewhere."""
 
 
-class Departed(NamedTuple):
+class NearMiss(NamedTuple):
     """A request that leaves a declared prompt."""
 
     group: str
@@ -34,12 +34,12 @@ class Departed(NamedTuple):
     """Bytes of the declared text before the first one that differs."""
 
 
-def departed(model: ModelView, ask: ParsedRequest) -> Departed | None:
+def find_near_miss(model: ModelEntry, ask: ParsedRequest) -> NearMiss | None:
     """The declared prompt that a request without a group comes closest to; None when it is another prompt.
 
     One with other tools is another prompt: they stand in front of the text or behind it, as the template has it.
     """
-    best: Departed | None = None
+    best: NearMiss | None = None
     end = ask.system[-NEAR_END:]
     searched = 0
     for claim in model.claims:
@@ -54,7 +54,7 @@ def departed(model: ModelView, ask: ParsedRequest) -> Departed | None:
         if near:
             at = size_of(declared[:alike])
             if best is None or at > best.at:
-                best = Departed(claim.label, at)
+                best = NearMiss(claim.label, at)
     return best
 
 
@@ -73,18 +73,18 @@ def common(a: str, b: str) -> int:
     return low
 
 
-class Departures:
+class NearMisses:
     """Where requests lately left each group's prompt."""
 
     def __init__(self) -> None:
         self._at: dict[str, deque[int]] = {}
 
-    def saw(self, departed: Departed) -> None:
+    def add(self, near_miss: NearMiss) -> None:
         """Count a request."""
-        known = self._at.get(departed.group)
+        known = self._at.get(near_miss.group)
         if known is None:
-            known = self._at[departed.group] = deque(maxlen=REMEMBERED)
-        known.append(departed.at)
+            known = self._at[near_miss.group] = deque(maxlen=REMEMBERED)
+        known.append(near_miss.at)
 
     def medians(self) -> dict[tuple[str, ...], float]:
         """Label of a group → the median offset in bytes."""

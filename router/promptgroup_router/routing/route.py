@@ -14,10 +14,10 @@ from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_SESSION
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.policy.session_locations import Places
-from promptgroup_router.rings.index import GroupView, ModelView, Pool, RevisionView, View
-from promptgroup_router.routing.match import ByContent, ByName, How, NoMatch, match
-from promptgroup_router.routing.near_miss import Departed, departed
+from promptgroup_router.policy.session_locations import SessionLocations
+from promptgroup_router.rings.index import Candidates, GroupEntry, ModelEntry, RevisionEntry, RoutingIndex
+from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMatch, match_group
+from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
 
 UNMATCHED = "-"
 """Stands for the group of requests that match none."""
@@ -45,11 +45,11 @@ class Leading:
 class Route(NamedTuple):
     """Where a request may go, and what is sent there."""
 
-    how: How
+    how: MatchedBy
     group: str
     """`namespace/group`, or UNMATCHED."""
     model: str
-    pool: Pool
+    candidates: Candidates
     demand: Demand
     body: bytes
     estimated: int
@@ -58,18 +58,24 @@ class Route(NamedTuple):
     """Tokens of the prompt beside that text."""
     key: SessionKey
     """What names its session."""
-    stays: bool = False
+    pinned: bool = False
     """Whether its revision is the one that a running session began with, and not the choice of this request."""
     revision: str = ""
     """Short fingerprint of the group's revision; empty without a group."""
     leading: Leading | None = None
     """Of a request without a group."""
-    departed: Departed | None = None
+    near_miss: NearMiss | None = None
     """Of one that misses a group by a little."""
 
 
 def route(
-    view: View, ask: ParsedRequest, headers: Mapping[bytes, bytes], *, places: Places, tokens: Tokens, now: float
+    view: RoutingIndex,
+    ask: ParsedRequest,
+    headers: Mapping[bytes, bytes],
+    *,
+    locations: SessionLocations,
+    tokens: Tokens,
+    now: float,
 ) -> Route:
     """Decide where a request may go.
 
@@ -77,28 +83,28 @@ def route(
         ApiError: the model or group is unknown, the request cannot be combined with the group's prompt, or none of the
             group's replicas can take it (503).
     """
-    found = match(view, ask, headers.get(HEADER_GROUP.encode(), b"").decode("latin-1"))
+    found = match_group(view, ask, headers.get(HEADER_GROUP.encode(), b"").decode("latin-1"))
     match found:
         case ByContent(claim):
             key = session_key(ask, headers, claim.label, claim.group.session_header, claim.revision.system_bytes)
             inside = claim.revision.system_bytes + size_of(ask.tools)
             body = request.with_ordered_tools(ask)
-            return _to(How.CONTENT, claim, key, ask, body=body, inside=inside, rate=tokens.per_byte(ask.model))
+            return _to(MatchedBy.CONTENT, claim, key, ask, body=body, inside=inside, rate=tokens.per_byte(ask.model))
         case ByName(group):
             key = session_key(ask, headers, group.label, group.group.session_header)
-            revision, prompt, stays = _arm(group, places, key, ask, now)
+            revision, prompt, pinned = _choose_revision(group, locations, key, ask, now)
             body = request.with_preamble(ask, prompt, group.group.model)
             rate = tokens.per_byte(group.group.model)
             inside = size_of(ask.tools)
             put = revision.revision.system_bytes + size_of(prompt.canonical_tools) - inside
-            return _to(How.NAME, revision, key, ask, body=body, inside=inside, put=put, rate=rate, stays=stays)
+            return _to(MatchedBy.NAME, revision, key, ask, body=body, inside=inside, put=put, rate=rate, pinned=pinned)
         case NoMatch(model):
             return _unmatched(model, ask, headers, tokens.per_byte(ask.model))
 
 
 def _to(
-    how: How,
-    revision: RevisionView,
+    how: MatchedBy,
+    revision: RevisionEntry,
     key: SessionKey,
     ask: ParsedRequest,
     *,
@@ -106,7 +112,7 @@ def _to(
     inside: int,
     put: int = 0,
     rate: float,
-    stays: bool = False,
+    pinned: bool = False,
 ) -> Route:
     """A route to a revision whose Tier-1 prefix has `inside` bytes in the request, and `put` in front of it."""
     model, counted = revision.group.model, revision.revision.tokens
@@ -124,11 +130,11 @@ def _to(
     )
     estimated = 0 if ask.media else rest if counted else ask.text + put
     return Route(
-        how, revision.label, model, revision.pool, demand, body, estimated, counted, key, stays, revision.short
+        how, revision.label, model, revision.candidates, demand, body, estimated, counted, key, pinned, revision.short
     )
 
 
-def _unmatched(found: ModelView, ask: ParsedRequest, headers: Mapping[bytes, bytes], rate: float) -> Route:
+def _unmatched(found: ModelEntry, ask: ParsedRequest, headers: Mapping[bytes, bytes], rate: float) -> Route:
     key = session_key(ask, headers, f"{UNMATCHED}/{ask.model}", HEADER_SESSION, LEADING_BYTES)
     leading, prefix = _leading(ask)
     if ask.ids:
@@ -148,9 +154,19 @@ def _unmatched(found: ModelView, ask: ParsedRequest, headers: Mapping[bytes, byt
         streamed=ask.streamed,
     )
     estimated = 0 if ask.media else ask.text
-    missed = departed(found, ask)
+    missed = find_near_miss(found, ask)
     return Route(
-        How.NONE, UNMATCHED, ask.model, found.pool, demand, ask.raw, estimated, 0, key, leading=leading, departed=missed
+        MatchedBy.NONE,
+        UNMATCHED,
+        ask.model,
+        found.candidates,
+        demand,
+        ask.raw,
+        estimated,
+        0,
+        key,
+        leading=leading,
+        near_miss=missed,
     )
 
 
@@ -160,9 +176,9 @@ def refuse_empty(found: Route) -> None:
     Raises:
         ApiError: 503, there is none.
     """
-    if found.pool.members:
+    if found.candidates.members:
         return
-    if found.how is How.NONE:
+    if found.how is MatchedBy.NONE:
         what = f"model {shown(found.model)} has no replica that is ready for prompts which no group declares"
         raise ApiError(503, f"{what}: retry, or send a declared prompt", param="model", code="no_replica")
     raise _no_replica(found.group)
@@ -172,15 +188,15 @@ def _no_replica(group: str) -> ApiError:
     return ApiError(503, f"group {group!r} has no replica that is ready: retry", param="model", code="no_replica")
 
 
-def _arm(
-    group: GroupView, places: Places, key: SessionKey, ask: ParsedRequest, now: float
-) -> tuple[RevisionView, Preamble, bool]:
+def _choose_revision(
+    group: GroupEntry, locations: SessionLocations, key: SessionKey, ask: ParsedRequest, now: float
+) -> tuple[RevisionEntry, Preamble, bool]:
     """The revision of a session, and its prompt: the one that it began with (True), or its arm by weight."""
-    ready = [each for each in group.revisions if each.pool.members]
+    ready = [each for each in group.revisions if each.candidates.members]
     serving = [(each, each.preamble) for each in ready if each.preamble is not None]
     # a chat that begins is nobody's next turn, though another began with the same words
     if key.named or ask.history or ask.kind is ApiKind.TEXT:
-        place = places.find(key.key, key.first, now)
+        place = locations.get_by_origin(key.key, key.first, now)
         for each, prompt in serving:
             if place is not None and each.prefix == place.prefix:
                 return each, prompt, True

@@ -8,11 +8,11 @@ from promptgroup_router.contract.fingerprint import short
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.health import Health
-from promptgroup_router.rings.index import Conflict, View, view_of
-from promptgroup_router.rings.remap import moved
-from promptgroup_router.routing.admission_queue import Holding
-from promptgroup_router.routing.near_miss import Departures
-from promptgroup_router.routing.unmatched import Unmatched
+from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, build_index
+from promptgroup_router.rings.remap import remapped_shares
+from promptgroup_router.routing.admission_queue import AdmissionQueue
+from promptgroup_router.routing.near_miss import NearMisses
+from promptgroup_router.routing.unmatched import UnmatchedPrefixes
 
 
 class Waiter(Protocol):
@@ -22,18 +22,18 @@ class Waiter(Protocol):
     def revision(self) -> tuple[str, str]:
         """The group and the revision that it waits for."""
 
-    def room(self, now: float) -> bool:
+    def try_admit(self, now: float) -> bool:
         """Go on if a replica has room for it; whether one has."""
 
-    def overdue(self) -> None:
+    def time_out(self) -> None:
         """It has waited for too long."""
 
 
-class State:
+class RouterState:
     """Changed by the event loop's thread only."""
 
     def __init__(self) -> None:
-        self.view: View = view_of(RoutingTable())
+        self.index: RoutingIndex = build_index(RoutingTable())
         """Replaced by one assignment; a request keeps the one that it began with."""
         self.loaded = False
         """Whether a table was ever read, be it from the copy on disk."""
@@ -43,41 +43,41 @@ class State:
         self.metrics = Metrics()
         self.health = Health()
         self.balancer = Balancer(self.health)
-        self.holding: Holding[Waiter] = Holding()
+        self.admission_queue: AdmissionQueue[Waiter] = AdmissionQueue()
         """Requests that wait for room."""
         self.tokens = Tokens()
-        self.unmatched = Unmatched()
-        self.departures = Departures()
+        self.unmatched = UnmatchedPrefixes()
+        self.near_misses = NearMisses()
 
-    def install(self, table: RoutingTable, source: str, now: float) -> tuple[Conflict, ...]:
+    def install(self, table: RoutingTable, source: str, now: float) -> tuple[ClaimConflict, ...]:
         """Serve by this table from here on; returns the conflicts that are new with it."""
-        before, view = self.view, view_of(table)
-        self.view = view
+        before, view = self.index, build_index(table)
+        self.index = view
         self.loaded = True
         self.confirmed = now
-        pools = [revision.pool for group in view.groups for revision in group.revisions]
+        pools = [revision.candidates for group in view.groups for revision in group.revisions]
         self.health.keep({member.id for pool in pools for member in pool.ready})
         self.balancer.install(view, now)
         metrics = self.metrics
         metrics.table_info.replace({(table.version, source): 1})
-        metrics.keys_moved.replace({(group,): share for group, share in moved(before, view)})
+        metrics.keys_moved.replace({(group,): share for group, share in remapped_shares(before, view)})
         conflicts: dict[tuple[str, ...], float] = {}
         for conflict in view.conflicts:
             conflicts[conflict.group,] = conflicts.get((conflict.group,), 0) + 1
         metrics.conflicts.replace(conflicts)
         return tuple(conflict for conflict in view.conflicts if conflict not in before.conflicts)
 
-    def settle(self, now: float) -> None:
+    def admit_waiting(self, now: float) -> None:
         """Something has ended: let in what waits and fits."""
-        if self.holding:
-            self.holding.release(lambda waiter: waiter.room(now))
+        if self.admission_queue:
+            self.admission_queue.admit(lambda waiter: waiter.try_admit(now))
 
-    def sweep(self, now: float) -> None:
+    def expire_waiting(self, now: float) -> None:
         """Refuse what has waited for too long; time alone makes room as well."""
-        if self.holding:
-            for waiter in self.holding.late(now):
-                waiter.overdue()
-            self.settle(now)
+        if self.admission_queue:
+            for waiter in self.admission_queue.expire(now):
+                waiter.time_out()
+            self.admit_waiting(now)
 
     def exposition(self, now: float, connections: int) -> str:
         """Metrics as text, with the gauges read off at this moment."""
@@ -86,25 +86,25 @@ class State:
         tokens: dict[tuple[str, ...], float] = {}
         waiting: dict[tuple[str, ...], float] = {}
         coming_back = self.balancer.sessions.totals(now)
-        for group in self.view.groups:
+        for group in self.index.groups:
             for revision in group.revisions:
                 label = group.label, revision.short
                 waiting[label] = 0
                 sessions[label], tokens[label] = coming_back.get(revision.prefix, (0, 0))
-                for member in revision.pool.ready:
+                for member in revision.candidates.ready:
                     in_flight[member.group, short(member.fingerprint), str(member.slot)] = 0
         for member_id, load in self.balancer.loads.items():
             group_label, full, slot = member_id.rsplit("/", 2)
             in_flight[group_label, short(full), slot] = load
         self.metrics.in_flight.replace(in_flight)
-        for waiter in self.holding:
+        for waiter in self.admission_queue:
             if waiter.revision in waiting:
                 waiting[waiter.revision] += 1
         self.metrics.revision_sessions.replace(sessions)
         self.metrics.revision_session_tokens.replace(tokens)
         self.metrics.revision_waiting.replace(waiting)
-        self.metrics.departed_at.replace(self.departures.medians())
+        self.metrics.departed_at.replace(self.near_misses.medians())
         self.metrics.table_age.replace({(): now - self.confirmed if self.loaded else 0})
-        self.metrics.waiting.replace({(): len(self.holding)})
+        self.metrics.waiting.replace({(): len(self.admission_queue)})
         self.metrics.connections.replace({(): connections})
         return self.metrics.text()

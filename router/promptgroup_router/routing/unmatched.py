@@ -13,7 +13,7 @@ LISTED = 20
 
 
 @dataclass(slots=True)
-class Prefix:
+class UnmatchedPrefix:
     """A prefix that requests without a group begin with."""
 
     model: str
@@ -25,14 +25,14 @@ class Prefix:
     """The count may be too high by this."""
 
 
-class Unmatched:
+class UnmatchedPrefixes:
     """The sketch."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._prefixes: dict[tuple[str, int], Prefix] = {}
+        self._prefixes: dict[tuple[str, int], UnmatchedPrefix] = {}
 
-    def saw(self, model: str, prefix: int, length: int) -> None:
+    def add(self, model: str, prefix: int, length: int) -> None:
         """Count a request."""
         known = self._prefixes.get((model, prefix))
         if known is not None:
@@ -43,8 +43,8 @@ class Unmatched:
         if len(self._prefixes) >= self._capacity:
             rarest = min(self._prefixes, key=lambda key: self._prefixes[key].count)
             inherited = self._prefixes.pop(rarest).count
-        self._prefixes[model, prefix] = Prefix(model, prefix, length, inherited + 1, inherited)
+        self._prefixes[model, prefix] = UnmatchedPrefix(model, prefix, length, inherited + 1, inherited)
 
-    def heaviest(self, limit: int = LISTED) -> list[Prefix]:
+    def heaviest(self, limit: int = LISTED) -> list[UnmatchedPrefix]:
         """The most frequent prefixes, heaviest first."""
         return heapq.nlargest(limit, self._prefixes.values(), key=lambda each: each.count)

@@ -6,7 +6,7 @@ from bench.peers import mix, prose
 from bench.peers.routers import CONTESTANTS, Place, own_engines
 from promptgroup_router.contract.encoding import decode_table
 from promptgroup_router.contract.table import Policy
-from promptgroup_router.rings.index import view_of
+from promptgroup_router.rings.index import build_index
 
 ENGINES = [f"http://127.0.0.1:{9000 + index}" for index in range(mix.ENGINES)]
 
@@ -37,21 +37,21 @@ def test_every_engine_belongs_to_one_group() -> None:
 
 
 def test_groups_with_own_engines_share_all_of_them(place) -> None:
-    view = view_of(table_of(CONTESTANTS[0], place))
+    view = build_index(table_of(CONTESTANTS[0], place))
     assert len(view.groups) == mix.GROUPS
     assert not view.conflicts
     for group in view.groups:
-        pool = group.revisions[0].pool
-        assert pool.policy is Policy.EXPECTED_TTFT
-        assert len(pool.members) == mix.ENGINES
-        assert 1 <= len(pool.ready) < mix.ENGINES
+        candidates = group.revisions[0].candidates
+        assert candidates.policy is Policy.EXPECTED_TTFT
+        assert len(candidates.members) == mix.ENGINES
+        assert 1 <= len(candidates.ready) < mix.ENGINES
 
 
 @pytest.mark.parametrize("policy", [Policy.BOUNDED_LOAD, Policy.LEAST_REQUEST, Policy.ROUND_ROBIN])
 def test_one_pool_has_all_engines_and_every_request(place, policy) -> None:
-    (group,) = view_of(table_of(named(policy.value), place)).groups
-    assert group.revisions[0].pool.policy is policy
-    assert len(group.revisions[0].pool.ready) == mix.ENGINES
+    (group,) = build_index(table_of(named(policy.value), place)).groups
+    assert group.revisions[0].candidates.policy is policy
+    assert len(group.revisions[0].candidates.ready) == mix.ENGINES
     assert group.revisions[0].revision.system_bytes == len(prose.OPENING)
 
 

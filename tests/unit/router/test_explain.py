@@ -9,11 +9,11 @@ from promptgroup_router.apis import request
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.table import Engine, Policy, SlotState
-from promptgroup_router.explain import explain, explain_by, read_question
+from promptgroup_router.explain import explain, explain_with_table, parse_explain_request
 from promptgroup_router.policy.policies import LEAST_CAP
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
 from promptgroup_router.routing.route import route
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 from support.tables import SYSTEM, group, revision, slot, table
 
 ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)
@@ -29,11 +29,11 @@ def chat(*said, system=SYSTEM, model="llama", **fields):
 
 def question(body=None, headers=None, path="/v1/chat/completions"):
     text = body if isinstance(body, str) else orjson.dumps(body or chat()).decode()
-    return read_question(orjson.dumps({"path": path, "headers": headers or {}, "body": text}))
+    return parse_explain_request(orjson.dumps({"path": path, "headers": headers or {}, "body": text}))
 
 
 def serving(served=SERVED):
-    state = State()
+    state = RouterState()
     state.install(served, "file", 0.0)
     return state
 
@@ -46,8 +46,8 @@ def place(state, asked, now=0.0):
     """Count the request as the router does; what it was counted on."""
     ask = request.parse(asked.kind, asked.body)
     balancer = state.balancer
-    found = route(state.view, ask, asked.headers, places=balancer.places, tokens=state.tokens, now=now)
-    return balancer.pick(found.pool, found.demand, now)
+    found = route(state.index, ask, asked.headers, locations=balancer.locations, tokens=state.tokens, now=now)
+    return balancer.pick(found.candidates, found.demand, now)
 
 
 # --- the question --------------------------------------------------------------------------------------------
@@ -66,12 +66,12 @@ def place(state, asked, now=0.0):
 )
 def test_a_question_that_is_none_is_refused(data, word):
     with pytest.raises(ApiError, match=word) as refused:
-        read_question(data)
+        parse_explain_request(data)
     assert refused.value.status == 400
 
 
 def test_headers_are_compared_in_lower_case_and_a_chat_is_meant():
-    asked = read_question(b'{"body": "{}", "headers": {"X-Session-ID": "7"}}')
+    asked = parse_explain_request(b'{"body": "{}", "headers": {"X-Session-ID": "7"}}')
     assert (asked.kind, asked.headers) == (request.ApiKind.CHAT, {b"x-session-id": b"7"})
 
 
@@ -233,7 +233,7 @@ def test_by_prefix_hash_the_ring_is_that_of_the_prefix():
 
 
 def test_a_table_alone_explains_as_a_router_that_begins():
-    assert explain_by(SERVED, question()) == explain(serving(), question(), 0.0)
+    assert explain_with_table(SERVED, question()) == explain(serving(), question(), 0.0)
 
 
 requests = st.tuples(

@@ -4,7 +4,7 @@ import pytest
 from promptgroup_cli.render import explain_output
 from promptgroup_cli.render.columns import WIDTH
 from promptgroup_router.contract.table import Engine, Policy, SlotState
-from promptgroup_router.explain import explain_by, read_question
+from promptgroup_router.explain import explain_with_table, parse_explain_request
 from support.tables import SYSTEM, group, revision, slot, table
 
 SLOTS = (slot(0), slot(1, SlotState.ABSENT), slot(2))
@@ -14,8 +14,8 @@ SUPPORT = group("support", revision(slots=SLOTS, engine=Engine("one", 100_000, 1
 def told(system=SYSTEM, model="llama", headers=None, groups=(SUPPORT,)):
     said = ([{"role": "system", "content": system}] if system else []) + [{"role": "user", "content": "Hi"}]
     body = orjson.dumps({"model": model, "messages": said}).decode()
-    question = read_question(orjson.dumps({"body": body, "headers": headers or {}}))
-    return orjson.loads(explain_by(table(*groups), question))
+    question = parse_explain_request(orjson.dumps({"body": body, "headers": headers or {}}))
+    return orjson.loads(explain_with_table(table(*groups), question))
 
 
 def facts(text):

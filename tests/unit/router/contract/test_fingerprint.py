@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from promptgroup_router.contract.fingerprint import FINGERPRINT_LENGTH, canonical_tools, fingerprint, seeded, short
+from promptgroup_router.contract.fingerprint import FINGERPRINT_LENGTH, canonical_tools, fingerprint, hash_prefix, short
 
 VECTORS = json.loads((Path(__file__).parents[3] / "golden" / "fingerprints.json").read_text())
 BY_NAME = {each["name"]: each for each in VECTORS}
@@ -41,7 +41,7 @@ def test_vectors_are_the_same_exactly_where_they_say_so():
 
 def test_a_hash_seeded_with_canonical_tools_is_the_fingerprint():
     tools = [{"b": 1, "a": [2]}]
-    assert seeded(canonical_tools(tools), b"x") == fingerprint("x", tools)
+    assert hash_prefix(canonical_tools(tools), b"x") == fingerprint("x", tools)
 
 
 def test_the_short_form_begins_the_long_one():

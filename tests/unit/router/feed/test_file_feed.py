@@ -6,19 +6,19 @@ from promptgroup_router.contract.encoding import encode_table
 from promptgroup_router.feed import table_file
 from promptgroup_router.feed.file_feed import FileFeed
 from promptgroup_router.feed.publish import Publisher
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 from support.fakeengine import until
 from support.tables import group, table
 
 
 class Case:
     def __init__(self, path) -> None:
-        self.path, self.state, self.now = path, State(), 0.0
+        self.path, self.state, self.now = path, RouterState(), 0.0
         self.feed = FileFeed(path, Publisher(self.state, lambda: self.now, None))
 
     @property
     def version(self) -> str:
-        return self.state.view.table.version
+        return self.state.index.table.version
 
     def errors(self) -> float:
         return self.state.metrics.table_errors.values.get(("file",), 0)

@@ -10,7 +10,7 @@ from promptgroup_router.feed.kube_api import KubeApi
 from promptgroup_router.feed.kubernetes_feed import KubernetesFeed, prompt_of
 from promptgroup_router.feed.prompt_routes import RouteSource
 from promptgroup_router.feed.publish import Publisher
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 from support.fakeengine import until
 from support.fakekube import FakeKube, fake_kube
 from support.tables import SYSTEM, group, revision, table
@@ -29,18 +29,18 @@ def quick(monkeypatch):
 
 class Case:
     def __init__(self, kube: FakeKube, *namespaces: str, start: RoutingTable | None = None) -> None:
-        self.kube, self.state = kube, State()
+        self.kube, self.state = kube, RouterState()
         publisher = Publisher(self.state, asyncio.get_running_loop().time, None)
         self.feed = KubernetesFeed(KubeApi(kube.server(*namespaces)), namespaces, publisher, start)
 
     def names(self) -> list[str]:
-        return [f"{each.namespace}/{each.name}" for each in self.state.view.table.groups]
+        return [f"{each.namespace}/{each.name}" for each in self.state.index.table.groups]
 
     async def shows(self, *names: str) -> None:
         await until(lambda: self.names() == list(names), f"{names}, not {self.names()}")
 
     def prompts(self) -> list[object]:
-        return [revision.prompt for group in self.state.view.table.groups for revision in group.revisions]
+        return [revision.prompt for group in self.state.index.table.groups for revision in group.revisions]
 
 
 def following(tmp_path, test, *namespaces: str, start: RoutingTable | None = None) -> None:
@@ -239,7 +239,7 @@ def test_prompts_are_fetched_once_and_verified(tmp_path):
         kube.put(group("a", NAMED))
         await until(lambda: case.prompts() == [revision().prompt], "the prompt")
         kube.put(group("a", NAMED, model="other"))
-        await until(lambda: case.state.view.table.groups[0].model == "other", "the change")
+        await until(lambda: case.state.index.table.groups[0].model == "other", "the change")
         assert case.prompts() == [revision().prompt]
         assert sum("configmaps" in path for path in kube.seen) == 1
 

@@ -1,30 +1,30 @@
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
 from promptgroup_router.feed.publish import Publisher
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 from support.tables import group, table
 
 
 class Case:
     def __init__(self, copy=None) -> None:
-        self.state, self.now = State(), 0.0
+        self.state, self.now = RouterState(), 0.0
         self.publisher = Publisher(self.state, lambda: self.now, copy)
 
 
 def test_a_table_is_served_and_kept(tmp_path):
     case = Case(tmp_path / "copy.json")
     case.publisher.publish(table(), "file")
-    assert case.state.view.table == table()
+    assert case.state.index.table == table()
     assert table_file.read(tmp_path / "copy.json") == table()
 
 
 def test_the_same_table_again_is_not_installed_anew(tmp_path):
     case = Case(tmp_path / "copy.json")
     case.publisher.publish(table(), "file")
-    view, stamp = case.state.view, (tmp_path / "copy.json").stat().st_mtime_ns
+    view, stamp = case.state.index, (tmp_path / "copy.json").stat().st_mtime_ns
     case.now = 5.0
     case.publisher.publish(table(), "file")
-    assert case.state.view is view
+    assert case.state.index is view
     assert case.state.confirmed == 0.0
     case.publisher.confirm()
     assert case.state.confirmed == 5.0
@@ -42,7 +42,7 @@ def test_a_restart_serves_the_copy(tmp_path):
     case = Case(tmp_path / "copy.json")
     assert case.publisher.restore() == table()
     assert case.state.loaded
-    assert case.state.view.table == table()
+    assert case.state.index.table == table()
 
 
 def test_without_a_good_copy_a_restart_waits(tmp_path):
@@ -58,7 +58,7 @@ def test_without_a_good_copy_a_restart_waits(tmp_path):
 def test_a_copy_that_cannot_be_written_does_not_stop_serving(tmp_path, caplog):
     case = Case(tmp_path / "no" / "such" / "folder" / "copy.json")
     case.publisher.publish(table(), "file")
-    assert case.state.view.table == table()
+    assert case.state.index.table == table()
     assert "copy of the table not written" in caplog.text
 
 

@@ -10,15 +10,15 @@ from promptgroup_router.peers.datagram import (
     MAX_SKEW_SECONDS,
     RECORDS,
     Datagram,
-    Kind,
+    DatagramKind,
     Refusal,
     decode,
     encode,
 )
-from promptgroup_router.policy.gossip import Load
+from promptgroup_router.policy.gossip import LoadReport
 from support.peers import KEY, load, note
 
-HELLO = Datagram(Kind.HELLO, sender=1, sequence=2, sent=1000.0)
+HELLO = Datagram(DatagramKind.HELLO, sender=1, sequence=2, sent=1000.0)
 
 
 def sealed(*header: object, body: bytes = b"") -> bytes:
@@ -28,7 +28,7 @@ def sealed(*header: object, body: bytes = b"") -> bytes:
 
 
 def test_a_full_datagram_is_as_large_as_may_be():
-    data = encode(HELLO._replace(kind=Kind.TICK, notes=[note(each) for each in range(RECORDS)]), KEY)
+    data = encode(HELLO._replace(kind=DatagramKind.TICK, notes=[note(each) for each in range(RECORDS)]), KEY)
     assert MAX_BYTES - 30 < len(data) <= MAX_BYTES
     with pytest.raises(ValueError, match=f"{RECORDS} notes and 1 loads"):
         encode(HELLO._replace(notes=[note(each) for each in range(RECORDS)], loads=[load(1)]), KEY)
@@ -42,7 +42,7 @@ def test_a_note_and_a_load_are_30_bytes():
 
 
 def test_the_bytes_are_those_of_version_1():
-    data = encode(Datagram(Kind.TICK, 1, 2, 1000.5, [note(3)], [load(4, written=5)]), KEY)
+    data = encode(Datagram(DatagramKind.TICK, 1, 2, 1000.5, [note(3)], [load(4, written=5)]), KEY)
     assert (
         data.hex()
         == (
@@ -56,10 +56,10 @@ def test_the_bytes_are_those_of_version_1():
 
 
 def test_numbers_that_do_not_fit_are_sent_as_the_largest_that_does():
-    huge = Load(1, in_flight=70_000, context=2**40, pending=1e9, age=1e9, written=2**70)
+    huge = LoadReport(1, in_flight=70_000, context=2**40, pending=1e9, age=1e9, written=2**70)
     data = encode(HELLO._replace(notes=[note(1, turn=70_000, tokens=2**40)], loads=[huge]), KEY)
     found = decode(data, KEY, 1000.0)
-    assert found.loads == [Load(1, 65535, 2**32 - 1, (2**32 - 1) / 1e6, (2**32 - 1) / 1e6, 2**64 - 1)]
+    assert found.loads == [LoadReport(1, 65535, 2**32 - 1, (2**32 - 1) / 1e6, (2**32 - 1) / 1e6, 2**64 - 1)]
     assert (found.notes[0].turn, found.notes[0].tokens) == (65535, 2**32 - 1)
 
 

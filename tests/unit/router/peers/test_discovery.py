@@ -12,7 +12,7 @@ def found(name: PeerName, family: socket.AddressFamily = socket.AF_INET) -> list
     got: list = []
 
     async def check():
-        got.extend(await discovery.addresses(name, range(9094, 9097), family))
+        got.extend(await discovery.resolve(name, range(9094, 9097), family))
 
     run(check())
     return got
@@ -37,7 +37,7 @@ def test_a_name_without_addresses_is_an_oserror(monkeypatch):
     async def check():
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", nobody)
         with pytest.raises(OSError, match="not known"):
-            await discovery.addresses(PeerName("nobody"), range(1, 2), socket.AF_INET)
+            await discovery.resolve(PeerName("nobody"), range(1, 2), socket.AF_INET)
 
     asyncio.run(check())
 
@@ -50,7 +50,7 @@ def test_a_resolver_that_says_nothing_is_an_oserror(monkeypatch):
         monkeypatch.setattr(discovery, "LOOKUP_SECONDS", 0.01)
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", silence)
         with pytest.raises(OSError):
-            await discovery.addresses(PeerName("nobody"), range(1, 2), socket.AF_INET)
+            await discovery.resolve(PeerName("nobody"), range(1, 2), socket.AF_INET)
 
     asyncio.run(check())
 

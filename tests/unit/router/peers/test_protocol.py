@@ -5,7 +5,7 @@ from promptgroup_router.peers.datagram import (
     MAX_BYTES,
     RECORDS,
     Datagram,
-    Kind,
+    DatagramKind,
     Refusal,
     decode,
     encode,
@@ -16,7 +16,7 @@ from promptgroup_router.peers.protocol import DATAGRAMS_A_TICK, HELLO_SECONDS, M
 from support.peers import KEY, TICK, Net, Node, load, note
 
 
-def kinds(net: Net) -> list[Kind]:
+def kinds(net: Net) -> list[DatagramKind]:
     """Of the last step's datagrams."""
     return [decode(data, KEY, net.now).kind for data, _, _ in net.sent]
 
@@ -36,7 +36,7 @@ def test_routers_find_each_other_and_tell_what_they_do_within_a_tick():
     one.listener.loads = [load(5, written=10)]
     net.step()
     for node in (two, three):
-        assert node.listener.places == {7: note(7, turn=3)}
+        assert node.listener.locations == {7: note(7, turn=3)}
         assert node.listener.peers == {1: {5: load(5, written=10)}}
     assert one.listener.peers == {}
 
@@ -47,7 +47,7 @@ def test_nothing_is_sent_but_heartbeats_when_nothing_happens():
     for _ in range(100):
         net.step()
         sent += kinds(net)
-    assert set(sent) == {Kind.HELLO}
+    assert set(sent) == {DatagramKind.HELLO}
     # each to both addresses, its own among them, once a second
     assert len(sent) == pytest.approx(100 * TICK / HELLO_SECONDS * 4, abs=4)
 
@@ -59,14 +59,14 @@ def test_nothing_but_heartbeats_goes_where_nobody_was_heard():
     one.listener.place(note(1))
     one.listener.loads = [load(1)]
     net.step()
-    assert kinds(net) == [Kind.HELLO] * 4
+    assert kinds(net) == [DatagramKind.HELLO] * 4
     net.step()
     assert net.sent == []
     two = net.add(Node(2))
     net.step(1.2)
     # what was told to nobody is not told later: it is in the copy
     assert two.metrics.peer_notes.values["received",] == 1
-    assert two.listener.places == {1: note(1)}
+    assert two.listener.locations == {1: note(1)}
 
 
 def test_a_router_that_is_not_looked_for_is_heard_and_answered():
@@ -98,8 +98,8 @@ def test_a_router_that_starts_copies_the_records_of_one_that_runs():
     biggest = 0
     for _ in range(60):
         net.step()
-        biggest = max(biggest, sum(1 for kind in kinds(net) if kind is Kind.COPY))
-    assert three.listener.places == {each.session: each for each in records}
+        biggest = max(biggest, sum(1 for kind in kinds(net) if kind is DatagramKind.COPY))
+    assert three.listener.locations == {each.session: each for each in records}
     assert three.metrics.peer_notes.values["received",] == len(records)
     assert 1 < biggest <= COPY_DATAGRAMS
 
@@ -109,12 +109,12 @@ def test_another_is_asked_when_the_first_goes_away():
     one, two = Node(1, *records), Node(2, *records)
     net = met(one, two)
     three = net.add(Node(3))
-    while len(three.listener.places) < RECORDS:
+    while len(three.listener.locations) < RECORDS:
         net.step()
     asked = next(node for node in (one, two) if node.metrics.peer_notes.values.get(("sent",), 0) > 0)
     net.remove(asked)
     net.step(4.0)
-    assert len(three.listener.places) == len(records)
+    assert len(three.listener.locations) == len(records)
 
 
 def test_loss_and_reordering_do_no_lasting_harm():
@@ -135,10 +135,10 @@ def test_loss_and_reordering_do_no_lasting_harm():
         node.listener.loads = []
     net.step(1.0)
     for node in nodes:
-        newest = sum(1 for each in node.listener.places.values() if each.turn == 10)
+        newest = sum(1 for each in node.listener.locations.values() if each.turn == 10)
         # a third were its own; of the others 5 % of the datagrams of the last turn are lost
         assert newest >= 0.85 * sessions
-        assert len(node.listener.places) == sessions
+        assert len(node.listener.locations) == sessions
         heard = [each.written for each in node.listener.loads_in_order]
         by_sender = [[each for each in heard if each % 10 == index] for index in range(3)]
         assert all(each == sorted(each) for each in by_sender)
@@ -147,12 +147,12 @@ def test_loss_and_reordering_do_no_lasting_harm():
 def test_loads_never_go_back_in_time():
     one, two = Node(1), Node(2)
     met(one, two)
-    later = encode(Datagram(Kind.TICK, 1, 1000, 100.0, [note(8)], [load(1, written=2)]), KEY)
-    earlier = encode(Datagram(Kind.TICK, 1, 999, 100.0, [note(7)], [load(1, written=1)]), KEY)
+    later = encode(Datagram(DatagramKind.TICK, 1, 1000, 100.0, [note(8)], [load(1, written=2)]), KEY)
+    earlier = encode(Datagram(DatagramKind.TICK, 1, 999, 100.0, [note(7)], [load(1, written=1)]), KEY)
     for data in (later, earlier):
         assert two.peers.receive(data, one.address, 102.6, 102.6) is None
     assert two.listener.peers[1] == {1: load(1, written=2)}
-    assert set(two.listener.places) == {7, 8}
+    assert set(two.listener.locations) == {7, 8}
     assert two.peers.receive(earlier, one.address, 102.6, 102.6) is Refusal.REPLAYED
     assert two.dropped("replayed") == 1
 
@@ -160,14 +160,14 @@ def test_loads_never_go_back_in_time():
 def test_a_recorded_cry_for_help_is_not_answered():
     one, two = Node(1, note(1)), Node(2)
     net = met(one, two)
-    asked = encode(Datagram(Kind.ASK, 2, 1000, net.now, [], []), KEY)
+    asked = encode(Datagram(DatagramKind.ASK, 2, 1000, net.now, [], []), KEY)
     one.peers.receive(asked, ("10.9.9.9", 1), net.now, net.now)
     net.step()
     one.peers.receive(asked, ("10.9.9.9", 1), net.now, net.now)
-    late = encode(Datagram(Kind.ASK, 2, 999, net.now, [], []), KEY)
+    late = encode(Datagram(DatagramKind.ASK, 2, 999, net.now, [], []), KEY)
     one.peers.receive(late, ("10.9.9.9", 1), net.now, net.now)
     net.step()
-    assert Kind.COPY not in kinds(net)
+    assert DatagramKind.COPY not in kinds(net)
 
 
 def test_without_a_key_nothing_is_sent_and_nothing_heard():
@@ -180,7 +180,7 @@ def test_without_a_key_nothing_is_sent_and_nothing_heard():
     net.step(6.0)
     assert (one.live(), two.live()) == (0, 0)
     assert all(source == one.address for _, source, _ in net.sent)
-    assert 9 not in one.listener.places
+    assert 9 not in one.listener.locations
     two.peers.key = KEY
     net.step(1.2)
     assert (one.live(), two.live()) == (1, 1)
@@ -203,12 +203,12 @@ def test_a_tick_is_bounded_and_what_is_left_follows():
     net.step()
     assert 0 < len(net.sent) <= DATAGRAMS_A_TICK + 2
     assert all(len(data) <= MAX_BYTES for data, _, _ in net.sent)
-    heard = len(two.listener.peers[1]), len(two.listener.places)
+    heard = len(two.listener.peers[1]), len(two.listener.locations)
     assert heard == (DATAGRAMS_A_TICK // 2 * RECORDS,) * 2
     # the newest figures, and every load in its turn
     one.listener.loads = [load(each, written=1) for each in range(2000)]
     net.step(6 * TICK)
-    assert len(two.listener.peers[1]) == len(two.listener.places) == 2000
+    assert len(two.listener.peers[1]) == len(two.listener.locations) == 2000
     assert two.listener.peers[1][1999].written == 1
 
 
@@ -218,7 +218,7 @@ def test_of_too_many_notes_the_oldest_go_and_are_counted():
     one.listener.place(*(note(each) for each in range(WAITING_NOTES + 10)))
     net.step()
     assert one.metrics.peer_notes_dropped.values[()] == 10
-    assert min(two.listener.places) == 10
+    assert min(two.listener.locations) == 10
 
 
 def test_heartbeats_go_to_a_bounded_number_of_addresses():
@@ -230,6 +230,6 @@ def test_heartbeats_go_to_a_bounded_number_of_addresses():
 def test_one_router_too_many_is_dropped():
     one = Node(1)
     for sender in range(2, MAX_PEERS + 2):
-        one.peers.receive(encode(Datagram(Kind.HELLO, sender, 1, 0.0), KEY), ("10.0.0.2", sender), 0.0, 0.0)
-    late = encode(Datagram(Kind.HELLO, 9999, 1, 0.0), KEY)
+        one.peers.receive(encode(Datagram(DatagramKind.HELLO, sender, 1, 0.0), KEY), ("10.0.0.2", sender), 0.0, 0.0)
+    late = encode(Datagram(DatagramKind.HELLO, 9999, 1, 0.0), KEY)
     assert one.peers.receive(late, ("10.0.0.2", 1), 0.0, 0.0) is Refusal.CROWD

@@ -13,8 +13,8 @@ import pytest
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.base.settings import PeerName
 from promptgroup_router.peers import discovery, transport
-from promptgroup_router.peers.datagram import Datagram, Kind, encode, seal_key
-from promptgroup_router.peers.transport import Peering
+from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode, seal_key
+from promptgroup_router.peers.transport import GossipTransport
 from support.fakeengine import until
 from support.peers import Listener, load, note
 from support.wire import run, settings_for
@@ -32,16 +32,16 @@ class Routers:
         self.key_file = folder / "key"
         self.key_file.write_bytes(SECRET)
         self.ports = secrets.choice(RANGES)
-        self._tasks: dict[Peering, asyncio.Task] = {}
+        self._tasks: dict[GossipTransport, asyncio.Task] = {}
 
-    def add(self, *records, **settings) -> tuple[Peering, Listener, Metrics]:
+    def add(self, *records, **settings) -> tuple[GossipTransport, Listener, Metrics]:
         fields = {"peers": (PeerName("127.0.0.1"),), "peer_port": self.ports, **settings}
         listener, metrics = Listener(*records), Metrics()
-        one = Peering(settings_for(self.key_file, **fields), self.key_file, listener, metrics, time.monotonic)
+        one = GossipTransport(settings_for(self.key_file, **fields), self.key_file, listener, metrics, time.monotonic)
         self._tasks[one] = asyncio.ensure_future(one.run())
         return one, listener, metrics
 
-    async def stop(self, one: Peering) -> None:
+    async def stop(self, one: GossipTransport) -> None:
         task = self._tasks.pop(one)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -80,8 +80,8 @@ def test_three_processes_on_one_machine_share_a_range_and_tell_each_other(tmp_pa
             told.place(note(7, turn=3))
             told.loads = [load(5, written=10)]
             for each in (heard, also):
-                await until(lambda each=each: each.peers and each.places, "notes and loads")
-                assert each.places == {7: note(7, turn=3)}
+                await until(lambda each=each: each.peers and each.locations, "notes and loads")
+                assert each.locations == {7: note(7, turn=3)}
                 assert list(each.peers.values()) == [{5: load(5, written=10)}]
             assert sums.peer_datagrams.values["sent",] > 0
             assert sums.peer_bytes.values["received",] > 0
@@ -98,7 +98,7 @@ def test_one_that_starts_copies_and_one_that_stops_is_forgotten(tmp_path, monkey
             routers.add(*(note(each) for each in range(1000)))
             second, _, _ = routers.add()
             _, listener, metrics = routers.add()
-            await until(lambda: len(listener.places) == 1000, "the records")
+            await until(lambda: len(listener.locations) == 1000, "the records")
             await until(lambda: live(metrics) == 2, "two peers")
             await routers.stop(second)
             await until(lambda: live(metrics) == 1, "one of them to be forgotten")
@@ -136,14 +136,16 @@ def test_strangers_and_noise_are_counted_and_told_once(tmp_path, caplog):
         async with Routers(tmp_path) as routers:
             one, listener, metrics = routers.add()
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-                forged = encode(Datagram(Kind.TICK, 1, 1, one._wall(), [note(1)]), seal_key(b"another secret.."))
+                forged = encode(
+                    Datagram(DatagramKind.TICK, 1, 1, one._wall(), [note(1)]), seal_key(b"another secret..")
+                )
                 stranger.connect(("127.0.0.1", one.port))
                 for data in (forged, forged, b"", b"noise", bytes(9000)):
                     stranger.send(data)
                 dropped = metrics.peer_dropped.values
                 await until(lambda: sum(dropped.values()) == 5, "all to be dropped")
             assert (dropped["forged",], dropped["malformed",]) == (2, 3)
-            assert (listener.places, live(metrics)) == ({}, 0)
+            assert (listener.locations, live(metrics)) == ({}, 0)
 
     run(check())
     assert problems(caplog) == ["from 127.0.0.1"] * 2  # a reason each
@@ -172,7 +174,7 @@ def test_names_that_do_not_resolve_and_sends_that_fail_are_counted_and_survived(
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return [("127.0.0.1", port) for port in ports]
 
-    monkeypatch.setattr(discovery, "addresses", flaky)
+    monkeypatch.setattr(discovery, "resolve", flaky)
 
     async def check():
         nonlocal broken

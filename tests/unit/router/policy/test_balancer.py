@@ -5,7 +5,7 @@ from promptgroup_router.contract.table import Engine, Policy
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
-from promptgroup_router.rings.index import view_of
+from promptgroup_router.rings.index import build_index
 from support.tables import group, revision, slot, table
 
 DEMAND = Demand(session=7, prefix=11, prompt=3000, tier1=2000)
@@ -15,47 +15,47 @@ ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)
 
 def view_with(slots=3, policy=Policy.EXPECTED_TTFT, incarnations=None):
     held = tuple(slot(index, incarnation=(incarnations or {}).get(index, "a")) for index in range(slots))
-    return view_of(table(group("a", revision(slots=held, engine=ENGINE), policy=policy)))
+    return build_index(table(group("a", revision(slots=held, engine=ENGINE), policy=policy)))
 
 
 def served(slots=3, policy=Policy.EXPECTED_TTFT, health=None):
     view = view_with(slots, policy)
     balancer = Balancer(health or Health())
     balancer.install(view, 0.0)
-    return view.names["a"].revisions[0].pool, balancer
+    return view.names["a"].revisions[0].candidates, balancer
 
 
-def others(pool, member):
-    return [each.id for each in pool.ready if each is not member]
+def others(candidates, member):
+    return [each.id for each in candidates.ready if each is not member]
 
 
 @pytest.mark.parametrize("policy", list(Policy))
 def test_every_policy_goes_round_tried_and_ejected_slots_and_fails_open(policy):
     health = Health()
-    pool, balancer = served(policy=policy, health=health)
-    first = balancer.pick(pool, DEMAND, 0.0).member
-    second = balancer.pick(pool, DEMAND, 0.0, (first.id,)).member
-    third = balancer.pick(pool, DEMAND, 0.0, (first.id, second.id)).member
+    candidates, balancer = served(policy=policy, health=health)
+    first = balancer.pick(candidates, DEMAND, 0.0).member
+    second = balancer.pick(candidates, DEMAND, 0.0, (first.id,)).member
+    third = balancer.pick(candidates, DEMAND, 0.0, (first.id, second.id)).member
     assert {first.slot, second.slot, third.slot} == {0, 1, 2}
     with pytest.raises(LookupError):
-        balancer.pick(pool, DEMAND, 0.0, (first.id, second.id, third.id))
+        balancer.pick(candidates, DEMAND, 0.0, (first.id, second.id, third.id))
     health.failed(first.id, "a", 0.0)
     health.failed(second.id, "a", 0.0)
-    assert {balancer.pick(pool, DEMAND, 0.0).member.slot for _ in range(5)} == {third.slot}
+    assert {balancer.pick(candidates, DEMAND, 0.0).member.slot for _ in range(5)} == {third.slot}
     health.failed(third.id, "a", 0.0)
-    assert balancer.pick(pool, DEMAND, 0.0) is not None
-    assert balancer.pick(pool, DEMAND, 99.0) is not None
+    assert balancer.pick(candidates, DEMAND, 0.0) is not None
+    assert balancer.pick(candidates, DEMAND, 99.0) is not None
 
 
 def test_an_empty_pool_has_nothing_to_pick():
-    pool, balancer = served(slots=0)
+    candidates, balancer = served(slots=0)
     with pytest.raises(LookupError):
-        balancer.pick(pool, DEMAND, 0.0)
+        balancer.pick(candidates, DEMAND, 0.0)
 
 
 def test_a_request_is_counted_from_the_pick_to_its_end_once():
-    pool, balancer = served()
-    pick = balancer.pick(pool, DEMAND, 0.0)
+    candidates, balancer = served()
+    pick = balancer.pick(candidates, DEMAND, 0.0)
     assert balancer.loads == {pick.member.id: 1}
     before = pick.replica.tokens_written
     balancer.first_token(pick, 0.1)
@@ -67,71 +67,73 @@ def test_a_request_is_counted_from_the_pick_to_its_end_once():
 
 
 def test_a_session_comes_back_to_where_its_history_is_and_says_what_should_be_cached():
-    pool, balancer = served()
-    first = balancer.pick(pool, DEMAND, 0.0)
+    candidates, balancer = served()
+    first = balancer.pick(candidates, DEMAND, 0.0)
     assert not first.moved
     balancer.first_token(first, 0.1)
     balancer.end(first, Usage(3000, 2000, 150), 0.5)
-    second = balancer.pick(pool, NEXT, 5.0)
+    second = balancer.pick(candidates, NEXT, 5.0)
     assert (second.member, second.moved, second.cached) == (first.member, False, 3150)
 
 
 def test_without_usage_the_prediction_stands():
-    pool, balancer = served()
-    first = balancer.pick(pool, DEMAND, 0.0)
+    candidates, balancer = served()
+    first = balancer.pick(candidates, DEMAND, 0.0)
     balancer.end(first, None, 0.5)
-    assert balancer.pick(pool, NEXT, 5.0).cached == 3000
+    assert balancer.pick(candidates, NEXT, 5.0).cached == 3000
 
 
 def test_a_session_that_is_moved_says_so_and_is_found_again_where_it_was():
-    pool, balancer = served()
-    first = balancer.pick(pool, DEMAND, 0.0)
+    candidates, balancer = served()
+    first = balancer.pick(candidates, DEMAND, 0.0)
     balancer.end(first, Usage(3000, 2000, 150), 0.1)
-    moved = balancer.pick(pool, NEXT, 1.0, (first.member.id,))
+    moved = balancer.pick(candidates, NEXT, 1.0, (first.member.id,))
     assert moved.moved
     balancer.release(moved, 1.0)
-    assert balancer.pick(pool, NEXT, 1.1, (moved.member.id,)).cached == 3150
+    assert balancer.pick(candidates, NEXT, 1.1, (moved.member.id,)).cached == 3150
 
 
 def test_another_process_behind_a_slot_has_cached_nothing_but_its_own_prompt():
-    pool, balancer = served()
-    first = balancer.pick(pool, DEMAND, 0.0)
+    candidates, balancer = served()
+    first = balancer.pick(candidates, DEMAND, 0.0)
     balancer.end(first, Usage(3000, 2000, 150), 0.1)
     view = view_with(incarnations={first.member.slot: "b"})
     balancer.install(view, 1.0)
-    pool = view.names["a"].revisions[0].pool
-    again = balancer.pick(pool, NEXT, 1.0, others(pool, next(m for m in pool.ready if m.slot == first.member.slot)))
+    candidates = view.names["a"].revisions[0].candidates
+    again = balancer.pick(
+        candidates, NEXT, 1.0, others(candidates, next(m for m in candidates.ready if m.slot == first.member.slot))
+    )
     assert again.cached == 0
     own = view.names["a"].revisions[0].prefix
     warm = Demand(session=99, prefix=own, prompt=3000, tier1=2000)
-    assert balancer.pick(pool, warm, 1.0, others(pool, again.member)).cached == 2000
+    assert balancer.pick(candidates, warm, 1.0, others(candidates, again.member)).cached == 2000
 
 
 def test_only_a_process_that_took_over_from_another_without_a_gap_inherits_its_sessions():
-    pool, balancer = served()
-    taken, away = pool.ready[:2]
+    candidates, balancer = served()
+    taken, away = candidates.ready[:2]
     balancer.install(view_with(incarnations={taken.slot: "b"}), 1.0)
     assert balancer.replicas[taken.id].inherited == 1.0
-    balancer.install(view_of(table(group("b"))), 2.0)
+    balancer.install(build_index(table(group("b"))), 2.0)
     balancer.install(view_with(incarnations={away.slot: "b"}), 3.0)
     assert balancer.replicas[away.id].inherited < 0
 
 
 def test_a_slot_that_was_away_comes_back_with_an_empty_record():
-    pool, balancer = served()
-    first = balancer.pick(pool, DEMAND, 0.0)
+    candidates, balancer = served()
+    first = balancer.pick(candidates, DEMAND, 0.0)
     balancer.end(first, Usage(3000, 2000, 150), 0.1)
-    balancer.install(view_of(table(group("b"))), 1.0)
+    balancer.install(build_index(table(group("b"))), 1.0)
     view = view_with(incarnations={first.member.slot: "b"})
     balancer.install(view, 2.0)
-    pool = view.names["a"].revisions[0].pool
-    member = next(each for each in pool.ready if each.slot == first.member.slot)
-    assert balancer.pick(pool, NEXT, 2.0, others(pool, member)).cached == 0
+    candidates = view.names["a"].revisions[0].candidates
+    member = next(each for each in candidates.ready if each.slot == first.member.slot)
+    assert balancer.pick(candidates, NEXT, 2.0, others(candidates, member)).cached == 0
 
 
 def test_a_table_that_changes_nothing_keeps_the_books():
-    pool, balancer = served()
-    pick = balancer.pick(pool, DEMAND, 0.0)
+    candidates, balancer = served()
+    pick = balancer.pick(candidates, DEMAND, 0.0)
     balancer.install(view_with(), 1.0)
     assert balancer.loads == {pick.member.id: 1}
     balancer.release(pick, 1.0)
@@ -139,169 +141,169 @@ def test_a_table_that_changes_nothing_keeps_the_books():
 
 
 def test_a_request_of_a_replica_that_is_gone_ends_without_harm():
-    pool, balancer = served()
-    pick = balancer.pick(pool, DEMAND, 0.0)
-    balancer.install(view_of(table(group("b"))), 1.0)
+    candidates, balancer = served()
+    pick = balancer.pick(candidates, DEMAND, 0.0)
+    balancer.install(build_index(table(group("b"))), 1.0)
     balancer.first_token(pick, 1.1)
     balancer.end(pick, Usage(3000, 0, 10), 1.2)
     assert balancer.loads == {}
 
 
 def test_isolated_streams_correct_the_rate_and_crowded_ones_do_not():
-    pool, balancer = served(slots=1)
-    costs = balancer.replicas[pool.ready[0].id].costs
+    candidates, balancer = served(slots=1)
+    costs = balancer.replicas[candidates.ready[0].id].costs
     before = costs.rate
-    picks = [balancer.pick(pool, DEMAND, 0.0) for _ in range(2)]
+    picks = [balancer.pick(candidates, DEMAND, 0.0) for _ in range(2)]
     for pick in picks:
         balancer.first_token(pick, 5.0)
         balancer.end(pick, Usage(3000, 0, 10), 6.0)
     assert costs.rate == before
-    alone = balancer.pick(pool, DEMAND, 10.0)
+    alone = balancer.pick(candidates, DEMAND, 10.0)
     balancer.first_token(alone, 15.0)
     balancer.end(alone, Usage(3000, 0, 10), 16.0)
     assert costs.rate < before
     slower = costs.rate
-    whole = balancer.pick(pool, Demand(8, 11, prompt=3000, streamed=False), 20.0)
+    whole = balancer.pick(candidates, Demand(8, 11, prompt=3000, streamed=False), 20.0)
     balancer.first_token(whole, 30.0)
     balancer.end(whole, Usage(3000, 0, 10), 30.0)
     assert costs.rate == slower
 
 
 def test_a_cache_that_is_full_of_live_sessions_makes_new_ones_wait_and_their_end_makes_room():
-    pool, balancer = served(slots=1)
+    candidates, balancer = served(slots=1)
     picks, session = [], 100
-    while (pick := balancer.pick(pool, Demand(session, 11, prompt=10_000), 0.0)) is not None:
+    while (pick := balancer.pick(candidates, Demand(session, 11, prompt=10_000), 0.0)) is not None:
         picks.append(pick)
         session += 1
     assert 6 <= len(picks) <= 8  # 0.8 of 100,000 tokens
     for pick in picks:
         balancer.end(pick, None, 1.0)
-    assert balancer.pick(pool, Demand(session, 11, prompt=10_000), 2.0) is None
-    assert balancer.pick(pool, Demand(session, 11, prompt=10_000), 60.0) is not None
+    assert balancer.pick(candidates, Demand(session, 11, prompt=10_000), 2.0) is None
+    assert balancer.pick(candidates, Demand(session, 11, prompt=10_000), 60.0) is not None
 
 
 def test_an_idle_replica_takes_whatever_comes_and_an_unknown_cache_keeps_nobody_waiting():
-    pool, balancer = served(slots=1)
-    assert balancer.pick(pool, Demand(1, 11, prompt=500_000), 0.0) is not None
-    view = view_of(table(group("a", revision(slots=1))))
+    candidates, balancer = served(slots=1)
+    assert balancer.pick(candidates, Demand(1, 11, prompt=500_000), 0.0) is not None
+    view = build_index(table(group("a", revision(slots=1))))
     unknown = Balancer(Health())
     unknown.install(view, 0.0)
     for session in range(50):
-        assert unknown.pick(view.names["a"].revisions[0].pool, Demand(session, 1, prompt=90_000), 0.0) is not None
+        assert unknown.pick(view.names["a"].revisions[0].candidates, Demand(session, 1, prompt=90_000), 0.0) is not None
 
 
 # --- Peers ----------------------------------------------------------------------------------------------------
 
 
 def pair(slots=3):
-    pool, one = served(slots)
+    candidates, one = served(slots)
     two = Balancer(Health())
     two.install(view_with(slots), 0.0)
-    return pool, one, two
+    return candidates, one, two
 
 
 def exchange(one, two, now):
-    two.hear(1, *one.tell(now), now)
+    two.merge(1, *one.export(now), now)
 
 
 def test_a_session_of_a_peer_is_found_where_the_peer_has_put_it():
-    pool, one, two = pair()
-    first = one.pick(pool, DEMAND, 0.0)
+    candidates, one, two = pair()
+    first = one.pick(candidates, DEMAND, 0.0)
     exchange(one, two, 0.05)
     one.first_token(first, 0.1)
     one.end(first, Usage(3000, 2000, 150), 0.5)
     exchange(one, two, 0.55)
-    second = two.pick(pool, NEXT, 3.0)
+    second = two.pick(candidates, NEXT, 3.0)
     assert (second.member.id, second.cached, second.moved) == (first.member.id, 3150, False)
 
 
 def test_a_peers_load_is_avoided_like_ones_own_until_it_is_gone():
-    pool, one, two = pair(slots=2)
-    busy = one.pick(pool, Demand(1, 11, prompt=50_000), 0.0).member
+    candidates, one, two = pair(slots=2)
+    busy = one.pick(candidates, Demand(1, 11, prompt=50_000), 0.0).member
     exchange(one, two, 0.05)
-    fresh = [two.pick(pool, Demand(session, 12, prompt=4000), 0.1) for session in range(100, 103)]
+    fresh = [two.pick(candidates, Demand(session, 12, prompt=4000), 0.1) for session in range(100, 103)]
     assert all(pick.member.id != busy.id for pick in fresh)
     for pick in fresh:
         two.release(pick, 0.1)
-    two.forget(1)
-    assert {two.pick(pool, Demand(session, 12, prompt=4000), 0.1).member.id for session in range(100, 120)} == {
-        each.id for each in pool.ready
+    two.drop_peer(1)
+    assert {two.pick(candidates, Demand(session, 12, prompt=4000), 0.1).member.id for session in range(100, 120)} == {
+        each.id for each in candidates.ready
     }
 
 
 def test_an_older_turn_never_overrides_a_newer_one():
-    pool, one, two = pair()
-    stale = one.pick(pool, DEMAND, 0.0)
-    late = one.tell(0.0)
+    candidates, one, two = pair()
+    stale = one.pick(candidates, DEMAND, 0.0)
+    late = one.export(0.0)
     one.end(stale, None, 0.1)
-    newer = two.pick(pool, NEXT, 1.0, (stale.member.id,))
-    two.hear(1, *late, 1.1)
-    assert two.places.recall(7, 1.1).member == newer.member.id
+    newer = two.pick(candidates, NEXT, 1.0, (stale.member.id,))
+    two.merge(1, *late, 1.1)
+    assert two.locations.get_fresh(7, 1.1).member == newer.member.id
 
 
 def test_what_a_peer_says_of_replicas_that_are_not_known_is_passed_over():
-    pool, one, two = pair()
-    one.pick(pool, DEMAND, 0.0)
-    two.install(view_of(table(group("b"))), 0.0)
+    candidates, one, two = pair()
+    one.pick(candidates, DEMAND, 0.0)
+    two.install(build_index(table(group("b"))), 0.0)
     exchange(one, two, 0.1)
-    assert len(two.places) == 0
+    assert len(two.locations) == 0
 
 
 def test_a_router_that_starts_takes_over_the_records_of_a_peer():
-    pool, one, two = pair()
+    candidates, one, two = pair()
     for session in range(20):
-        pick = one.pick(pool, Demand(session, 11, prompt=3000, tier1=2000), 0.0)
+        pick = one.pick(candidates, Demand(session, 11, prompt=3000, tier1=2000), 0.0)
         one.end(pick, Usage(3000, 2000, 150), 0.1)
-    two.copied(list(one.records()), 5.0)
+    two.restore(list(one.snapshot()), 5.0)
     assert not any(replica.live for replica in two.replicas.values())
     for session in range(20):
-        pick = two.pick(pool, Demand(session, 11, prompt=3400, tier1=2000, history=3150, turn=3), 5.0)
+        pick = two.pick(candidates, Demand(session, 11, prompt=3400, tier1=2000, history=3150, turn=3), 5.0)
         assert (pick.cached, pick.moved) == (3150, False)
         two.release(pick, 5.0)
 
 
 def test_records_that_are_not_believed_any_more_are_not_told():
-    pool, balancer = served(slots=1)
-    old = balancer.pick(pool, DEMAND, 0.0)
+    candidates, balancer = served(slots=1)
+    old = balancer.pick(candidates, DEMAND, 0.0)
     balancer.end(old, Usage(3000, 0, 10), 0.1)
     for session in range(100, 140):
-        pick = balancer.pick(pool, Demand(session, 12, prompt=3000), 10.0 * session)
+        pick = balancer.pick(candidates, Demand(session, 12, prompt=3000), 10.0 * session)
         balancer.end(pick, Usage(3000, 0, 10), 10.0 * session + 1)
-    told = [note.session for note in balancer.records()]
+    told = [note.session for note in balancer.snapshot()]
     assert 7 not in told
     assert told[0] == 139
 
 
 def test_load_is_told_while_there_is_some_and_once_more():
-    pool, balancer = served()
-    balancer.tell(0.0)
-    assert balancer.tell(0.1) == ([], [])
-    pick = balancer.pick(pool, DEMAND, 0.2)
-    notes, loads = balancer.tell(0.3)
+    candidates, balancer = served()
+    balancer.export(0.0)
+    assert balancer.export(0.1) == ([], [])
+    pick = balancer.pick(candidates, DEMAND, 0.2)
+    notes, loads = balancer.export(0.3)
     assert [(note.session, note.turn, note.tokens) for note in notes] == [(7, 1, 3000)]
     assert [load.in_flight for load in loads] == [1]
     balancer.end(pick, None, 0.4)
-    assert [load.in_flight for load in balancer.tell(0.5)[1]] == [0]
-    assert balancer.tell(0.6) == ([], [])
+    assert [load.in_flight for load in balancer.export(0.5)[1]] == [0]
+    assert balancer.export(0.6) == ([], [])
 
 
 def test_a_session_counts_once_it_has_come_back_and_with_its_answer_when_that_is_known():
-    pool, balancer = served()
-    balancer.end(balancer.pick(pool, DEMAND, 0.0), Usage(3000, 0, 100), 1.0)
+    candidates, balancer = served()
+    balancer.end(balancer.pick(candidates, DEMAND, 0.0), Usage(3000, 0, 100), 1.0)
     assert balancer.sessions.totals(1.0) == {}
-    pick = balancer.pick(pool, NEXT, 2.0)
+    pick = balancer.pick(candidates, NEXT, 2.0)
     assert balancer.sessions.totals(2.0) == {11: (1, 1400)}
     balancer.end(pick, Usage(3400, 3100, 200), 3.0)
     assert balancer.sessions.totals(3.0) == {11: (1, 1600)}
 
 
 def test_a_session_that_another_router_serves_on_is_on_its_books():
-    (pool, one), (_, other) = served(), served()
-    other.tell(0.0)
-    one.pick(pool, NEXT, 0.0)
+    (candidates, one), (_, other) = served(), served()
+    other.export(0.0)
+    one.pick(candidates, NEXT, 0.0)
     assert one.sessions.totals(0.0) == {11: (1, 1400)}
-    other.pick(pool, NEXT, 1.0)
-    notes, _ = other.tell(1.0)
-    one.hear(1, notes, [], 1.0)
+    other.pick(candidates, NEXT, 1.0)
+    notes, _ = other.export(1.0)
+    one.merge(1, notes, [], 1.0)
     assert one.sessions.totals(1.0) == {}
     assert other.sessions.totals(1.0) == {11: (1, 1400)}

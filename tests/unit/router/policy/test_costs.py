@@ -2,27 +2,27 @@ import random
 
 import pytest
 
-from promptgroup_router.policy.costs import KV_TOKENS, PREFILL_RATE, Costs
+from promptgroup_router.policy.costs import KV_TOKENS, PREFILL_RATE, EngineCosts
 
 
 def test_a_prefill_costs_what_is_not_cached_and_more_at_greater_depth():
-    costs = Costs(prefill_rate=10_000)
+    costs = EngineCosts(prefill_rate=10_000)
     assert costs.prefill(3000, 3000) == 0
     assert costs.prefill(0, 3000) == pytest.approx(0.3 * (1 + 1500 / 30_000))
     assert costs.prefill(20_000, 21_000) > 1.5 * costs.prefill(0, 1000)
 
 
 def test_what_nobody_knows_is_assumed_small_and_never_limits_admission():
-    costs = Costs()
+    costs = EngineCosts()
     assert (costs.rate, costs.kv_tokens) == (PREFILL_RATE, KV_TOKENS)
     assert costs.cache_tokens == float("inf")
-    assert Costs(kv_tokens=7).cache_tokens == 7
+    assert EngineCosts(kv_tokens=7).cache_tokens == 7
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_a_rate_that_is_wrong_by_a_factor_of_two_comes_right_and_stays_below_the_truth(factor):
     truth, draw = 10_000, random.Random(3)
-    costs = Costs(prefill_rate=truth * factor)
+    costs = EngineCosts(prefill_rate=truth * factor)
     for _ in range(400):
         prompt = draw.randint(1000, 6000)
         step = 0.009
@@ -32,7 +32,7 @@ def test_a_rate_that_is_wrong_by_a_factor_of_two_comes_right_and_stays_below_the
 
 
 def test_short_requests_correct_the_step_and_not_the_rate():
-    costs = Costs(prefill_rate=10_000)
+    costs = EngineCosts(prefill_rate=10_000)
     before = costs.rate
     for _ in range(200):
         costs.observe(0.001, costs.overhead, 0.020)
@@ -42,7 +42,7 @@ def test_short_requests_correct_the_step_and_not_the_rate():
 
 
 def test_a_clock_that_jumps_ruins_nothing():
-    costs = Costs(prefill_rate=10_000)
+    costs = EngineCosts(prefill_rate=10_000)
     for _ in range(10_000):
         costs.observe(1.0, 0.01, 1e9)
     assert costs.rate >= 500

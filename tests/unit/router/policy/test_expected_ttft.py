@@ -2,12 +2,12 @@ import pytest
 import xxhash
 
 from promptgroup_router.contract.table import Engine, Sharing
-from promptgroup_router.policy.costs import Costs
+from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import INHERITED_MARGIN, MARGIN, SAMPLE, SCANNED, TRUST, ExpectedTtft
-from promptgroup_router.policy.replica_load import Replica
-from promptgroup_router.policy.session_locations import Place, Places
-from promptgroup_router.rings.index import view_of
+from promptgroup_router.policy.replica_load import ReplicaLoad
+from promptgroup_router.policy.session_locations import Placement, SessionLocations
+from promptgroup_router.rings.index import build_index
 from support.tables import group, revision, slot, table
 
 ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)
@@ -19,22 +19,24 @@ class Case:
     """A policy over replicas whose books are written by the test."""
 
     def __init__(self, slots=3, kv=100_000):
-        self.view = view_of(table(group("a", revision(slots=slots))))
-        self.pool = self.view.names["a"].revisions[0].pool
-        self.places = Places()
-        self.policy = ExpectedTtft(self.places)
-        costs = Costs(kv, 10_000)
-        self.replicas = {member.id: Replica(number, "a", costs, 0.0) for number, member in enumerate(self.pool.members)}
-        self.order = list(self.pool.order(7))
+        self.index = build_index(table(group("a", revision(slots=slots))))
+        self.candidates = self.index.names["a"].revisions[0].candidates
+        self.locations = SessionLocations()
+        self.policy = ExpectedTtft(self.locations)
+        costs = EngineCosts(kv, 10_000)
+        self.replicas = {
+            member.id: ReplicaLoad(number, "a", costs, 0.0) for number, member in enumerate(self.candidates.members)
+        }
+        self.order = list(self.candidates.order(7))
 
     def books(self, member):
         return self.replicas[member.id]
 
     def choose(self, demand=NEW, now=0.0, allowed=None):
-        return self.policy.choose(self.pool, demand, allowed or self.pool.members, self.replicas, now)
+        return self.policy.choose(self.candidates, demand, allowed or self.candidates.members, self.replicas, now)
 
     def record(self, member, tokens=3150.0, written=0.0):
-        self.places.put(demand_key(NEXT), Place(member.id, 11, 1, tokens, written, 0.0))
+        self.locations.put(demand_key(NEXT), Placement(member.id, 11, 1, tokens, written, 0.0))
 
 
 def demand_key(demand):
@@ -103,15 +105,15 @@ def test_a_record_is_believed_until_as_much_was_written_and_no_longer():
     there = case.order[2]
     case.record(there)
     case.books(there).written = TRUST * 100_000 - 1
-    assert case.policy.cached(NEXT, there.id, case.books(there), case.places.peek(7), home=False) == 3150
+    assert case.policy.cached(NEXT, there.id, case.books(there), case.locations.get(7), home=False) == 3150
     case.books(there).written = TRUST * 100_000
-    assert case.policy.cached(NEXT, there.id, case.books(there), case.places.peek(7), home=False) == 0
+    assert case.policy.cached(NEXT, there.id, case.books(there), case.locations.get(7), home=False) == 0
 
 
 def test_a_client_that_trims_its_history_is_not_believed_to_have_more_cached_than_it_sends():
     case = Case()
     case.record(case.order[0], tokens=9000)
-    cached = case.policy.cached(NEXT, case.order[0].id, case.books(case.order[0]), case.places.peek(7), home=False)
+    cached = case.policy.cached(NEXT, case.order[0].id, case.books(case.order[0]), case.locations.get(7), home=False)
     assert cached == NEXT.history
 
 
@@ -150,7 +152,7 @@ def test_what_a_session_left_behind_is_found_again():
     case = Case()
     case.record(case.order[1], tokens=3000)
     case.record(case.order[2], tokens=3150)
-    place = case.places.peek(7)
+    place = case.locations.get(7)
     assert case.policy.cached(NEXT, case.order[1].id, case.books(case.order[1]), place, home=False) == 3000
     assert case.choose(NEXT, allowed=[case.order[0], case.order[1]]) is case.order[1]
 
@@ -189,14 +191,14 @@ def test_among_many_home_is_found_records_are_found_and_load_is_left(count):
     for member in case.order[:5]:
         case.books(member).send(5.0, 1, 0.0, streamed=True)
     fresh = Demand(session=7, prefix=99, prompt=3000, tier1=2000, origin=0, turn=1)
-    case.places = Places()
-    case.policy = ExpectedTtft(case.places)
+    case.locations = SessionLocations()
+    case.policy = ExpectedTtft(case.locations)
     assert case.choose(fresh) not in case.order[:5]
 
 
 def test_among_many_the_sample_moves_on():
     case = Case(slots=200)
-    for member in case.pool.members:
+    for member in case.candidates.members:
         case.books(member).send(5.0, 1, 0.0, streamed=True)
     idle = case.order[77]
     sent = case.books(idle).answers[0]
@@ -212,36 +214,36 @@ def pooled(sharing=Sharing.POOL, ready=2):
     held = tuple(slot(index) for index in range(ready))
     mine = group("a", revision("mine", slots=held, engine=ENGINE), sharing=sharing)
     other = group("b", revision("other", slots=2, engine=ENGINE))
-    view = view_of(table(mine, other))
-    return view.names["a"].revisions[0].pool
+    view = build_index(table(mine, other))
+    return view.names["a"].revisions[0].candidates
 
 
-def books(pool):
-    costs = Costs(100_000, 10_000)
-    replicas = {member.id: Replica(number, "a", costs, 0.0) for number, member in enumerate(pool.members)}
+def books(candidates):
+    costs = EngineCosts(100_000, 10_000)
+    replicas = {member.id: ReplicaLoad(number, "a", costs, 0.0) for number, member in enumerate(candidates.members)}
     own = xxhash.xxh3_64_intdigest(b"own")
-    for member in pool.ready:
+    for member in candidates.ready:
         replicas[member.id].touch(own)
     return replicas, Demand(session=7, prefix=own, prompt=3000, tier1=2800)
 
 
 def test_overflow_goes_to_another_groups_replicas_when_ones_own_are_busy_and_not_before():
-    pool = pooled()
-    replicas, demand = books(pool)
-    policy = ExpectedTtft(Places())
-    assert policy.choose(pool, demand, pool.members, replicas, 0.0) in pool.ready
-    for member in pool.ready:
+    candidates = pooled()
+    replicas, demand = books(candidates)
+    policy = ExpectedTtft(SessionLocations())
+    assert policy.choose(candidates, demand, candidates.members, replicas, 0.0) in candidates.ready
+    for member in candidates.ready:
         replicas[member.id].send(0.01, 1, 0.0, streamed=True)
-    assert policy.choose(pool, demand, pool.members, replicas, 0.0) in pool.ready
-    for member in pool.ready:
+    assert policy.choose(candidates, demand, candidates.members, replicas, 0.0) in candidates.ready
+    for member in candidates.ready:
         replicas[member.id].send(2.0, 1, 0.0, streamed=True)
-    assert policy.choose(pool, demand, pool.members, replicas, 0.0) not in pool.ready
+    assert policy.choose(candidates, demand, candidates.members, replicas, 0.0) not in candidates.ready
 
 
 def test_a_group_without_a_replica_of_its_own_is_served_by_the_pool():
-    pool = pooled(ready=0)
-    replicas, demand = books(pool)
-    assert ExpectedTtft(Places()).choose(pool, demand, pool.members, replicas, 0.0) is not None
+    candidates = pooled(ready=0)
+    replicas, demand = books(candidates)
+    assert ExpectedTtft(SessionLocations()).choose(candidates, demand, candidates.members, replicas, 0.0) is not None
 
 
 def test_a_dedicated_group_borrows_nothing():

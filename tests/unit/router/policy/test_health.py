@@ -23,9 +23,9 @@ def test_requests_that_fail_together_are_one_failure():
 def test_an_answer_clears_the_record():
     health = Health()
     health.failed("m", "a", 0.0)
-    assert not health.all_well()
+    assert not health.no_failures()
     health.succeeded("m")
-    assert health.all_well()
+    assert health.no_failures()
     assert health.available("m", "a", 0.0)
 
 

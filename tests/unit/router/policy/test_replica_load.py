@@ -1,12 +1,12 @@
 import pytest
 
-from promptgroup_router.policy.costs import Costs
-from promptgroup_router.policy.gossip import Load
-from promptgroup_router.policy.replica_load import PREFIXES, Replica
+from promptgroup_router.policy.costs import EngineCosts
+from promptgroup_router.policy.gossip import LoadReport
+from promptgroup_router.policy.replica_load import PREFIXES, ReplicaLoad
 
 
 def replica():
-    return Replica(1, "a", Costs(kv_tokens=100_000, prefill_rate=10_000), 0.0)
+    return ReplicaLoad(1, "a", EngineCosts(kv_tokens=100_000, prefill_rate=10_000), 0.0)
 
 
 def send(books, seconds=1.0, now=0.0, **how):
@@ -94,39 +94,41 @@ def test_prefixes_are_bounded_and_the_longest_unused_go_first():
 
 
 def load(**fields):
-    return Load(**({"member": 1, "in_flight": 2, "context": 3000, "pending": 0.7, "age": 0.1, "written": 500} | fields))
+    return LoadReport(
+        **({"member": 1, "in_flight": 2, "context": 3000, "pending": 0.7, "age": 0.1, "written": 500} | fields)
+    )
 
 
 def test_what_peers_put_there_counts_like_its_own_and_only_the_newest_of_each():
     books = replica()
-    books.hear(8, load(), now=0.2)
-    books.hear(9, load(pending=0.2), now=0.2)
+    books.merge(8, load(), now=0.2)
+    books.merge(9, load(pending=0.2), now=0.2)
     assert (books.load, books.peer_context) == (4, 6000)
     assert books.wait(0.2) == pytest.approx(0.8)  # 0.9, and 0.1 have passed since the last sign of progress
-    books.hear(8, load(in_flight=0, context=0, pending=0.0), now=0.3)
+    books.merge(8, load(in_flight=0, context=0, pending=0.0), now=0.3)
     assert books.load == 2
 
 
 def test_tokens_written_by_a_peer_count_from_the_first_time_it_is_heard():
     books = replica()
-    books.hear(8, load(written=1_000_000), now=0.0)
+    books.merge(8, load(written=1_000_000), now=0.0)
     assert books.tokens_written == 0
-    books.hear(8, load(written=1_000_600), now=1.0)
+    books.merge(8, load(written=1_000_600), now=1.0)
     assert books.tokens_written == 600
 
 
 def test_a_peer_that_is_gone_leaves_what_it_has_written_and_nothing_else():
     books = replica()
-    books.hear(8, load(written=0), now=0.0)
-    books.hear(8, load(written=600), now=1.0)
-    books.forget(8)
-    books.forget(8)
+    books.merge(8, load(written=0), now=0.0)
+    books.merge(8, load(written=600), now=1.0)
+    books.drop_peer(8)
+    books.drop_peer(8)
     assert (books.load, books.wait(1.0), books.tokens_written) == (0, 0, 600)
 
 
 def test_what_is_told_is_what_is_heard():
     books, other = replica(), replica()
     send(books, 1.0, now=5.0)
-    other.hear(1, books.tell(5.5), now=7.0)
+    other.merge(1, books.export(5.5), now=7.0)
     assert other.wait(7.0) == pytest.approx(0.5)
     assert other.load == 1

@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.proxy.exchange import Exchange
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 from support.script import play
 from support.tables import group, revision, table
 
@@ -11,11 +11,11 @@ class Case:
     """A request over some slots, whose order is known."""
 
     def __init__(self, slots: int, deadline: float = 160.0) -> None:
-        self.state = State()
+        self.state = RouterState()
         self.state.install(table(group("a", revision(slots=slots))), "file", 0.0)
-        self.pool = self.state.view.names["a"].revisions[0].pool
-        self.exchange = Exchange(self.state, self.pool, Demand(7, 7), deadline)
-        self.order = [member.slot for member in self.pool.order(7)]
+        self.candidates = self.state.index.names["a"].revisions[0].candidates
+        self.exchange = Exchange(self.state, self.candidates, Demand(7, 7), deadline)
+        self.order = [member.slot for member in self.candidates.order(7)]
 
     def play(self, script: str) -> None:
         """`home`, `next` and `third` stand for the session's choices."""
@@ -24,7 +24,7 @@ class Case:
         play(self.exchange, script)
 
     def ejected(self, now: float = 100.0) -> list[int]:
-        return [each.slot for each in self.pool.ready if not self.state.health.available(each.id, "a", now)]
+        return [each.slot for each in self.candidates.ready if not self.state.health.available(each.id, "a", now)]
 
 
 def test_an_answer_is_passed_on_and_the_load_released():
@@ -96,7 +96,7 @@ def test_an_engine_that_says_unavailable_is_left_without_ejecting_it(status):
         answered 200       -> relay
     """)
     assert case.ejected() == []
-    assert case.state.balancer.loads == {case.pool.id + f"/{case.order[1]}": 1}
+    assert case.state.balancer.loads == {case.candidates.id + f"/{case.order[1]}": 1}
 
 
 def test_when_all_say_unavailable_the_last_answer_is_passed_on():
@@ -186,14 +186,14 @@ def test_a_pool_without_replicas():
 
 def test_an_answer_clears_what_is_held_against_a_slot():
     case = Case(slots=1)
-    member = case.pool.ready[0]
+    member = case.candidates.ready[0]
     case.state.health.failed(member.id, "a", 0.0)
     case.play("""
         begin         -> send home
         answered 200  -> relay
         relaying
     """)
-    assert case.state.health.all_well()
+    assert case.state.health.no_failures()
 
 
 def test_events_before_the_first_are_a_mistake_of_the_caller():

@@ -13,7 +13,7 @@ from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import fingerprint, short
 from promptgroup_router.contract.table import RoutingTable, Sharing
-from promptgroup_router.policy.session_locations import Places
+from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.routing.route import route
 from support.fakeengine import Call, FakeEngine, engines, until, well
 from support.tables import SYSTEM, group, revision, slot, table
@@ -71,8 +71,8 @@ def metrics(router) -> str:
 def home_of(router, body) -> int:
     """The slot that a request would go to."""
     sent = parse(ApiKind.CHAT, post(body).split(b"\r\n\r\n", 1)[1])
-    found = route(router.state.view, sent, {}, places=Places(), tokens=Tokens(), now=0.0)
-    return next(found.pool.order(found.demand.session)).slot
+    found = route(router.state.index, sent, {}, locations=SessionLocations(), tokens=Tokens(), now=0.0)
+    return next(found.candidates.order(found.demand.session)).slot
 
 
 def session_at(router, wanted: int) -> dict:

@@ -1,27 +1,27 @@
 from promptgroup_router.contract.table import Engine, SlotState
-from promptgroup_router.rings.index import view_of
+from promptgroup_router.rings.index import build_index
 from support.tables import group, revision, slot, table
 
 
 def test_groups_are_found_by_full_name_and_by_short_name_where_it_is_theirs_alone():
-    view = view_of(table(group("a"), group("b"), group("b", namespace="other", model="x")))
+    view = build_index(table(group("a"), group("b"), group("b", namespace="other", model="x")))
     assert set(view.names) == {"chat/a", "a", "chat/b", "other/b"}
     assert view.ambiguous == {"b": ("chat/b", "other/b")}
 
 
 def test_a_member_keeps_its_identity_through_states_and_pods():
-    before = view_of(table(group("a", revision(slots=(slot(0, address="1.1.1.1:1", incarnation="x"),)))))
-    after = view_of(table(group("a", revision(slots=(slot(0, address="2.2.2.2:1", incarnation="y"),)))))
-    (one,), (other,) = (view.names["a"].revisions[0].pool.ready for view in (before, after))
+    before = build_index(table(group("a", revision(slots=(slot(0, address="1.1.1.1:1", incarnation="x"),)))))
+    after = build_index(table(group("a", revision(slots=(slot(0, address="2.2.2.2:1", incarnation="y"),)))))
+    (one,), (other,) = (view.names["a"].revisions[0].candidates.ready for view in (before, after))
     assert one.id == other.id
     assert (one.address, other.address) == ("1.1.1.1:1", "2.2.2.2:1")
     assert one.label == f"chat/a/{revision().fingerprint[:8]}/0"
 
 
 def test_slots_that_are_away_keep_their_place_and_get_nothing():
-    full = view_of(table(group("a", revision(slots=3)))).names["a"].revisions[0].pool
+    full = build_index(table(group("a", revision(slots=3)))).names["a"].revisions[0].candidates
     states = (slot(0), slot(1, SlotState.DRAINING), slot(2, SlotState.ABSENT))
-    partial = view_of(table(group("a", revision(slots=states)))).names["a"].revisions[0].pool
+    partial = build_index(table(group("a", revision(slots=states)))).names["a"].revisions[0].candidates
     for key in range(50):
         home = next(full.order(key)).slot
         choices = [member.slot for member in partial.order(key)]
@@ -32,7 +32,7 @@ def test_slots_that_are_away_keep_their_place_and_get_nothing():
 
 
 def test_claims_are_sorted_by_length_and_empty_prompts_claim_nothing():
-    view = view_of(
+    view = build_index(
         table(
             group("a", revision("short")),
             group("b", revision("much longer")),
@@ -47,7 +47,7 @@ def test_of_two_groups_with_one_prompt_the_older_keeps_it():
     young = group("a", created="2026-11-05T00:00:00Z")
     old = group("b", created="2026-11-04T00:00:00Z")
     undated = group("c", created="")
-    view = view_of(table(young, old, undated))
+    view = build_index(table(young, old, undated))
     assert [claim.label for claim in view.models["llama"].claims] == ["chat/b"]
     assert [(conflict.group, conflict.keeper) for conflict in view.conflicts] == [
         ("chat/a", "chat/b"),
@@ -56,44 +56,46 @@ def test_of_two_groups_with_one_prompt_the_older_keeps_it():
 
 
 def test_of_two_groups_of_one_age_the_first_by_name_keeps_it():
-    view = view_of(table(group("b"), group("a")))
+    view = build_index(table(group("b"), group("a")))
     assert [claim.label for claim in view.models["llama"].claims] == ["chat/a"]
 
 
 def test_one_prompt_for_two_models_is_no_conflict():
-    view = view_of(table(group("a"), group("b", model="other")))
+    view = build_index(table(group("a"), group("b", model="other")))
     assert view.conflicts == ()
 
 
 def test_a_models_pool_is_every_ready_slot_of_its_groups():
-    view = view_of(table(group("a", revision("x", 2)), group("b", revision("y", (slot(0), slot(1, SlotState.ABSENT))))))
-    pool = view.models["llama"].pool
-    assert sorted(member.label.split("/")[1] + member.label[-1] for member in pool.ready) == ["a0", "a1", "b0"]
-    orders = [[member.id for member in pool.order(key)] for key in range(20)]
-    assert all(sorted(order) == sorted(member.id for member in pool.ready) for order in orders)
+    view = build_index(
+        table(group("a", revision("x", 2)), group("b", revision("y", (slot(0), slot(1, SlotState.ABSENT)))))
+    )
+    candidates = view.models["llama"].candidates
+    assert sorted(member.label.split("/")[1] + member.label[-1] for member in candidates.ready) == ["a0", "a1", "b0"]
+    orders = [[member.id for member in candidates.order(key)] for key in range(20)]
+    assert all(sorted(order) == sorted(member.id for member in candidates.ready) for order in orders)
     assert len({order[0] for order in orders}) > 1
 
 
 def test_a_prompt_whose_text_is_not_known_has_no_preamble():
-    assert view_of(table(group("a", revision(known=False)))).names["a"].revisions[0].preamble is None
+    assert build_index(table(group("a", revision(known=False)))).names["a"].revisions[0].preamble is None
 
 
 def _lenders(view, short_name):
     revision = next(each for each in view.names[short_name].revisions)
-    return {member.group for member in revision.pool.members if member not in revision.pool.ready}
+    return {member.group for member in revision.candidates.members if member not in revision.candidates.ready}
 
 
 def test_a_revision_that_does_not_lend_borrows_and_is_not_borrowed_from():
     alike = {"engine": Engine(settings="s")}
     serving = revision("A", 1, **alike)
     old = revision("B", 1, lends=False, weight=0, **alike)
-    view = view_of(table(group("one", serving), group("two", old)))
+    view = build_index(table(group("one", serving), group("two", old)))
     assert (_lenders(view, "one"), _lenders(view, "two")) == (set(), {"chat/one"})
 
 
 def test_requests_without_a_group_go_to_replicas_that_lend_and_to_others_only_where_there_are_none():
     serving, old = revision("A", 1), revision("B", 1, lends=False, weight=0)
-    (member,) = view_of(table(group("support", serving, old))).models["llama"].pool.members
+    (member,) = build_index(table(group("support", serving, old))).models["llama"].candidates.members
     assert member.fingerprint == serving.fingerprint
-    (member,) = view_of(table(group("support", old))).models["llama"].pool.members
+    (member,) = build_index(table(group("support", old))).models["llama"].candidates.members
     assert member.fingerprint == old.fingerprint

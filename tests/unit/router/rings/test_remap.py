@@ -5,13 +5,15 @@ from promptgroup_router.contract.table import Policy, SlotState
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
-from promptgroup_router.rings.index import view_of
-from promptgroup_router.rings.remap import moved
+from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.remap import remapped_shares
 from support.tables import group, revision, slot, table
 
 
 def share(before, after):
-    return dict(moved(view_of(table(group("a", before))), view_of(table(group("a", after))))).get("chat/a")
+    return dict(remapped_shares(build_index(table(group("a", before))), build_index(table(group("a", after))))).get(
+        "chat/a"
+    )
 
 
 def test_nothing_moves_when_pods_are_replaced_in_their_slots():
@@ -31,7 +33,7 @@ def test_a_slot_that_is_away_moves_its_own_keys():
 
 def test_new_groups_and_new_revisions_have_no_before():
     assert share(revision("old"), revision("new")) == 0
-    assert dict(moved(view_of(table(group("a"))), view_of(table(group("b"))))) == {}
+    assert dict(remapped_shares(build_index(table(group("a"))), build_index(table(group("b"))))) == {}
 
 
 @pytest.mark.parametrize("change", ["grow", "shrink", "lose one", "replace all"])
@@ -46,18 +48,20 @@ def test_what_is_predicted_is_what_happens_to_sessions(change):
         "replace all": tuple(slot(index, incarnation="b") for index in range(5)),
     }[change]
     balancer = Balancer(Health())
-    views = [view_of(table(group("a", revision(slots=each), policy=Policy.BOUNDED_LOAD))) for each in (before, after)]
+    views = [
+        build_index(table(group("a", revision(slots=each), policy=Policy.BOUNDED_LOAD))) for each in (before, after)
+    ]
     homes = []
     for view in views:
         balancer.install(view, 0.0)
-        pool = view.names["a"].revisions[0].pool
+        candidates = view.names["a"].revisions[0].candidates
         picks = []
         for session in sessions:
-            picks.append(balancer.pick(pool, Demand(session, 1), 0.0))
+            picks.append(balancer.pick(candidates, Demand(session, 1), 0.0))
             balancer.end(picks[-1], None, 0.0)
         homes.append(picks)
     observed = sum(pick.moved for pick in homes[1]) / len(sessions)
-    predicted = dict(moved(*views))["chat/a"]
+    predicted = dict(remapped_shares(*views))["chat/a"]
     assert observed == pytest.approx(predicted, abs=0.03)
     if change == "replace all":
         assert observed == predicted == 0

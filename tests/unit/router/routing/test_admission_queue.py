@@ -1,59 +1,59 @@
-from promptgroup_router.routing.admission_queue import NEW_SECONDS, PASSED_OVER, WAIT_SECONDS, Holding
+from promptgroup_router.routing.admission_queue import NEW_SECONDS, PASSED_OVER, WAIT_SECONDS, AdmissionQueue
 
 
 def test_sessions_that_have_begun_come_first_then_the_order_of_arrival():
-    holding, served = Holding(), []
+    holding, served = AdmissionQueue(), []
     holding.put("new", 0.0, new=True)
     holding.put("first", 1.0, new=False)
     holding.put("second", 2.0, new=False)
-    holding.release(lambda item: served.append(item) or True)
+    holding.admit(lambda item: served.append(item) or True)
     assert served == ["first", "second", "new"]
     assert not holding
 
 
 def test_what_does_not_fit_is_passed_over_and_keeps_its_place():
-    holding, served = Holding(), []
+    holding, served = AdmissionQueue(), []
     for number in range(3):
         holding.put(number, float(number), new=False)
-    holding.release(lambda item: item != 0 and (served.append(item) or True))
+    holding.admit(lambda item: item != 0 and (served.append(item) or True))
     assert served == [1, 2]
-    holding.release(lambda item: served.append(item) or True)
+    holding.admit(lambda item: served.append(item) or True)
     assert served == [1, 2, 0]
 
 
 def test_a_full_cluster_costs_a_few_looks_only():
-    holding, asked = Holding(), []
+    holding, asked = AdmissionQueue(), []
     for number in range(100):
         holding.put(number, float(number), new=False)
-    holding.release(asked.append)
+    holding.admit(asked.append)
     assert asked == list(range(PASSED_OVER))
     assert len(holding) == 100
 
 
 def test_nobody_waits_for_too_long_and_a_new_session_less():
-    holding = Holding()
+    holding = AdmissionQueue()
     holding.put("old", 0.0, new=False)
     holding.put("new", 0.0, new=True)
-    assert list(holding.late(NEW_SECONDS)) == []
-    assert list(holding.late(NEW_SECONDS + 0.1)) == ["new"]
-    assert list(holding.late(WAIT_SECONDS + 0.1)) == ["old"]
+    assert list(holding.expire(NEW_SECONDS)) == []
+    assert list(holding.expire(NEW_SECONDS + 0.1)) == ["new"]
+    assert list(holding.expire(WAIT_SECONDS + 0.1)) == ["old"]
     assert not holding
 
 
 def test_a_request_that_is_withdrawn_is_neither_served_nor_late():
-    holding = Holding()
+    holding = AdmissionQueue()
     ticket = holding.put("gone", 0.0, new=False)
     holding.withdraw(ticket)
     assert not holding
-    assert list(holding.late(1e9)) == []
+    assert list(holding.expire(1e9)) == []
     other = holding.put("gone too", 0.0, new=False)
     holding.withdraw(other)
-    holding.release(lambda item: (_ for _ in ()).throw(AssertionError(item)))
+    holding.admit(lambda item: (_ for _ in ()).throw(AssertionError(item)))
     assert len(holding) == 0
 
 
 def test_one_that_ends_while_others_are_let_in_is_safe():
-    holding, served = Holding(), []
+    holding, served = AdmissionQueue(), []
     holding.put("a", 0.0, new=False)
     second = holding.put("b", 1.0, new=False)
     holding.put("c", 2.0, new=False)
@@ -64,6 +64,6 @@ def test_one_that_ends_while_others_are_let_in_is_safe():
         served.append(item)
         return True
 
-    holding.release(fits)
+    holding.admit(fits)
     assert served == ["a", "c"]
     assert not holding

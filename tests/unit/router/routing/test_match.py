@@ -4,8 +4,8 @@ import pytest
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
-from promptgroup_router.rings.index import view_of
-from promptgroup_router.routing.match import ByContent, ByName, NoMatch, match
+from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.match import ByContent, ByName, NoMatch, match_group
 from support.tables import SYSTEM, group, revision, table
 
 TOOLS = [{"name": "b", "a": 1}]
@@ -20,7 +20,7 @@ def ask(system: str | None = None, model: str = "llama", **fields):
 
 
 def found(view, request, named=""):
-    match match(view, request, named):
+    match match_group(view, request, named):
         case ByContent(claim):
             return f"content {claim.label}"
         case ByName(by_name):
@@ -32,7 +32,7 @@ def found(view, request, named=""):
 @pytest.mark.parametrize("known", [True, False], ids=["text known", "by hash"])
 class TestByContent:
     def test_the_longest_declared_text_wins(self, known):
-        view = view_of(
+        view = build_index(
             table(group("short", revision("You", known=known)), group("long", revision("You are", known=known)))
         )
         assert found(view, ask("You are here")) == "content chat/long"
@@ -42,35 +42,35 @@ class TestByContent:
         assert found(view, ask()) == "none"
 
     def test_lengths_are_of_bytes_not_of_characters(self, known):
-        view = view_of(table(group("a", revision("Grüße ö ", known=known))))
+        view = build_index(table(group("a", revision("Grüße ö ", known=known))))
         assert found(view, ask("Grüße ö an alle")) == "content chat/a"
         assert found(view, ask("Grüße o an alle")) == "none"
 
     def test_tools_belong_to_the_prefix(self, known):
-        view = view_of(table(group("a", revision(known=known)), group("b", revision(tools=CANON, known=known))))
+        view = build_index(table(group("a", revision(known=known)), group("b", revision(tools=CANON, known=known))))
         assert found(view, ask(SYSTEM)) == "content chat/a"
         assert found(view, ask(SYSTEM, tools=TOOLS)) == "content chat/b"
         assert found(view, ask(SYSTEM, tools=[{"a": 1, "name": "b"}])) == "content chat/b"
         assert found(view, ask(SYSTEM, tools=[{"name": "c"}])) == "none"
 
     def test_a_prompt_of_tools_alone_is_found(self, known):
-        view = view_of(table(group("a", revision("", tools=CANON, known=known))))
+        view = build_index(table(group("a", revision("", tools=CANON, known=known))))
         assert found(view, ask("anything", tools=TOOLS)) == "content chat/a"
         assert found(view, ask("anything")) == "none"
 
     def test_another_model_is_another_matter(self, known):
-        view = view_of(table(group("a", revision(known=known)), group("b", revision(known=known), model="other")))
+        view = build_index(table(group("a", revision(known=known)), group("b", revision(known=known), model="other")))
         assert found(view, ask(SYSTEM, model="other")) == "content chat/b"
 
 
 def test_a_text_prompt_is_matched_like_a_system_text():
-    view = view_of(table(group("a", revision("You are"))))
+    view = build_index(table(group("a", revision("You are"))))
     request = parse(ApiKind.TEXT, orjson.dumps({"model": "llama", "prompt": "You are here"}))
     assert found(view, request) == "content chat/a"
 
 
 def test_by_name_of_the_model_or_of_the_header():
-    view = view_of(table(group("a"), group("b", revision("other"))))
+    view = build_index(table(group("a"), group("b", revision("other"))))
     assert found(view, ask(model="a")) == "name chat/a"
     assert found(view, ask(model="chat/b")) == "name chat/b"
     assert found(view, ask(SYSTEM), named="b") == "name chat/b"
@@ -78,19 +78,19 @@ def test_by_name_of_the_model_or_of_the_header():
 
 
 def test_a_group_may_be_called_like_the_model_that_it_serves():
-    view = view_of(table(group("llama")))
+    view = build_index(table(group("llama")))
     assert found(view, ask(SYSTEM)) == "content chat/llama"
     assert found(view, ask()) == "name chat/llama"
 
 
 def refused(view, request, named=""):
     with pytest.raises(ApiError) as caught:
-        match(view, request, named)
+        match_group(view, request, named)
     return caught.value.status, caught.value.code, caught.value.param
 
 
 def test_what_nobody_serves_is_refused():
-    view = view_of(table(group("a"), group("a", namespace="other", created="2027")))
+    view = build_index(table(group("a"), group("a", namespace="other", created="2027")))
     assert refused(view, ask(model="gpt")) == (404, "model_not_found", "model")
     assert refused(view, ask(), "nobody") == (404, "group_not_found", "x-promptgroup")
     assert refused(view, ask(model="a")) == (400, "ambiguous_group", "model")

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from promptgroup_router.apis import request
 from promptgroup_router.apis.request import ApiKind
-from promptgroup_router.rings.index import view_of
-from promptgroup_router.routing.near_miss import ENDING, REMEMBERED, Departed, Departures, common, departed
+from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.near_miss import ENDING, REMEMBERED, NearMiss, NearMisses, common, find_near_miss
 from support.tables import group, revision, table
 
 DECLARED = "Du bist der Helfer für Kundinnen. " + "Regel: " * 60 + "Antworte höflich."
@@ -16,7 +16,7 @@ OTHER = "You write poems. " + "Rhyme: " * 60 + "Be brief."
 
 def model(*texts, tools=()):
     groups = [group(name, revision(text)) for name, text in zip(("support", "poems"), texts, strict=False)]
-    return view_of(table(*groups)).models["llama"]
+    return build_index(table(*groups)).models["llama"]
 
 
 def ask(system, tools=None):
@@ -42,22 +42,22 @@ NEAR = {
 @pytest.mark.parametrize("case", NEAR)
 def test_where_a_text_leaves_the_declared_one(case):
     text, at = NEAR[case]
-    expected = Departed("chat/support", at) if at is not None else None
-    assert departed(model(DECLARED), ask(text)) == expected
+    expected = NearMiss("chat/support", at) if at is not None else None
+    assert find_near_miss(model(DECLARED), ask(text)) == expected
 
 
 def test_the_closest_of_several_prompts_is_the_one():
     view = model(DECLARED, DECLARED[:-40] + "Antworte knapp. " * 10)
-    assert departed(view, ask(DECLARED[:-40] + "Antworte knapp. Und gut.")).group == "chat/poems"
+    assert find_near_miss(view, ask(DECLARED[:-40] + "Antworte knapp. Und gut.")).group == "chat/poems"
 
 
 def test_other_tools_are_another_prompt():
-    assert departed(model(DECLARED), ask("Today. " + DECLARED, tools=[{"type": "function"}])) is None
+    assert find_near_miss(model(DECLARED), ask("Today. " + DECLARED, tools=[{"type": "function"}])) is None
 
 
 def test_of_a_short_prompt_only_the_beginning_is_compared():
     assert len("be kind") < ENDING
-    assert departed(model("be kind"), ask("I say: be kind")) is None
+    assert find_near_miss(model("be kind"), ask("I say: be kind")) is None
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
@@ -69,8 +69,8 @@ def test_the_common_beginning_is_as_long_as_can_be(start, a, b):
 
 
 def test_the_median_of_the_latest_stands_for_all():
-    found = Departures()
+    found = NearMisses()
     assert found.medians() == {}
     for at in [9] * REMEMBERED + [40] * (REMEMBERED // 2 + 1):
-        found.saw(Departed("chat/support", at))
+        found.add(NearMiss("chat/support", at))
     assert found.medians() == {("chat/support",): 40}

@@ -10,9 +10,9 @@ from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.table import SlotState
-from promptgroup_router.policy.session_locations import QUIET_SECONDS, Place, Places
-from promptgroup_router.rings.index import view_of
-from promptgroup_router.routing.match import How
+from promptgroup_router.policy.session_locations import QUIET_SECONDS, Placement, SessionLocations
+from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.route import MOST_TURNS, UNMATCHED, refuse_empty, route
 from support.tables import SYSTEM, group, revision, slot, table
 
@@ -26,11 +26,13 @@ def text(prompt, model="llama"):
     return parse(ApiKind.TEXT, orjson.dumps({"model": model, "prompt": prompt}))
 
 
-def routed(view, request, headers=None, *, places=None, tokens=None, now=0.0):
-    return route(view, request, headers or {}, places=places or Places(), tokens=tokens or Tokens(), now=now)
+def routed(view, request, headers=None, *, locations=None, tokens=None, now=0.0):
+    return route(
+        view, request, headers or {}, locations=locations or SessionLocations(), tokens=tokens or Tokens(), now=now
+    )
 
 
-VIEW = view_of(table(group("support", session_header="x-mine")))
+VIEW = build_index(table(group("support", session_header="x-mine")))
 
 
 LONG = "x" * 300
@@ -41,7 +43,12 @@ def test_by_content_the_body_stays_and_the_session_is_the_start_of_the_conversat
     first = routed(VIEW, request)
     later = routed(VIEW, ask(("system", SYSTEM), ("user", LONG), ("assistant", "Yes?"), ("user", "More")))
     other = routed(VIEW, ask(("system", SYSTEM), ("user", "y" + LONG)))
-    assert (first.how, first.group, first.model, first.body) == (How.CONTENT, "chat/support", "llama", request.raw)
+    assert (first.how, first.group, first.model, first.body) == (
+        MatchedBy.CONTENT,
+        "chat/support",
+        "llama",
+        request.raw,
+    )
     assert first.demand.session == later.demand.session != other.demand.session
     assert first.demand.origin == later.demand.origin == 0
     assert first.demand.prefix == later.demand.prefix == other.demand.prefix
@@ -56,7 +63,7 @@ def test_a_session_whose_key_became_another_knows_its_first():
 
 def test_by_name_the_prompt_is_put_in_front():
     found = routed(VIEW, ask(model="support"))
-    assert (found.how, found.group, found.model) == (How.NAME, "chat/support", "llama")
+    assert (found.how, found.group, found.model) == (MatchedBy.NAME, "chat/support", "llama")
     assert json.loads(found.body)["messages"][0] == {"role": "system", "content": SYSTEM}
 
 
@@ -72,7 +79,7 @@ def test_the_groups_header_names_its_sessions():
 
 
 def test_sessions_of_two_groups_have_two_keys():
-    view = view_of(table(group("a", revision("A")), group("b", revision("B"))))
+    view = build_index(table(group("a", revision("A")), group("b", revision("B"))))
     headers = {b"x-session-id": b"s"}
     found = {
         routed(view, request, headers).demand.session
@@ -90,7 +97,7 @@ def test_the_session_of_a_text_prompt_is_what_follows_the_declared_text():
 
 # --- What it demands -----------------------------------------------------------------------------------------
 
-COUNTED = view_of(table(group("support", revision(tokens=96))))
+COUNTED = build_index(table(group("support", revision(tokens=96))))
 TOOLS = '[{"name":"find"}]'
 
 
@@ -118,7 +125,7 @@ def test_by_name_the_same_is_demanded_as_by_content():
 
 
 def test_tier_1_that_no_engine_has_counted_is_estimated_with_its_tools():
-    view = view_of(table(group("support", revision("S" * 400, tools=TOOLS))))
+    view = build_index(table(group("support", revision("S" * 400, tools=TOOLS))))
     of_tools = ceil((400 + len(TOOLS)) * 0.25)
     content = routed(view, ask(("system", "S" * 400), *TURNS, tools=orjson.Fragment(TOOLS)))
     name = routed(view, ask(*TURNS, model="support"))
@@ -141,14 +148,14 @@ def test_what_engines_say_corrects_the_estimate():
 
 
 def test_without_a_group_the_system_text_is_tier_1():
-    view = view_of(table(group("support")))
+    view = build_index(table(group("support")))
     assert lengths(routed(view, ask(("system", "x" * 4000), *TURNS))) == (1310, 1000, 1300, 4)
     found = routed(view, ask(("system", "x" * 4000), *TURNS))
     assert (found.estimated, found.counted) == (5240, 0)
 
 
 def test_the_length_of_a_text_is_estimated_that_of_tokens_is_known():
-    view = view_of(table(group("support")))
+    view = build_index(table(group("support")))
     assert lengths(routed(view, text("x" * 8000))) == (2000, 512, 0, 1)
     assert lengths(routed(view, text(list(range(2000))))) == (2000, 512, 0, 1)
     assert lengths(routed(view, text([1, 2, 3]))) == (3, 3, 0, 1)
@@ -178,27 +185,27 @@ def test_turns_are_bounded_and_streams_are_told():
 
 
 def test_without_a_match_the_prompt_is_the_prefix_and_its_start_is_listed():
-    view = view_of(table(group("a", revision("A")), group("b", revision("B"))))
+    view = build_index(table(group("a", revision("A")), group("b", revision("B"))))
     found = routed(view, ask(("system", "x" * 5000), ("user", LONG)))
     same = routed(view, ask(("system", "x" * 5000), ("user", "y" + LONG)))
     like = routed(view, ask(("system", "x" * 4000), ("user", LONG)))
-    assert (found.how, found.group, found.model) == (How.NONE, UNMATCHED, "llama")
+    assert (found.how, found.group, found.model) == (MatchedBy.NONE, UNMATCHED, "llama")
     assert found.leading.length == 5000
     assert found.leading.hash == same.leading.hash == like.leading.hash
     assert found.demand.prefix == same.demand.prefix != like.demand.prefix
     assert found.demand.session != same.demand.session
-    assert len(found.pool.ready) == 6
+    assert len(found.candidates.ready) == 6
 
 
 def test_without_a_match_tools_are_a_part_of_the_prefix():
-    view = view_of(table(group("a", revision("A"))))
+    view = build_index(table(group("a", revision("A"))))
     one, other = (routed(view, ask(tools=[{"name": name}])) for name in ("find", "sum"))
     assert one.demand.prefix != other.demand.prefix
     assert one.leading == other.leading
 
 
 def test_without_instructions_the_start_of_the_conversation_is_listed():
-    view = view_of(table(group("a", revision("A"))))
+    view = build_index(table(group("a", revision("A"))))
     one, same, other = (routed(view, ask(("user", words))).leading for words in ("Hi", "Hi", "Ho"))
     later = routed(view, ask(("user", "Hi"), ("assistant", "Yes?"), ("user", "More"))).leading
     assert one == same == later != other
@@ -215,80 +222,83 @@ def refused(view, request, headers=None):
 
 def test_without_a_ready_replica_the_answer_is_503():
     absent = revision(slots=(slot(0, SlotState.ABSENT), slot(1, SlotState.DRAINING)))
-    view = view_of(table(group("support", absent)))
+    view = build_index(table(group("support", absent)))
     for request in (ask(("system", SYSTEM), ("user", "Hi")), ask(model="support"), ask()):
         assert refused(view, request) == (503, "no_replica")
-    assert refused(view_of(table(replace(group("support"), revisions=()))), ask(model="support")) == (503, "no_replica")
+    assert refused(build_index(table(replace(group("support"), revisions=()))), ask(model="support")) == (
+        503,
+        "no_replica",
+    )
 
 
 def test_by_name_with_a_text_that_is_not_known_yet_is_503_by_content_it_is_served():
-    view = view_of(table(group("support", revision(known=False))))
+    view = build_index(table(group("support", revision(known=False))))
     assert refused(view, ask(model="support")) == (503, "prompt_not_available")
-    assert routed(view, ask(("system", SYSTEM), ("user", "Hi"))).how is How.CONTENT
+    assert routed(view, ask(("system", SYSTEM), ("user", "Hi"))).how is MatchedBy.CONTENT
 
 
 # --- Revisions by name ---------------------------------------------------------------------------------------
 
 OLD, NEW = revision("old", weight=75), revision("new", weight=25)
-CANARY = view_of(table(group("support", OLD, NEW)))
+CANARY = build_index(table(group("support", OLD, NEW)))
 
 
-def arm(view, session, places=None, now=0.0):
-    found = routed(view, ask(model="support"), {b"x-session-id": session.encode()}, places=places, now=now)
-    return found.pool.id.split("/")[2]
+def arm(view, session, locations=None, now=0.0):
+    found = routed(view, ask(model="support"), {b"x-session-id": session.encode()}, locations=locations, now=now)
+    return found.candidates.id.split("/")[2]
 
 
 def test_new_sessions_are_split_by_weight_and_routers_agree():
     arms = [arm(CANARY, f"session-{number}") for number in range(1000)]
     share = Counter(arms)[NEW.fingerprint] / 1000
     assert 0.2 < share < 0.3
-    turned = view_of(table(group("support", NEW, OLD)))
+    turned = build_index(table(group("support", NEW, OLD)))
     assert arms == [arm(turned, f"session-{number}") for number in range(1000)]
 
 
 def placed(view, request, of, headers=None):
     """Places after this request was sent to a replica of this revision."""
     prefix = next(each.prefix for each in view.names["support"].revisions if each.revision is of)
-    demand, places = routed(view, request, headers).demand, Places()
-    places.put(demand.session, Place("a member", prefix, demand.turn, demand.prompt, 0.0, 0.0))
-    return places
+    demand, locations = routed(view, request, headers).demand, SessionLocations()
+    locations.put(demand.session, Placement("a member", prefix, demand.turn, demand.prompt, 0.0, 0.0))
+    return locations
 
 
 def test_a_running_session_stays_on_its_revision():
     old, new = replace(OLD, weight=0), NEW
-    view = view_of(table(group("support", old, new)))
-    places = placed(view, ask(model="support"), old, {b"x-session-id": b"s"})
-    assert arm(view, "s", places, 10.0) == OLD.fingerprint
-    assert arm(view, "other", places, 10.0) == NEW.fingerprint
-    assert arm(view, "s", places, QUIET_SECONDS + 1) == NEW.fingerprint
+    view = build_index(table(group("support", old, new)))
+    locations = placed(view, ask(model="support"), old, {b"x-session-id": b"s"})
+    assert arm(view, "s", locations, 10.0) == OLD.fingerprint
+    assert arm(view, "other", locations, 10.0) == NEW.fingerprint
+    assert arm(view, "s", locations, QUIET_SECONDS + 1) == NEW.fingerprint
 
 
 def test_a_session_leaves_a_revision_that_has_no_replica_left():
     gone = replace(OLD, slots=(slot(0, SlotState.ABSENT),))
-    view = view_of(table(group("support", gone, NEW)))
-    places = placed(view, ask(model="support"), gone, {b"x-session-id": b"s"})
-    assert arm(view, "s", places, 10.0) == NEW.fingerprint
+    view = build_index(table(group("support", gone, NEW)))
+    locations = placed(view, ask(model="support"), gone, {b"x-session-id": b"s"})
+    assert arm(view, "s", locations, 10.0) == NEW.fingerprint
 
 
 def test_a_session_stays_on_its_arm_when_its_key_becomes_another():
     for number in range(50):
         first = routed(CANARY, ask(("user", f"Hi {number}"), model="support"))
         later = ask(("user", f"Hi {number}"), ("assistant", "Yes?"), ("user", "More"), model="support")
-        assert routed(CANARY, later).pool.id == first.pool.id
+        assert routed(CANARY, later).candidates.id == first.candidates.id
 
 
 def test_the_record_of_a_first_turn_serves_the_second_not_another_first():
     old = replace(OLD, weight=0)
-    view = view_of(table(group("support", old, NEW)))
+    view = build_index(table(group("support", old, NEW)))
     first = ask(("user", "Hi"), model="support")
     later = ask(("user", "Hi"), ("assistant", "Yes?"), ("user", "More"), model="support")
-    places = placed(view, first, old)
-    assert routed(view, later, places=places).pool.id.endswith(old.fingerprint)
-    assert routed(view, first, places=places).pool.id.endswith(NEW.fingerprint)
+    locations = placed(view, first, old)
+    assert routed(view, later, locations=locations).candidates.id.endswith(old.fingerprint)
+    assert routed(view, first, locations=locations).candidates.id.endswith(NEW.fingerprint)
 
 
 def test_a_revision_without_weight_gets_no_new_session():
-    assert refused(view_of(table(group("support", replace(OLD, weight=0)))), ask(model="support")) == (
+    assert refused(build_index(table(group("support", replace(OLD, weight=0)))), ask(model="support")) == (
         503,
         "no_replica",
     )

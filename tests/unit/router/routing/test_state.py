@@ -1,10 +1,10 @@
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.routing.state import State
+from promptgroup_router.routing.state import RouterState
 from support.tables import group, revision, table
 
 
 def test_installing_a_table_tells_new_conflicts_once():
-    state = State()
+    state = RouterState()
     assert not state.loaded
     both = table(group("a"), group("b", created="2027"))
     assert [conflict.group for conflict in state.install(both, "file", 0.0)] == ["chat/b"]
@@ -14,9 +14,9 @@ def test_installing_a_table_tells_new_conflicts_once():
 
 
 def test_gauges_are_those_of_the_moment():
-    state = State()
+    state = RouterState()
     state.install(table(group("a", revision(slots=2))), "file", 10.0)
-    pool = state.view.names["a"].revisions[0].pool
+    pool = state.index.names["a"].revisions[0].candidates
     pick = state.balancer.pick(pool, Demand(1, 1), 10.0)
     text = state.exposition(12.5, connections=3)
     short = pick.member.fingerprint[:8]
@@ -28,25 +28,25 @@ def test_gauges_are_those_of_the_moment():
 
 
 def test_a_table_that_grows_says_how_many_keys_moved():
-    state = State()
+    state = RouterState()
     state.install(table(group("a", revision(slots=1))), "file", 0.0)
     state.install(table(group("a", revision(slots=2))), "file", 0.0)
     assert 0.4 < state.metrics.keys_moved.values["chat/a",] < 0.6
 
 
 def test_what_the_table_has_no_more_is_forgotten():
-    state = State()
+    state = RouterState()
     state.install(table(group("a")), "file", 0.0)
-    member = state.view.names["a"].revisions[0].pool.ready[0]
+    member = state.index.names["a"].revisions[0].candidates.ready[0]
     state.health.failed(member.id, "a", 0.0)
     state.install(table(group("b")), "file", 0.0)
-    assert state.health.all_well()
+    assert state.health.no_failures()
 
 
 def test_health_outlives_a_slot_that_is_away_for_a_while():
-    state = State()
+    state = RouterState()
     state.install(table(group("a", revision(slots=2))), "file", 0.0)
-    member = state.view.names["a"].revisions[0].pool.ready[0]
+    member = state.index.names["a"].revisions[0].candidates.ready[0]
     state.health.failed(member.id, "a", 0.0)
     state.install(table(group("a", revision(slots=3))), "file", 0.0)
     assert not state.health.available(member.id, "a", 0.5)
@@ -58,16 +58,16 @@ class Waits:
 
 
 def test_sessions_and_waiting_requests_are_told_by_revision():
-    state = State()
+    state = RouterState()
     state.install(table(group("a", revision(slots=2))), "file", 0.0)
-    found = state.view.names["a"].revisions[0]
-    pool, label = found.pool, f'group="chat/a",revision="{found.short}"'
+    found = state.index.names["a"].revisions[0]
+    pool, label = found.candidates, f'group="chat/a",revision="{found.short}"'
     assert f"revision_sessions{{{label}}} 0" in state.exposition(0.0, 0)
     state.balancer.pick(pool, Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3), 10.0)
-    state.holding.put(Waits(("chat/a", found.short)), 10.0, new=True)
-    state.holding.put(Waits(("-", "")), 10.0, new=True)
-    gone = state.holding.put(Waits(("chat/a", found.short)), 10.0, new=True)
-    state.holding.withdraw(gone)
+    state.admission_queue.put(Waits(("chat/a", found.short)), 10.0, new=True)
+    state.admission_queue.put(Waits(("-", "")), 10.0, new=True)
+    gone = state.admission_queue.put(Waits(("chat/a", found.short)), 10.0, new=True)
+    state.admission_queue.withdraw(gone)
     text = state.exposition(12.0, 0)
     assert f"revision_sessions{{{label}}} 1" in text
     assert f"revision_session_tokens{{{label}}} 1400" in text

@@ -1,11 +1,11 @@
-from promptgroup_router.routing.unmatched import LISTED, Unmatched
+from promptgroup_router.routing.unmatched import LISTED, UnmatchedPrefixes
 
 
 def test_prefixes_are_counted_and_listed_heaviest_first():
-    sketch = Unmatched()
+    sketch = UnmatchedPrefixes()
     for prefix, times in ((1, 3), (2, 5), (3, 1)):
         for _ in range(times):
-            sketch.saw("m", prefix, 100 + prefix)
+            sketch.add("m", prefix, 100 + prefix)
     assert [(each.hash, each.count, each.error, each.length) for each in sketch.heaviest(2)] == [
         (2, 5, 0, 102),
         (1, 3, 0, 101),
@@ -13,17 +13,17 @@ def test_prefixes_are_counted_and_listed_heaviest_first():
 
 
 def test_models_are_apart():
-    sketch = Unmatched()
-    sketch.saw("m", 1, 1)
-    sketch.saw("n", 1, 1)
+    sketch = UnmatchedPrefixes()
+    sketch.add("m", 1, 1)
+    sketch.add("n", 1, 1)
     assert {(each.model, each.count) for each in sketch.heaviest()} == {("m", 1), ("n", 1)}
 
 
 def test_what_is_frequent_stays_however_many_others_pass():
-    sketch = Unmatched(capacity=10)
+    sketch = UnmatchedPrefixes(capacity=10)
     for number in range(1000):
-        sketch.saw("m", number % 2, 1)
-        sketch.saw("m", 1000 + number, 1)
+        sketch.add("m", number % 2, 1)
+        sketch.add("m", 1000 + number, 1)
     heaviest = sketch.heaviest(2)
     assert {each.hash for each in heaviest} == {0, 1}
     assert all(500 <= each.count <= 500 + each.error for each in heaviest)
@@ -31,14 +31,14 @@ def test_what_is_frequent_stays_however_many_others_pass():
 
 
 def test_a_newcomer_inherits_the_count_of_the_rarest_as_its_possible_error():
-    sketch = Unmatched(capacity=2)
+    sketch = UnmatchedPrefixes(capacity=2)
     for prefix in (1, 1, 1, 2, 2, 3):
-        sketch.saw("m", prefix, 1)
+        sketch.add("m", prefix, 1)
     assert [(each.hash, each.count, each.error) for each in sketch.heaviest()] == [(1, 3, 0), (3, 3, 2)]
 
 
 def test_the_list_is_short():
-    sketch = Unmatched()
+    sketch = UnmatchedPrefixes()
     for number in range(LISTED * 2):
-        sketch.saw("m", number, 1)
+        sketch.add("m", number, 1)
     assert len(sketch.heaviest()) == LISTED

@@ -46,14 +46,14 @@ def test_a_request_waits_for_room_and_goes_on_when_there_is(tmp_path, monkeypatc
             first = asyncio.ensure_future(ask(router.port, post(body("one"))))
             await until(lambda: gate.asked == 1, "the first request to arrive")
             second = asyncio.ensure_future(ask(router.port, post(body("two"))))
-            await until(lambda: len(router.state.holding) == 1, "the second to wait")
+            await until(lambda: len(router.state.admission_queue) == 1, "the second to wait")
             assert "waiting 1" in router.state.exposition(0.0, 0)
             gate.open.set()
             assert (await first).status == 200
             assert (await second).status == 200
             assert gate.asked == 2
             assert 'held_total{group="chat/support"} 1' in router.state.exposition(0.0, 0)
-            assert len(router.state.holding) == 0
+            assert len(router.state.admission_queue) == 0
 
     run(check())
 
@@ -86,12 +86,12 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path):
             await until(lambda: gate.asked == 1, "the first request to arrive")
             async with connected(router.port) as client:
                 client.send(post(body("two")))
-                await until(lambda: len(router.state.holding) == 1, "the second to wait")
+                await until(lambda: len(router.state.admission_queue) == 1, "the second to wait")
                 client.leave()
-                await until(lambda: len(router.state.holding) == 0, "the second to be forgotten")
+                await until(lambda: len(router.state.admission_queue) == 0, "the second to be forgotten")
             gate.open.set()
             assert (await first).status == 200
-            router.state.sweep(router._clock() + working_set.LIVE_SECONDS + 0.1)
+            router.state.expire_waiting(router._clock() + working_set.LIVE_SECONDS + 0.1)
             assert gate.asked == 1
             assert router.state.balancer.loads == {}
 
@@ -106,7 +106,7 @@ def test_a_request_past_its_deadline_is_refused_where_it_waits(tmp_path):
             await until(lambda: gate.asked == 1, "the first request to arrive")
             second = await ask(router.port, post(body("two")))
             assert second.status == 503
-            assert len(router.state.holding) == 0
+            assert len(router.state.admission_queue) == 0
             assert (await first).status == 504
             gate.open.set()
 
