@@ -1,31 +1,47 @@
-"""Run the operator, print its CRDs."""
+"""Run the operator, or print its CustomResourceDefinitions."""
 
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 
+from promptgroup_operator import __version__
 from promptgroup_operator.api import crd
 from promptgroup_operator.base import settings
+from promptgroup_operator.base.errors import ClusterError
+
+CANNOT_START = 2
+"""Exit status where the configuration does not allow a start, as argparse's own for a wrong flag."""
 
 
 def main() -> int:
-    """Entry point; returns the exit status."""
+    """Run the command that the arguments name.
+
+    Returns:
+        The exit status: 0, 1 where a port is taken, 2 where the configuration is wrong.
+    """
     parser = argparse.ArgumentParser(prog="promptgroup-operator", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"promptgroup-operator {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run the operator against a cluster")
     settings.add_flags(run)
     schemas = commands.add_parser("crd", help="print the CustomResourceDefinitions, or write them to a folder")
-    schemas.add_argument("--output", type=Path, metavar="DIR", help="write one file a CRD here")
+    schemas.add_argument("--output", type=Path, metavar="DIR", help="write one file for each CRD to this folder")
     arguments = parser.parse_args()
     if arguments.command == "run":
-        return _run(parser, arguments)
-    return _crd(arguments.output)
+        return _run(run, arguments)
+    try:
+        return _crd(arguments.output)
+    except BrokenPipeError:
+        # The reader has seen enough (`crd | head`); what is still buffered is discarded.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    # kopf and the client take a second to import
+    # Kopf and the Kubernetes client take a second to import.
     from promptgroup_operator import handlers  # noqa: PLC0415
     from promptgroup_operator.telemetry import metrics_server  # noqa: PLC0415
 
@@ -36,8 +52,12 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=chosen.log_level, format="%(asctime)s %(levelname)-7s %(name)s %(message)s")
     for library in ("kopf", "aiohttp.access"):
         logging.getLogger(library).setLevel(logging.WARNING)
+    logging.getLogger("kopf.activities.authentication").setLevel(logging.ERROR)  # at the end it warns of its own end
     try:
         asyncio.run(handlers.run(chosen))
+    except ClusterError as error:
+        print(f"promptgroup-operator run: {error}", file=sys.stderr)
+        return CANNOT_START
     except metrics_server.PortError as error:
         print(f"promptgroup-operator run: {error}", file=sys.stderr)
         return 1
@@ -48,10 +68,14 @@ def _crd(output: Path | None) -> int:
     for name, text in crd.render().items():
         if output is None:
             print("---")
-            print(text, end="")
-        else:
+            print(text, end="", flush=True)
+            continue
+        try:
             output.mkdir(parents=True, exist_ok=True)
             (output / name).write_text(text)
+        except OSError as error:
+            print(f"promptgroup-operator crd: cannot write to --output {output}: {error.strerror}", file=sys.stderr)
+            return CANNOT_START
     return 0
 
 

@@ -23,10 +23,9 @@ RESOURCES = {
     "v1": [("pods", "Pod", True), ("namespaces", "Namespace", False), ("events", "Event", True)],
     "apps/v1": [("deployments", "Deployment", True)],
     "promptgroup.dev/v1alpha1": [("promptgroups", "PromptGroup", True), ("promptroutes", "PromptRoute", True)],
-    "apiextensions.k8s.io/v1": [("customresourcedefinitions", "CustomResourceDefinition", False)],
 }
-WATCHED = 6
-"""Watches of an operator of one namespace: one for each store, and Kopf's of PromptGroups."""
+WATCHED = 5
+"""Watches of an operator of one namespace: one for each store."""
 
 
 class Api:
@@ -174,7 +173,7 @@ def test_a_token_that_is_refused_for_long_is_not_hammered(api: Api) -> None:
     with operator(api) as process:
         wait_for(lambda: True if sum(api.asked.values()) >= 2 else None, "it to ask", api.log)
         asked = sum(window(api, 8).values())
-        assert asked <= 10 + WATCHED * 6, "Kopf two a login, each 5 s; stores after 0.2, 0.4, 0.8, ... s"
+        assert asked <= 10 + WATCHED * 6, "each store after 0.2, 0.4, 0.8, ... s"
         assert process.poll() is None
         api.fault = lambda method, path: None
         wait_for(api.watched, "the watches to begin", api.log)

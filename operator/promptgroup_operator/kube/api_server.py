@@ -1,7 +1,10 @@
-"""HTTP to the API server. The only module that holds the Kubernetes client.
+"""HTTP to the API server. This is the only module that uses the Kubernetes client library.
 
-Every request has a time limit; every failure becomes ClusterError here and nowhere else. Nothing is tried twice here:
-who asked knows whether the question still stands.
+The library finds the cluster and its credentials (kubeconfig, exec plugins, in-cluster service account) and keeps the
+connections; bodies stay JSON, because the operator writes objects of users' own fields that no model class knows.
+
+Every request has a deadline. Every failure becomes ClusterError here and nowhere else. Nothing is retried here: the
+caller knows whether the request still matters.
 """
 
 import json
@@ -12,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import urllib3
+import yaml
 from kubernetes import client, config
 from kubernetes.config import incluster_config
 from prometheus_client import Counter
@@ -22,10 +26,13 @@ from promptgroup_operator.telemetry.metrics import NO_ANSWER, WATCH
 from promptgroup_router.contract import names
 
 REQUEST_SECONDS = 15.0
-"""Longest wait for the API server: its own limit for a request that is no watch is 60 s, a pass should not take it."""
+"""Longest wait for the API server. Its own limit for a request is 60 s, which is too long for a pass."""
+
+RETRY_AFTER = 300.0
+"""Longest pause in seconds that a server may ask for."""
 
 CHUNK = 65_536
-"""Most bytes of a watch read at once: several events at a time under load."""
+"""Most bytes of a watch that are read at once: several events at a time under load."""
 
 _GROUPS = f"/apis/{names.API_GROUP}/{names.API_VERSION}"
 _KINDS = {
@@ -40,61 +47,91 @@ _KINDS = {
     "PromptRoute": (_GROUPS, names.ROUTE_PLURAL),
 }
 
+_BROKEN_CONFIG = (
+    config.ConfigException,
+    yaml.YAMLError,
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    IndexError,
+)
+"""The errors of the client library for a kubeconfig that is missing, no YAML, a list, a text, or a directory."""
+
 
 def collection_path(kind: str, namespace: str) -> str:
-    """Path of a kind's objects in a namespace; in all of them when it is empty."""
+    """Return the path of a kind's objects in a namespace, or in all namespaces if `namespace` is empty."""
     prefix, plural = _KINDS[kind]
     return f"{prefix}/namespaces/{quote(namespace)}/{plural}" if namespace else f"{prefix}/{plural}"
 
 
 def connect(settings: Settings) -> client.ApiClient:
-    """A client for the cluster: a kubeconfig when there is one, else the pod's service account.
+    """Return a client for the cluster of the kubeconfig, or else of the pod's service account.
 
     Raises:
-        ClusterError: neither is there.
+        ClusterError: there is neither, or the kubeconfig cannot be used; the message is one line.
     """
     configuration: Any = client.Configuration()
     token = settings.service_account_dir / "token"
-    if os.environ.get("KUBECONFIG") or not token.exists():
+    chosen = os.environ.get("KUBECONFIG")
+    if chosen or not token.exists():
         try:
-            config.load_kube_config(os.environ.get("KUBECONFIG"), client_configuration=configuration)
-        except config.ConfigException as error:
-            raise ClusterError(f"no cluster: {error}") from error
+            config.load_kube_config(chosen, client_configuration=configuration)
+        except _BROKEN_CONFIG as error:
+            file = chosen or "~/.kube/config"
+            raise ClusterError(f"no cluster: kubeconfig {file} cannot be used: {_why(error)}") from error
     else:
-        incluster_config.InClusterConfigLoader(
-            token_filename=str(token),
-            cert_filename=str(settings.service_account_dir / "ca.crt"),
-            try_refresh_token=False,
-        ).load_and_set(configuration)
+        try:
+            incluster_config.InClusterConfigLoader(
+                token_filename=str(token),
+                cert_filename=str(settings.service_account_dir / "ca.crt"),
+                try_refresh_token=False,
+            ).load_and_set(configuration)
+        except _BROKEN_CONFIG as error:
+            folder = settings.service_account_dir
+            raise ClusterError(f"no cluster: service account in {folder} cannot be used: {_why(error)}") from error
         configuration.refresh_api_key_hook = lambda each: _read_token(each, token)
     configuration.connection_pool_maxsize = settings.workers + settings.warmups
     return client.ApiClient(configuration)
 
 
 def default_namespace(settings: Settings) -> str:
-    """The namespace that is meant where none is named: that of the kubeconfig's context, or the pod's own."""
+    """Return the namespace of the kubeconfig's context, or else of the pod, or else `default`."""
     try:
         _, context = config.list_kube_config_contexts(os.environ.get("KUBECONFIG"))
-    except config.ConfigException:
+        return str(context["context"].get("namespace", "default"))
+    except _BROKEN_CONFIG:
         file = settings.service_account_dir / "namespace"
         return file.read_text() if file.exists() else "default"
-    return str(context["context"].get("namespace", "default"))
+
+
+def _why(error: Exception) -> str:
+    """Say in one line why a configuration cannot be used. A file's own text is not repeated: it holds credentials."""
+    if isinstance(error, config.ConfigException):
+        return " ".join(str(error).split())[:300]
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:
+        return f"not YAML (line {mark.line + 1}, column {mark.column + 1})"
+    return "not YAML" if isinstance(error, yaml.YAMLError) else "not a kubeconfig (expected a mapping, kind: Config)"
 
 
 def _read_token(configuration: Any, file: Path) -> None:
-    """Use the token that stands in the file; it is replaced within the hour, or at once when the node says so.
+    """Use the token that is in the file; the kubelet replaces it within the hour, or at once if asked to.
 
-    Called for each request: to read a small file in memory takes 20 µs, and a refused token is never tried again.
+    Called for each request: reading a small file from memory takes 20 µs, and a refused token is never sent again.
     """
     configuration.api_key["BearerToken"] = f"bearer {file.read_text()}"
 
 
 class KubeClient:
-    """The API server, for one operator process. Safe to use from many threads.
+    """A client of the API server. Safe to use from many threads.
 
     Args:
         api_client: the connection.
-        requests: counts them by verb and code.
+        requests: a counter of requests by verb and code.
     """
 
     def __init__(self, api_client: client.ApiClient, requests: Counter) -> None:
@@ -115,30 +152,29 @@ class KubeClient:
         """Send a request and return the answer.
 
         Args:
-            method: of HTTP.
-            path: on the server.
-            body: what to send.
-            content_type: of the body.
-            query: parameters.
-            accept: form of the answer.
-            limit: longest wait in seconds; REQUEST_SECONDS at most.
+            method: HTTP method.
+            path: path on the server.
+            body: object to send.
+            content_type: content type of the body.
+            query: query parameters.
+            accept: accepted content type of the answer.
+            limit: longest wait in seconds; at most REQUEST_SECONDS.
 
         Raises:
-            ClusterError: no answer, or a refusal.
+            ClusterError: there was no answer, a refusal, or an answer that is not a JSON object.
         """
         seconds = REQUEST_SECONDS if limit is None else min(limit, REQUEST_SECONDS)
         timeout = urllib3.Timeout(total=seconds)
         data = json.dumps(body).encode() if body is not None else None
         headers = {"Accept": accept} | ({"Content-Type": content_type} if content_type else {})
         response = self._send(method, path, query=query, headers=headers, timeout=timeout, data=data)
-        answer: dict[str, Any] = json.loads(response.data)
-        return answer
+        return _json_object(response.data, f"{method} {path}")
 
     def proxy_to_pod(self, namespace: str, pod: str, port: int, path: str, data: bytes | None = None) -> bytes:
-        """What a pod answers, through the API server's proxy: to a GET, or to a POST of JSON.
+        """Send a GET, or a POST of JSON `data`, to a pod through the API server's proxy, and return the answer's body.
 
         Raises:
-            ClusterError: no answer, or a refusal, be it the pod's own.
+            ClusterError: there was no answer, or a refusal by the API server or the pod.
         """
         proxied = f"{collection_path('Pod', namespace)}/{quote(pod)}:{port}/proxy{path}"
         method, headers = ("GET", {}) if data is None else ("POST", {"Content-Type": "application/json"})
@@ -147,19 +183,19 @@ class KubeClient:
         return answer
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._api.rest_client.pool_manager.clear()
 
     def watch(self, path: str, query: Mapping[str, str], silent: float) -> Iterator[dict[str, Any]]:
-        """Events of one watch, until the server ends it.
+        """Yield the events of one watch until the server ends it.
 
         Args:
-            path: of the collection.
-            query: parameters.
+            path: path of the collection.
+            query: query parameters.
             silent: longest time in seconds without any event.
 
         Raises:
-            ClusterError: no answer, a refusal, or silence.
+            ClusterError: there was no answer, a refusal, silence, or an event that is not a JSON object.
         """
         timeout = urllib3.Timeout(connect=REQUEST_SECONDS, read=silent)
         response = self._send(
@@ -170,8 +206,8 @@ class KubeClient:
             for chunk in response.stream(CHUNK):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    yield json.loads(line)
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+                    yield _json_object(line, f"watch {path}")
+        except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ClusterError(f"watch {path}: {type(error).__name__}") from error
         finally:
             response.close()
@@ -208,12 +244,24 @@ class KubeClient:
         )
 
 
+def _json_object(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(data)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise ClusterError(f"{what}: the answer is not a JSON object; a proxy may have answered for the API server")
+    return answer
+
+
 def _message(data: bytes) -> str:
     try:
         return str(json.loads(data).get("message", ""))[:300]
-    except (ValueError, AttributeError):
-        return ""  # not the API server's: a proxy's page
+    except (ValueError, AttributeError, RecursionError):
+        return ""  # not written by the API server: a proxy's page
 
 
 def _seconds(header: str | None) -> float | None:
-    return float(header) if header is not None and header.isdigit() else None
+    if header is None or not (header.isascii() and header.isdigit()):
+        return None  # a date, which no Kubernetes API server sends
+    return min(float(header), RETRY_AFTER)

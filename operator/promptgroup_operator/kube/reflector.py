@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.api_server import KubeClient, collection_path
-from promptgroup_operator.kube.rate_limit import WATCH_AGAIN, RateLimit
+from promptgroup_operator.kube.rate_limit import WATCH_SECONDS_APART, RateLimit
 from promptgroup_operator.kube.store import KINDS, Store, normalized
 from promptgroup_operator.kube.work_queue import backoff
 
@@ -58,7 +58,7 @@ class Reflector:
         self._query = {"labelSelector": KINDS[kind]} if KINDS[kind] else {}
         self._version = ""
         """From where to watch on; empty: a list comes first."""
-        self._pace = RateLimit(WATCH_AGAIN)
+        self._limit = RateLimit(WATCH_SECONDS_APART)
         self._failures = Failures()
         self._stopping = threading.Event()
         self.listed = threading.Event()
@@ -81,7 +81,7 @@ class Reflector:
                     self.list()
                 self.watch()
                 self._failures = Failures()
-                wait = self._pace.reserve(self._kind)  # a server may end watches at once
+                wait = self._limit.reserve()  # a server may end watches at once
             except ClusterError as error:
                 if error.status is not None:
                     self._version = ""  # refused: the version is too old, or the right to watch came and went

@@ -24,10 +24,8 @@ def rules(folder):
     }
 
 
-def test_one_namespaces_operator_has_the_clusters_rights_but_for_what_is_the_clusters():
-    whole = rules("operator")
-    del whole["apiextensions.k8s.io", "customresourcedefinitions"]
-    assert rules("operator-namespaced") == whole
+def test_one_namespaces_operator_has_the_same_rules_as_the_clusters():
+    assert rules("operator-namespaced") == rules("operator")
 
 
 def test_the_operator_may_hold_the_lease_that_it_is_told_of():
