@@ -1,4 +1,4 @@
-"""How often a watch may begin. A server that ends every watch at once would otherwise be asked without a pause."""
+"""A limit on how often a watch begins: a server that ends every watch at once would be asked without a pause."""
 
 from collections.abc import Callable
 from time import monotonic
