@@ -32,6 +32,7 @@ import yaml
 from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.plan import desired, plan, prompt
 from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.load import PERIOD
 from promptgroup_operator.world.samples import Flow, Stratum, Traffic
 from promptgroup_operator.world.snapshot import PodCondition, Progress, Sibling, World
 from promptgroup_router.contract.fingerprint import fingerprint, short
@@ -215,7 +216,7 @@ def shown(world, todo, *, whole):
     if todo.peers_key:
         effects.append({"create": "the Secret of the namespace's routers"})
     if todo.status == world.group.status:
-        return {"effects": effects, "requeueAfter": f"{todo.requeue_after.total_seconds():g}s"}
+        return {"effects": effects, "requeueAfter": requeue_after(world, todo)}
     conditions = {
         each["type"]: f"{each['status']}, {each['reason']}: {each['message']}" for each in todo.status["conditions"]
     }
@@ -223,8 +224,17 @@ def shown(world, todo, *, whole):
         "effects": effects,
         "status": {**todo.status, "conditions": conditions},
         "events": [f"{each.type} {each.reason}: {each.message}" for each in todo.events],
-        "requeueAfter": f"{todo.requeue_after.total_seconds():g}s",
+        "requeueAfter": requeue_after(world, todo),
     }
+
+
+def requeue_after(world, todo):
+    """The constant's name, so that its value is in one place; seconds where a refresh or a window is due before."""
+    constants = {"SETTLED": plan.SETTLED, "MOVING": plan.MOVING, "WAITING": plan.WAITING}
+    constants |= {"REFERENCED": plan.REFERENCED} if prompt.references(world.group.spec.prompt) else {}
+    constants |= {"PERIOD": PERIOD} if world.group.spec.sizing is not None else {}
+    found = [name for name, value in constants.items() if value == todo.requeue_after]
+    return found[0] if found else f"{todo.requeue_after.total_seconds():g}s"
 
 
 def manifest(made, *, whole):

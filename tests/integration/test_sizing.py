@@ -68,7 +68,8 @@ def test_a_load_is_followed_by_prometheus_and_the_number_holds_while_it_is_away(
         found = kube.wait_condition(GROUP, "ScalingActive", "False", "FailedGetMetrics")
         held = group.wanted()
         assert held >= grown
-    assert f"held at {held}: Prometheus at {server.url} does not answer since" in found["message"]
+    assert found["message"].startswith(f"{held} replicas (min")
+    assert f"Prometheus at {server.url} does not answer since" in found["message"]
     assert unharmed(seen)
     group.steady(held, AWAY)
     log = (cluster.folder / "logs" / f"operator-{kube.namespace}.log").read_text()

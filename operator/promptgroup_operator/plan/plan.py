@@ -1,16 +1,21 @@
-"""decide(world, now) → Plan: the table of contents of the control path. Pure.
+"""`decide(world, now)` gives the `Plan` of one pass.
 
-acceptance  may the spec be acted on, and what does its text hash to
-sizing      how many replicas
-rollout     which revision serves, which comes, which goes; judge: is it worse than the old one
-shares      how many of the replicas each of them has
-slots       which pod holds which place on the ring
-draining    how replicas leave
-warmth      which pods to warm, which conditions to correct
-keepwarm    which warm pods to look at, whether they still are
-desired     the objects
-routes      what routers see
-status      what users see
+It asks these modules, in this order:
+
+
+validate      is the spec one that can be acted on, and which prompt does it declare
+sizing        how many replicas
+rollout       which revision serves, which one comes, which ones go; analysis: is the new one worse
+replica_split how many of the replicas each revision has
+slots         which pod holds which slot of the ring
+draining      how replicas leave
+warmup        which pods to warm, which conditions to correct
+refresh       which warm pods to probe again
+desired       the objects
+prompt_route  what routers see
+status        what users see
+
+Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +27,7 @@ from promptgroup_operator.base import durations
 from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, slots, status, validate
 from promptgroup_operator.rollout import annotations, release, replica_split, retirement, rollout
 from promptgroup_operator.rollout.release import Phase, RevisionStep
-from promptgroup_operator.sizing import diagnosis
-from promptgroup_operator.sizing import recommend as verdict
+from promptgroup_operator.sizing import diagnosis, recommend
 from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.warmth import refresh, warmup
@@ -34,14 +38,14 @@ from promptgroup_router.contract import table
 from promptgroup_router.contract.table import PromptRef
 
 SETTLED = timedelta(minutes=1)
-"""Next look at a group at rest: watches may miss an event, and the hit rate is read again."""
+"""Time to the next pass over a group at rest: watches may miss an event, and the hit rate is read again."""
 MOVING = timedelta(seconds=1)
-"""Next look while replicas drain."""
+"""Time to the next pass while replicas drain."""
 WAITING = timedelta(seconds=5)
-"""Next look while something is missing: referenced objects are not watched, since that needs the right to list them.
-Also while revisions share the traffic, which only the routers' counters show."""
+"""Time to the next pass while something is missing: objects that a spec refers to are not watched, since that needs the
+right to list them. Also while revisions share the traffic, which only the routers' counters show."""
 REFERENCED = timedelta(seconds=15)
-"""Next look at a group whose prompt stands in another object: an edit of it is noticed within this time."""
+"""Time to the next pass over a group whose prompt is in another object: an edit of it is noticed within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +62,25 @@ class Plan:
     warmups: tuple[Warmup, ...] = ()
     refreshes: tuple[Refresh, ...] = ()
     peers_key: bool = False
-    """Whether the namespace's routers lack the key by which they know each other."""
+    """True if the Secret with the key that the namespace's routers sign with must be created."""
     size: SizingDecision | None = None
-    """How many replicas, and what the next pass's sizing is to remember; None before there is anything to size."""
+    """The number of replicas, with what the next pass's sizing remembers; None before there is anything to size."""
     requeue_after: timedelta = SETTLED
 
 
 def decide(world: World, now: datetime) -> Plan:
-    """What to do about the world as it was seen."""
-    verdict = validate.validate(world)
-    if isinstance(verdict, PromptText):
-        return _plan(_with_text(world, verdict), verdict.fingerprint, verdict, None, now)
-    target = _serving(world)
-    if target is None:
-        return _refused(world, verdict, now)
-    return _plan(world, target.fingerprint, None, verdict, now)
+    """Return what to do about a group, given what a pass saw of it."""
+    found = validate.validate(world)
+    if isinstance(found, PromptText):
+        return _plan(_with_text(world, found), found.fingerprint, found, None, now)
+    kept = _revision_to_keep(world)
+    if kept is None:
+        return _refused(world, found, now)
+    return _plan(world, kept.fingerprint, None, found, now)
 
 
 def _with_text(world: World, text: PromptText) -> World:
-    """The world with the text filled in where a revision's own copy is gone: it serves on while that is restored."""
+    """Fill in the text of a revision whose own copy is gone: it keeps serving while the copy is restored."""
     revisions = (
         replace(each, prompt=text.prompt) if each.prompt is None and each.fingerprint == text.fingerprint else each
         for each in world.revisions
@@ -84,8 +88,8 @@ def _with_text(world: World, text: PromptText) -> World:
     return replace(world, revisions=tuple(revisions))
 
 
-def _serving(world: World) -> RevisionState | None:
-    """The revision to keep as it is while the spec cannot be acted on: one under way, else the one with the traffic."""
+def _revision_to_keep(world: World) -> RevisionState | None:
+    """Choose the target while the spec cannot be acted on: the revision under release, else the one with traffic."""
     return max(
         world.revisions,
         key=lambda each: (
@@ -100,12 +104,14 @@ def _serving(world: World) -> RevisionState | None:
 
 
 def _refused(world: World, problem: Problem, now: datetime) -> Plan:
-    """Nothing is created for a spec that cannot be acted on; a route that stands must not lead to what is gone."""
-    facts = status.rejected(world, problem)
+    """Create nothing for a spec that cannot be acted on, and keep an existing route from leading to what is gone."""
+    conditions = status.rejected(world, problem)
     return Plan(
-        route=_route(world, prompt_route.route(world.group, (), {}, {}, {})) if _standing(world) is not None else None,
-        status=status.build(world, facts, {}, {}, target=None, wanted=0, now=now),
-        events=tuple(status.events(world.group, facts)),
+        route=_route(world, prompt_route.route(world.group, (), {}, {}, {}))
+        if _live_route(world) is not None
+        else None,
+        status=status.build(world, conditions, {}, {}, target=None, wanted=recommend.least(world.group.spec), now=now),
+        events=tuple(status.events(world.group, conditions)),
         requeue_after=WAITING,
     )
 
@@ -122,41 +128,43 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
     goal = release.Goal(target, size.value, policy, settings, world.traffic, now)
     stage = rollout.decide(world.revisions, goal)
     steps = replica_split.allot(world.revisions, stage, goal)
-    held = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].replicas) for each in world.revisions}
-    routed = prompt_route.sends_to(_standing(world))
-    marks = [
-        mark
+    assigned = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].replicas) for each in world.revisions}
+    routed = prompt_route.sends_to(_live_route(world))
+    pod_updates = [
+        update
         for each in world.revisions
-        for mark in draining.pod_updates(each, steps[each.fingerprint].replicas, held[each.fingerprint], routed, now)
+        for update in draining.pod_updates(
+            each, steps[each.fingerprint].replicas, assigned[each.fingerprint], routed, now
+        )
     ]
-    route = prompt_route.route(group, world.revisions, steps, held, world.live)
+    route = prompt_route.route(group, world.revisions, steps, assigned, world.live)
     ready = prompt_route.ready(route)
-    facts = (
+    conditions = (
         status.conditions(world, steps, target, size, cache, ready=ready, waits=stage.waits)
         if problem is None
         else status.rejected(world, problem)
     )
     mergeable = desired.template_problem(group) is None
     return Plan(
-        conditions=tuple(_conditions(world.revisions)),
-        objects=tuple(_objects(world, steps, held, goal, text)) if mergeable else (),
-        pod_updates=tuple(marks),
+        conditions=tuple(_condition_changes(world.revisions)),
+        objects=tuple(_objects(world, steps, assigned, goal, text)) if mergeable else (),
+        pod_updates=tuple(pod_updates),
         route=_route(world, route),
         deletions=tuple(_deletions(world, steps, target, policy.history)),
-        status=status.build(world, facts, steps, ready, target=target, wanted=size.value, now=now),
-        events=(*status.rescaled(before, size), *status.events(group, facts)),
+        status=status.build(world, conditions, steps, ready, target=target, wanted=size.value, now=now),
+        events=(*status.rescaled(before, size), *status.events(group, conditions)),
         warmups=tuple(_warmups(world, steps)),
-        refreshes=tuple(_touches(world, steps, now)),
+        refreshes=tuple(_refreshes(world, steps, now)),
         peers_key=not world.peers_key,
         size=size,
         requeue_after=min(
-            _requeue_after(world, steps, held, stage.waits or problem, now), size.requeue_after or SETTLED
+            _requeue_after(world, steps, assigned, stage.waits or problem, now), size.requeue_after or SETTLED
         ),
     )
 
 
 def _size(world: World, target: str, before: int | None, now: datetime) -> SizingDecision:
-    seen = verdict.SizingInput(
+    seen = recommend.SizingInput(
         current=before,
         serving=sum(len(each.serving) for each in world.revisions),
         revision=target,
@@ -164,29 +172,29 @@ def _size(world: World, target: str, before: int | None, now: datetime) -> Sizin
         releasing=sum(each.alive > 0 for each in world.revisions) > 1,
         others=world.pool,
     )
-    return verdict.replicas(world.group.spec, seen, world.sizing, now)
+    return recommend.replicas(world.group.spec, seen, world.sizing, now)
 
 
 def _diagnosis(world: World, size: SizingDecision) -> Diagnosis | None:
-    """Of a group whose load is observed."""
+    """Diagnose the caches of a group whose load is observed."""
     if world.load is None and world.group.spec.sizing is None:
         return None
     return diagnosis.diagnose(world.load, size.wave, status.last_reason(world.group, "CacheEffective"))
 
 
-def _standing(world: World) -> Manifest | None:
+def _live_route(world: World) -> Manifest | None:
     return world.live.get(("PromptRoute", world.group.key.name))
 
 
 def _route(world: World, route: table.Group) -> Manifest | None:
-    """The PromptRoute to write, unless somebody else's has its name."""
-    standing = _standing(world)
-    if standing is not None and not validate.is_owned(world.group, standing):
+    """Return the PromptRoute to write, or None if an object of somebody else has its name."""
+    live_route = _live_route(world)
+    if live_route is not None and not validate.is_owned(world.group, live_route):
         return None
     return desired.prompt_route(world.group, route)
 
 
-def _conditions(revisions: Sequence[RevisionState]) -> list[ConditionChange]:
+def _condition_changes(revisions: Sequence[RevisionState]) -> list[ConditionChange]:
     changes = []
     for revision in revisions:
         for pod in revision.pods:
@@ -199,14 +207,14 @@ def _conditions(revisions: Sequence[RevisionState]) -> list[ConditionChange]:
 def _objects(
     world: World,
     steps: Mapping[str, RevisionStep],
-    held: Mapping[str, Mapping[str, int]],
+    assigned: Mapping[str, Mapping[str, int]],
     goal: release.Goal,
     text: PromptText | None,
 ) -> list[Manifest]:
-    """Deployments with the budgets of those that serve, and the target's prompt object after its Deployment.
+    """Return Deployments with the budgets of those that serve, and the target's prompt object after its Deployment.
 
-    What belongs to a revision is never without its Deployment, the record of it. Only the target follows the group's
-    engine: pods of another revision would be replaced for nothing.
+    Objects of a revision never exist without its Deployment, which is the record of it. Only the target follows the
+    group's engine settings: pods of another revision would be replaced for nothing.
     """
     objects: list[Manifest] = []
     existing = {each.fingerprint: each for each in world.revisions}
@@ -219,7 +227,7 @@ def _objects(
             replicas = step.replicas
         else:
             source = revision.prompt_from
-            replicas = draining.deployment_replicas(revision, step.replicas, held[fingerprint], timeout, goal.now)
+            replicas = draining.deployment_replicas(revision, step.replicas, assigned[fingerprint], timeout, goal.now)
         live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
         kept = desired.kept_template(live) if live is not None and fingerprint != goal.target else None
         size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None
@@ -233,7 +241,7 @@ def _objects(
 
 
 def _deletions(world: World, steps: Mapping[str, RevisionStep], target: str, history: int) -> list[Deletion]:
-    """Budgets of what does not serve; retired revisions beyond the history, their record, the Deployment, last."""
+    """Return budgets of what does not serve, and retired revisions beyond the history: each one's Deployment last."""
     serving = {
         desired.name(world.group, each.fingerprint) for each in steps.values() if each.phase not in release.GOING
     }
@@ -259,26 +267,26 @@ def _warmups(world: World, steps: Mapping[str, RevisionStep]) -> list[Warmup]:
     ]
 
 
-def _touches(world: World, steps: Mapping[str, RevisionStep], now: datetime) -> list[Refresh]:
+def _refreshes(world: World, steps: Mapping[str, RevisionStep], now: datetime) -> list[Refresh]:
     found = (
         refresh.due_refresh(pod, each.prompt, world.group.spec, world.refresh_every, now)
         for each in world.revisions
         if each.prompt is not None and steps[each.fingerprint].replicas > 0
         for pod in each.pods
     )
-    return [touch for touch in found if touch is not None]
+    return [each for each in found if each is not None]
 
 
 def _requeue_after(
     world: World,
     steps: Mapping[str, RevisionStep],
-    held: Mapping[str, Mapping[str, int]],
+    assigned: Mapping[str, Mapping[str, int]],
     waits: Problem | None,
     now: datetime,
 ) -> timedelta:
-    """When the next pass is due if nothing happens: no later than the next thing that only time brings."""
+    """Return when the next pass is due if no event comes: no later than the next change that time alone brings."""
     draining = any(
-        slots.leaving(each.pods, held[each.fingerprint], steps[each.fingerprint].replicas, each.replicas)
+        slots.leaving(each.pods, assigned[each.fingerprint], steps[each.fingerprint].replicas, each.replicas)
         for each in world.revisions
     )
     if draining or any(step.phase is Phase.RETIRING for step in steps.values()):
@@ -287,9 +295,9 @@ def _requeue_after(
     if waits is not None or shared or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):
         return WAITING
     regular = REFERENCED if prompt.references(world.group.spec.prompt) else SETTLED
-    touches = [refresh.due_at(pod, world.refresh_every) for each in world.revisions for pod in each.pods]
-    # one that is due runs, and has its time to end
-    return min([regular, *(max(WAITING, due - now) for due in touches if due is not None)])
+    refreshes = [refresh.due_at(pod, world.refresh_every) for each in world.revisions for pod in each.pods]
+    # a refresh that is due is running, and needs time to end
+    return min([regular, *(max(WAITING, due - now) for due in refreshes if due is not None)])
 
 
 def _unsettled(revisions: Sequence[RevisionState], steps: Mapping[str, RevisionStep]) -> bool:
@@ -304,15 +312,15 @@ def _is_settled(pod: Pod) -> bool:
 
 
 def unwritten(world: World, plan: Plan) -> list[Manifest]:
-    """The plan's objects that differ from what stands; the route, written after the marks, is not among them."""
+    """Return the plan's objects that differ from the live ones, without the route: it is written after pod updates."""
     return [each for each in plan.objects if diff.must_write(live(world, each), each)]
 
 
 def route_unwritten(world: World, plan: Plan) -> bool:
-    """Whether the PromptRoute must be written."""
+    """Return True if the PromptRoute differs from the live one."""
     return plan.route is not None and diff.must_write(live(world, plan.route), plan.route)
 
 
 def live(world: World, manifest: Manifest) -> Manifest | None:
-    """The object that a manifest is about, as it was seen."""
+    """Return the live object of a manifest's kind and name, as the pass saw it; None if there is none."""
     return world.live.get((manifest["kind"], manifest["metadata"]["name"]))

@@ -45,7 +45,7 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
             return found
         system, secret = found, ref.kind == "Secret"
         if not system:
-            return Problem("EmptyPrompt", f"{_at(ref)} is empty: it should hold the system prompt")
+            return Problem("EmptyPrompt", f"{_at(ref)} is empty: write the system prompt there")
     if (ref := _ref(spec.tools_from, "toolsFrom")) is not None:
         found = _lookup(ref, values, "ToolsNotFound")
         if isinstance(found, Problem):
@@ -98,9 +98,9 @@ def _at(ref: _Ref) -> str:
 def _lookup(ref: _Ref, values: Values, reason: str) -> str | Problem:
     data = values.get((ref.kind, ref.ref.name))
     if data is None:
-        return Problem(reason, f"waits for {ref.kind} {ref.ref.name} (spec.prompt.{ref.field}): there is none")
+        return Problem(reason, f"{ref.kind} {ref.ref.name} (spec.prompt.{ref.field}) does not exist")
     if ref.ref.key not in data:
-        return Problem(reason, f"waits for {_at(ref)}: the object has no such key")
+        return Problem(reason, f"{_at(ref)} does not exist in that object")
     return data[ref.ref.key]
 
 

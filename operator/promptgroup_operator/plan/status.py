@@ -51,19 +51,19 @@ class Condition:
 
 def rejected(world: World, problem: Problem) -> list[Condition]:
     """The conditions of a group whose spec cannot be acted on; what already serves goes on."""
-    accepted = Condition("Accepted", True, "Accepted", "the spec is sound")
-    resolved = Condition("ResolvedRefs", True, "ResolvedRefs", "all references exist")
+    accepted = Condition("Accepted", True, "Accepted", "the spec is valid")
+    resolved = Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist")
     if problem.reason in REFERENCE_PROBLEMS:
         resolved = Condition("ResolvedRefs", False, problem.reason, problem.message)
     else:
         accepted = Condition("Accepted", False, problem.reason, problem.message)
     if any(revision.ready for revision in world.revisions):
-        routed = Condition("RouterProgrammed", True, "EarlierRevision", "the revision before goes on serving")
+        routed = Condition("RouterProgrammed", True, "EarlierRevision", "the previous revision keeps serving")
     else:
-        routed = Condition("RouterProgrammed", False, problem.reason, "nothing to route to")
+        routed = Condition("RouterProgrammed", False, problem.reason, "there is no replica to route to")
     return [
         Condition("Ready", False, problem.reason, problem.message),
-        Condition("Progressing", False, problem.reason, "waits for the problem to be mended"),
+        Condition("Progressing", False, problem.reason, "the group makes no progress until this problem is fixed"),
         Condition("Degraded", True, problem.reason, problem.message),
         accepted,
         resolved,
@@ -100,9 +100,9 @@ def conditions(
     routed = any(ready.get(each.fingerprint, 0) for each in plan.values() if each.weight > 0)
     missing = max(0, size.value - sum(ready.values()))
     back = step.rolled_back.why if step.rolled_back is not None else None
-    count = f"{warm}/{size.value} replicas of {short(target)} are warm"
+    count = f"{warm} of {size.value} replicas of {short(target)} are warm"
     if len(ready) > 1:
-        count += f", {sum(ready.values())} of all revisions"
+        count += f"; all revisions together have {sum(ready.values())}"
     released = waits if back is None else None
     cause = _worst(pods)
     if revision is not None and revision.failure:
@@ -111,17 +111,19 @@ def conditions(
     if back is not None:
         fault = Problem("RolledBack", f"{short(target)}: {back.reason}: {back.message}")
     return [
-        Condition("Accepted", True, "Accepted", "the spec is sound"),
-        Condition("ResolvedRefs", True, "ResolvedRefs", "all references exist"),
+        Condition("Accepted", True, "Accepted", "the spec is valid"),
+        Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist"),
         _ready(size, Problem("Warm", count), fault, released, served=routed and missing == 0),
         _progressing(fault, released or _moving(revision, plan, target, missing), count),
         Condition("Degraded", True, fault.reason, fault.message)
         if fault is not None
-        else Condition("Degraded", False, "AsExpected", "nothing keeps the group from its wanted state"),
+        else Condition("Degraded", False, "AsExpected", "nothing keeps the group from its desired state"),
         _prefix_warm(pods, cause, max(0, step.replicas - warm), count),
-        Condition("RouterProgrammed", True, "Programmed", "routers have a replica for the group")
+        Condition("RouterProgrammed", True, "Programmed", "routers can send requests to a warm replica")
         if routed
-        else Condition("RouterProgrammed", False, "NoReplica", "no replica is warm: routers have nowhere to send"),
+        else Condition(
+            "RouterProgrammed", False, "NoReplica", "no replica is warm, so routers have none to send requests to"
+        ),
         Condition("ScalingActive", size.active, size.reason, size.message),
         *_sizing(size, cache),
     ]
@@ -139,7 +141,7 @@ def _ready(
     size: SizingDecision, warm: Problem, fault: Problem | None, released: Problem | None, *, served: bool
 ) -> Condition:
     if size.value == 0:
-        return Condition("Ready", False, "ScaledToZero", "no replica is wanted")
+        return Condition("Ready", False, "ScaledToZero", "spec.replicas is 0")
     if served and released is None:
         return Condition("Ready", True, warm.reason, warm.message)
     why = fault or released or Problem("Warming", warm.message)
@@ -148,7 +150,7 @@ def _ready(
 
 def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Condition:
     if fault is not None:
-        return Condition("Progressing", False, fault.reason, "waits for the fault to be mended")
+        return Condition("Progressing", False, fault.reason, "the group makes no progress until this fault is fixed")
     if isinstance(moves, Problem):
         return Condition("Progressing", True, moves.reason, moves.message)
     return Condition("Progressing", moves != "", moves or "Settled", count)
@@ -192,7 +194,7 @@ def why_cold(pod: Pod) -> Problem:
         return Problem(stale.reason, stale.message)
     if pod.warm is not None and pod.warm.status != "True":
         return Problem(pod.warm.reason, pod.warm.message)
-    return Problem(WarmReason.STARTING, "the engine's container is warm but not ready")
+    return Problem(WarmReason.STARTING, "the engine has the prefix in cache, but its container is not ready")
 
 
 def build(

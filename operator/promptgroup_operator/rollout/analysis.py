@@ -88,7 +88,9 @@ def analyse(old: Sample, new: Sample, spec: JudgeSpec) -> AnalysisResult:
         )
     if worse:
         text = "; ".join(each.text for each in worse)
-        return AnalysisResult(AnalysisOutcome.WAIT, "Undecided", f"{text}: not significant after {seen:.0f} requests")
+        return AnalysisResult(
+            AnalysisOutcome.WAIT, "Undecided", f"{text}; the difference is not significant after {seen:.0f} requests"
+        )
     return AnalysisResult(AnalysisOutcome.PASS, "NotWorse", "; ".join(each.text for each in found))
 
 
@@ -108,7 +110,7 @@ def _comparisons(pairs: Sequence[Pair], spec: JudgeSpec) -> Iterator[_Comparison
         rates = _both(cached, lambda each: _mean(each.cached), lambda each: each.cached.total)
         yield _Comparison(
             "HitRate",
-            f"{rates[1]:.0%} of a prompt was in cache, {rates[0]:.0%} with the old revision",
+            f"{rates[1]:.0%} of prompt tokens were in cache, {rates[0]:.0%} with the old revision",
             rates[0] - rates[1] > spec.max_hit_rate_drop_percent / 100,
             greater([(b.cached, a.cached) for a, b in cached]),
         )

@@ -147,7 +147,7 @@ def named(traffic: Traffic | None) -> float:
 
 def _judged(wanted: RevisionState, stable: RevisionState, goal: Goal) -> AnalysisResult:
     if goal.traffic is None:
-        message = "no router's metrics can be read: see --router-namespaces, or set rollout.steps to []"
+        message = "no router's metrics can be read: check --router-namespaces, or set rollout.steps to []"
         return AnalysisResult(AnalysisOutcome.WAIT, "NoMetrics", message)
     samples = goal.traffic.samples
     return analyse(
@@ -167,7 +167,7 @@ def _deserted(wanted: RevisionState, stable: RevisionState, goal: Goal) -> bool:
 
 
 def _warming(target: str) -> Problem:
-    return Problem("RevisionComing", f"{short(target)} comes up")
+    return Problem("RevisionComing", f"no replica of {short(target)} is warm yet")
 
 
 def _waits(wanted: RevisionState, step: RevisionStep, most: int, verdict: AnalysisResult | None, goal: Goal) -> Problem:
@@ -178,18 +178,18 @@ def _waits(wanted: RevisionState, step: RevisionStep, most: int, verdict: Analys
     if not wanted.ready:
         return _warming(wanted.fingerprint)
     if policy.paused:
-        return Problem("Paused", f"{has}: set rollout.paused to false to go on")
+        return Problem("Paused", f"{has} and the release is paused: set rollout.paused to false to continue")
     if most == 0:
-        return Problem("AwaitsPromotion", f"{has}, it is warm: set rollout.autoPromote to true to let it take over")
+        return Problem("AwaitsPromotion", f"{has} and is warm: set rollout.autoPromote to true to let it take over")
     if step.weight < most or progress.since is None:
-        return Problem("RevisionGrowing", f"{has} of {most}, as much as its warm replicas carry")
+        return Problem("RevisionGrowing", f"{has} of {most}, which is as much as its warm replicas can carry")
     left = progress.since + policy.pauses[progress.step] - goal.now
     if verdict is not None and verdict.opinion is AnalysisOutcome.WAIT:
-        out = "; set rollout.steps to [] to let it take over unjudged" if left <= timedelta() else ""
-        return Problem(verdict.reason, f"{has}, {at}: {verdict.message}{out}")
+        out = "; set rollout.steps to [] to let it take over without analysis" if left <= timedelta() else ""
+        return Problem(verdict.reason, f"{has} at {at}: {verdict.message}{out}")
     if left > timedelta():
-        return Problem("StepPause", f"{has}, {at}, until {annotations.rfc3339(goal.now + left)}")
-    return Problem("AwaitsPromotion", f"{has}, {at}: set rollout.autoPromote to true to go on")
+        return Problem("StepPause", f"{has} at {at}, which lasts until {annotations.rfc3339(goal.now + left)}")
+    return Problem("AwaitsPromotion", f"{has} at {at}: set rollout.autoPromote to true to let it take over")
 
 
 def _rolled_back(wanted: RevisionState, mark: RolledBack, goal: Goal) -> RevisionStep:

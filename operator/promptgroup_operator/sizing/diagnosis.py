@@ -70,36 +70,41 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
     """
     engines = load.engines if load is not None else None
     if load is not None and load.early and engines is None:
-        return Diagnosis(None, "AwaitingMetrics", "reading of the load has just begun")
+        return Diagnosis(None, "AwaitingMetrics", "the first load sample has not arrived yet")
     if load is None or load.stale or engines is None:
-        return Diagnosis(None, "FailedGetMetrics", (load.stale if load is not None else "") or "nothing was read yet")
+        return Diagnosis(
+            None, "FailedGetMetrics", (load.stale if load is not None else "") or "no engine has been read yet"
+        )
     rate, may, drift = engines.hit_rate, expected(load), drifts(load)
     if rate is None and drift is not None:
-        return Diagnosis(False, "PromptDrift", f"no prompt was looked up: {_where(drift)}")
+        return Diagnosis(False, "PromptDrift", f"no request reached an engine: {_where(drift)}")
     if rate is None:  # what was found lately stands: traffic that comes now and then changes nothing of it
         known = before in STANDING
-        return Diagnosis(STANDING.get(before), before if known else "NoTraffic", "no prompt was looked up")
+        return Diagnosis(STANDING.get(before), before if known else "NoTraffic", "no request reached an engine")
     if may is None:
         return _alone(load, rate)
-    told = f"{_share(rate)} of prompt tokens found, of {_share(may)} that repeat"
+    told = f"{_share(rate)} of prompt tokens were found in cache, of {_share(may)} that repeat"
     low = rate < (LOW if before in ("", HEALTHY) else RECOVERED).of(may)
     if low and drift is not None:
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
     if load.clients is not None and load.clients.opening == 0 and before in STANDING:
-        return Diagnosis(STANDING[before], before, f"{told}; no session began, so that how long they are is not known")
+        return Diagnosis(STANDING[before], before, f"{told}; no session began, so the length of sessions is unknown")
     if low and (_outgrown(load) or (wave is None and full(load))):
         # no wave makes sessions outgrow the caches: a replica that joins brings more room than what moves takes
-        text = "the KV cache is too small for the sessions that are live: more replicas help, or a KV pool"
+        text = "the KV cache is too small for the live sessions: more replicas or a KV pool would help"
         return Diagnosis(False, "Thrashing", f"{told}: {text}")
     if low and wave is not None:
-        return Diagnosis(None, wave.value, f"{told}: expected after a change of the group's own, it recovers by itself")
+        return Diagnosis(
+            None, wave.value, f"{told}: this is expected after a change of the group and recovers by itself"
+        )
     if max(rate, may) < SHARED:
-        text = "too little is shared for grouping to pay; serve these prompts without a group, or share more of them"
+        text = "requests share too little for a group to pay: serve them without a group, or share more of the prompt"
         if ceiling(load) is not None or rate < SHARED:
             return Diagnosis(False, "LowSharing", f"{told}: {text}")
     if low:
         text = (
-            "prompts keep to the declared prefix and sessions fit: see that clients send whole prompts, one session key"
+            "prompts begin with the declared prefix and sessions fit: check that clients send the whole history and "
+            "keep their session key"
         )
         return Diagnosis(None, "Unexplained", f"{told}: {text}")
     return Diagnosis(True, HEALTHY, told)
@@ -120,17 +125,18 @@ def _outgrown(load: GroupLoad) -> bool:
 
 def _alone(load: GroupLoad, rate: float) -> Diagnosis:
     """Without the routers' view of prompts: only what engines say by themselves."""
-    told = f"{_share(rate)} of prompt tokens found"
+    told = f"{_share(rate)} of prompt tokens were found in cache"
     if rate < LOW.share and full(load):
-        return Diagnosis(False, "Thrashing", f"{told}: running requests fill the KV cache: more replicas help")
-    return Diagnosis(None, "RoutersUnknown", f"{told}: no router says what of the prompts repeats")
+        return Diagnosis(False, "Thrashing", f"{told}: running requests fill the KV cache, so more replicas would help")
+    return Diagnosis(None, "RoutersUnknown", f"{told}: no router reports which part of the prompts repeats")
 
 
 def _where(drift: Departure) -> str:
     at, length = drift.at // BYTES_A_TOKEN, drift.length // BYTES_A_TOKEN
     return (
-        f"{_share(drift.share)} of the requests leave the declared prompt at byte {drift.at} of {drift.length} (about "
-        f"token {at} of {length}); more replicas do not help: move what changes with each request behind that text"
+        f"{_share(drift.share)} of the requests differ from the declared prompt from byte {drift.at} of "
+        f"{drift.length} on (about token {at} of {length}); more replicas do not help: move what "
+        "changes with each request behind that text"
     )
 
 

@@ -94,12 +94,22 @@ class _Advice:
 def replicas(spec: PromptGroupSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
     """Replicas of all revisions together, but for those that a release adds."""
     if spec.replicas is not None:
-        return SizingDecision(spec.replicas, "FixedReplicas", f"spec.replicas asks for {spec.replicas}", active=False)
+        return SizingDecision(spec.replicas, "FixedReplicas", f"spec.replicas is {spec.replicas}", active=False)
     if spec.sizing is None:
         return SizingDecision(
-            1, "FixedReplicas", "neither spec.replicas nor spec.sizing is given: one replica", active=False
+            1,
+            "FixedReplicas",
+            "neither spec.replicas nor spec.sizing is set, so the group has one replica",
+            active=False,
         )
     return decide(spec.sizing, group, history, now)
+
+
+def least(spec: PromptGroupSpec) -> int:
+    """Return the number of replicas that a spec asks for whatever the load is."""
+    if spec.replicas is not None:
+        return spec.replicas
+    return spec.sizing.min_replicas if spec.sizing is not None else 1
 
 
 def decide(sizing: SizingSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
@@ -115,7 +125,7 @@ def decide(sizing: SizingSpec, group: SizingInput, history: History, now: dateti
     cause = wave.cause if wave is not None and disturbed else None
     missing = _missing(group.load)
     if missing is not None:
-        return _held(missing, min(max(current, low), high), cause, history)
+        return _held(missing, min(max(current, low), high), sizing, cause, history)
     assert group.load is not None  # noqa: S101 - nothing is missing
     advice = _advice(sizing, group, group.load, current, wave if disturbed else None, now=now)
     return replace(_paced(sizing, current, advice, history, now), wave=cause, model=fit(group.load))
@@ -124,31 +134,38 @@ def decide(sizing: SizingSpec, group: SizingInput, history: History, now: dateti
 def _missing(load: GroupLoad | None) -> Aspect | None:
     """Why nothing can be said of the load; None when something can."""
     if load is None:
-        return Aspect(False, "FailedGetMetrics", "no load was observed yet")
+        return Aspect(False, "FailedGetMetrics", "because no load has been observed yet")
     if load.early and (load.stale or load.engines is None or load.engines.coverage < COVERED):
-        return Aspect(None, "AwaitingMetrics", "reading of the load has just begun")
+        return Aspect(None, "AwaitingMetrics", "until the first load sample arrives")
     if load.stale:
-        return Aspect(False, "FailedGetMetrics", load.stale)
+        return Aspect(False, "FailedGetMetrics", f"because {load.stale}")
     engines = load.engines
     if engines is None or engines.coverage < COVERED:
-        covered = f"{engines.coverage:.0%}" if engines is not None else "nothing"
-        text = f"of the last {load.seconds:.0f} s {covered} was read of the engines: see that their metrics answer"
+        covered = engines.coverage if engines is not None else 0
+        text = (
+            f"because only {covered:.0%} of the last {load.seconds:.0f} s was read from the engines: check that their "
+            "metrics endpoints answer"
+        )
         return Aspect(False, "FailedGetMetrics", text)
     if fit(load) is None:
-        text = "the engines' prefill rate is unknown: warm-up measures it on a cold engine, from 256 uncached tokens on"
+        text = (
+            "because the engines' prefill rate is unknown: warm-up measures it on a cold engine that computes at least "
+            "256 tokens"
+        )
         return Aspect(False, "PrefillRateUnknown", text)
     return None
 
 
-def _held(missing: Aspect, value: int, cause: Cause | None, history: History) -> SizingDecision:
-    message = f"held at {value}: {missing.message}"
+def _held(missing: Aspect, value: int, sizing: SizingSpec, cause: Cause | None, history: History) -> SizingDecision:
+    low, high = sizing.min_replicas, sizing.max_replicas
+    message = f"{_replicas(value)} (min {low}, max {high}); holding {missing.message}"
     return SizingDecision(
         value,
         missing.reason,
         message,
         active=missing.status,
         able=Aspect(True, "ReadyForNewScale", "the number may change once the load is known"),
-        limited=Aspect(False, "DesiredWithinRange", "nothing is asked for"),
+        limited=Aspect(False, "DesiredWithinRange", "the load asks for no other number"),
         wave=cause,
         history=history,
         requeue_after=PERIOD,
@@ -162,8 +179,8 @@ def _advice(
     sizing: SizingSpec, group: SizingInput, load: GroupLoad, current: int, wave: Wave | None, *, now: datetime
 ) -> _Advice:
     if _quiet(load):
-        least = sizing.min_replicas
-        return _Advice(least, "Quiet" if current > least else "WithinTarget", "no request came")
+        low = sizing.min_replicas
+        return _Advice(low, "Quiet" if current > low else "WithinTarget", "no request arrived")
     ttft = durations.parse(sizing.targets.ttft).total_seconds() if sizing.targets.ttft is not None else None
     there = max(1, current)
     own = PoolMember("", load, sizing.min_replicas, sizing.max_replicas, there, ttft)
@@ -177,17 +194,21 @@ def _advice(
         limit = limits.exceeded(rising[1], there, target) or limits.Limit.UTILISATION
         if wave is not None and limit in limits.OF_THE_PAST and now - wave.at < timedelta(seconds=load.seconds):
             told = _numbers(model, there, there, target)
-            return _Advice(there, wave.cause.value, f"{told}; of a time that began before a change just made")
+            return _Advice(there, wave.cause.value, f"{told}; these figures include the time before the latest change")
         return _Advice(rising[0], limit.value, _numbers(rising[1], there, rising[0], target))
     if falling[0] < there and not group.releasing:
         return _Advice(falling[0], "DemandFell", _numbers(model, there, falling[0], target))
     told = _numbers(model, there, there, target)
     if asked[0] > there and drifts(load) is not None:
-        return _Advice(there, "PromptDrift", f"{told}; prompts leave the declared one: more replicas do not help")
+        return _Advice(
+            there, "PromptDrift", f"{told}; prompts differ from the declared one, so more replicas do not help"
+        )
     if asked[0] > there and wave is not None:
-        return _Advice(there, wave.cause.value, f"{told}; the hit rate recovers from a change just made")
+        return _Advice(there, wave.cause.value, f"{told}; the hit rate is recovering from the latest change")
     if limits.late(model, target):
-        return _Advice(there, "TargetOutOfReach", f"{told}; replicas do not wait for each other, prefills take so long")
+        return _Advice(
+            there, "TargetOutOfReach", f"{told}; the prefill alone takes this long, so more replicas do not help"
+        )
     return _Advice(there, "WithinTarget", told)
 
 
@@ -198,16 +219,20 @@ def _quiet(load: GroupLoad) -> bool:
     return idle and (clients is None or not (clients.requests or clients.held))
 
 
+def _replicas(n: int) -> str:
+    return f"{n} replica" if n == 1 else f"{n} replicas"
+
+
 def _numbers(model: Model, there: int, value: int, target: Target) -> str:
     """What the decision rests on, of the number that there is and of the one that is asked for."""
 
     def of(n: int) -> str:
-        told = f"{n} replicas: utilisation {model.utilisation(n):.0%}, hit rate {model.hit_rate(n):.0%}"
+        told = f"{_replicas(n)}: utilisation {model.utilisation(n):.0%}, hit rate {model.hit_rate(n):.0%}"
         filled = model.filled(n)
         if filled is not None:
-            told += f", working set {filled:.0%} of its room"
+            told += f", working set {filled:.0%} of the KV cache"
         if target.ttft is not None:
-            told += f", p{QUANTILE * 100:.0f} TTFT {1000 * model.ttft(n):.0f} of {1000 * target.ttft:.0f} ms"
+            told += f", p{QUANTILE * 100:.0f} TTFT {1000 * model.ttft(n):.0f} ms (target {1000 * target.ttft:.0f} ms)"
         return told
 
     return of(there) if value == there else f"{of(there)}; {of(value)}"
@@ -223,13 +248,13 @@ def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, 
     able, limited = _able(past, value, sizing, now), _limited(past, paced, value, sizing, now)
     reason, message = advice.reason, advice.why
     if advice.value != value:
-        message = f"{advice.value} asked for ({advice.reason}): {advice.why}"
+        message = f"the load asks for {advice.value} ({advice.reason}): {advice.why}"
     if value == current or value != paced.value:
         reason = _rests(advice, able, limited)
     return SizingDecision(
         value,
         reason,
-        message if value == current else f"{current} to {value}: {message}",
+        message if value == current else f"from {current} to {_replicas(value)}: {message}",
         active=True,
         able=able,
         limited=limited,
@@ -257,10 +282,14 @@ def _able(past: Past, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
         for rules in (sizing.behavior.scale_up, sizing.behavior.scale_down)
     )
     if max(past.range(down, now)[0], sizing.min_replicas) < value:
-        return Aspect(True, "ScaleDownStabilized", "fewer replicas were asked for, but not through the whole window")
+        return Aspect(
+            True, "ScaleDownStabilized", "fewer replicas were recommended, but not for the whole stabilization window"
+        )
     if min(past.range(up, now)[1], sizing.max_replicas) > value:
-        return Aspect(True, "ScaleUpStabilized", "more replicas were asked for, but not through the whole window")
-    return Aspect(True, "ReadyForNewScale", "no stabilization window holds the number")
+        return Aspect(
+            True, "ScaleUpStabilized", "more replicas were recommended, but not for the whole stabilization window"
+        )
+    return Aspect(True, "ReadyForNewScale", "no stabilization window holds the number back")
 
 
 def _limited(past: Past, paced: Paced, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
@@ -274,5 +303,5 @@ def _limited(past: Past, paced: Paced, value: int, sizing: SizingSpec, now: date
         return Aspect(True, "TooFewReplicas", text)
     if paced.limited:
         way = "ScaleUpLimit" if past.recommended[-1].value > value else "ScaleDownLimit"
-        return Aspect(True, way, "sizing.behavior lets the number change by no more at once")
-    return Aspect(False, "DesiredWithinRange", "the number asked for is within the bounds")
+        return Aspect(True, way, "sizing.behavior allows no larger change at once")
+    return Aspect(False, "DesiredWithinRange", "the number that the load asks for is within the bounds")

@@ -95,23 +95,28 @@ def judge_answer(touch: Refresh, found: RefreshAnswer, now: datetime) -> Outcome
     if found.cached >= touch.needed:
         if lost or touch.said.reason == WarmReason.PROVEN:
             return None
-        return Outcome(WarmReason.PROVEN, f"{found.cached} of {touch.prefix} prefix tokens in cache")
+        return Outcome(WarmReason.PROVEN, f"{found.cached} of {touch.prefix} prefix tokens are in cache")
     gone = f"{found.cached} of {touch.prefix} prefix tokens were left in cache"
     if found.then < touch.needed:
         return Outcome(
             WarmReason.PRESSED,
-            f"{gone}; computed again, and gone again at once: the KV cache is too small for what runs beside it",
+            f"{gone}; the rest was computed again and evicted at once: the KV cache is too small for what runs",
         )
     if not found.reading.kv_tokens:
-        return Outcome(WarmReason.EVICTED, f"{gone}, and the engine does not tell its cache's size: computed again")
+        return Outcome(
+            WarmReason.EVICTED, f"{gone}; the rest was computed again. The engine does not report the size of its cache"
+        )
     if not pressed(touch.last_seen.then, found.reading, touch.prefix):
-        return Outcome(WarmReason.EVICTED, f"{gone}, without pressure (the cache was reset): computed again")
+        return Outcome(
+            WarmReason.EVICTED,
+            f"{gone} without pressure (the cache was reset); the rest was computed again",
+        )
     if not lost:
-        return Outcome(WarmReason.EVICTED, f"{gone}, under pressure: computed again")
+        return Outcome(WarmReason.EVICTED, f"{gone}: other requests evicted the rest, which was computed again")
     return Outcome(
         WarmReason.PRESSED,
-        f"{gone}, for the second time within an hour: computed again. The KV cache is too small for the sessions "
-        "beside the prefix: more replicas, or more memory for the cache",
+        f"{gone}, for the second time within an hour; the rest was computed again. The KV cache is too small for the "
+        "live sessions: add replicas, or give the cache more memory",
     )
 
 

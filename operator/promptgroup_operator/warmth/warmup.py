@@ -53,29 +53,29 @@ def judge_evidence(evidence: Evidence, off: str) -> Outcome:
     if evidence.caching is False:
         return Outcome(
             WarmReason.CACHING_OFF,
-            f"the engine runs with prefix caching off: remove {off} from spec.engine",
+            f"the engine runs with prefix caching turned off: remove {off} from spec.engine",
             measured,
         )
     if evidence.cached_tokens is None:
         return Outcome(
             WarmReason.NOT_REPORTED,
-            "the engine does not report cached tokens, in usage or in metrics: nothing can prove its warmth",
+            "the engine reports cached tokens neither in usage nor in metrics, so its warmth cannot be proven",
             measured,
         )
     needed = shared // evidence.step * evidence.step
-    found = f"{evidence.cached_tokens} of {shared} prefix tokens in cache"
+    found = f"{evidence.cached_tokens} of {shared} prefix tokens are in cache"
     if needed == 0:
         return Outcome(
             WarmReason.SHORT,
-            f"the prefix has {shared} tokens, fewer than the {evidence.step} that the engine caches at a time: "
-            "it cannot be cached; a longer prompt could",
+            f"the prefix has {shared} tokens, fewer than the {evidence.step} that the engine caches at a time, so it "
+            "cannot be cached; a longer prompt can",
             measured,
         )
     if evidence.cached_tokens >= needed:
         return Outcome(WarmReason.PROVEN, found, measured)
     return Outcome(
         WarmReason.NOT_CACHED,
-        f"{found}, {needed} expected: the engine drops the prefix or does not share it (cache too small, or salted)",
+        f"{found}, {needed} are expected: the engine evicts the prefix (cache too small) or does not share it (salted)",
         measured,
     )
 
@@ -119,7 +119,7 @@ def _can_be_asked(pod: Pod) -> bool:
 def settle(outcome: Outcome, job: Warmup, now: datetime) -> Outcome:
     """What becomes of the replica after this outcome, by the failure policy."""
     if not outcome.warm and job.proceed and (outcome.reason in FINAL or now >= job.deadline):
-        message = f"serves cold, as warmup.failurePolicy says: {outcome.message}"
+        message = f"the replica serves cold, as warmup.failurePolicy allows: {outcome.message}"
         return Outcome(WarmReason.PROCEEDED, message, outcome.measured)
     return outcome
 
@@ -137,7 +137,7 @@ def stale_condition(pod: Pod) -> Outcome | None:
     if pod.deleting:
         return None
     if status == "True" and pod.warmed != pod.container_id:
-        return Outcome(WarmReason.RESTARTED, "the engine's container is another than the one that was warmed")
+        return Outcome(WarmReason.RESTARTED, "the engine's container restarted after it was warmed")
     if status is None:
-        return Outcome(WarmReason.STARTING, "the prefix is sent once the containers are ready")
+        return Outcome(WarmReason.STARTING, "warm-up begins once the containers are ready")
     return None

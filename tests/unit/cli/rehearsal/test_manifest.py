@@ -118,14 +118,14 @@ REFUSED = {
     ),
     "no object": (
         (group({"prompt": FROM_MAP}),),
-        "ConfigMap p (spec.prompt.systemFrom): there is none: put it into the",
+        "ConfigMap p (spec.prompt.systemFrom) does not exist: put it into the",
     ),
-    "no key": ((group({"prompt": FROM_MAP}), holder(data={"other": "x"})), "the object has no such key"),
+    "no key": ((group({"prompt": FROM_MAP}), holder(data={"other": "x"})), "does not exist in that object"),
     "no map": ((group({"prompt": FROM_MAP}), holder(data=["x"])), "ConfigMap p: data is no map"),
     "no base64": ((group({"prompt": FROM_SECRET}), holder("Secret", data={"system": "#"})), "no text in base64"),
     "not its namespace": (
         (group({"prompt": FROM_MAP}), holder(data={"system": "x"}, metadata={"name": "p", "namespace": "b"})),
-        "there is none",
+        "does not exist",
     ),
 }
 

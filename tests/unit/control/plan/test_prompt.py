@@ -59,19 +59,19 @@ PROBLEMS = {
     "a missing ConfigMap is waited for by name": (
         CONFIG,
         {("ConfigMap", "texts"): None},
-        ("PromptNotFound", "waits for ConfigMap texts (spec.prompt.systemFrom): there is none"),
+        ("PromptNotFound", "ConfigMap texts (spec.prompt.systemFrom) does not exist"),
     ),
     "a missing Secret is waited for by name": (
         SECRET,
         {},
-        ("PromptNotFound", "waits for Secret texts (spec.prompt.systemFrom): there is none"),
+        ("PromptNotFound", "Secret texts (spec.prompt.systemFrom) does not exist"),
     ),
     "a missing key is waited for by name": (
         CONFIG,
         {("ConfigMap", "texts"): {"other": TEXT}},
         (
             "PromptNotFound",
-            "waits for key system of ConfigMap texts (spec.prompt.systemFrom): the object has no such key",
+            "key system of ConfigMap texts (spec.prompt.systemFrom) does not exist in that object",
         ),
     ),
     "an empty text is refused": (
@@ -79,13 +79,13 @@ PROBLEMS = {
         {("ConfigMap", "texts"): {"system": ""}},
         (
             "EmptyPrompt",
-            "key system of ConfigMap texts (spec.prompt.systemFrom) is empty: it should hold the system prompt",
+            "key system of ConfigMap texts (spec.prompt.systemFrom) is empty: write the system prompt there",
         ),
     ),
     "missing tools are waited for under their own reason": (
         TOOLS_FROM,
         {},
-        ("ToolsNotFound", "waits for ConfigMap tools (spec.prompt.toolsFrom): there is none"),
+        ("ToolsNotFound", "ConfigMap tools (spec.prompt.toolsFrom) does not exist"),
     ),
 }
 

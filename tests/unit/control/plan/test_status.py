@@ -219,7 +219,7 @@ def test_every_condition_is_always_there(case):
 
 
 def test_messages_say_how_many_and_of_what():
-    assert said([pod("a", 0), cold("b")], wanted=2)["Ready"].message == f"1/2 replicas of {FINGERPRINT[:8]} are warm"
+    assert said([pod("a", 0), cold("b")], wanted=2)["Ready"].message == f"1 of 2 replicas of {FINGERPRINT[:8]} are warm"
     assert said([failing("PrefixNotCached", message="the cause")])["Ready"].message == "the cause"
     assert said([starting("a", trouble="no image")])["Degraded"].message == "no image"
 

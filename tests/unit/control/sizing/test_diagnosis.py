@@ -61,5 +61,6 @@ def test_rows(case):
 def test_drift_is_told_with_its_place_and_without_text():
     found = diagnose(load(hit_rate=0.1, departure=Departure(0.9, 120, 32_000)), None, "")
     assert (
-        "90% of the requests leave the declared prompt at byte 120 of 32000 (about token 30 of 8000)" in found.message
+        "90% of the requests differ from the declared prompt from byte 120 of 32000 on (about token 30 of 8000)"
+        in found.message
     )

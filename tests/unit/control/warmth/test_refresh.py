@@ -168,14 +168,14 @@ def test_the_messages_name_the_cause_and_the_way_out():
     def said(counters, lost=None, then=96):
         return judge_answer(a_touch(lost=lost), RefreshAnswer(counters, 16, then, Spent(100, 0)), NOW).message
 
-    assert (
-        said(CALM)
-        == "16 of 96 prefix tokens were left in cache, without pressure (the cache was reset): computed again"
+    reset = (
+        "16 of 96 prefix tokens were left in cache without pressure (the cache was reset); the rest was computed again"
     )
-    assert "under pressure" in said(BUSY)
-    assert "more replicas, or more memory" in said(BUSY, LATELY)
+    assert said(CALM) == reset
+    assert "other requests evicted the rest" in said(BUSY)
+    assert "add replicas, or give the cache more memory" in said(BUSY, LATELY)
     assert "does not tell its cache's size" in said(replace(CALM, kv_tokens=0))
-    assert "gone again at once" in said(CALM, then=0)
+    assert "evicted at once" in said(CALM, then=0)
 
 
 def test_a_touch_is_the_next_sighting():

@@ -68,7 +68,7 @@ def test_judge(case):
 
 def test_the_messages_carry_the_numbers_and_the_way_out():
     assert judge_evidence(evidence(cached_tokens=80), OFF).message.startswith(
-        "80 of 100 prefix tokens in cache, 96 expected"
+        "80 of 100 prefix tokens are in cache, 96 are expected"
     )
     assert "fewer than the 16" in judge_evidence(evidence(shared_tokens=9, cached_tokens=0), OFF).message
     assert f"remove {OFF} from spec.engine" in judge_evidence(evidence(caching=False), OFF).message
@@ -173,7 +173,9 @@ def test_settle(case):
 @pytest.mark.parametrize("reason", sorted(FINAL))
 def test_proceed_applies_at_once_to_what_waiting_does_not_mend(reason):
     settled = settle(Outcome(reason, "the cause"), a_job(proceed=True, deadline=EARLY), NOW)
-    assert settled == Outcome(WarmReason.PROCEEDED, "serves cold, as warmup.failurePolicy says: the cause")
+    assert settled == Outcome(
+        WarmReason.PROCEEDED, "the replica serves cold, as warmup.failurePolicy allows: the cause"
+    )
 
 
 def test_a_replica_that_is_let_through_keeps_what_was_measured():
