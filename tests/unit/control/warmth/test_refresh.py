@@ -174,7 +174,7 @@ def test_the_messages_name_the_cause_and_the_way_out():
     assert said(CALM) == reset
     assert "other requests evicted the rest" in said(BUSY)
     assert "add replicas, or give the cache more memory" in said(BUSY, LATELY)
-    assert "does not tell its cache's size" in said(replace(CALM, kv_tokens=0))
+    assert "does not report the size of its cache" in said(replace(CALM, kv_tokens=0))
     assert "evicted at once" in said(CALM, then=0)
 
 
