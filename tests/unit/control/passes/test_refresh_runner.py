@@ -45,7 +45,8 @@ class Told:
         self.runner = RefreshRunner(engines, self.report, self.spend, self.ended)
 
     def counted(self):
-        return {each.labels["outcome"]: each.value for family in self.ended.collect() for each in family.samples}
+        samples = (each for family in self.ended.collect() for each in family.samples if each.name.endswith("_total"))
+        return {each.labels["outcome"]: each.value for each in samples}
 
     def report(self, key, touch, outcome):
         self.lines.append(("report", key, touch.pod, outcome.reason))
