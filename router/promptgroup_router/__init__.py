@@ -1,5 +1,5 @@
-"""The router: sends each request to the replica whose cache already holds its beginning.
+"""The router sends each request to a replica whose cache already holds the beginning of its prompt.
 
-Imports nothing of the operator and none of its libraries. The folders below are layers: each may import those that
-stand under it in `pyproject.toml`, and `lint-imports` holds them to it.
+It imports neither the operator nor the operator's libraries. Its folders are layers: each may import those below it in
+`pyproject.toml`, and `lint-imports` enforces that.
 """

@@ -9,7 +9,7 @@ from promptgroup_router.base import logs, settings
 
 
 def main() -> int:
-    """Entry point; returns the exit status."""
+    """Run the router and return the exit status."""
     chosen = settings.parse(sys.argv[1:])
     logs.configure(chosen.log_level, chosen.log_format)
     return uvloop.run(server.run(chosen))

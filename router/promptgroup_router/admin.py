@@ -1,4 +1,4 @@
-"""The port for people and Kubernetes: health, metrics, the table in use, explanations. No prompt text goes out."""
+"""Serves the admin port: health, metrics, the table in use, explanations. No answer contains text of a prompt."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ _METRICS = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Admin:
-    """Handler of the admin port."""
+    """The handler of the admin port."""
 
     def __init__(self, state: RouterState, front: ClientListener, clock: Callable[[], float]) -> None:
         self._state = state
@@ -30,7 +30,7 @@ class Admin:
         """Answer a request."""
         path, allowed = request.head.path, b"POST" if request.head.path == EXPLAIN_PATH else b"GET"
         if request.head.method != allowed:
-            message = f"this path only answers {allowed.decode()}"
+            message = f"this path only allows {allowed.decode()}: use it"
             client.refuse(ApiError(405, message, code="method_not_allowed", allow=allowed.decode()))
             return
         match path:
@@ -50,7 +50,7 @@ class Admin:
                 self._explain(client, request.body)
             case _:
                 paths = "/healthz, /readyz, /metrics, /table, /unmatched, /explain"
-                client.refuse(ApiError(404, f"there is nothing at this path, served are {paths}", code="not_found"))
+                client.refuse(ApiError(404, f"there is nothing at this path: use one of {paths}", code="not_found"))
 
     def _explain(self, client: ClientConnection, question: bytes) -> None:
         try:
@@ -63,7 +63,7 @@ class Admin:
     def _not_ready(self) -> bytes:
         if self._state.draining:
             return b"draining\n"
-        return b"" if self._state.loaded else b"no routing table was read yet\n"
+        return b"" if self._state.loaded else b"no routing table has been read yet\n"
 
     def _table(self) -> bytes:
         view, replicas = self._state.index, self._state.balancer.replicas

@@ -1,4 +1,4 @@
-"""The process: ports, table source, signals, drain. The only place that wires things together."""
+"""The process: ports, source of the table, signals, drain. All parts are wired together here."""
 
 import asyncio
 import gc
@@ -24,20 +24,20 @@ from promptgroup_router.routing.state import RouterState
 log = logging.getLogger("promptgroup.router")
 
 TICK_SECONDS = 1.0
-"""MatchedBy exactly deadlines are kept: all are of several seconds, and one timer for all costs less than one each."""
+"""Precision of deadlines: all are several seconds long, and one timer costs less than one for each."""
 SWEEP_SECONDS = 0.25
-"""MatchedBy often room is looked for that time alone has made."""
+"""Interval at which waiting requests are tried again: time alone can make room."""
 BACKLOG = 4096
-"""Connections that wait to be accepted: a burst of clients after another router's restart."""
+"""Most connections that wait to be accepted, such as a burst of clients after another router's restart."""
 
 
 class Router:
-    """A running router, in the event loop that made it."""
+    """A router in the running event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        # not the loop's: uvloop's has steps of a millisecond
+        # not the clock of the loop: uvloop's has steps of a millisecond
         self._clock = clock = time.monotonic
         self.state = RouterState()
         self._connections = EngineConnections(clock, settings.connect_timeout)
@@ -53,10 +53,10 @@ class Router:
         self.admin_port = 0
 
     async def start(self) -> None:
-        """Load what is at hand, follow the source, listen.
+        """Load the copy of the table, follow its source, and listen.
 
         Raises:
-            OSError: a port cannot be had.
+            OSError: a port cannot be bound.
         """
         settings = self._settings
         copy = self._publisher.restore()
@@ -86,12 +86,12 @@ class Router:
         log.info("listening", extra=fields(host=settings.host, port=self.port, admin_port=self.admin_port))
 
     def reload(self) -> None:
-        """Read the table's source again, at once."""
+        """Read the table's source again at once."""
         if self._feed is not None:
             self._feed.reload()
 
     async def drain(self) -> None:
-        """Say that this router is leaving, then stop accepting and let what runs end."""
+        """Report that this router is draining, then stop accepting and let running requests end."""
         settings, server = self._settings, self._servers[1]
         self.state.draining = True
         log.info("draining", extra=fields(connections=len(self._clients.connections)))
@@ -119,7 +119,7 @@ class Router:
         self._connections.close()
 
     async def failure(self) -> None:
-        """Return when a part that must not end has ended."""
+        """Return once a task has ended that must run for ever."""
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
@@ -140,7 +140,11 @@ class Router:
 
 
 async def run(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT, then drain; a second one ends at once. Returns the exit status."""
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends the drain.
+
+    Returns:
+        The exit status.
+    """
     loop = asyncio.get_running_loop()
     asked, hurried = asyncio.Event(), asyncio.Event()
 
@@ -157,7 +161,7 @@ async def run(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, leave)
     loop.add_signal_handler(signal.SIGHUP, router.reload)
-    # what was made until here stays: the collector need not look at it again
+    # objects made until here live as long as the process: the collector need not visit them again
     gc.collect()
     gc.freeze()
     broken = await _first(asked.wait(), router.failure())
@@ -167,7 +171,7 @@ async def run(settings: Settings) -> int:
 
 
 async def _first(one: Awaitable[object], other: Awaitable[object]) -> bool:
-    """Wait for the first of two to end, and cancel the other; whether it was the second."""
+    """Wait for the first of two to end and cancel the other. Return True if the second ended first."""
     tasks = [asyncio.ensure_future(one), asyncio.ensure_future(other)]
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:

@@ -1,6 +1,7 @@
-"""Bodies of OpenAI requests: what routing needs from one, and the body that goes to the engine. Pure.
+"""Parses bodies of OpenAI requests for routing, and writes the bodies for engines. Does no I/O and reads no clock.
 
-A body is forwarded byte for byte unless a prompt is put in front, the model renamed or tools put in canonical order.
+A body is forwarded byte for byte unless a declared prompt is put in front, the model is renamed, or tools are put in
+canonical form.
 """
 
 import enum
@@ -16,16 +17,16 @@ CHAT_PATH = b"/v1/chat/completions"
 TEXT_PATH = b"/v1/completions"
 
 TOOLS_REMEMBERED = 256
-"""Tool lists whose canonical form is kept: applications send the same few; sorting one anew takes 100 µs."""
+"""Most tool lists whose canonical form is kept: applications send the same few, and sorting one takes 100 µs."""
 TOOLS_REMEMBERED_BYTES = 65536
-"""A longer tool list is not kept: bounds what remembering may take to 32 MiB."""
+"""Longest tool list whose canonical form is kept."""
 
 SYSTEM_ROLES = ("system", "developer")
-"""Roles of messages that instruct the model: no part of the conversation."""
+"""Roles of messages that instruct the model and are not part of the conversation."""
 
 
 class ApiKind(enum.Enum):
-    """Which API a request uses."""
+    """The API of a request."""
 
     CHAT = "chat"
     TEXT = "text"
@@ -35,40 +36,40 @@ KINDS = {CHAT_PATH: ApiKind.CHAT, TEXT_PATH: ApiKind.TEXT}
 
 
 class ParsedRequest(NamedTuple):
-    """A request body, read."""
+    """A parsed request body."""
 
     kind: ApiKind
     raw: bytes
     model: str
     system: str
-    """The text that a declared prompt may be a prefix of: of the leading system or developer message, or the prompt."""
+    """The text that a declared prompt may be a prefix of: the leading system or developer message, or the prompt."""
     has_system: bool
-    """Whether the request brings a system or developer message anywhere."""
+    """Whether any message of the request has the role system or developer."""
     tools: str
-    """Canonical form, empty for none."""
+    """The tools in canonical form, empty for none."""
     tools_in_order: bool
     """Whether the body has the tools in canonical form already."""
     text: int
-    """Bytes of all text that the prompt is made of: messages, tool calls, tools."""
+    """Bytes of all text of the prompt: messages, tool calls, tools."""
     history: int
-    """Bytes of the text that an earlier turn has sent or got: up to the last answer. 0 on a first turn."""
+    """Bytes of the text of earlier turns, up to the last answer; 0 on a first turn."""
     turn: int
-    """Messages; 1 for a text."""
+    """Number of messages; 1 for a text."""
     ids: int
-    """Tokens of a prompt that is given as their ids, else 0."""
+    """Number of tokens of a prompt that is given as token ids, else 0."""
     streamed: bool
-    """Whether the answer is asked for token by token."""
+    """Whether the answer is streamed."""
     media: bool
-    """Whether the prompt has parts that are no text: its length cannot be told from `text`."""
+    """Whether the prompt has parts other than text, so that its length cannot be estimated from `text`."""
     doc: dict[str, Any]
-    """The parsed body; only this module and `sessionkey` look into it."""
+    """The parsed body; only this module and `session_key` read it."""
 
 
 def parse(kind: ApiKind, body: bytes) -> ParsedRequest:
-    """Read a request body.
+    """Parse a request body.
 
     Raises:
-        ApiError: 400, with the field, its value and what is expected.
+        ApiError: 400; the message names the field, its value and what is expected.
     """
     try:
         doc = orjson.loads(body)
@@ -167,7 +168,7 @@ def _read_text(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Preamble:
-    """A declared prompt, serialised once, so that the bytes put in front are the same on every request."""
+    """A declared prompt, serialised once, so that every request gets the same bytes."""
 
     message: orjson.Fragment
     tools: orjson.Fragment | None
@@ -176,7 +177,7 @@ class Preamble:
 
 
 def preamble(system: str, tools: str) -> Preamble:
-    """The preamble of a prompt; `tools` in canonical form, empty for none."""
+    """Return the preamble of a prompt; `tools` is in canonical form, empty for none."""
     return Preamble(
         message=orjson.Fragment(orjson.dumps({"role": "system", "content": system})),
         tools=orjson.Fragment(tools) if tools else None,
@@ -186,10 +187,10 @@ def preamble(system: str, tools: str) -> Preamble:
 
 
 def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
-    """The body with the declared prompt in front, asking for the real model.
+    """Return the body with the declared prompt in front and the name of the model that engines serve.
 
     Raises:
-        ApiError: 400: the request brings a prompt or tools of its own.
+        ApiError: 400 if the request brings a prompt or tools of its own.
     """
     named = f"model {shown(ask.model)} brings its own prompt"
     if ask.kind is ApiKind.TEXT:
@@ -207,7 +208,7 @@ def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
     if ask.tools and ask.tools != prompt.canonical_tools:
         raise ApiError(
             400,
-            f"tools are not those that the group declares, but {named}: leave tools out, or ask for {model!r}",
+            f"tools differ from those that the group declares, but {named}: leave tools out, or ask for {model!r}",
             param="tools",
             code="tools_given_twice",
         )
@@ -220,7 +221,7 @@ def _prefixed(ask: ParsedRequest, prompt: Preamble, named: str) -> str | list[st
     given = ask.doc["prompt"]
     if prompt.tools is not None:
         raise ApiError(
-            400, f"{named} with tools, which /v1/completions has not: use /v1/chat/completions", param="model"
+            400, f"{named} with tools, which /v1/completions does not support: use /v1/chat/completions", param="model"
         )
     if isinstance(given, str):
         return prompt.system + given
@@ -230,7 +231,7 @@ def _prefixed(ask: ParsedRequest, prompt: Preamble, named: str) -> str | list[st
 
 
 def with_ordered_tools(ask: ParsedRequest) -> bytes:
-    """The body with its tools in canonical form; as received when they are already."""
+    """Return the body with its tools in canonical form; the bytes as received if they are already."""
     if ask.tools_in_order:
         return ask.raw
     return _encoded(ask.doc | {"tools": orjson.Fragment(ask.tools)})
@@ -239,7 +240,7 @@ def with_ordered_tools(ask: ParsedRequest) -> bytes:
 # --- Parts --------------------------------------------------------------------------------------------------
 
 _canonical_forms: dict[bytes, str] = {}
-"""Canonical forms by the spelling received; a cache, bounded by TOOLS_REMEMBERED."""
+"""A cache of canonical forms by the spelling received, bounded by TOOLS_REMEMBERED."""
 
 
 def _canonical(spelled: bytes, tools: list[object]) -> str:
@@ -262,7 +263,7 @@ def _encoded(value: object) -> bytes:
 
 
 def text_of(content: object) -> str:
-    """Text of a message: a string, or its text parts, one a line, as chat templates join them."""
+    """Return the text of a message: a string, or its text parts joined by line feeds as chat templates join them."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -272,16 +273,16 @@ def text_of(content: object) -> str:
 
 
 def size_of(text: str) -> int:
-    """Bytes of a text in UTF-8."""
+    """Return the number of bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode())
 
 
 def is_media(part: object) -> bool:
-    """Whether a part of a message is an image, a sound, a file."""
+    """Return True if a part of a message is an image, a sound or a file."""
     return isinstance(part, dict) and part.get("type") != "text"
 
 
 def _wrong(field: str, param: str | None, value: object, expected: str) -> ApiError:
-    """Names the kind of a wrong value, never its text: it may be a part of a prompt."""
+    """Return an error that names the type of a wrong value, never its text, which may be part of a prompt."""
     given = "missing" if value is None else "empty" if value in ("", [], {}) else f"a {type(value).__name__}"
     return ApiError(400, f"{field} is {given}, expected {expected}", param=param, code="invalid_value")

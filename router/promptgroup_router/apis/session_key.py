@@ -1,8 +1,8 @@
-"""What names a session: a key of 64 bits, the same on every turn and in every router. Pure.
+"""Derives a session's key of 64 bits, the same on every turn and in every router. Does no I/O and reads no clock.
 
-The first line that a request has something for decides:
+The first row decides for which a request has a value:
 
-| what the client sends                                              | the key is made of           |
+| The client sends                                                   | The key is a hash of         |
 |--------------------------------------------------------------------|------------------------------|
 | the group's session header, `x-session-id` unless it names another | its value                    |
 | body: `conversation` (or its `id`), `session_id`, `session_params.session_id` | its value         |
@@ -10,11 +10,11 @@ The first line that a request has something for decides:
 | body: `prompt_cache_key`                                           | its value, and the start     |
 | header: `x-claude-code-session-id`, `session-id`                   | its value, and the start     |
 | header: `authorization`, `api-key`, `x-api-key`                    | 16 bits of it, and the start |
-| nothing of these                                                   | the start                    |
+| none of these                                                      | the start                    |
 
-The last four are shared by several conversations: an application's cache key, the agents of one session, a caller.
-The start of the conversation tells those apart. It repeats in every turn, or else what is cached of the conversation
-is void with it. The group is part of every key, since records are kept by the key alone.
+Several conversations share a value of the last four rows: those of an application's cache key, of the agents of one
+session, of a caller. The start of the conversation tells them apart. Every turn repeats it; a turn that changes it
+cannot use the cache of the conversation anyway. The group is part of every key, since records are kept by key alone.
 """
 
 from collections.abc import Mapping
@@ -32,20 +32,20 @@ SHARED_FIELDS = (("prompt_cache_key",),)
 SHARED_HEADERS = (b"x-claude-code-session-id", b"session-id")
 CREDENTIALS = (b"authorization", b"api-key", b"x-api-key")
 CREDENTIAL_BITS = 16
-"""Of a credential's hash: tells callers apart well enough, and tells who sees keys (in logs, from peers) nothing that
-a password could be tried against."""
+"""Bits of a credential's hash: enough to tell callers apart, and too few to test a password against, for those who see
+keys in logs or from peers."""
 
 START_BYTES = 256
-"""A chat's start is as many of its first messages as have this many bytes: a first message of `hi` tells nothing."""
+"""A chat's start is as many of its first messages as have this many bytes together: `hi` tells no two chats apart."""
 TEXT_BYTES = 1024
-"""The start of a text, beyond what is declared: a text has no messages, and instructions come first."""
+"""Bytes of a text's start beyond the declared prompt: a text has no messages, and instructions come first."""
 TEXT_IDS = 768
-"""The same for a prompt of token ids, about four bytes each; 2048 bytes count as declared where nothing is."""
+"""The same for a prompt of token ids, about four bytes each; 2048 bytes of it stand for a declared prompt."""
 MEDIA_BYTES = 256
-"""Of an image or a sound: what it is told by is the end of its URL or of its data, whose start is the format's."""
+"""Bytes of an image's or a sound's URL or data, from the end: the start is the same for all of one format."""
 
 _SEED = 0x70726F6D707467
-"""Keeps keys apart from other hashes of the same bytes."""
+"""Seed that keeps keys apart from other hashes of the same bytes."""
 
 
 class SessionKey(NamedTuple):
@@ -53,24 +53,24 @@ class SessionKey(NamedTuple):
 
     key: int
     first: int
-    """The key on the first turn: another one where that turn was too short to tell sessions apart."""
+    """The key that the first turn had: another one where that turn was too short to tell sessions apart."""
     named: bool
-    """Whether the client named the session: else its first turn cannot be told from others that begin alike."""
+    """Whether the client named the session; if not, first turns that begin alike have the same key."""
     source: str
-    """What was found in the request: a header, or a field of the body; empty where the start alone decides."""
+    """The header or the field of the body that was found; empty where the start alone decides."""
 
 
 def session_key(
     ask: ParsedRequest, headers: Mapping[bytes, bytes], group: str, header: str = HEADER_SESSION, declared: int = 0
 ) -> SessionKey:
-    """The key of a request's session.
+    """Return the key of a request's session.
 
     Args:
-        ask: the request's body.
-        headers: names in lower case.
-        group: what keys are unique within.
+        ask: the parsed body.
+        headers: fields by name in lower case.
+        group: the group, within which keys are unique.
         header: the group's session header.
-        declared: bytes at the start of a text that its Tier-1 prefix has.
+        declared: bytes of the declared prompt at the start of a text.
     """
     within = group.encode()
     name, source = _first_header(headers, (header.encode(),))
@@ -97,10 +97,11 @@ def session_key(
 
 
 def chat_start(ask: ParsedRequest) -> tuple[list[bytes], int]:
-    """The start of a chat, and how many parts of it its first turn had.
+    """Return the start of a chat, and how many parts of it the first turn had.
 
-    It is fixed once there are START_BYTES, however the conversation goes on. What instructs the model is no part of
-    it; what an assistant says before any user counts for nothing, since all conversations may begin with it.
+    The start ends with the message that completes START_BYTES, so that later messages do not change it. Instructions
+    of the model are left out. An assistant's message before any user message adds no bytes to the count, since all
+    conversations may begin with it.
     """
     start: list[bytes] = []
     size, first = 0, -1
@@ -121,17 +122,17 @@ def chat_start(ask: ParsedRequest) -> tuple[list[bytes], int]:
 
 
 def first_ids(ask: ParsedRequest, most: int) -> bytes:
-    """The first ids of a prompt that is given as tokens; of several prompts the first."""
+    """Return the first ids of a prompt of token ids, or of the first of several such prompts."""
     prompt = ask.doc["prompt"]
     ids = prompt[0] if isinstance(prompt[0], list) else prompt
     return orjson.dumps([each for each in ids[:most] if isinstance(each, int)])
 
 
 def _words(message: dict[str, Any]) -> bytes:
-    """What was said, however it is spelled.
+    """Return the content of a message, the same for every spelling.
 
     A later turn repeats a message with the same text, but not always with the same JSON: clients turn a text into a
-    list of parts, or move a mark for caching (`cache_control`) from one message to the next.
+    list of parts, or move `cache_control` from one message to the next.
     """
     content = message.get("content")
     if isinstance(content, str):
@@ -146,14 +147,14 @@ def _words(message: dict[str, Any]) -> bytes:
 
 
 def _media_end(part: dict[str, Any]) -> bytes:
-    # what a part holds stands under the name of its type: {"type": "image_url", "image_url": {"url": ...}}
+    # the content of a part is under the name of its type: {"type": "image_url", "image_url": {"url": ...}}
     held = part.get(str(part.get("type")))
     values = held.values() if isinstance(held, dict) else (held,)
     return b"".join(value[-MEDIA_BYTES:].encode() for value in values if isinstance(value, str))
 
 
 def _first_field(ask: ParsedRequest, paths: tuple[tuple[str, ...], ...]) -> tuple[bytes, str]:
-    """Value and name of the first of these that the body has."""
+    """Return value and name of the first of these fields that the body has."""
     doc = ask.doc
     for path in paths:
         if path[0] not in doc:
@@ -167,7 +168,7 @@ def _first_field(ask: ParsedRequest, paths: tuple[tuple[str, ...], ...]) -> tupl
 
 
 def _first_header(headers: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> tuple[bytes, str]:
-    """Value and name of the first of these that there is."""
+    """Return value and name of the first of these headers that the request has."""
     for name in names:
         if value := headers.get(name):
             return value, f"header {name.decode()}"

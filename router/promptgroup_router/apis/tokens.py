@@ -1,39 +1,39 @@
-"""How many tokens a text has: an estimate, by what engines say about the prompts that they were sent. Pure, bounded.
+"""Estimates the tokens of a text from the lengths that engines report. Does no I/O and reads no clock.
 
-Placement needs lengths to within a few percent, and tokenising a prompt costs more than routing it. Tokens a byte
-differ by model and by what is written: 0.2 to 0.25 for English, 0.3 to 0.5 for code, Chinese and JSON. Each model has
-one ratio: the sum of tokens over the sum of bytes, the older an answer, the less of it.
+Placement needs lengths to within a few percent, and tokenising a prompt costs more than routing it. Tokens per byte
+differ by model and by content: 0.2 to 0.25 for English, 0.3 to 0.5 for code, Chinese and JSON. Each model has one
+ratio: the sum of tokens over the sum of bytes, in which older answers weigh less.
 """
 
 FIRST = 0.25
-"""Tokens a byte where nothing was learned."""
+"""Tokens per byte before anything was learned."""
 FIRST_BYTES = 16_384
-"""The weight of that, in bytes: a few answers outweigh it, one does not."""
+"""Weight of that ratio, in bytes: a few answers outweigh it, one does not."""
 WINDOW_BYTES = 4 << 20
-"""Past this half of what was learned is forgotten: some thousand answers, minutes of one group's traffic."""
+"""Sum of bytes at which both sums are halved: some thousand answers, minutes of one group's traffic."""
 MOST_BYTES = WINDOW_BYTES // 64
-"""One answer counts no more than so many bytes: a single long text is no sample of a model's traffic."""
+"""Most bytes that one answer counts for: a single long text is no sample of a model's traffic."""
 LEAST, MOST = 1 / 32, 1.5
-"""What an engine says beyond these is not about this text: a template's own words around a short message, the tokens
-of an image, a stand-in's invented figures. One token a byte is the most that tokenisers of bytes need."""
+"""Ratios beyond these are ignored, since they do not describe the text: a template's own words around a short message,
+the tokens of an image, invented figures. Tokenisers of bytes need one token per byte at most."""
 MODELS = 256
-"""Models remembered; a table has a few."""
+"""Most models that are remembered; a table has a few."""
 
 
 class Tokens:
-    """Tokens a byte, by model."""
+    """The tokens per byte of each model."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[float, float]] = {}
-        """Model → bytes, tokens."""
+        """Sums of bytes and of tokens by model."""
 
     def per_byte(self, model: str) -> float:
-        """Tokens that a byte of text has for the model."""
+        """Return the tokens per byte of text for the model."""
         known = self._sums.get(model)
         return known[1] / known[0] if known is not None else FIRST
 
     def learn(self, model: str, text: int, tokens: int) -> None:
-        """An engine counted so many tokens where there were so many bytes; nothing is learned from no bytes."""
+        """Learn from a prompt of `text` bytes for which an engine counted `tokens`; 0 bytes are ignored."""
         if text <= 0 or not LEAST <= tokens / text <= MOST:
             return
         share = min(1.0, MOST_BYTES / text)

@@ -1,1 +1,1 @@
-"""What every other folder uses: settings, errors with their HTTP status, logs, metrics."""
+"""Settings, errors with their HTTP status, logs and metrics, which every other folder uses."""

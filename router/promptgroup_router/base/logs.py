@@ -1,4 +1,4 @@
-"""Log lines: an event and its fields, plain or as JSON. Never bodies, prompt text or header values."""
+"""Formats log lines: an event and its fields, plain or as JSON. Bodies, prompts and header values are never logged."""
 
 import logging
 import time
@@ -6,33 +6,33 @@ import time
 import orjson
 
 FIELDS = "fields"
-"""Name of the attribute that carries an event's fields."""
+"""Attribute of a log record that has the event's fields."""
 
 
 def fields(**values: object) -> dict[str, object]:
-    """`extra` for a log call: `log.info("event", extra=fields(group=...))`."""
+    """Return `extra` for a log call: `log.info("event", extra=fields(group=...))`."""
     return {FIELDS: values}
 
 
 class Plain(logging.Formatter):
-    """`time LEVEL logger event key=value …`."""
+    """A formatter of lines like `time LEVEL logger event key=value …`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line."""
         pairs = "".join(f" {key}={_quoted(str(value))}" for key, value in getattr(record, FIELDS, {}).items())
         return super().format(record) + pairs
 
 
 def _quoted(value: str) -> str:
-    """A value that cannot be taken for more than one."""
+    """Quote a value that could be read as more than one."""
     return value if value and value.isprintable() and not set(value) & set(' ="') else orjson.dumps(value).decode()
 
 
 class Json(logging.Formatter):
-    """One JSON object a line."""
+    """A formatter of one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line."""
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
             "time": f"{at}.{int(record.msecs):03d}Z",
@@ -47,7 +47,7 @@ class Json(logging.Formatter):
 
 
 def configure(level: str, form: str) -> None:
-    """Send log lines to standard error."""
+    """Send log lines to standard error, in the form `plain` or `json`."""
     handler = logging.StreamHandler()
     handler.setFormatter(Json() if form == "json" else Plain("%(asctime)s %(levelname)-7s %(name)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])

@@ -1,6 +1,6 @@
-"""Counters of the router, and their text in Prometheus' exposition format. Pure.
+"""The router's metrics, and their text in Prometheus' exposition format. Does no I/O and reads no clock.
 
-Labels come from the routing table and from fixed lists, never from clients: cardinality is bounded by the table.
+Label values come from the routing table and from fixed lists, never from clients: the table bounds their number.
 """
 
 from bisect import bisect_left
@@ -13,13 +13,13 @@ LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 FIRST_TOKEN_BUCKETS = tuple(round(0.005 * 2 ** (step / 2), 6) for step in range(34))
 """Seconds, 5 ms to 460 s in half octaves: a release is judged by quantiles, which are no finer than the buckets."""
 CACHED_BUCKETS = tuple(tenth / 10 for tenth in range(11))
-"""Share of a prompt; the first one is for nothing at all."""
+"""Shares of a prompt; the first bucket counts prompts of which nothing was cached."""
 
 PREFIX = "promptgroup_router_"
 
 
 class Counter:
-    """A number by labels: counts up, or is set where it is a gauge."""
+    """A counter, or a gauge, by labels."""
 
     def __init__(self, name: str, help_text: str, labels: tuple[str, ...] = (), kind: str = "counter") -> None:
         self.name = PREFIX + name
@@ -29,15 +29,15 @@ class Counter:
         self.values: dict[tuple[str, ...], float] = {} if labels else {(): 0}
 
     def add(self, *labels: str, amount: float = 1) -> None:
-        """Count."""
+        """Add to the value of these labels."""
         self.values[labels] = self.values.get(labels, 0) + amount
 
     def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
-        """Set all values, of a gauge."""
+        """Replace all values of a gauge."""
         self.values = dict(values)
 
     def lines(self) -> Iterable[str]:
-        """Exposition lines."""
+        """Yield the lines of the exposition."""
         yield f"# HELP {self.name} {self._help}"
         yield f"# TYPE {self.name} {self._kind}"
         for labels, value in self.values.items():
@@ -45,7 +45,7 @@ class Counter:
 
 
 class LatencyHistogram:
-    """Observations in buckets, by labels."""
+    """A histogram by labels."""
 
     def __init__(
         self, name: str, help_text: str, labels: tuple[str, ...], buckets: tuple[float, ...] = LATENCY_BUCKETS
@@ -66,7 +66,7 @@ class LatencyHistogram:
         self._sums[labels] = self._sums.get(labels, 0.0) + value
 
     def lines(self) -> Iterable[str]:
-        """Exposition lines."""
+        """Yield the lines of the exposition."""
         yield f"# HELP {self.name} {self._help}"
         yield f"# TYPE {self.name} histogram"
         bounds = [*(_number(bound) for bound in self._buckets), "+Inf"]
@@ -78,7 +78,7 @@ class LatencyHistogram:
 
 
 class Metrics:
-    """Everything that the router counts."""
+    """All metrics of the router."""
 
     def __init__(self) -> None:
         self.requests = Counter("requests_total", "Requests ended, by status code sent.", ("group", "code"))
@@ -178,7 +178,7 @@ class Metrics:
         )
 
     def text(self) -> str:
-        """The exposition."""
+        """Return the exposition."""
         return "".join(f"{line}\n" for metric in vars(self).values() for line in metric.lines())
 
 

@@ -1,4 +1,4 @@
-"""Flags and environment → one frozen Settings."""
+"""Parses flags and environment into one frozen Settings."""
 
 import argparse
 import os
@@ -9,16 +9,16 @@ from pathlib import Path
 from promptgroup_router.contract import names
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes puts a pod's token, namespace and CA."""
+"""Folder in which Kubernetes mounts a pod's token, namespace and CA."""
 PORT_PEERS = 9094
-"""Datagrams between routers."""
+"""UDP port of datagrams between routers."""
 MAX_PEER_PORTS = 64
-"""More processes than that on one machine would spend their time on heartbeats."""
+"""Most router processes on one machine: more would spend their time on heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServerAddress:
-    """Where PromptRoutes are read."""
+    """The API server from which PromptRoutes are read."""
 
     host: str
     port: int
@@ -28,20 +28,20 @@ class ApiServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class PeerName:
-    """Where other routers are found."""
+    """A name under which other routers are found."""
 
     host: str
-    """A name, all of whose addresses are meant, or an address."""
+    """A DNS name, which stands for all its addresses, or an address."""
     port: int | None = None
-    """None: all ports of the range."""
+    """None for all ports of the range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the router runs. Every field but `source` is a flag, and `PROMPTGROUP_ROUTER_<FLAG>` in the environment."""
+    """The router's settings. Every field but `source` is a flag, and `PROMPTGROUP_ROUTER_<FLAG>` in the environment."""
 
     source: Path | ApiServerAddress
-    """A table file, or the API server."""
+    """A table file or an API server."""
     host: str
     port: int
     admin_port: int
@@ -62,10 +62,10 @@ class Settings:
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from the command line, with defaults from the environment.
+    """Parse the command line, with defaults from the environment.
 
     Raises:
-        SystemExit: after printing help, or what is wrong and the way out.
+        SystemExit: after help or an error was printed; errors name the flag, the value and the way out.
     """
     parser = _parser(environment)
     given = parser.parse_args(arguments)
@@ -112,12 +112,14 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
 def _source(given: argparse.Namespace, environment: Mapping[str, str]) -> Path | ApiServerAddress:
     if given.table is not None:
         if given.namespaces:
-            raise ValueError("--table and --namespaces are both given: a file has its namespaces in it, leave one out")
+            raise ValueError(
+                "--table and --namespaces are both given, but a table file names its own namespaces: leave one out"
+            )
         return Path(given.table)
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ValueError(
-            "--table is not given and this is no pod (KUBERNETES_SERVICE_HOST is not set): give --table FILE"
+            "--table is not given, and this is not a pod (KUBERNETES_SERVICE_HOST is not set): give --table FILE"
         )
     if not port.isdecimal():
         raise ValueError(f"KUBERNETES_SERVICE_PORT is {port!r}, expected a number")
@@ -143,14 +145,14 @@ def _peers(given: argparse.Namespace) -> tuple[PeerName, ...]:
         raise ValueError(f"--peer-tick is {given.peer_tick}, expected 0.01 to 1")
     peers = tuple(dict.fromkeys(_peer(part) for name in given.peers.split(",") if (part := name.strip())))
     if peers and given.peer_key_file is None:
-        raise ValueError("--peers is given without --peer-key-file: give the file of the key that all routers share")
+        raise ValueError("--peers is given without --peer-key-file: give the file with the key that all routers share")
     if given.peer_key_file is not None and not peers:
-        raise ValueError("--peer-key-file is given without --peers: give the names that other routers are found under")
+        raise ValueError("--peer-key-file is given without --peers: give the names of the other routers")
     return peers
 
 
 def _peer(name: str) -> PeerName:
-    """`host`, `host:port`, `[v6]` or `[v6]:port`; a bare IPv6 address is a host."""
+    """Parse `host`, `host:port`, `[v6]` or `[v6]:port`; a bare IPv6 address is a host."""
     host, _, port = name.rpartition(":") if name.count(":") == 1 or "]:" in name else (name, "", "")
     host = host.removeprefix("[").removesuffix("]")
     if not host or set(host) & set("[]/ "):
@@ -175,51 +177,81 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "PROMPTGROUP_ROUTER_<FLAG> in the environment, such as PROMPTGROUP_ROUTER_ADMIN_PORT=9090.",
         epilog="Try it without Kubernetes: promptgroup-router --table table.json",
     )
-    table = parser.add_argument_group("routing table: from a file, or (in a pod) from PromptRoutes")
-    add(table, "table", None, metavar="FILE", help="read the table from this JSON file, again whenever it changes")
-    add(table, "namespaces", "", metavar="A,B", help="serve the PromptGroups of these (default: the pod's own)")
+    table = parser.add_argument_group("routing table, from a file or (in a pod) from PromptRoutes")
+    add(table, "table", None, metavar="FILE", help="read the table from this JSON file, and again whenever it changes")
+    add(table, "namespaces", "", metavar="A,B", help="serve the PromptGroups of these namespaces (default: the pod's)")
     folder = str(SERVICE_ACCOUNT_DIR)
-    add(table, "service-account-dir", folder, type=Path, metavar="DIR", help="credentials (default: %(default)s)")
-    add(table, "cache-file", None, type=Path, metavar="PATH", help="keep the last good table here, for restarts")
+    add(
+        table,
+        "service-account-dir",
+        folder,
+        type=Path,
+        metavar="DIR",
+        help="folder with credentials (default: %(default)s)",
+    )
+    add(
+        table, "cache-file", None, type=Path, metavar="PATH", help="keep the last good table in this file, for restarts"
+    )
     listen = parser.add_argument_group("listening")
     add(listen, "host", "0.0.0.0", help="address of both ports (default: %(default)s)")  # noqa: S104 - a server in a pod
-    add(listen, "port", str(names.PORT_ROUTER), type=int, help="requests (default: %(default)s)")
+    add(listen, "port", str(names.PORT_ROUTER), type=int, help="port for requests (default: %(default)s)")
     port = str(names.PORT_ROUTER_ADMIN)
-    add(listen, "admin-port", port, type=int, help="health, metrics, the table in use (default: %(default)s)")
+    add(listen, "admin-port", port, type=int, help="port for health, metrics and the table (default: %(default)s)")
     listen.add_argument(
         "--reuse-port",
         action="store_true",
         default=default("reuse-port", "") in ("1", "true"),
         help="share the port with other router processes on this machine (SO_REUSEPORT)",
     )
-    peers = parser.add_argument_group("other routers, told over UDP where sessions are and what load there is")
-    add(peers, "peers", "", metavar="A,B", help="HOST (all its addresses) or HOST:PORT of other routers, itself too")
-    help_text = "the key that they share, read again when it changes; without a key nothing is exchanged"
+    peers = parser.add_argument_group("other routers, which exchange placements of sessions and loads over UDP")
+    add(peers, "peers", "", metavar="A,B", help="HOST (all its addresses) or HOST:PORT of the routers, itself included")
+    help_text = "file with the key that they share, read again when it changes; without a key nothing is exchanged"
     add(peers, "peer-key-file", None, type=Path, metavar="FILE", help=help_text)
     add(peers, "peer-port", str(PORT_PEERS), type=int, help="first port of the range (default: %(default)s)")
-    help_text = "ports in the range: a process takes the first that is free on its machine (default: %(default)s)"
+    help_text = (
+        "number of ports in the range; a process takes the first that is free on its machine (default: %(default)s)"
+    )
     add(peers, "peer-ports", "8", type=int, metavar="N", help=help_text)
-    help_text = "seconds between what is told, 0.01 to 1 (default: %(default)s)"
+    help_text = "seconds between datagrams, 0.01 to 1 (default: %(default)s)"
     add(peers, "peer-tick", "0.05", type=float, metavar="S", help=help_text)
     limits = parser.add_argument_group("limits, times in seconds")
     size = str(32 * 2**20)
     add(limits, "max-body-bytes", size, type=int, metavar="N", help="largest request body (default: %(default)s)")
     seconds: dict[str, object] = {"type": float, "metavar": "S"}
-    add(limits, "request-timeout", "600", **seconds, help="from request to the answer's end (default: %(default)s)")
-    add(limits, "connect-timeout", "2", **seconds, help="to reach an engine (default: %(default)s)")
-    help_text = "after SIGTERM, go on accepting (default: 5 in Kubernetes, 0 with --table)"
+    add(
+        limits,
+        "request-timeout",
+        "600",
+        **seconds,
+        help="from the request to the end of its answer (default: %(default)s)",
+    )
+    add(limits, "connect-timeout", "2", **seconds, help="to open a connection to an engine (default: %(default)s)")
+    help_text = "time to go on accepting after SIGTERM (default: 5 in Kubernetes, 0 with --table)"
     add(limits, "drain-delay", None, **seconds, help=help_text)
-    add(limits, "drain-timeout", "300", **seconds, help="then let running requests end (default: %(default)s)")
+    add(
+        limits,
+        "drain-timeout",
+        "300",
+        **seconds,
+        help="time for running requests to end after that (default: %(default)s)",
+    )
     log = parser.add_argument_group("logging, to standard error")
     levels = _one_of("DEBUG", "INFO", "WARNING", "ERROR")
-    add(log, "log-level", "INFO", type=levels, metavar="LEVEL", help="DEBUG logs each decision (default: %(default)s)")
+    add(
+        log,
+        "log-level",
+        "INFO",
+        type=levels,
+        metavar="LEVEL",
+        help="least level to log; DEBUG logs each decision (default: %(default)s)",
+    )
     forms = _one_of("plain", "json")
     add(log, "log-format", "plain", type=forms, metavar="FORM", help="plain or json (default: %(default)s)")
     return parser
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
-    """A type for a flag: what argparse calls choices is not checked for defaults, such as the environment's."""
+    """Return a type for a flag: argparse does not check its own `choices` for defaults, such as the environment's."""
 
     def check(value: str) -> str:
         if value not in choices:

@@ -1,1 +1,1 @@
-"""Where the routing table comes from: a file, or the API server with a copy on disk."""
+"""Reads the routing table from a file, or from the API server with a copy on disk."""

@@ -1,4 +1,4 @@
-"""The routing table from a file, read again whenever the file changes or the process gets SIGHUP."""
+"""Follows the routing table in a file: reads it again when the file changes or the process gets SIGHUP."""
 
 import asyncio
 import contextlib
@@ -13,13 +13,13 @@ from promptgroup_router.feed.publish import Publisher
 log = logging.getLogger("promptgroup.table")
 
 POLL_SECONDS = 1.0
-"""Between looks at the file: no notification works on every file system that tables are mounted from."""
+"""Interval between checks of the file: notifications do not work on every file system that can be mounted."""
 
 _Stamp = tuple[int, int, int]
 
 
 class FileFeed:
-    """Follows one file."""
+    """A feed that follows one file."""
 
     def __init__(self, path: Path, publisher: Publisher) -> None:
         self._path = path
@@ -43,7 +43,7 @@ class FileFeed:
             self._wake.clear()
 
     def look(self) -> None:
-        """Read the file if it has changed; a bad one is told and left, and the last good table serves on."""
+        """Read the file if it has changed; if it cannot be read, log that and keep the last good table."""
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
@@ -64,4 +64,6 @@ class FileFeed:
             return
         self._problem = problem
         self._publisher.failed("file")
-        log.error("table not read, the last good one serves", extra=fields(file=self._path, problem=problem))
+        log.error(
+            "table cannot be read: the last good one stays in use", extra=fields(file=self._path, problem=problem)
+        )

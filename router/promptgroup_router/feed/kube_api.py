@@ -1,4 +1,4 @@
-"""Reads from a Kubernetes API server: GET, and watch as a stream of events. HTTPS with a service account."""
+"""Reads from a Kubernetes API server over HTTPS with a service account: GET, and watch as a stream of events."""
 
 import asyncio
 import contextlib
@@ -15,37 +15,37 @@ from promptgroup_router.http11.http1 import Framing, encode
 from promptgroup_router.http11.reader import ResponseReader
 
 CONNECT_SECONDS = 10.0
-"""To reach the API server, TLS included."""
+"""Time limit to connect to the API server, TLS included."""
 ANSWER_SECONDS = 30.0
-"""For a whole GET, and for the head of a watch."""
+"""Time limit for a whole GET, and for the head of a watch."""
 SILENCE_SECONDS = 90.0
-"""A watch without a byte for this long is dead: bookmarks come about once a minute."""
+"""Time limit between bytes of a watch: bookmarks come about once a minute."""
 MAX_ANSWER = 256 * 2**20
-"""Bytes of one answer: hundreds of times what etcd lets one object have."""
+"""Most bytes of one answer: hundreds of times the limit of etcd for one object."""
 
 _READ_BYTES = 65536
 
 
 class KubeError(Exception):
-    """The API server could not be reached, or refused."""
+    """A request to the API server that failed or was refused."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-        """HTTP status, None when there was no answer."""
+        """HTTP status of the answer, None if there was none."""
 
 
 class KubeApi:
-    """One API server, asked with one service account. A connection a request: there are few."""
+    """A client of one API server. Requests are few, so that each has a connection of its own."""
 
     def __init__(self, server: ApiServerAddress) -> None:
         self._server = server
 
     async def get(self, path: str) -> object:
-        """The JSON at a path.
+        """Return the JSON at a path.
 
         Raises:
-            KubeError: no answer in time, an error status, or no JSON.
+            KubeError: the answer was late, an error, or not JSON.
         """
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._ask(path) as answer:
@@ -54,10 +54,10 @@ class KubeApi:
             raise KubeError(f"no whole answer within {ANSWER_SECONDS:.0f} s") from None
 
     async def watch(self, path: str) -> AsyncGenerator[object, None]:
-        """Events of a watch, until the API server ends it.
+        """Yield the events of a watch until the API server ends it.
 
         Raises:
-            KubeError: the watch was refused, broke or went silent.
+            KubeError: the watch was refused, broken or silent for too long.
         """
         async with self._ask(path) as answer:
             rest = b""
@@ -78,10 +78,10 @@ class KubeApi:
 
     @contextlib.asynccontextmanager
     async def _ask(self, path: str) -> AsyncIterator["_Answer"]:
-        """Send a GET; the answer's head is read and has a good status."""
+        """Send a GET and wait for the head of an answer with status 200."""
         server = self._server
         try:
-            # read anew each time: both are replaced while the process runs
+            # both files are replaced while the process runs
             token = (server.service_account_dir / "token").read_bytes().strip()
             context = _context(server.service_account_dir / "ca.crt")
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -116,7 +116,7 @@ class KubeApi:
 
 
 class _Answer:
-    """An answer while it comes in."""
+    """An answer that is being received."""
 
     def __init__(self, stream: asyncio.StreamReader) -> None:
         self._stream = stream
@@ -125,7 +125,7 @@ class _Answer:
         self._first = b""
 
     async def check(self) -> None:
-        """Read the head; raises KubeError for a status that is not 200."""
+        """Read the head; raise KubeError for a status that is not 200."""
         while self._reader.head is None:
             self._first = await self._read()
         if self._reader.head.status == 200:
@@ -134,7 +134,7 @@ class _Answer:
         raise KubeError(_reason(text) or f"status {self._reader.head.status}", self._reader.head.status)
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Content as it comes, chunks decoded."""
+        """Yield the content as it is received, chunks decoded."""
         total = 0
         data, self._first = self._first, b""
         while True:
@@ -167,7 +167,7 @@ class _Answer:
 
 def _context(authorities: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(authorities))
-    # cluster authorities made by older tools lack key identifiers, which Python 3.13 began to require
+    # cluster authorities of older tools lack key identifiers, which Python 3.13 began to require
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
@@ -181,7 +181,7 @@ def _parse(data: bytes) -> object:
 
 
 def _reason(text: bytes) -> str:
-    """The message of a Status object."""
+    """Return the message of a Status object, empty if there is none."""
     try:
         status = orjson.loads(text)
     except orjson.JSONDecodeError:

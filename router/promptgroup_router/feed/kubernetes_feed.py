@@ -1,6 +1,6 @@
-"""The routing table from PromptRoutes: list and watch in each served namespace, prompts fetched once.
+"""Follows PromptRoutes: lists and watches each served namespace, and fetches prompts once.
 
-Every failure is tried again, later and later; meanwhile the last good table serves.
+Failures are retried with exponential backoff; meanwhile the last good table stays in use.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from promptgroup_router.feed.table_file import is_text_of
 log = logging.getLogger("promptgroup.table")
 
 WATCH_SECONDS = 240
-"""After which the API server ends a watch, jittered: spreads the reconnects of many routers."""
+"""Time after which the API server ends a watch, with jitter that spreads the reconnects of many routers."""
 FIRST_BACKOFF = 0.5
-"""Seconds after a first failure."""
+"""Seconds to wait after a first failure."""
 LAST_BACKOFF = 30.0
-"""Seconds at most: an API server that is back is found within this."""
+"""Most seconds to wait: an API server that is back is found within this time."""
 GATHER_SECONDS = 0.05
-"""Events that come within this are one new table: a rollout writes several routes at once."""
+"""Events within this time become one new table: a rollout writes several routes at once."""
 
 _PLURALS = {"ConfigMap": "configmaps", "Secret": "secrets"}
 
 
 class KubernetesFeed:
-    """Follows the PromptRoutes of some namespaces."""
+    """A feed that follows the PromptRoutes of some namespaces."""
 
     def __init__(
         self, api: KubeApi, namespaces: tuple[str, ...], publisher: Publisher, start: RoutingTable | None
@@ -51,7 +51,7 @@ class KubernetesFeed:
         self._wake: dict[str, asyncio.Event] = {namespace: asyncio.Event() for namespace in namespaces}
 
     def reload(self) -> None:
-        """End all waiting between tries."""
+        """End all waits between retries."""
         for wake in self._wake.values():
             wake.set()
 
@@ -69,10 +69,10 @@ class KubernetesFeed:
                 await asyncio.sleep(GATHER_SECONDS)
 
     def _publish(self) -> None:
-        # the first table waits until no namespace is simply late: its groups would be unknown for a moment
+        # the first table waits until each namespace was tried: its groups would be unknown for a moment
         if self._listed and len(self._tried) == len(self._namespaces):
             self._publisher.publish(self._routes.table(), "kubernetes")
-            if not self._lost:  # a table without news from one namespace is as old as that
+            if not self._lost:  # without news from one namespace the table is not confirmed
                 self._publisher.confirm()
 
     async def _follow(self, namespace: str) -> None:
@@ -94,25 +94,25 @@ class KubernetesFeed:
             except (KubeError, TableError) as error:
                 self._publisher.failed("kubernetes")
                 log.warning(
-                    "PromptRoutes not followed, the last good table serves",
+                    "PromptRoutes cannot be followed: the last good table stays in use",
                     extra=fields(namespace=namespace, problem=error, again_in=f"{backoff:.1f}s"),
                 )
                 self._lost.add(namespace)
             self._tried.add(namespace)
             self._changed.set()
             if now() - began > LAST_BACKOFF:
-                backoff = FIRST_BACKOFF  # it went well for long enough
+                backoff = FIRST_BACKOFF  # it worked for long enough
             await self._pause(self._wake[namespace], backoff)
             backoff = min(LAST_BACKOFF, backoff * 2)
 
     async def _watch(self, namespace: str, path: str, version: str) -> RouteChange:
-        """Follow one watch to its end; returns where the next goes on."""
+        """Follow one watch to its end. Return the change from which the next one continues."""
         seconds = int(WATCH_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, no secret
         query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={quote(version)}"
         began = asyncio.get_running_loop().time()
         change = RouteChange(version)
         try:
-            # closed at once also when an event ends it: the connection goes with it
+            # closed at once if an event raises, and the connection with it
             async with contextlib.aclosing(self._api.watch(path + query)) as events:
                 async for event in events:
                     change = self._routes.event(namespace, event)
@@ -122,19 +122,19 @@ class KubernetesFeed:
                 raise Expired from error
             raise
         if asyncio.get_running_loop().time() - began < FIRST_BACKOFF:
-            await asyncio.sleep(FIRST_BACKOFF)  # a server that ends watches at once is not to be asked in a loop
+            await asyncio.sleep(FIRST_BACKOFF)  # do not loop on a server that ends watches at once
         return change
 
     def _tell(self, namespace: str, change: RouteChange) -> None:
         for problem in change.problems:
             self._publisher.failed("kubernetes")
-            log.error("PromptRoute not read, its last good value serves", extra=fields(problem=problem))
+            log.error("PromptRoute cannot be read: its last good value stays in use", extra=fields(problem=problem))
         self._tried.add(namespace)
         self._lost.discard(namespace)
         self._changed.set()
 
     async def _fetch(self, source: RouteSource) -> None:
-        """Fetch a prompt's text, as long as a route names it."""
+        """Fetch a prompt's text while a route names it."""
         backoff = FIRST_BACKOFF
         plural = _PLURALS.get(source.ref.kind, "")
         path = f"/api/v1/namespaces/{quote(source.namespace, safe='')}/{plural}/{quote(source.ref.name, safe='')}"
@@ -144,7 +144,7 @@ class KubernetesFeed:
                 self._changed.set()
             except (KubeError, TableError) as error:
                 log.warning(
-                    "prompt not read, its group is matched by content only",
+                    "prompt cannot be read: its group is matched by content only",
                     extra=fields(namespace=source.namespace, kind=source.ref.kind, name=source.ref.name, problem=error),
                 )
                 await self._pause(asyncio.Event(), backoff)
@@ -152,7 +152,7 @@ class KubernetesFeed:
         del self._fetching[source]
 
     async def _pause(self, wake: asyncio.Event, seconds: float) -> None:
-        """Wait half to whole of a time, so that routers do not come back all at once; `wake` ends it."""
+        """Wait for half of a time to all of it, so that routers do not return all at once; `wake` ends the wait."""
         try:
             async with asyncio.timeout(seconds * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load, no secret
                 await wake.wait()
@@ -162,18 +162,18 @@ class KubernetesFeed:
 
 
 def prompt_of(source: RouteSource, found: object) -> Prompt:
-    """The prompt that a ConfigMap or Secret holds, verified.
+    """Return the verified prompt of a ConfigMap or Secret.
 
     Raises:
-        TableError: it holds none; the message never has text of it.
+        TableError: the object holds no such prompt; the message never contains its text.
     """
     data = found.get("data") if isinstance(found, dict) else None
     if not isinstance(data, dict) or not {SYSTEM_KEY, TOOLS_KEY} & data.keys():
-        raise TableError(f"it has no key {SYSTEM_KEY!r} and no key {TOOLS_KEY!r}")
+        raise TableError(f"the object has neither the key {SYSTEM_KEY!r} nor the key {TOOLS_KEY!r}")
     decode: Callable[[str], str] = _decoded if source.ref.kind == "Secret" else str
     prompt = Prompt(decode(data.get(SYSTEM_KEY, "")), decode(data.get(TOOLS_KEY, "")))
     if not is_text_of(prompt, source.fingerprint):
-        raise TableError("its text does not hash to the fingerprint")
+        raise TableError("the text does not hash to the fingerprint")
     return prompt
 
 

@@ -1,4 +1,4 @@
-"""PromptRoutes as lists and watch events tell of them → one routing table. Pure.
+"""Builds one routing table from lists and watch events of PromptRoutes. Does no I/O and reads no clock.
 
 A route that cannot be read keeps its last good value; a namespace that cannot be listed keeps its last good routes.
 """
@@ -23,21 +23,21 @@ class RouteSource(NamedTuple):
 
 
 class Expired(Exception):  # noqa: N818 - an outcome of a watch
-    """The API server has forgotten the version that the watch went on from: list again."""
+    """The API server no longer has the resource version of the watch: list again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteChange:
-    """What an event or a list brought."""
+    """The result of a list or of a watch event."""
 
     version: str
-    """resourceVersion to go on from."""
+    """resourceVersion from which a watch continues."""
     problems: tuple[str, ...] = ()
-    """Routes that could not be read: which, and why."""
+    """One message for each route that could not be read."""
 
 
 class Routes:
-    """The routes of all served namespaces."""
+    """The PromptRoutes of all served namespaces."""
 
     def __init__(self, start: RoutingTable | None = None, namespaces: tuple[str, ...] = ()) -> None:
         self._groups: dict[tuple[str, str], Group] = {}
@@ -52,13 +52,13 @@ class Routes:
                         )
 
     def list(self, namespace: str, listed: object) -> RouteChange:
-        """A namespace's whole list.
+        """Replace a namespace's routes by a list of them.
 
         Raises:
-            TableError: it is no list.
+            TableError: the answer is not a list.
         """
         if not isinstance(listed, Mapping) or not isinstance(listed.get("items"), list):
-            raise TableError(f"namespace {namespace}: the API server's answer is no list")
+            raise TableError(f"namespace {namespace}: the API server's answer is not a list")
         seen, problems = set(), []
         for item in listed["items"]:
             name = _name(item)
@@ -70,16 +70,16 @@ class Routes:
         return RouteChange(_version(listed), tuple(problems))
 
     def event(self, namespace: str, event: object) -> RouteChange:
-        """An event of a namespace's watch.
+        """Apply an event of a namespace's watch.
 
         Raises:
-            Expired: list again.
-            TableError: it is no event.
+            Expired: the routes must be listed again.
+            TableError: the object is not a watch event.
         """
         kind = event.get("type") if isinstance(event, Mapping) else None
         item = event.get("object") if isinstance(event, Mapping) else None
         if not isinstance(item, Mapping):
-            raise TableError(f"namespace {namespace}: no watch event")
+            raise TableError(f"namespace {namespace}: the API server sent something that is not a watch event")
         match kind:
             case "ADDED" | "MODIFIED":
                 problem = self._put(namespace, _name(item), item)
@@ -95,11 +95,11 @@ class Routes:
                 raise TableError(f"namespace {namespace}: watch event {kind!r}: {item.get('message', '')}")
 
     def learn(self, source: RouteSource, prompt: Prompt) -> None:
-        """The text of a revision's prompt, verified."""
+        """Keep the verified text of a revision's prompt."""
         self._prompts[source] = prompt
 
     def missing(self) -> set[RouteSource]:
-        """Prompts that routes name and whose text is not known; forgets those that none names any more."""
+        """Return the prompts that routes name and whose text is not known; drop texts that no route names."""
         named = {
             RouteSource(group.namespace, revision.prompt_from, revision.fingerprint)
             for group in self._groups.values()
@@ -111,7 +111,7 @@ class Routes:
         return named - self._prompts.keys()
 
     def table(self) -> RoutingTable:
-        """All routes, with the prompts that are known; the version is a hash of it."""
+        """Return the table of all routes with the known prompts; its version is a hash of its content."""
         groups = tuple(self._with_prompts(self._groups[key]) for key in sorted(self._groups))
         digest = xxhash.xxh3_64_hexdigest(orjson.dumps(encode_table(RoutingTable(groups))))
         return RoutingTable(groups, digest)

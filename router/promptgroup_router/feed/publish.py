@@ -1,4 +1,4 @@
-"""From a source's table to the one in use: install it, keep a copy on disk, say what changed."""
+"""Installs tables: replaces the one in use, writes a copy to disk, logs what changed."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,7 @@ log = logging.getLogger("promptgroup.table")
 
 
 class Publisher:
-    """Where sources hand their tables in."""
+    """The receiver of tables from a source."""
 
     def __init__(self, state: RouterState, clock: Callable[[], float], copy: Path | None) -> None:
         self._state = state
@@ -21,7 +21,7 @@ class Publisher:
         self._copy = copy
 
     def publish(self, table: RoutingTable, source: str) -> None:
-        """Serve by this table."""
+        """Replace the table in use."""
         if self._state.loaded and table == self._state.index.table:
             return
         self._install(table, source)
@@ -33,15 +33,15 @@ class Publisher:
             log.warning("copy of the table not written", extra=fields(file=self._copy, problem=error))
 
     def confirm(self) -> None:
-        """The source still says the same."""
+        """Record that the source still has the same table."""
         self._state.confirmed = self._clock()
 
     def failed(self, source: str) -> None:
-        """The source said something that cannot be used."""
+        """Count a table or route that cannot be read."""
         self._state.metrics.table_errors.add(source)
 
     def restore(self) -> RoutingTable | None:
-        """Serve by the copy on disk, if there is a good one."""
+        """Install the copy on disk and return it; None if there is no good one."""
         if self._copy is None:
             return None
         try:
@@ -67,6 +67,6 @@ class Publisher:
         )
         for conflict in conflicts:
             log.warning(
-                "two groups declare one prompt, the older keeps it",
+                "two groups declare one prompt: the older group keeps it",
                 extra=fields(group=conflict.group, keeper=conflict.keeper, fingerprint=conflict.fingerprint),
             )

@@ -1,4 +1,4 @@
-"""Table files: the one that `--table` names, and the copy of the last good table that a restart begins with."""
+"""Reads and writes table files: the file of `--table`, and the copy of the last good table for a restart."""
 
 import contextlib
 import os
@@ -12,10 +12,10 @@ from promptgroup_router.contract.table import Prompt, RoutingTable, TableError
 
 
 def write(path: Path, table: RoutingTable) -> None:
-    """Replace the file: readers see the old one or the new one, never a part (also after a power loss).
+    """Replace the file atomically: readers see the old one or the new one, also after a power loss.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -36,8 +36,8 @@ def read(path: Path) -> RoutingTable:
     """Read a table file.
 
     Raises:
-        OSError: it cannot be read.
-        TableError: it holds no table; the message names the field, the value and what is expected.
+        OSError: the file cannot be read.
+        TableError: the file holds no table; the message names the field, the value and what is expected.
     """
     try:
         data = orjson.loads(path.read_bytes())
@@ -50,11 +50,11 @@ def read(path: Path) -> RoutingTable:
                 found = fingerprint.hash_prefix(revision.prompt.tools, revision.prompt.system.encode())
                 raise TableError(
                     f"{group.namespace}/{group.name}: the prompt hashes to {found}, its fingerprint is "
-                    f"{revision.fingerprint}: mend one of them (promptgroup fingerprint FILE prints it)"
+                    f"{revision.fingerprint}: correct one of them (promptgroup fingerprint FILE prints the hash)"
                 )
     return table
 
 
 def is_text_of(prompt: Prompt, full: str) -> bool:
-    """Whether a prompt hashes to a fingerprint."""
+    """Return True if a prompt hashes to a fingerprint."""
     return fingerprint.hash_prefix(prompt.tools, prompt.system.encode()) == full

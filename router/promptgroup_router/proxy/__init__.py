@@ -1,1 +1,1 @@
-"""One request on its way: from the client's socket to an engine's and back."""
+"""Relays requests: from a client's socket to an engine's and back."""

@@ -1,4 +1,4 @@
-"""The port for requests: what each path and method gets."""
+"""Answers the port for requests, by path and method."""
 
 import logging
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _METHODS = {CHAT_PATH: b"POST", TEXT_PATH: b"POST", MODELS_PATH: b"GET"}
 
 
 class ApiHandler:
-    """Handler of the port for requests."""
+    """The handler of the port for requests."""
 
     def __init__(
         self, state: RouterState, connections: EngineConnections, clock: Callable[[], float], timeout: float
@@ -36,7 +36,7 @@ class ApiHandler:
         self._timeout = timeout
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
-        """Answer a request, or start what answers it."""
+        """Answer a request, or return the relay that will."""
         path, method = request.head.path, request.head.method
         allowed = _METHODS.get(path)
         if method == allowed:
@@ -50,7 +50,7 @@ class ApiHandler:
         return None
 
     def _start(self, kind: ApiKind, client: ClientConnection, request: HttpRequest) -> Relay | None:
-        """Steps 1 to 4 of a request's life: read, match, session, revision. `Relay` does the rest."""
+        """Perform steps 1 to 4 of a request's life: read, match, session, revision. `Relay` performs the others."""
         state = self._state
         try:
             ask = parse(kind, request.body)
@@ -82,7 +82,7 @@ class ApiHandler:
         return relay
 
     def _note(self, found: Route) -> None:
-        """Count what no group declares, whether a replica serves it or none may."""
+        """Count a request that no group declares, whether or not a replica may serve it."""
         state = self._state
         if found.leading is not None:
             state.metrics.unmatched.add(found.model)
@@ -93,7 +93,7 @@ class ApiHandler:
 
 
 def models(view: RoutingIndex) -> bytes:
-    """Models and groups, as OpenAI lists models."""
+    """Return models and groups in the form of OpenAI's list of models."""
     served = [{"id": model, "object": "model", "created": 0, "owned_by": "engine"} for model in view.models]
     groups = [
         {"id": _shortest_name(view, group), "object": "model", "created": 0, "owned_by": group.group.namespace}
@@ -109,13 +109,13 @@ def _shortest_name(view: RoutingIndex, group: GroupEntry) -> str:
 
 def _no_such_path() -> ApiError:
     served = ", ".join(f"{method.decode()} {path.decode()}" for path, method in _METHODS.items())
-    return ApiError(404, f"there is nothing at this path, served are: {served}", code="not_found")
+    return ApiError(404, f"there is nothing at this path: use one of {served}", code="not_found")
 
 
 def _no_such_method(method: bytes, allowed: bytes) -> ApiError:
     return ApiError(
         405,
-        f"{method.decode('latin-1')[:32]} is not possible here, use {allowed.decode()}",
+        f"{method.decode('latin-1')[:32]} is not allowed at this path: use {allowed.decode()}",
         code="method_not_allowed",
         allow=allowed.decode(),
     )

@@ -1,6 +1,6 @@
-"""One request's state: which slot has it, which had it, and what follows from each thing that happens. Pure.
+"""The state of one request: the slot that has it, the slots that had it, and the action for each event. Does no I/O.
 
-Events are method calls, actions are what they return:
+Events are method calls, which return actions:
 
 | event                                    | action                                                                  |
 |------------------------------------------|-------------------------------------------------------------------------|
@@ -27,22 +27,22 @@ from promptgroup_router.rings.index import Candidates, Member
 from promptgroup_router.routing.state import RouterState
 
 MAX_TRIES = 3
-"""Slots that one request is sent to: a request that kills engines must not go round all of them."""
+"""Most slots that one request is sent to."""
 
 UNAVAILABLE = frozenset((502, 503, 504))
-"""Statuses that say that this engine did not work on the request."""
+"""Statuses by which an engine says that it did not work on the request."""
 
 _NOT_THERE = (Failure.REFUSED, Failure.CONNECT_TIMEOUT, Failure.RESET, Failure.DEADLINE)
-"""Failures that eject a slot: one that answers, however badly, is there."""
+"""Failures that eject a slot; an engine that answers, however badly, is not ejected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the request there."""
+    """Send the request to this member."""
 
     member: Member
     fresh: bool = False
-    """On a new connection, not on a kept one."""
+    """Whether to open a new connection instead of using a kept one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ Failed = Begun | Literal[Action.CUT]
 
 
 class Exchange:
-    """State of one request from its first pick to its end."""
+    """The state of one request from its first pick to its end."""
 
     __slots__ = ("_candidates", "_deadline", "_demand", "_pick", "_relays", "_state", "_tried")
 
@@ -84,12 +84,12 @@ class Exchange:
 
     @property
     def member(self) -> Member:
-        """The slot that has the request."""
+        """The member that has the request."""
         return self._picked.member
 
     @property
     def tries(self) -> int:
-        """Slots that the request was sent to."""
+        """Number of slots that the request was sent to."""
         return len(self._tried)
 
     @property
@@ -103,14 +103,14 @@ class Exchange:
         return self._picked.moved
 
     def begin(self, now: float) -> Begun:
-        """The request is whole, or there is room for one that waited."""
+        """Return the first action for a request, or for one that waits."""
         action = self._next(now)
         if action is not None:
             return action
         return Refuse(ApiError(503, f"{self._candidates.id} has no replica that is ready: retry", code="no_replica"))
 
     def answered(self, status: int, now: float) -> Answered:
-        """The head of an answer is here, nothing of it was passed on."""
+        """Return the action for the head of an answer, of which the client has nothing yet."""
         refusing = self._picked
         if status in UNAVAILABLE and now < self._deadline and isinstance(action := self._next(now), Send):
             self._state.balancer.release(refusing, now)
@@ -119,13 +119,13 @@ class Exchange:
         return Action.RELAY
 
     def relaying(self, now: float) -> None:
-        """The first byte goes to the client: from here on nothing is tried again."""
+        """Record that the first byte goes to the client; from here on no other slot is tried."""
         self._state.health.succeeded(self.member.id)
         self._state.balancer.first_token(self._picked, now)
         self._relays = True
 
     def failed(self, failure: Failure, now: float) -> Failed:
-        """The slot that has the request failed."""
+        """Return the action for a failure of the slot that has the request."""
         if failure is Failure.STALE:
             return Send(self.member, fresh=True)
         end = self._give_up(failure, now)
@@ -135,27 +135,27 @@ class Exchange:
         return end
 
     def expired(self, now: float) -> Refuse | Literal[Action.CUT]:
-        """The deadline has passed."""
+        """Return the action for a request whose deadline has passed."""
         if self._pick is None:
             return self.time_out()
         return self._give_up(Failure.DEADLINE, now)
 
     def time_out(self) -> Refuse:
-        """It waited for room for too long."""
+        """Return the action for a request that has waited for room for too long."""
         message = f"{self._candidates.id} is overloaded: its replicas have no room for another session; retry later"
         return Refuse(ApiError(503, message, code="overloaded"))
 
     def ended(self, now: float, usage: Usage | None = None) -> None:
-        """The answer is whole."""
+        """Release the load of a request whose answer is whole."""
         self._state.balancer.end(self._picked, usage, now)
 
     def abandoned(self, now: float) -> None:
-        """The client has left."""
+        """Release the load of a request whose client has left."""
         if self._pick is not None:
             self._state.balancer.release(self._pick, now)
 
     def _give_up(self, failure: Failure, now: float) -> Refuse | Literal[Action.CUT]:
-        """Books of a slot that failed; what is left to say if there is no other."""
+        """Release the load of a slot that failed. Return the action if no other slot is tried."""
         self._state.balancer.release(self._picked, now)
         if self._relays:
             return Action.CUT
@@ -166,7 +166,7 @@ class Exchange:
         return Refuse(ApiError(504 if late else 502, message, code="timeout" if late else "no_answer"))
 
     def _next(self, now: float) -> Send | Literal[Action.WAIT] | None:
-        """Another slot, or WAIT; None when there is none to try."""
+        """Pick another slot, or wait; None if there is no slot to try."""
         if len(self._tried) >= MAX_TRIES:
             return None
         try:
@@ -182,5 +182,5 @@ class Exchange:
     @property
     def _picked(self) -> Pick:
         if self._pick is None:
-            raise RuntimeError("nothing was sent yet: begin comes first")
+            raise RuntimeError("no member was picked yet: call begin first")
         return self._pick

@@ -52,7 +52,7 @@ def test_a_bad_file_keeps_the_last_good_table_and_is_told_once(tmp_path, caplog)
         case.path.write_text('{"format": 9}')
         case.feed.look()
     assert case.version == "v1"
-    assert (case.errors(), caplog.text.count("table not read")) == (1, 1)
+    assert (case.errors(), caplog.text.count("table cannot be read")) == (1, 1)
     assert "format is 9" in str(caplog.records[-1].fields["problem"])
     case.path.unlink()
     case.feed.look()
