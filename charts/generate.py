@@ -119,7 +119,9 @@ def _deployment(spec: Object, mark: Marks, arguments: Iterable[str]) -> None:
     values = f"$.Values.{container['name']}"
     spec["replicas"] = mark(f"{{{{ {values}.replicas }}}}")
     container["image"] = mark(
+        f"{{{{ with $.Values.imageRegistry }}}}{{{{ . }}}}/{{{{ end }}}}"
         f"{{{{ {values}.image.repository }}}}:{{{{ {values}.image.tag | default $.Chart.AppVersion }}}}"
+        f"{{{{ with {values}.image.digest }}}}@{{{{ . }}}}{{{{ end }}}}"
     )
     container[mark(f"{{{{- with {values}.image.pullPolicy }}}}\nimagePullPolicy: {{{{ . }}}}\n{{{{- end }}}}")] = None
     extra = f"{{{{- range {values}.extraArgs }}}}\n- {{{{ . | quote }}}}\n{{{{- end }}}}"
@@ -210,6 +212,8 @@ def values() -> str:
     (operator,) = (each for each in built("control") if each["kind"] == "Deployment")
     (router,) = (each for each in built("team") if each["kind"] == "Deployment")
     return f"""\
+# What stands before the repositories of all images: name a registry of your own here, once.
+imageRegistry: {_registry(operator)}
 # Secrets of registries that images are pulled with, as in [{{name: registry}}].
 imagePullSecrets: []
 
@@ -240,9 +244,15 @@ monitoring:
 """
 
 
+def _registry(deployment: Object) -> str:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    registry: str = container["image"].rpartition("/")[0]
+    return registry
+
+
 def _runs(deployment: Object) -> str:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    repository, tag = container["image"].rsplit(":", 1)
+    repository, tag = container["image"].rpartition("/")[2].split(":")
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     if tag != version:
         raise ValueError(f"manifests/ have {container['image']}, Chart.yaml has appVersion {version}: make them one")
@@ -252,6 +262,7 @@ def _runs(deployment: Object) -> str:
   image:
     repository: {repository}
     tag: "" # the chart's appVersion
+    digest: "" # as in sha256:..., beside the tag; the chart of a release has that of the image it was released with
     pullPolicy: "" # Kubernetes' default
   # Flags after the chart's own: `promptgroup-{container["name"]} --help`.
   extraArgs: []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from promptgroup_local import lab
-from support.install import CHART, SYSTEM, TEAM, VARIANTS, Helm, Identity, Object, kustomized, without_helm
+from support.install import CHART, DIGEST, SYSTEM, TEAM, VARIANTS, Helm, Identity, Object, kustomized, without_helm
 
 pytestmark = pytest.mark.integration
 
@@ -79,8 +79,10 @@ def test_values_reach_what_they_are_for(helm: Helm) -> None:
     assert pod["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
     assert pod["tolerations"] == router["template"]["spec"]["tolerations"]
     assert pod["imagePullSecrets"] == router["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
-    assert (container["image"], container["imagePullPolicy"]) == ("registry.example.com/operator:0.1.1", "IfNotPresent")
+    assert container["image"] == f"registry.example.com/operator:0.1.1@{DIGEST}"
+    assert container["imagePullPolicy"] == "IfNotPresent"
     (container,) = router["template"]["spec"]["containers"]
+    assert container["image"].startswith("registry.example.com/router:")
     assert container["args"][-1] == "--drain-timeout=60"
     assert container["resources"] == {"requests": {"cpu": 2, "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
@@ -107,6 +109,8 @@ def test_values_reach_what_they_are_for(helm: Helm) -> None:
         ('router.namespaces=["Chat"]', "namespaces"),
         ('router.extraArgs=["drain-timeout 60"]', "extraArgs"),
         ('operator.image.pullPolicy="Sometimes"', "pullPolicy"),
+        ('router.image.digest="latest"', "digest"),
+        ('imageRegistry="registry.example.com/"', "imageRegistry"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(helm: Helm, value: str, said: str) -> None:

@@ -1,6 +1,6 @@
 """Programs of others that tests run. The first of these that has one:
 
-1. a variable of its name, the path of a program: PROMETHEUS, PROMTOOL, HELM, KUBE_SCORE
+1. a variable of its name, the path of a program: PROMETHEUS, PROMTOOL, HELM, KUBE_SCORE, ACTIONLINT
 2. PATH (Debian: apt install prometheus)
 3. the cache that an earlier run filled
 4. built from its Go module (tests/support/go), where a module proxy can be reached
@@ -37,6 +37,7 @@ TOOLS = {
     "promtool": Tool("prometheus", "github.com/prometheus/prometheus", "cmd/promtool", PROMETHEUS_FLAGS),
     "helm": Tool("helm", "helm.sh/helm/v4", "cmd/helm"),
     "kube-score": Tool("kube-score", "github.com/zegl/kube-score", "cmd/kube-score"),
+    "actionlint": Tool("actionlint", "github.com/rhysd/actionlint", "cmd/actionlint"),
 }
 
 

@@ -20,6 +20,7 @@ SYSTEM, TEAM = "promptgroup-system", "promptgroup"
 RELEASE = "promptgroup"
 
 TOLERATIONS = '[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]'
+DIGEST = f"sha256:{64 * 'a'}"
 VARIANTS = {
     "one namespace": ("operator.namespaced=true",),
     "no routers": ("router.enabled=false",),
@@ -32,7 +33,8 @@ VARIANTS = {
         f"operator.tolerations={TOLERATIONS}",
         f"router.tolerations={TOLERATIONS}",
         'imagePullSecrets=[{"name": "registry"}]',
-        'operator.image={"repository": "registry.example.com/operator", "tag": "0.1.1", "pullPolicy": "IfNotPresent"}',
+        'imageRegistry="registry.example.com"',
+        f'operator.image={{"tag": "0.1.1", "digest": "{DIGEST}", "pullPolicy": "IfNotPresent"}}',
         'router.extraArgs=["--drain-timeout=60"]',
         'router.resources={"requests": {"cpu": 2, "memory": "256Mi"}}',
     ),

@@ -1,0 +1,107 @@
+"""The scripts that check files and make releases."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+DIGEST = f"sha256:{64 * 'a'}"
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.py", b"x = 1\n", []),
+        ("a.py", b"x = 1 \n", ["line 1 has spaces at its end"]),
+        ("a.md", b"break  \nhere\n", []),
+        ("a.py", b"x = 1", ["does not end with exactly one newline"]),
+        ("a.py", b"x = 1\n\n", ["does not end with exactly one newline"]),
+        ("a.py", b"x = 1\r\n", ["has carriage returns"]),
+        ("a.py", b"<<<<<<< HEAD\n", ["has marks of a merge conflict"]),
+        ("a.yaml", b"a: !mark b\n---\nc: d\n", []),
+        ("a.py", b"\xff\n", ["is no UTF-8: invalid start byte at byte 0"]),
+        ("a.png", b"\xff", []),
+        ("a.txt", bytes(2 << 20), ["has 2097152 bytes, more than 1048576", "does not end with exactly one newline"]),
+    ],
+)
+def test_faults_of_files_are_named(name, content, said):
+    assert list(script("check_files").problems(name, content)) == said
+
+
+def test_broken_yaml_is_named():
+    (said,) = script("check_files").problems("a.yaml", b"a: [b\n")
+    assert said.startswith("is no YAML: ")
+    assert "\n" not in said
+
+
+CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 0.2.0 - 2026-12-01\n\n### Added\n- One.\n\n## 0.1.0\n- First.\n"
+
+
+def test_release_notes_are_a_versions_section():
+    notes = script("release_notes")
+    assert notes.section(CHANGELOG, "0.2.0") == "### Added\n- One."
+    assert notes.section(CHANGELOG, "0.1.0") == "- First."
+
+
+@pytest.mark.parametrize("version", ["0.3.0", "0.2", "Unreleased", "0x2.0"])
+def test_a_release_without_a_section_is_refused(version):
+    with pytest.raises(ValueError, match="has no section"):
+        script("release_notes").section(CHANGELOG, version)
+
+
+def test_a_tag_of_another_version_is_refused(capsys):
+    assert script("release_notes").main(["99.0.0"]) == 2
+    assert "pyproject.toml says" in capsys.readouterr().err
+
+
+def test_a_released_chart_names_its_registry_and_digests():
+    text = (ROOT / "charts/promptgroup/values.yaml").read_text()
+    digests = {"operator": DIGEST, "router": f"sha256:{64 * 'b'}"}
+    made = script("package_chart").with_images(text, "ghcr.io/someone", digests)
+    before, after = yaml.safe_load(text), yaml.safe_load(made)
+    assert after["imageRegistry"] == "ghcr.io/someone"
+    for program, digest in digests.items():
+        assert after[program]["image"].pop("digest") == digest
+        assert before[program]["image"].pop("digest") == ""
+    del before["imageRegistry"], after["imageRegistry"]
+    assert after == before
+    assert made.count("#") == text.count("#")
+
+
+@pytest.mark.parametrize("digest", ["", "latest", "sha256:12", f"{DIGEST}\n"])
+def test_a_digest_that_is_none_is_refused(digest):
+    text = (ROOT / "charts/promptgroup/values.yaml").read_text()
+    with pytest.raises(ValueError, match="digest of operator"):
+        script("package_chart").with_images(text, "ghcr.io/someone", {"operator": digest})
+
+
+def test_krews_manifest_names_each_archive_with_its_sum():
+    krew = script("krew_archive")
+    archives = {f"kubectl-promptgroup-{platform}.tar.gz": 64 * str(n) for n, platform in enumerate(krew.PLATFORMS)}
+    made = yaml.safe_load(krew.manifest((ROOT / ".krew.yaml").read_text(), "1.2.3", archives))
+    assert made["spec"]["version"] == "v1.2.3"
+    assert {each["uri"].rpartition("/")[2]: each["sha256"] for each in made["spec"]["platforms"]} == archives
+    assert all("/download/v1.2.3/" in each["uri"] for each in made["spec"]["platforms"])
+    assert {"-".join(each["selector"]["matchLabels"].values()) for each in made["spec"]["platforms"]} == {
+        *krew.PLATFORMS
+    }
+
+
+def test_krews_manifest_names_no_archive_that_was_not_built():
+    krew = script("krew_archive")
+    with pytest.raises(ValueError, match="which was not built"):
+        krew.manifest((ROOT / ".krew.yaml").read_text(), "1.2.3", {})
+
+
+def test_the_archives_wheels_are_for_platforms_that_krew_knows():
+    krew = script("krew_archive")
+    assert {name.rpartition("-")[0] for name in krew.PLATFORMS} == {"linux", "darwin"}
