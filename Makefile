@@ -34,6 +34,7 @@ demo-vllm-diagnosis: setup ## What is said of two real vLLM engines with small c
 check: setup ## Format, lint, types, import contracts, unit and property tests: a minute or two
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
+	$(RUN) python scripts/check_files.py
 	$(RUN) mypy
 	$(RUN) lint-imports
 	$(RUN) pytest -m 'not integration' --numprocesses=$(JOBS)
@@ -54,13 +55,17 @@ integration: setup ## Tests on real control planes, as processes on this machine
 	$(RUN) pytest -m integration --numprocesses=$(JOBS) --dist=loadfile --durations=10
 
 .PHONY: lint-manifests
-lint-manifests: setup ## What helm, kube-score and promtool say of charts/ and manifests/ (built from their Go modules)
-	$(RUN) pytest tests/unit/install tests/integration/test_policies.py tests/integration/test_chart.py tests/integration/test_alerts.py
+lint-manifests: setup ## What helm, kube-score, promtool and actionlint say of charts/, manifests/ and .github/ (built from their Go modules)
+	$(RUN) pytest tests/unit/install tests/unit/repository tests/integration/test_workflows.py tests/integration/test_policies.py tests/integration/test_chart.py tests/integration/test_alerts.py
 
 .PHONY: images
 images: ## Build the three images (TAG=0.1.0)
 	@for image in operator router engine:standin-engine; do \
 	  docker build --quiet --target $${image%:*} --tag ghcr.io/promptgroup/$${image#*:}:$(or $(TAG),0.1.0) . || exit; done
+
+.PHONY: krew
+krew: setup ## Archives of the kubectl plugin for each platform, and krew's manifest of them, in dist/
+	$(RUN) python scripts/krew_archive.py
 
 .PHONY: e2e
 e2e: setup ## Black-box tests on a kind cluster (E2E_KEEP=1 keeps it, ARGS="e2e/test_scale.py -x")
