@@ -1,15 +1,17 @@
-"""Models → CustomResourceDefinitions: pydantic's JSON Schema made structural (KEP-1531).
+"""Generates CustomResourceDefinitions from the models: pydantic's JSON Schema made structural (KEP-1531).
 
 A structural schema has no `$ref`, no `anyOf` with null, and a type at every node; `x-kubernetes-*` keys come from the
 models' `json_schema_extra`, where None removes a key that pydantic wrote.
 """
 
+import json
 from typing import Any
 
 import yaml
 from pydantic import BaseModel
 
 from promptgroup_operator.api.prompt_group import PromptGroup, PromptRoute
+from promptgroup_operator.base import durations
 from promptgroup_router.contract import names
 
 _HEADER = (
@@ -24,7 +26,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def render() -> dict[str, str]:
-    """File name → text of every CRD."""
+    """Return the text of every CRD by its file's name."""
     return {
         f"{crd['spec']['names']['plural']}.yaml": _HEADER + yaml.dump(crd, Dumper=_Dumper, sort_keys=False, width=120)
         for crd in (_prompt_group(), _prompt_route())
@@ -105,7 +107,7 @@ def _crd(
 
 
 def structural(model: type[BaseModel]) -> dict[str, Any]:
-    """The model's structural schema; the root is the object itself, so `metadata` is the API server's."""
+    """Return the model's structural schema. The root is the object itself, so `metadata` is the API server's."""
     schema = model.model_json_schema(by_alias=True)
     node = _structural(schema, schema.get("$defs", {}))
     node["properties"] = {
@@ -114,8 +116,10 @@ def structural(model: type[BaseModel]) -> dict[str, Any]:
         "metadata": {"type": "object"},
         **node["properties"],
     }
+    for spec in filter(None, [node["properties"].get("spec")]):
+        _describe(spec)
     if "status" in node["properties"]:
-        # kstatus takes an object that says nothing of itself for finished; so this one says that nobody has looked yet
+        # kstatus takes an object without a status for finished; so this one says that no pass has seen it yet
         node["properties"]["status"]["default"] = {"observedGeneration": -1}
     return node
 
@@ -144,8 +148,26 @@ def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
     return merged
 
 
+DURATION_FORMAT = "A duration such as 90s, 5m or 1h30m."
+"""Sentence that the description of every duration gets."""
+
+
+def _describe(node: dict[str, Any]) -> None:
+    """Add formats and scalar defaults to the descriptions below a node: `kubectl explain` shows neither by itself."""
+    for child in [*node.get("properties", {}).values(), *filter(None, [node.get("items")])]:
+        text = [child["description"]] if "description" in child else []
+        if child.get("pattern") == durations.PATTERN:
+            text.append(DURATION_FORMAT)
+        default = child.get("default")
+        if isinstance(default, str | int):
+            text.append(f"Default: {default if isinstance(default, str) else json.dumps(default)}.")
+        if text:
+            child["description"] = " ".join(text)
+        _describe(child)
+
+
 def _without_null(value: Any) -> Any:
-    """A default as an API server takes it: what is not given is not there."""
+    """Return a default without fields that are null: the API server takes an absent field, not null."""
     if isinstance(value, dict):
         return {key: _without_null(child) for key, child in value.items() if child is not None}
     return value

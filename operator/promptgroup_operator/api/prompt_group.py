@@ -1,11 +1,15 @@
-"""What users write and read: PromptGroup and PromptRoute as pydantic models.
+"""PromptGroup and PromptRoute as pydantic models: the API that users write and read.
 
 The CRDs under crds/ are generated from these models (`promptgroup-operator crd`); docstrings become the fields'
-descriptions in `kubectl explain`. Rules that need more than one field are CEL (KEP-2876), so that the API server
-refuses a bad object before anything is created from it.
+descriptions in `kubectl explain`, with their defaults. Rules that need more than one field are CEL (KEP-2876), so that
+the API server refuses a bad object before anything is created from it. Each rule has a twin in Python beside it, by
+which files are checked where there is no API server.
 """
 
 import enum
+import re
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -23,9 +27,34 @@ MAX_PROMPT = 900_000
 """Longest system text in characters: an object must fit etcd's 1.5 MiB, and the text is stored twice at most."""
 
 
-def _rule(rule: str, message: str, field: str = "") -> JsonDict:
-    rule_and_message: JsonDict = {"rule": rule, "message": message}
-    return rule_and_message | ({"fieldPath": field} if field else {})
+HOLDS: dict[str, Callable[[Any], bool]] = {}
+"""CEL rule → its twin: True if a model keeps it. A rule of the whole object gets a value with `name` and `spec`."""
+KEEPS: dict[str, Callable[[Any, Any], bool]] = {}
+"""CEL rule about a change → its twin: True if the change, given as (new, old), keeps it."""
+
+
+def _rule(cel: str, message: str, field: str = "", *, holds: Callable[[Any], bool]) -> JsonDict:
+    """Return a validation rule. `holds` says the same of a model with defaults: `has(self.x)` is `x is not None`."""
+    HOLDS[cel] = holds
+    rule: JsonDict = {"rule": cel, "message": message}
+    return rule | ({"fieldPath": field} if field else {})
+
+
+def _rule_of_change(cel: str, message: str, field: str, *, keeps: Callable[[Any, Any], bool]) -> JsonDict:
+    """Return a transition rule, which uses `oldSelf`."""
+    KEEPS[cel] = keeps
+    return {"rule": cel, "message": message, "fieldPath": field}
+
+
+_SURGE = re.compile(r"[1-9][0-9]{0,2}%", re.ASCII)
+
+
+def _is_surge(value: int | str) -> bool:
+    return value >= 1 if isinstance(value, int) else _SURGE.fullmatch(value) is not None
+
+
+def _increase(weights: list[int]) -> bool:
+    return weights == sorted(set(weights))
 
 
 class _Model(BaseModel):
@@ -43,6 +72,7 @@ def _rules(*rules: JsonDict) -> ConfigDict:
 
 
 Duration = Annotated[str, Field(pattern=durations.PATTERN, max_length=32)]
+"""A span of time; its description in the CRD says how one is written."""
 FreeForm = Annotated[
     dict[str, JsonValue],
     Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "additionalProperties": None}),
@@ -63,56 +93,61 @@ class KeyRef(_Model):
 
 
 class TextSource(_Model):
-    """Where a text stands, when not inline."""
+    """Source of a text that is not inline."""
 
     model_config = _rules(
         _rule(
             "has(self.configMapKeyRef) != has(self.secretKeyRef)",
             "name exactly one source: configMapKeyRef or secretKeyRef",
+            holds=lambda source: (source.config_map_key_ref is None) != (source.secret_key_ref is None),
         )
     )
 
     config_map_key_ref: KeyRef | None = None
-    """A key of a ConfigMap. An edit of it is a new revision."""
+    """A key of a ConfigMap. Editing its value starts a new revision."""
     secret_key_ref: KeyRef | None = None
-    """A key of a Secret. Its text stays in Secrets: routes, status, events and logs never carry it."""
+    """A key of a Secret. Its text stays in Secrets: it never appears in routes, status, events or logs."""
 
 
 class PromptSpec(_Model):
-    """The Tier-1 prefix: what every request of the group begins with."""
+    """The Tier-1 prefix: the tools and the system prompt that every request of the group begins with."""
 
     model_config = _rules(
         _rule(
             "has(self.system) != has(self.systemFrom)",
             "prompt needs exactly one of system (inline) and systemFrom (a ConfigMap or Secret key)",
+            holds=lambda prompt: (prompt.system is None) != (prompt.system_from is None),
         ),
         _rule(
             "!(has(self.tools) && size(self.tools) > 0 && has(self.toolsFrom))",
             "prompt takes tools or toolsFrom, not both: remove one",
+            holds=lambda prompt: not (prompt.tools and prompt.tools_from is not None),
         ),
         _rule(
             "!has(self.system) || size(self.system) > 0",
             "prompt.system is empty: write the system prompt, or name its ConfigMap or Secret key in systemFrom",
+            holds=lambda prompt: prompt.system != "",
         ),
     )
 
     system: Annotated[str, Field(max_length=MAX_PROMPT)] | None = None
-    """The system prompt, byte for byte as clients send it or as the router puts it in front."""
+    """The system prompt, byte for byte as clients send it or as the router adds it."""
     system_from: TextSource | None = None
     """The key that holds the system prompt."""
     tools: Annotated[list[FreeForm], Field(max_length=1024)] | None = None
-    """OpenAI tool definitions. Key order within them does not matter, the order of the list does."""
+    """OpenAI tool definitions. The order of keys within them does not matter, the order of the list does."""
     tools_from: TextSource | None = None
     """The key that holds the tool definitions, a JSON list."""
     fingerprint: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
-    """Pin: the prompt is refused when it does not hash to this (`promptgroup fingerprint FILE`)."""
+    """Pin: 32 lower-case hex digits, as `promptgroup fingerprint FILE` prints them. A prompt with another fingerprint is
+    refused."""
 
 
 # --- PromptGroup: engine -----------------------------------------------------------------------------------
 
 
 class EngineType(enum.StrEnum):
-    """The engine's dialect: its arguments, probes, metrics."""
+    """The engine, which decides on arguments, probes and metrics."""
 
     VLLM = "vLLM"
     SGLANG = "SGLang"
@@ -123,16 +158,16 @@ class Resources(_Model):
     """Resources of the engine container."""
 
     limits: dict[str, Quantity] | None = None
-    """Most that the container may take, as in `nvidia.com/gpu: 1`."""
+    """Most that the container may use, as in `nvidia.com/gpu: 1`."""
     requests: dict[str, Quantity] | None = None
-    """What the scheduler sets aside; the limits when absent."""
+    """What the scheduler reserves. The limits, when absent."""
 
 
 class EngineSpec(_Model):
     """The engine that serves the model, and its pods."""
 
     type: EngineType = EngineType.VLLM
-    """The engine's dialect."""
+    """The engine: it decides on arguments, probes and metrics."""
     image: Annotated[str, Field(min_length=1, max_length=1024)]
     """Image of the engine container."""
     args: Annotated[list[str], Field(max_length=256)] = []
@@ -149,41 +184,42 @@ class EngineSpec(_Model):
 
 
 class SizingTargets(_Model):
-    """What the size must keep."""
+    """Targets that the number of replicas must keep."""
 
     model_config = _rules(
         _rule(
             "!has(self.ttft) || self.ttft.matches('[1-9]')",
             "sizing.targets.ttft is zero: give a time such as 300ms, or remove it to size by utilisation alone",
             ".ttft",
+            holds=lambda targets: targets.ttft is None or durations.parse(targets.ttft) > timedelta(),
         )
     )
 
     ttft: Duration | None = None
-    """Time to first token that 95 of 100 requests shall get, from the router's view. Without it the size follows
+    """Time to first token that 95 of 100 requests must not exceed, measured at the router. Without it the size follows
     utilisation and the working set alone."""
 
 
 class PolicyType(enum.StrEnum):
-    """What a scaling policy counts."""
+    """Unit of a scaling policy."""
 
     PODS = "Pods"
     PERCENT = "Percent"
 
 
 class ScalingPolicy(_Model):
-    """Most by which the number of replicas may change within a period."""
+    """Largest change of the number of replicas within a period."""
 
     type: PolicyType
-    """Pods: replicas. Percent: of those that there were when the period began."""
+    """Pods counts replicas, Percent the share of the replicas at the beginning of the period."""
     value: Annotated[int, Field(ge=1, le=10_000)]
-    """How many, or how much."""
+    """Largest change, in replicas or percent."""
     period_seconds: Annotated[int, Field(ge=1, le=1800)]
-    """Length of the period."""
+    """Length of the period in seconds."""
 
 
 class SelectPolicy(enum.StrEnum):
-    """Which of several policies holds."""
+    """Choice among several policies."""
 
     MAX = "Max"
     MIN = "Min"
@@ -191,51 +227,52 @@ class SelectPolicy(enum.StrEnum):
 
 
 class ScaleUpRules(_Model):
-    """How the number of replicas may rise."""
+    """Rules for adding replicas."""
 
     stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] = 0
-    """The least number recommended within this time is taken."""
+    """Seconds. The smallest number recommended within this time is used."""
     select_policy: SelectPolicy = SelectPolicy.MAX
     """Max takes the policy that allows most, Min the one that allows least, Disabled allows no change."""
     policies: Annotated[list[ScalingPolicy], Field(min_length=1, max_length=10)] = [
         ScalingPolicy(type=PolicyType.PERCENT, value=100, period_seconds=60),
         ScalingPolicy(type=PolicyType.PODS, value=4, period_seconds=60),
     ]
-    """By default the number doubles in a minute, or rises by 4: engines take minutes to start, so what a step of
-    fifteen seconds ago brought cannot be seen yet."""
+    """Default: the number doubles within a minute, or rises by 4. Engines take minutes to start, so the effect of an
+    earlier step cannot be seen sooner."""
 
 
 class ScaleDownRules(_Model):
-    """How the number of replicas may fall."""
+    """Rules for removing replicas."""
 
     stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] = 300
-    """The greatest number recommended within this time is taken."""
+    """Seconds. The largest number recommended within this time is used."""
     select_policy: SelectPolicy = SelectPolicy.MAX
     """Max takes the policy that allows most, Min the one that allows least, Disabled allows no change."""
     policies: Annotated[list[ScalingPolicy], Field(min_length=1, max_length=10)] = [
         ScalingPolicy(type=PolicyType.PODS, value=1, period_seconds=60),
         ScalingPolicy(type=PolicyType.PERCENT, value=10, period_seconds=60),
     ]
-    """By default one replica a minute leaves, or a tenth: its sessions are computed anew elsewhere within their next
-    turn, which the others must bear."""
+    """Default: one replica leaves a minute, or a tenth of them. The other replicas compute its sessions again in their
+    next turn."""
 
 
 class Behavior(_Model):
-    """How fast the number of replicas may change, as `behavior` of HorizontalPodAutoscaler has it."""
+    """Limits on how fast the number of replicas changes, as in `behavior` of HorizontalPodAutoscaler."""
 
     scale_up: ScaleUpRules = ScaleUpRules()
-    """How the number of replicas may rise."""
+    """Rules for adding replicas."""
     scale_down: ScaleDownRules = ScaleDownRules()
-    """How the number of replicas may fall."""
+    """Rules for removing replicas."""
 
 
 class SizingSpec(_Model):
-    """The number of replicas follows what engines and routers did; it stays within bounds."""
+    """Sizing: the number of replicas follows the load, within bounds."""
 
     model_config = _rules(
         _rule(
             "self.minReplicas <= self.maxReplicas",
             "sizing.minReplicas is above sizing.maxReplicas: lower the one or raise the other",
+            holds=lambda sizing: sizing.min_replicas <= sizing.max_replicas,
         )
     )
 
@@ -244,56 +281,59 @@ class SizingSpec(_Model):
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     """Most replicas of the revision that serves."""
     targets: SizingTargets = SizingTargets()
-    """What the size must keep."""
+    """Targets that the number of replicas must keep."""
     behavior: Behavior = Behavior()
-    """How fast the number of replicas may change."""
+    """Limits on how fast the number of replicas changes."""
 
 
 # --- PromptGroup: routing, rollout, warm-up ----------------------------------------------------------------
 
 
 class RoutingSpec(_Model):
-    """How routers place this group's requests."""
+    """Rules by which routers place this group's requests."""
 
     policy: Policy = Policy.EXPECTED_TTFT
-    """How a request's replica is chosen. ExpectedTTFT leaves a session's home where another replica answers sooner by
-    more than the price of recomputation; BoundedLoad where it takes more than its share; LeastRequest, RoundRobin and
-    PrefixHash are there to compare with."""
+    """Policy that chooses a request's replica. ExpectedTTFT moves a session from its home when another replica is
+    expected to answer sooner, recomputation included; BoundedLoad when the home has more than its share of the load.
+    LeastRequest, RoundRobin and PrefixHash exist for comparison."""
     sharing: Sharing = Sharing.POOL
-    """Pool: groups of this namespace with the same model and engine settings take each other's overflow. Dedicated:
-    this group's replicas serve it alone, and it uses no others."""
+    """With Pool, groups of this namespace with the same model and engine settings take each other's overflow. With
+    Dedicated, this group's replicas serve it alone, and it uses no others."""
     load_factor_percent: Annotated[int, Field(ge=100, le=10_000)] = 125
-    """BoundedLoad: a replica takes at most this percentage of the mean load, rounded up."""
+    """Bound of BoundedLoad: a replica takes at most this percentage of the mean load, rounded up."""
     session_header: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,64}$")] = HEADER_SESSION
-    """Request header that names the session; without it the body's fields, then the first user message do."""
+    """Request header that names the session. Without the header, fields of the body name it, or else the first user
+    message."""
 
 
 class StepSpec(_Model):
     """A step of a release."""
 
     weight: Annotated[int, Field(ge=1, le=99)]
-    """Share of the new sessions that name the group, in percent, which the new revision gets."""
+    """Percentage of the new sessions that name the group which the new revision gets."""
     pause: Duration = "10m"
-    """How long the step lasts at least; it also takes the judge's consent."""
+    """Shortest time that the step lasts. It also lasts until the analysis passes."""
 
 
 class JudgeSpec(_Model):
-    """When a new revision counts as worse than the old one: significantly so, and by more than it may be."""
+    """Analysis of a release: a revision fails that is worse by more than a limit, and significantly so."""
 
     min_requests: Annotated[int, Field(ge=10, le=1_000_000)] = 50
-    """Fewest requests of each revision in a step that can be judged; with fewer the step goes on."""
+    """Fewest comparable requests of each revision in a step. With fewer the step continues."""
     confidence_percent: Annotated[int, Field(ge=50, le=99)] = 95
-    """How sure a verdict against the new revision must be, over all looks of a step and all that is compared."""
+    """Confidence with which a new revision is rolled back, over all comparisons of a step. With 95 an equal revision is
+    rolled back in at most 5 of 100 steps."""
     max_error_rise_percent: Annotated[int, Field(ge=0, le=100)] = 1
-    """Most percentage points by which the share of failed requests (5xx, answers cut short) may rise."""
+    """Largest allowed rise of the share of failed requests (5xx, answers cut short), in percentage points."""
     max_ttft_rise_percent: Annotated[int, Field(ge=0, le=10_000)] = 25
-    """Most by which the median or the 95th percentile of the time to first token may rise, of the old revision's."""
+    """Largest allowed rise of the median or the 95th percentile of the time to first token, in percent of the old
+    revision's."""
     max_hit_rate_drop_percent: Annotated[int, Field(ge=0, le=100)] = 10
-    """Most percentage points by which the share of prompt tokens found in cache may drop."""
+    """Largest allowed drop of the share of prompt tokens found in cache, in percentage points."""
 
 
 class RolloutSpec(_Model):
-    """How a new prompt replaces the old one."""
+    """Rules by which a new prompt replaces the old one."""
 
     model_config = _rules(
         _rule(
@@ -301,35 +341,39 @@ class RolloutSpec(_Model):
             "self.steps.all(s, self.steps.exists_one(t, t.weight == s.weight))",
             "rollout.steps must have increasing weights: each step needs a greater weight than the one before",
             ".steps",
+            holds=lambda rollout: _increase([step.weight for step in rollout.steps]),
         ),
         _rule(
             "type(self.maxSurge) == int ? self.maxSurge >= 1 : self.maxSurge.matches('^[1-9][0-9]{0,2}%$')",
             "rollout.maxSurge must be a number from 1, or a percentage from 1% such as 25%",
             ".maxSurge",
+            holds=lambda rollout: _is_surge(rollout.max_surge),
         ),
     )
 
     steps: Annotated[list[StepSpec], Field(max_length=20)] = []
-    """Weights that the new revision goes through, judged against the old one at each; without any it takes over as
-    fast as its replicas get warm, unjudged."""
+    """Weights that the new revision goes through. It is compared with the old one at each of them. Without steps it
+    takes over as fast as its replicas become warm, without analysis."""
     paused: bool = False
-    """Holds a release where it is. A revision that proves worse is rolled back all the same."""
+    """Set it to true to stop a release where it is. A revision that proves worse is still rolled back."""
     auto_promote: bool = True
-    """Whether the new revision takes over by itself after the last step; if not, when this is set to true."""
+    """With true the new revision takes over by itself after the last step. With false it waits until this is set to
+    true."""
     max_surge: Quantity = 1
-    """Replicas of all revisions together above those wanted, as a number or a percentage of them, rounded up."""
+    """Replicas that all revisions together may have above the wanted number: a number, or a percentage of it such as
+    25%, rounded up."""
     retire_after: Duration = "30m"
-    """How long the old revision stays routable after the new one took over, and after its last request."""
+    """Time for which a superseded revision stays routable after its last request."""
     drain_timeout: Duration = "5m"
-    """Longest wait for the requests of a replica that leaves; an answer that takes longer is cut."""
+    """Longest wait for the requests of a replica that leaves. Answers that take longer are cut."""
     revision_history_limit: Annotated[int, Field(ge=0, le=100)] = 3
-    """Retired revisions to keep, without replicas: applying their prompt again finds them."""
+    """Number of retired revisions to keep, without replicas. Applying the prompt of one uses it again."""
     judge: JudgeSpec = JudgeSpec()
-    """When a new revision counts as worse than the old one."""
+    """Analysis of a release: when a new revision counts as worse than the old one."""
 
 
 class FailurePolicy(enum.StrEnum):
-    """What becomes of a replica whose warmth cannot be proven."""
+    """Treatment of a replica whose warmth cannot be proven."""
 
     BLOCK = "Block"
     PROCEED = "Proceed"
@@ -339,40 +383,43 @@ class WarmupSpec(_Model):
     """The proof of warmth that stands before Ready."""
 
     failure_policy: FailurePolicy = FailurePolicy.BLOCK
-    """Block keeps a replica out of service until its warmth is proven; Proceed lets it serve cold, and says so."""
+    """Block keeps a replica out of service until its warmth is proven. Proceed lets it serve cold, which the condition
+    PrefixWarm reports."""
     timeout: Duration = "5m"
-    """How long the proof may take before the failure policy applies; a cause that time cannot mend does at once."""
+    """Time that the proof may take before the failure policy applies. It applies at once where waiting cannot help."""
 
 
 class PromptGroupSpec(_Model):
-    """The wanted state of a PromptGroup."""
+    """The desired state of a PromptGroup."""
 
     model_config = _rules(
         _rule(
             "!(has(self.replicas) && has(self.sizing))",
             "replicas (fixed, or set through the scale subresource) and sizing exclude each other: remove one",
+            holds=lambda spec: spec.replicas is None or spec.sizing is None,
         ),
-        _rule(
+        _rule_of_change(
             "self.model == oldSelf.model",
             "spec.model cannot be changed, clients name it: create a group of another name, or delete this one first",
             ".model",
+            keeps=lambda spec, old: spec.model == old.model,
         ),
     )
 
     model: Annotated[str, Field(min_length=1, max_length=253)]
-    """The model's name: what clients send as `model` and what the engine serves."""
+    """Name of the model, as clients send it in `model` and as the engine serves it. It cannot be changed."""
     prompt: PromptSpec
     """The Tier-1 prefix."""
     engine: EngineSpec
     """The engine and its pods."""
     replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Number of replicas of the revision that serves. One, when neither this nor sizing is given."""
+    """Number of replicas of the revision that serves. Default: 1, when sizing is absent too."""
     sizing: SizingSpec | None = None
-    """The number of replicas follows the load, instead of a fixed one."""
+    """Bounds and targets of a number of replicas that follows the load, instead of a fixed one."""
     routing: RoutingSpec = RoutingSpec()
-    """How routers place this group's requests."""
+    """Rules by which routers place this group's requests."""
     rollout: RolloutSpec = RolloutSpec()
-    """How a new prompt replaces the old one."""
+    """Rules by which a new prompt replaces the old one."""
     warmup: WarmupSpec = WarmupSpec()
     """The proof of warmth that stands before Ready."""
 
@@ -399,30 +446,30 @@ class RevisionStatus(_Model):
     deployment: str
     """Name of its Deployment."""
     replicas: int
-    """Replicas wanted of it."""
+    """Replicas that its Deployment asks for."""
     warm: int
     """Replicas whose warmth is proven."""
     ready: int
     """Replicas that take requests."""
     weight: int
-    """Its share of the new sessions that name the group."""
+    """Percentage of the new sessions that name the group which it gets."""
     phase: str = ""
     """Coming, Canary, Serving, Superseded, RolledBack, Retiring or Retired."""
 
 
 class PromptGroupStatus(_Model):
-    """What the operator saw last."""
+    """State of the group at the operator's latest pass."""
 
     observed_generation: int | None = None
-    """Generation of the spec that this status speaks of."""
+    """Generation of the spec that this status describes."""
     fingerprint: str | None = None
-    """Hash of the prompt that the group serves or is about to."""
+    """Fingerprint of the prompt that the group serves. While a new one takes over, of the new one."""
     revision: str | None = None
-    """First digits of the fingerprint: they name the Deployment."""
+    """First 8 digits of the fingerprint, which are part of the Deployment's name."""
     replicas: int | None = None
-    """Replicas that exist, of all revisions: what the scale subresource reports."""
+    """Replicas of all revisions, as the scale subresource reports them."""
     warm: str | None = None
-    """Warm replicas of those wanted, as in 3/4."""
+    """Warm replicas of the fingerprint, and the wanted number, as in 3/4."""
     hit_rate: str | None = None
     """Share of prompt tokens found in cache over the last minutes, by the engines' counters."""
     selector: str | None = None
@@ -444,11 +491,13 @@ class PromptGroup(_Model):
         _rule(
             f"size(self.metadata.name) <= {MAX_NAME}",
             f"metadata.name is longer than {MAX_NAME} characters: the names of its Deployments would not fit a label",
+            holds=lambda root: len(root.name) <= MAX_NAME,
         ),
         _rule(
             "self.spec.model != self.metadata.name",
             "spec.model equals metadata.name: a request that names it could not tell the model from the group",
             ".spec.model",
+            holds=lambda root: root.spec.model != root.name,
         ),
     )
 
@@ -479,16 +528,16 @@ class RoutePromptRef(_Model):
 
 
 class RouteEngine(_Model):
-    """What is known of the engines of a revision; what is not there nobody knows."""
+    """Facts about the engines of a revision. A fact that is unknown is absent."""
 
     settings: str | None = None
-    """Digest: revisions that have the same one may lend each other replicas."""
+    """Digest of the engine settings. Revisions with the same digest may lend each other replicas."""
     kv_tokens: Annotated[int, Field(ge=0)] | None = None
     """Tokens of KV cache that one replica has."""
     prefill_tokens_per_second: Annotated[int, Field(ge=0)] | None = None
     """Prompt tokens that one replica computes in a second, as measured cold; a lower bound."""
     step_tokens: Annotated[int, Field(ge=0)] | None = None
-    """Most tokens that one step of the engine computes."""
+    """Largest number of tokens that one step of the engine computes."""
 
 
 class RouteRevision(_Model):
@@ -498,9 +547,9 @@ class RouteRevision(_Model):
     system_bytes: Annotated[int, Field(ge=0)]
     """Length of the system text in UTF-8."""
     tools: bool = False
-    """Whether the prefix has tools."""
+    """True if the prefix has tools."""
     weight: Annotated[int, Field(ge=0, le=100)]
-    """Share of the new sessions that name the group."""
+    """Percentage of the new sessions that name the group which it gets."""
     tokens: Annotated[int, Field(ge=0)] | None = None
     """Length of the prefix in tokens, as an engine counted it."""
     engine: RouteEngine | None = None
@@ -517,7 +566,7 @@ class PromptRouteSpec(_Model):
     """Version of the encoding, see contract/encoding.py."""
     model: str
     created: str
-    """When the group was created: of two that claim one prefix, the older keeps it."""
+    """Creation time of the group. Of two groups that claim one prefix the older keeps it."""
     policy: Policy
     sharing: Sharing = Sharing.POOL
     load_factor_percent: int
@@ -526,13 +575,13 @@ class PromptRouteSpec(_Model):
 
 
 class PromptRoute(_Model):
-    """What the operator programs and the routers read: revisions, weights, slots."""
+    """The object by which the operator programs routers: revisions, weights and slots."""
 
     spec: PromptRouteSpec
 
 
 def parse_spec(raw: Any) -> PromptGroupSpec:
-    """The spec of a PromptGroup. An object that the API server accepted always parses.
+    """Parse the spec of a PromptGroup. An object that the API server accepted always parses.
 
     Raises:
         pydantic.ValidationError: the object was stored under an older schema and misses what this one asks for.

@@ -81,3 +81,11 @@ def test_names(kind):
     assert crd["metadata"]["name"] == f"{plural}.{names.API_GROUP}"
     assert crd["spec"]["names"]["plural"] == plural
     assert crd["spec"]["versions"][0]["name"] == names.API_VERSION
+
+
+def test_descriptions_carry_defaults_and_formats_since_explain_shows_nothing_else():
+    rollout = structural(PromptGroup)["properties"]["spec"]["properties"]["rollout"]["properties"]
+    assert rollout["drainTimeout"]["description"].endswith("A duration such as 90s, 5m or 1h30m. Default: 5m.")
+    assert rollout["autoPromote"]["description"].endswith("Default: true.")
+    assert rollout["steps"]["items"]["properties"]["pause"]["description"].endswith("Default: 10m.")
+    assert "Default" not in rollout["steps"]["description"]
