@@ -139,7 +139,7 @@ class PromptSpec(_Model):
     tools_from: TextSource | None = None
     """The key that holds the tool definitions, a JSON list."""
     fingerprint: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
-    """Pin: 32 lower-case hex digits, as `promptgroup fingerprint FILE` prints them. A prompt with another fingerprint is
+    """Pin: 32 lower-case hex digits, as `promptgroup fingerprint FILE` prints. A prompt with another fingerprint is
     refused."""
 
 

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_operator.api.crd import render
+from promptgroup_operator.api.crd import render, structural
+from promptgroup_operator.api.prompt_group import PromptGroup
 from promptgroup_router.contract import names
 
 CRDS = {name: yaml.safe_load(text) for name, text in render().items()}
