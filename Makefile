@@ -104,6 +104,19 @@ bench-operator: setup ## The operator with many groups on hollow engines (ARGS="
 	$(RUN) python tests/bench/operator_scale.py $(ARGS)
 
 .PHONY: generate
-generate: setup ## Write crds/ from the models, and the Helm chart from manifests/ (needs kubectl)
+generate: setup ## Write crds/ from the models, docs/reference from the code, and the Helm chart from manifests/ (needs kubectl)
 	$(RUN) promptgroup-operator crd --output crds
+	$(MAKE) generate-docs
 	$(RUN) python charts/generate.py
+
+.PHONY: generate-docs
+generate-docs: setup ## Write the generated parts of docs/ only (no kubectl)
+	@PYTHONPATH=docs $(RUN) python -m sitegen
+
+.PHONY: docs
+docs: setup ## Build the documentation site into site/, strictly: a broken link or anchor fails
+	@$(RUN) --group docs mkdocs build --strict --quiet
+
+.PHONY: docs-serve
+docs-serve: setup ## Serve the documentation site on port 8000, again after each change
+	@$(RUN) --group docs mkdocs serve

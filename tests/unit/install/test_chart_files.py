@@ -38,3 +38,17 @@ def test_the_schema_has_every_value_and_no_other():
     parts = {"requests", "limits"}
     flat = {".".join(name.split(".")[:3]) if parts & set(name.split(".")) else name for name in values}
     assert {name for name in names(schema) if name.rpartition(".")[2] != "claims" and name != "global"} == flat
+
+
+def test_one_file_names_the_registry_for_every_way_to_install():
+    """Kustomize: no image stands anywhere but in manifests/images, and both programs refer to it."""
+    component = yaml.safe_load((ROOT / "manifests/images/kustomization.yaml").read_text())
+    named = {each["name"] for each in component["images"]}
+    deployments = [ROOT / "manifests/operator/base", ROOT / "manifests/router"]
+    used = set()
+    for folder in deployments:
+        (container,) = yaml.safe_load((folder / "deployment.yaml").read_text())["spec"]["template"]["spec"]["containers"]
+        used.add(container["image"].rpartition(":")[0])
+        (path,) = yaml.safe_load((folder / "kustomization.yaml").read_text())["components"]
+        assert (folder / path / "kustomization.yaml").resolve() == ROOT / "manifests/images/kustomization.yaml"
+    assert used == named

@@ -1,0 +1,111 @@
+"""The names that users see on objects and in requests → tables, from the constants and the sentences below them."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from promptgroup_router.apis import session_key
+from sitegen.tables import sentence, table
+
+ROOT = Path(__file__).parents[2]
+NAMES = ROOT / "router" / "promptgroup_router" / "contract" / "names.py"
+PACKAGES = (ROOT / "operator", ROOT / "router")
+DOMAIN = "promptgroup.dev/"
+
+LABELS = {
+    "app.kubernetes.io/name": "The program or the engine type; `promptgroup-router` selects the routers.",
+    "app.kubernetes.io/managed-by": "`promptgroup`, on all that the operator creates.",
+}
+"""Labels of Kubernetes' own list that the operator sets or reads."""
+
+PLAIN_HEADERS = {
+    "x-request-id": ("request and answer", "Id of the request; the router makes one where the client sends none."),
+    "retry-after": ("answer", "Seconds to wait, with status 503 and code `overloaded`."),
+}
+"""Headers that are not of this project's making."""
+
+
+def constants(path: Path) -> Iterator[tuple[str, object, str]]:
+    """Yield name, value and docstring of each constant of a module whose value is written out."""
+    body = ast.parse(path.read_text()).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        target = node.target if isinstance(node, ast.AnnAssign) else None
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+        value = getattr(node, "value", None)
+        if not isinstance(target, ast.Name) or not isinstance(value, ast.Constant):
+            continue
+        said = after.value if isinstance(after, ast.Expr) else None
+        text = said.value if isinstance(said, ast.Constant) and isinstance(said.value, str) else ""
+        yield target.id, value.value, text
+
+
+def domain_names() -> dict[str, tuple[str, str]]:
+    """Return name → (constant, sentence) of every label, annotation and condition of the project's domain."""
+    found: dict[str, tuple[str, str]] = {}
+    for package in PACKAGES:
+        for path in sorted(package.rglob("*.py")):
+            for constant, value, text in constants(path):
+                if isinstance(value, str) and value.startswith(DOMAIN) and not value.endswith("/"):
+                    found.setdefault(value, (constant, text))
+    return found
+
+
+def labels() -> str:
+    """Return the labels that the operator sets or reads."""
+    own = {name: text for name, (constant, text) in domain_names().items() if constant.startswith("LABEL")}
+    return table(["Label", "Meaning"], [[f"`{name}`", sentence(text)] for name, text in {**own, **LABELS}.items()])
+
+
+def annotations() -> str:
+    """Return the annotations of the project's domain, and its pod condition."""
+    return table(
+        ["Name", "Meaning"],
+        [
+            [f"`{name}`" + (" (pod condition)" if "CONDITION" in constant else ""), sentence(text)]
+            for name, (constant, text) in sorted(domain_names().items())
+            if not constant.startswith("LABEL")
+        ],
+    )
+
+
+def headers() -> str:
+    """Return the HTTP headers that the router reads or sets."""
+    rows = []
+    for constant, value, text in constants(NAMES):
+        if constant.startswith("HEADER_"):
+            rows.append([f"`{value}`", "answer" if "SERVED" in constant else "request", sentence(text)])
+    for group, text in (
+        (session_key.NAMING_HEADERS, "Names the session; its value alone makes the key."),
+        (session_key.SHARED_HEADERS, "Names a session that several conversations share: key with their start."),
+        (session_key.CREDENTIALS, "16 bits of its hash keep the conversations of two callers apart; never logged."),
+    ):
+        rows += [[f"`{name.decode()}`", "request", text] for name in group]
+    rows += [[f"`{name}`", where, text] for name, (where, text) in PLAIN_HEADERS.items()]
+    return table(["Header", "In", "Meaning"], rows)
+
+
+PORTS = {
+    "PORT_ROUTER": ("router", "TCP", "OpenAI API for clients: `/v1/chat/completions`, `/v1/completions`, `/v1/models`."),
+    "PORT_ROUTER_ADMIN": ("router", "TCP", "`/healthz`, `/readyz`, `/metrics`, `/table`, `/unmatched`, `/explain`."),
+    "PORT_PEERS": ("router", "UDP", "Datagrams between the routers of a namespace."),
+    "PORT_OPERATOR_HEALTH": ("operator", "TCP", "`/healthz`."),
+    "PORT_OPERATOR_METRICS": ("operator", "TCP", "`/metrics`."),
+    "PORT_ENGINE": ("engine", "TCP", "The engine's HTTP API; `spec.engine.port` changes it."),
+}
+
+
+def ports() -> str:
+    """Return the ports on which the programs listen."""
+    settings = ROOT / "router" / "promptgroup_router" / "base" / "settings.py"
+    found = {
+        name: value
+        for path in (NAMES, settings)
+        for name, value, _ in constants(path)
+        if re.match("PORT_", name)
+    }
+    return table(
+        ["Port", "Program", "Protocol", "Serves"],
+        [[f"`{value}`", *PORTS[name]] for name, value in sorted(found.items(), key=lambda each: int(str(each[1])))],
+    )

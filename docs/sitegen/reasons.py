@@ -1,0 +1,63 @@
+"""Conditions and their reasons → tables: meanings from reasons.yaml, completeness from the code."""
+
+import ast
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sitegen.tables import table
+
+ROOT = Path(__file__).parents[2]
+PAGE = Path(__file__).with_name("reasons.yaml")
+OPERATOR = ROOT / "operator" / "promptgroup_operator"
+
+CAMEL = re.compile(r"[A-Z][a-z0-9]+([A-Z][A-Za-z0-9]*)*")
+
+
+@functools.cache
+def written() -> dict[str, Any]:
+    """Return reasons.yaml."""
+    found: dict[str, Any] = yaml.safe_load(PAGE.read_text())
+    return found
+
+
+def conditions() -> str:
+    """Return the conditions of a PromptGroup."""
+    return table(
+        ["Condition", "True means", "The bad status"],
+        [[f"`{name}`", each["means"], each["bad"]] for name, each in written()["conditions"].items()],
+    )
+
+
+def reasons() -> str:
+    """Return a table of reasons for each part of reasons.yaml."""
+    parts = []
+    for part in written()["reasons"]:
+        rows = [
+            [f"`{name}`", each["status"], each["means"], each.get("do", "Nothing.")]
+            for name, each in part["reasons"].items()
+        ]
+        parts.append(f"## {part['title']}\n\n{part['intro']}\n\n{table(['Reason', 'Status', 'Meaning', 'Action'], rows)}")
+    return "\n".join(parts)
+
+
+def documented() -> set[str]:
+    """Return every reason that has a row."""
+    return {name for part in written()["reasons"] for name in part["reasons"]}
+
+
+def used() -> set[str]:
+    """Return every text of the operator's decisions that has the form of a reason, other names left out.
+
+    The form is CamelCase, alone in its literal. Other names of that form (kinds of objects, phases, types of
+    conditions, words of Kubernetes) are listed in reasons.yaml, so that a new reason cannot go unnoticed.
+    """
+    found = set()
+    for path in OPERATOR.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CAMEL.fullmatch(node.value):
+                found.add(node.value)
+    return found - set(written()["not reasons"]) - set(written()["conditions"])

@@ -1,0 +1,77 @@
+"""The metric series of operator and router → tables, from the objects that serve them."""
+
+from collections.abc import Iterator
+
+from promptgroup_operator.telemetry import collector
+from promptgroup_operator.telemetry.metrics import Instruments
+from promptgroup_router.base.metrics import Counter, Metrics
+from sitegen.tables import sentence, table
+
+HEADER = ["Name", "Type", "Labels", "Meaning"]
+
+_GROUP = {
+    "metadata": {"namespace": "chat", "name": "support"},
+    "spec": {"model": "m"},
+    "status": {
+        "conditions": [
+            {"type": "CacheEffective", "status": "True", "reason": "Healthy"},
+            {"type": "Degraded", "status": "False", "reason": "AsExpected"},
+        ]
+    },
+}
+"""A group with everything that makes a series appear."""
+
+Row = tuple[str, str, tuple[str, ...], str]
+
+
+def group_rows() -> Iterator[Row]:
+    """Yield name, type, labels and meaning of each series about a PromptGroup."""
+    numbers = {name: text for name, text, *_ in collector.NUMBERS}
+    for family in collector.families([_GROUP], {}):
+        name = "promptgroup_info" if family.type == "info" else family.name
+        if name in numbers:
+            continue
+        yield name, "gauge", tuple(family.samples[0].labels), family.documentation
+    for name, text in numbers.items():
+        yield name, "gauge", collector.LABELS, text
+
+
+def operator_rows() -> Iterator[Row]:
+    """Yield the same of each series about the operator's process."""
+    for each in vars(Instruments()).values():
+        if hasattr(each, "_labelnames"):
+            family = next(iter(each.collect()))
+            name = family.name + ("_total" if family.type == "counter" else "")
+            yield name, family.type, tuple(each._labelnames), family.documentation
+
+
+def router_rows() -> Iterator[Row]:
+    """Yield the same of each series of the router."""
+    for each in vars(Metrics()).values():
+        kind = each._kind if isinstance(each, Counter) else "histogram"
+        yield each.name, kind, each._labels, each._help
+
+
+def groups() -> str:
+    """Return the table of the groups' series."""
+    return _table(group_rows())
+
+
+def operator() -> str:
+    """Return the table of the operator's own series."""
+    return _table(operator_rows())
+
+
+def router() -> str:
+    """Return the table of the router's series."""
+    return _table(router_rows())
+
+
+def _table(rows: Iterator[Row]) -> str:
+    return table(
+        HEADER,
+        [
+            [f"`{name}`", kind, ", ".join(f"`{label}`" for label in labels), sentence(text)]
+            for name, kind, labels, text in rows
+        ],
+    )
