@@ -59,9 +59,11 @@ lint-manifests: setup ## What helm, kube-score, promtool and actionlint say of c
 	$(RUN) pytest tests/unit/install tests/unit/repository tests/integration/test_workflows.py tests/integration/test_policies.py tests/integration/test_chart.py tests/integration/test_alerts.py
 
 .PHONY: images
-images: ## Build the three images (TAG=0.1.0)
+images: ## Build the three images (REGISTRY=ghcr.io/promptgroup TAG=0.1.0; PUSH=1 pushes them)
 	@for image in operator router engine:standin-engine; do \
-	  docker build --quiet --target $${image%:*} --tag ghcr.io/promptgroup/$${image#*:}:$(or $(TAG),0.1.0) . || exit; done
+	  name=$(or $(REGISTRY),ghcr.io/promptgroup)/$${image#*:}:$(or $(TAG),0.1.0); \
+	  docker build --quiet --target $${image%:*} --tag $$name . || exit; \
+	  if [ -n "$(PUSH)" ]; then docker push --quiet $$name || exit; fi; done
 
 .PHONY: krew
 krew: setup ## Archives of the kubectl plugin for each platform, and krew's manifest of them, in dist/
