@@ -1,13 +1,15 @@
-"""Write every generated block of docs/, or list the pages that differ from the code (`--check`)."""
+"""Write every generated block and picture of docs/, or list the pages that differ from the code (`--check`)."""
 
 import sys
 
+from sitegen import drawings, recordings
 from sitegen.pages import pages, rendered
 
 
 def main() -> int:
     """Entry point; returns the exit status."""
-    stale = [(path, text) for path in pages() if (text := rendered(path)) != path.read_text()]
+    wanted = {path: rendered(path) for path in pages()} | drawings.files() | recordings.files()
+    stale = [(path, text) for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv[1:]:
         for path, _ in stale:
             print(f"{path} differs from the code: run `make generate`")

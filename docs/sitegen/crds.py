@@ -35,9 +35,9 @@ def paths(plural: str, top: str) -> list[str]:
 def fields(plural: str, top: str) -> str:
     """Return the fields below `spec` or `status`: a table of those at the top, then a section for each object."""
     root = _schema(plural)["properties"][top]
-    rows = [(path, node, needed) for path, node, needed in _walk(root, top)]
+    rows = list(_walk(root, top))
     direct = [row for row in rows if row[0].count(".") == 1]
-    parts = [_table([row for row in direct])]
+    parts = [_table(direct)]
     for path, node, _ in direct:
         below = [row for row in rows if row[0].startswith((f"{path}.", f"{path}[]."))]
         if below:

@@ -112,8 +112,11 @@ def commands() -> str:
         usage = " ".join(["promptgroup", name, *(_place(action) for action in places), "[flags]"])
         rows = [[f"`{action.metavar or action.dest}`", "", sentence(_help(action))] for action in places]
         rows += [
-            [", ".join(f"`{each}`" for each in action.option_strings) + _metavar(action), _default(action)]
-            + [sentence(_help(action))]
+            [
+                ", ".join(f"`{each}`" for each in action.option_strings) + _metavar(action),
+                _default(action),
+                sentence(_help(action)),
+            ]
             for action in options(parser)
         ]
         note = f"\n```text\n{parser.epilog.strip()}\n```\n" if parser.epilog else ""

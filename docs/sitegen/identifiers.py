@@ -87,7 +87,11 @@ def headers() -> str:
 
 
 PORTS = {
-    "PORT_ROUTER": ("router", "TCP", "OpenAI API for clients: `/v1/chat/completions`, `/v1/completions`, `/v1/models`."),
+    "PORT_ROUTER": (
+        "router",
+        "TCP",
+        "OpenAI API for clients: `/v1/chat/completions`, `/v1/completions`, `/v1/models`.",
+    ),
     "PORT_ROUTER_ADMIN": ("router", "TCP", "`/healthz`, `/readyz`, `/metrics`, `/table`, `/unmatched`, `/explain`."),
     "PORT_PEERS": ("router", "UDP", "Datagrams between the routers of a namespace."),
     "PORT_OPERATOR_HEALTH": ("operator", "TCP", "`/healthz`."),
@@ -99,12 +103,7 @@ PORTS = {
 def ports() -> str:
     """Return the ports on which the programs listen."""
     settings = ROOT / "router" / "promptgroup_router" / "base" / "settings.py"
-    found = {
-        name: value
-        for path in (NAMES, settings)
-        for name, value, _ in constants(path)
-        if re.match("PORT_", name)
-    }
+    found = {name: value for path in (NAMES, settings) for name, value, _ in constants(path) if re.match("PORT_", name)}
     return table(
         ["Port", "Program", "Protocol", "Serves"],
         [[f"`{value}`", *PORTS[name]] for name, value in sorted(found.items(), key=lambda each: int(str(each[1])))],

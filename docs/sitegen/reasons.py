@@ -40,7 +40,9 @@ def reasons() -> str:
             [f"`{name}`", each["status"], each["means"], each.get("do", "Nothing.")]
             for name, each in part["reasons"].items()
         ]
-        parts.append(f"## {part['title']}\n\n{part['intro']}\n\n{table(['Reason', 'Status', 'Meaning', 'Action'], rows)}")
+        parts.append(
+            f"## {part['title']}\n\n{part['intro']}\n\n{table(['Reason', 'Status', 'Meaning', 'Action'], rows)}"
+        )
     return "\n".join(parts)
 
 
@@ -49,15 +51,21 @@ def documented() -> set[str]:
     return {name for part in written()["reasons"] for name in part["reasons"]}
 
 
-def used() -> set[str]:
-    """Return every text of the operator's decisions that has the form of a reason, other names left out.
+@functools.cache
+def camel_texts() -> frozenset[str]:
+    """Return every text of the operator's code that stands alone in its literal and has the form of a reason."""
+    return frozenset(
+        node.value
+        for path in OPERATOR.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and CAMEL.fullmatch(node.value)
+    )
 
-    The form is CamelCase, alone in its literal. Other names of that form (kinds of objects, phases, types of
-    conditions, words of Kubernetes) are listed in reasons.yaml, so that a new reason cannot go unnoticed.
+
+def used() -> set[str]:
+    """Return the reasons in the operator's code.
+
+    They are the CamelCase texts that are not listed in reasons.yaml as something else (kinds of objects, phases, types
+    of conditions, words of Kubernetes). So a new reason cannot go unnoticed.
     """
-    found = set()
-    for path in OPERATOR.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CAMEL.fullmatch(node.value):
-                found.add(node.value)
-    return found - set(written()["not reasons"]) - set(written()["conditions"])
+    return set(camel_texts()) - set(written()["not reasons"]) - set(written()["conditions"])

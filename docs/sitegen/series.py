@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from promptgroup_operator.telemetry import collector
-from promptgroup_operator.telemetry.metrics import Instruments
+from promptgroup_operator.telemetry.metrics import OperatorMetrics
 from promptgroup_router.base.metrics import Counter, Metrics
 from sitegen.tables import sentence, table
 
@@ -38,7 +38,7 @@ def group_rows() -> Iterator[Row]:
 
 def operator_rows() -> Iterator[Row]:
     """Yield the same of each series about the operator's process."""
-    for each in vars(Instruments()).values():
+    for each in vars(OperatorMetrics()).values():
         if hasattr(each, "_labelnames"):
             family = next(iter(each.collect()))
             name = family.name + ("_total" if family.type == "counter" else "")

@@ -47,7 +47,9 @@ def test_one_file_names_the_registry_for_every_way_to_install():
     deployments = [ROOT / "manifests/operator/base", ROOT / "manifests/router"]
     used = set()
     for folder in deployments:
-        (container,) = yaml.safe_load((folder / "deployment.yaml").read_text())["spec"]["template"]["spec"]["containers"]
+        (container,) = yaml.safe_load((folder / "deployment.yaml").read_text())["spec"]["template"]["spec"][
+            "containers"
+        ]
         used.add(container["image"].rpartition(":")[0])
         (path,) = yaml.safe_load((folder / "kustomization.yaml").read_text())["components"]
         assert (folder / path / "kustomization.yaml").resolve() == ROOT / "manifests/images/kustomization.yaml"

@@ -1,0 +1,93 @@
+"""The reference pages are what the code says, and every name that users meet is on one."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sitegen import crds, decisions, drawings, flags, identifiers, pages, reasons, recordings, series
+
+DOCS = Path(__file__).parents[3] / "docs"
+REFERENCE = "".join(path.read_text() for path in sorted((DOCS / "reference").glob("*.md")))
+
+
+def test_every_generated_block_is_rendered_somewhere():
+    used = {found["name"] for path in pages.pages() for found in pages.BLOCK.finditer(path.read_text())}
+    assert used == set(pages.BLOCKS)
+
+
+@pytest.mark.parametrize("path", pages.pages(), ids=lambda path: path.stem)
+def test_a_generated_page_is_what_the_code_says(path):
+    assert pages.rendered(path) == path.read_text(), "run `make generate-docs`"
+
+
+@pytest.mark.parametrize("path", [*drawings.files(), *recordings.files()], ids=lambda path: path.name)
+def test_a_generated_picture_is_what_the_code_draws(path):
+    assert {**drawings.files(), **recordings.files()}[path] == path.read_text(), "run `make generate-docs`"
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "assets").glob("*.svg")), ids=lambda path: path.name)
+def test_a_picture_asks_nobody_for_anything(path):
+    text = path.read_text().replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
+    text = re.sub(r"<!--.*?-->", "", text)  # where the form comes from
+    assert "http" not in text
+    assert "@font-face" not in text
+
+
+# --- every name is on a page ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plural", ["promptgroups", "promptroutes"])
+def test_every_field_is_on_a_page(plural):
+    assert [each for each in crds.paths(plural, "spec") if f"`{each}`" not in REFERENCE] == []
+
+
+def test_every_field_says_what_it_is():
+    """A field without a description tells neither this page nor `kubectl explain` anything."""
+    rows = [line for line in crds.fields("promptgroups", "spec").splitlines() if line.startswith("| `")]
+    assert [row for row in rows if row.rstrip(" |").endswith(("string", "object"))] == []
+
+
+@pytest.mark.parametrize(
+    "parser",
+    [flags.operator_parser(), flags.router_parser(), *flags.command_parsers().values()],
+    ids=lambda parser: parser.prog.replace(" ", "-"),
+)
+def test_every_flag_is_on_a_page(parser):
+    missing = [
+        text for action in flags.options(parser) for text in action.option_strings if f"`{text}`" not in REFERENCE
+    ]
+    # of a setting the long form is enough
+    assert [text for text in missing if text.startswith("--")] == []
+
+
+def test_every_reason_is_explained_and_no_other():
+    own = reasons.documented() - set(reasons.written()["conditions"])
+    assert reasons.used() - own == set(), "write the reason into docs/sitegen/reasons.yaml, or list it as none"
+    assert own - reasons.used() == set(), "no code uses this reason"
+
+
+def test_what_is_listed_as_no_reason_stands_in_the_code():
+    listed = set(reasons.written()["not reasons"])
+    assert listed - reasons.camel_texts() == set()
+    assert listed & reasons.documented() == set()
+
+
+def test_every_series_is_on_a_page():
+    names = [row[0] for rows in (series.group_rows, series.operator_rows, series.router_rows) for row in rows()]
+    assert names
+    assert [name for name in names if f"`{name}`" not in REFERENCE] == []
+
+
+def test_every_label_annotation_and_header_is_on_a_page():
+    names = [*identifiers.domain_names(), *identifiers.PLAIN_HEADERS, *identifiers.LABELS]
+    names += [
+        value
+        for constant, value, _ in identifiers.constants(identifiers.NAMES)
+        if constant.startswith(("HEADER_", "LABEL_", "ANNOTATION_"))
+    ]
+    assert [name for name in names if f"`{name}`" not in REFERENCE] == []
+
+
+def test_every_decision_record_has_a_status_and_a_date():
+    assert decisions.index().count("\n| [") == len(list(decisions.FOLDER.glob("[0-9]*.md")))
