@@ -1,12 +1,14 @@
-"""Where a request would go now, and why: steps 2 to 5 of a request's life, told instead of done. Pure.
+"""Explains where a request would go at this moment, and why: steps 2 to 5 of a request's life without effects.
 
-Nothing is placed, counted or remembered, and nothing of the request's text is repeated. The document, JSON:
+Nothing is placed, counted or remembered, and none of the request's text is repeated. Does no I/O and reads no clock.
 
-| field        | what                                                                                               |
+The document is JSON:
+
+| field        | value                                                                                              |
 |--------------|----------------------------------------------------------------------------------------------------|
 | `table`      | version of the table                                                                               |
 | `refusal`    | what the client would get instead: status, code, param, message; then what follows may be missing  |
-| `match`      | how (content, name, none), group (`namespace/name`), model; departed: the prompt that it just misses |
+| `match`      | how (content, name, none), group (`namespace/name`), model; `departed`: the prompt of a near miss |
 | `session`    | key, named, source (a header or a field; empty: the start of the conversation), last (where it was) |
 | `revision`   | fingerprint, weight of weights, why (content, session, weight); null without a group               |
 | `tokens`     | prompt, prefix, history: lengths as the router estimates them                                      |
@@ -46,17 +48,17 @@ class ExplainRequest(NamedTuple):
 
     kind: ApiKind
     headers: Mapping[bytes, bytes]
-    """Names in lower case."""
+    """Header names in lower case."""
     body: bytes
 
 
 def parse_explain_request(data: bytes) -> ExplainRequest:
-    """A question from JSON: `body`, the request's body as text; `headers`, an object; `path`, of the API that is asked.
+    """Parse a request to explain from JSON: `body` (a string), `headers` (an object), `path` (of the API).
 
-    Headers are a part of it since proxies on the way take some for themselves, `authorization` above all.
+    Headers are part of it because proxies on the way consume some, `authorization` above all.
 
     Raises:
-        ApiError: 400.
+        ApiError: 400, the JSON cannot be used.
     """
     try:
         asked = orjson.loads(data)
@@ -79,14 +81,14 @@ def parse_explain_request(data: bytes) -> ExplainRequest:
 
 
 def explain_with_table(table: RoutingTable, question: ExplainRequest) -> bytes:
-    """The same from a table alone, as a router explains it that has just begun."""
+    """Explain by a table alone, as a router does that has just started."""
     state = RouterState()
     state.install(table, "file", 0.0)
     return explain(state, question, 0.0)
 
 
 def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
-    """Where the request would go now, and why, as JSON."""
+    """Return where the request would go at this moment and why, as JSON."""
     told: dict[str, Any] = {"table": state.index.table.version, "refusal": None}
     locations = state.balancer.locations
     try:
@@ -149,21 +151,21 @@ def _arm(found: Route, group: GroupEntry, revision: RevisionEntry) -> dict[str, 
 class _Candidate(NamedTuple):
     member: Member
     requests: int
-    """In flight, of all routers."""
+    """Requests in flight, of all routers."""
     ejected: bool
     cost: ReplicaCost | None
     room: bool | None
-    """This and the cost are None where nobody asks: of an ejected one, and by the simple policies."""
+    """This and the cost are None for an ejected replica, and under policies that do not weigh them."""
 
 
 class _Case(NamedTuple):
     found: Route
     place: Placement | None
-    """Where the session was last."""
+    """Where the session was served last."""
     home: Member
-    """Of those that may be sent to, what the ring names first."""
+    """The member that the ring names first, of those that can be sent to."""
     ranked: list[_Candidate]
-    """Those that can be taken first, by cost; else as they stand, by slot."""
+    """The members, those that can be chosen first, by cost; otherwise by slot."""
     chosen: Member | None
 
 
@@ -190,7 +192,7 @@ def _rank(candidate: _Candidate) -> tuple[bool, bool, float]:
 
 
 def _key(found: Route) -> int:
-    """What is looked up on the ring."""
+    """Return the key that is looked up on the ring."""
     return found.demand.prefix if found.candidates.policy is Policy.PREFIX_HASH else found.demand.session
 
 
@@ -206,7 +208,7 @@ def _placement(case: _Case, revision: RevisionEntry | None) -> dict[str, Any]:
 
 
 def _ring(found: Route, revision: RevisionEntry | None) -> Iterator[dict[str, str]]:
-    """Every slot of the revision, whatever its state, then what others lend."""
+    """Yield every slot of the revision, whatever its state, and then the members that others lend."""
     own = set()
     if revision is not None:
         states = {slot.index: slot.state for slot in revision.revision.slots}
@@ -281,6 +283,6 @@ def _cheapest(case: _Case, taken: _Candidate) -> str:
 
 
 def _label(member: str) -> str:
-    """As clients and logs are told, of a member that may be gone."""
+    """Return the label of a member that may be gone, as clients and logs see it."""
     group, full, slot = member.rsplit("/", 2)
     return f"{group}/{fingerprint.short(full)}/{slot}"

@@ -1,1 +1,4 @@
-"""What operator and router agree on: names, prompt identity, the routing table. Standard library only."""
+"""The contract between operator and router: names, the identity of a prompt, the routing table.
+
+It uses the standard library only.
+"""

@@ -1,8 +1,8 @@
-"""The routing table as JSON: PromptRoutes, and table files (`--table`, and the copy that a router keeps on disk).
+"""Encodes the routing table as JSON: PromptRoutes, table files and the copy that a router keeps on disk.
 
-Decoding accepts unknown fields and lacks none that came later, so that routers and operators of different versions
-read each other, and refuses an unknown `format`: its caller then keeps the last good table. What is not known (a zero,
-an empty text) is not written.
+Decoding ignores unknown fields and has a default for every field that was added later, so that routers and operators of
+different versions read each other. It refuses an unknown `format`; the caller then keeps the last good table. Unknown
+values (a zero, an empty text) are not written.
 """
 
 import enum
@@ -36,7 +36,7 @@ _E = TypeVar("_E", bound=enum.StrEnum)
 
 
 def encode_group(group: Group) -> dict[str, Any]:
-    """The `spec` of the group's PromptRoute, without prompt text."""
+    """Return the `spec` of the group's PromptRoute, without prompt text."""
     return {
         "format": FORMAT,
         "model": group.model,
@@ -50,7 +50,7 @@ def encode_group(group: Group) -> dict[str, Any]:
 
 
 def encode_table(table: RoutingTable) -> dict[str, Any]:
-    """A table file: prompt text inline. Whoever writes it guards it as it would guard the prompts."""
+    """Return a table file with the prompt text inline. Guard it as you would guard the prompts."""
     groups = []
     for group in table.groups:
         spec = encode_group(group)
@@ -99,10 +99,10 @@ def _encode_slot(slot: Slot) -> dict[str, Any]:
 
 
 def decode_table(data: object) -> RoutingTable:
-    """A table from a parsed table file.
+    """Return the table of a parsed table file.
 
     Raises:
-        TableError: not a table, an unknown format, or a field that cannot be used.
+        TableError: the value is no table, has an unknown format, or has a field that cannot be used.
     """
     table = _mapping(data, "table")
     _check_format(table, "table")
@@ -116,10 +116,10 @@ def decode_table(data: object) -> RoutingTable:
 
 
 def decode_group(namespace: str, name: str, spec: object) -> Group:
-    """A group from the `spec` of its PromptRoute, or from an entry of a table file.
+    """Return the group of a PromptRoute's `spec`, or of an entry of a table file.
 
     Raises:
-        TableError: an unknown format, or a field that cannot be used.
+        TableError: the format is unknown, or a field cannot be used.
     """
     at = f"{namespace}/{name}"
     data = _mapping(spec, at)

@@ -1,16 +1,16 @@
-"""The identity of a Tier-1 prefix: which bytes of a prompt count, and how they are hashed.
+"""Computes the identity of a Tier-1 prefix from the bytes of its tools and system text.
 
-A fingerprint covers the tools and the system text, nothing else: not the model, not the chat template, not the
-messages. `tests/golden/fingerprints.json` holds test vectors for other implementations.
+A fingerprint covers nothing else: not the model, not the chat template, not the messages.
+`tests/golden/fingerprints.json` holds test vectors for other implementations.
 
     fingerprint = hex(SHA-256(tools ‖ 0x00 ‖ system))[:32]
 
-`system` is the text in UTF-8, byte for byte. `tools` is the canonical form of the tool list, or nothing when there
-are none: JSON without blanks, object keys sorted by code point, array order kept, whole numbers without a fraction.
-Keys are sorted because a Kubernetes API server returns the keys of a free-form object in sorted order, whatever order
-was applied (and `1.0` as `1`), and because serialisers differ in it; the router sends the same canonical form to the
-engine, so that the order in a client's body does not break the cache. SHA-256 because two teams' prompts may meet in
-one table: a collision made on purpose would catch another's traffic, which a fast hash does not exclude.
+`system` is the text in UTF-8, byte for byte. `tools` is the canonical form of the tool list, or nothing when there are
+none: JSON without blanks, object keys sorted by code point, array order kept, whole numbers without a fraction. Keys
+are sorted because a Kubernetes API server returns the keys of a free-form object in sorted order, whatever order was
+applied (and `1.0` as `1`), and because serialisers differ in it. The router sends the same canonical form to the
+engine, so that the order in a client's body does not break the cache. The hash is SHA-256 because the prompts of two
+teams may meet in one table: with a fast hash, somebody could construct a collision to catch another team's requests.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ FINGERPRINT_LENGTH = 32
 """Hex digits of a fingerprint: 128 bits."""
 
 SHORT_LENGTH = 8
-"""Hex digits that name a revision's objects."""
+"""Hex digits of a fingerprint in the names of a revision's objects."""
 
 
 def canonical_tools(tools: Sequence[object] | None) -> str:
-    """The one spelling of a tool list: compact JSON, sorted keys; the empty string for no tools.
+    """Return the canonical form of a tool list: compact JSON with sorted keys; the empty string for no tools.
 
     Raises:
-        ValueError: the list holds something that JSON cannot (NaN, an unknown type).
+        ValueError: the list holds something that JSON cannot express (NaN, an unknown type).
     """
     if not tools:
         return ""
@@ -49,12 +49,12 @@ def _plain(value: object) -> object:
 
 
 def fingerprint(system: str, tools: Sequence[object] | None = None) -> str:
-    """Fingerprint of a system text and its tools: 32 lower-case hex digits."""
+    """Return the fingerprint of a system text and its tools: 32 lower-case hex digits."""
     return hash_prefix(canonical_tools(tools), system.encode())
 
 
 def hash_prefix(tools: str, system: bytes) -> str:
-    """Fingerprint of canonical tools and system bytes, for callers that hold both already."""
+    """Return the fingerprint of tools in canonical form and the bytes of a system text."""
     digest = hashlib.sha256(tools.encode())
     digest.update(b"\0")
     digest.update(system)
@@ -62,5 +62,5 @@ def hash_prefix(tools: str, system: bytes) -> str:
 
 
 def short(full: str) -> str:
-    """The part of a fingerprint that names objects: `<group>-<short>`."""
+    """Return the part of a fingerprint that names objects: `<group>-<short>`."""
     return full[:SHORT_LENGTH]

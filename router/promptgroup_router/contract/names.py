@@ -1,4 +1,4 @@
-"""Names that both sides, users and dashboards rely on. Changing one is a breaking change."""
+"""Names that operator, router, users and dashboards share. Changing one is a breaking change."""
 
 from typing import Final
 
@@ -13,19 +13,19 @@ LABEL_GROUP: Final = "promptgroup.dev/group"
 LABEL_REVISION: Final = "promptgroup.dev/revision"
 """First eight hex digits of the revision's fingerprint."""
 LABEL_SLOT: Final = "promptgroup.dev/slot"
-"""A pod's place on the ring: a decimal number, given once the pod is warm, freed when it terminates."""
+"""A pod's place on the ring: a decimal number, assigned once the pod is warm and freed when it terminates."""
 
 # --- Annotations on what the operator creates --------------------------------------------------------------
 ANNOTATION_FINGERPRINT: Final = "promptgroup.dev/fingerprint"
 """The full fingerprint of the revision."""
 ANNOTATION_APPLIED: Final = "promptgroup.dev/applied"
-"""Hash of the manifest as last applied: an unchanged object is not written again."""
+"""Hash of the manifest as it was last applied: an unchanged object is not written again."""
 ANNOTATION_WARMED: Final = "promptgroup.dev/warmed-container"
-"""Container id whose cache was proven to hold the Tier-1 prefix; another id means a cold cache."""
+"""Container id whose cache was proven to hold the Tier-1 prefix. Another id means a cold cache."""
 ANNOTATION_ENGINE: Final = "promptgroup.dev/engine"
-"""JSON: what was measured of that container's engine (`kvTokens`, `prefillTokensPerSecond`, `prefixTokens`)."""
+"""JSON of what was measured of that container's engine (`kvTokens`, `prefillTokensPerSecond`, `prefixTokens`)."""
 ANNOTATION_SETTINGS: Final = "promptgroup.dev/engine-settings"
-"""Digest of the template that the pod was made from: pods with the same one differ in nothing but their prompt."""
+"""Digest of the template that the pod was made from. Pods with the same digest differ in nothing but their prompt."""
 
 # --- Pod condition -----------------------------------------------------------------------------------------
 CONDITION_PREFIX_WARM: Final = "promptgroup.dev/prefix-warm"
@@ -36,7 +36,7 @@ ROUTER: Final = "promptgroup-router"
 
 # --- What the routers of a namespace share ------------------------------------------------------------------
 SECRET_PEERS: Final = "promptgroup-router-peers"  # noqa: S105 - an object's name
-"""Secret of a namespace: by its key the namespace's routers know each other's messages."""
+"""Secret of a namespace whose key authenticates the messages between the namespace's routers."""
 KEY_PEERS: Final = "key"
 """Key in that Secret: 32 random bytes."""
 
@@ -46,7 +46,7 @@ HEADER_SESSION: Final = "x-session-id"
 HEADER_GROUP: Final = "x-promptgroup"
 """Names the group (`name` or `namespace/name`) when the body's `model` does not."""
 HEADER_WARMUP: Final = "x-promptgroup-warmup"
-"""Sent by the operator's warm-up requests, so that engines and proxies can leave them out of hit rates."""
+"""Sent with the operator's warm-up requests, so that engines and proxies can leave them out of hit rates."""
 
 # --- Response headers --------------------------------------------------------------------------------------
 HEADER_SERVED_BY: Final = "x-promptgroup-served-by"
@@ -54,36 +54,37 @@ HEADER_SERVED_BY: Final = "x-promptgroup-served-by"
 
 # --- Metrics of the router by which releases are judged and groups are sized -------------------------------
 METRIC_REVISION: Final = "promptgroup_router_revision_"
-"""What their names begin with. Labels: group (`namespace/name`), revision (short fingerprint), turn (first, later)."""
+"""Common prefix of the metrics below. Labels: group (`namespace/name`), revision (short fingerprint), turn (first,
+later)."""
 METRIC_REVISION_REQUESTS: Final = METRIC_REVISION + "requests_total"
-"""Requests ended, by how they were matched (`how`) and what came of them (`outcome`)."""
+"""Requests that ended, by how they were matched (`how`) and by their result (`outcome`)."""
 METRIC_REVISION_FIRST_TOKEN: Final = METRIC_REVISION + "first_token_seconds"
-"""Histogram: from the whole request to the answer's first byte."""
+"""Histogram of the seconds from the whole request to the first byte of the answer."""
 METRIC_REVISION_CACHED: Final = METRIC_REVISION + "cached_ratio"
-"""Histogram: share of a prompt's tokens that the engine found in cache."""
+"""Histogram of the share of a prompt's tokens that the engine found in its cache."""
 METRIC_REVISION_PROMPT_TOKENS: Final = METRIC_REVISION + "prompt_tokens_total"
-"""Prompt tokens that engines reported. This and the next three by group and revision alone."""
+"""Prompt tokens that engines reported. This and the next three have the labels group and revision only."""
 METRIC_REVISION_SESSIONS: Final = METRIC_REVISION + "sessions"
-"""Gauge: sessions that have come back, were served by this router last, and not long ago."""
+"""Gauge of the sessions that have come back and were served lately, by this router last."""
 METRIC_REVISION_SESSION_TOKENS: Final = METRIC_REVISION + "session_tokens"
-"""Gauge: their tokens beyond the declared prompt."""
+"""Gauge of their tokens beyond the declared prompt."""
 METRIC_REVISION_WAITING: Final = METRIC_REVISION + "waiting"
-"""Gauge: requests that wait in the router for room."""
+"""Gauge of the requests that wait in the router for room."""
 METRIC_DEPARTED: Final = "promptgroup_router_departed_requests_total"
-"""Requests that match no group but come close to one's prompt, by group."""
+"""Requests that match no group but nearly match one's prompt, by group."""
 METRIC_DEPARTED_AT: Final = "promptgroup_router_departed_at_bytes"
-"""Gauge: the median of where such requests lately left the declared prompt, by group."""
+"""Gauge of the median offset at which such requests lately left the declared prompt, by group."""
 HOW_NAME: Final = "name"
-"""Value of `how`: the client named the group, so its weights decided."""
+"""Value of `how` for a client that named the group, so that the weights of its revisions decided."""
 STREAMED: Final = "true"
 WHOLE: Final = "false"
-"""Values of `streamed`: whether the first byte of an answer is that of its first token."""
+"""Values of `streamed`: true if the first byte of an answer is that of its first token."""
 TURN_FIRST: Final = "first"
 TURN_LATER: Final = "later"
-"""Values of `turn`: whether the request begins a session."""
+"""Values of `turn`: first if the request begins a session."""
 OUTCOME_OK: Final = "ok"
 OUTCOME_FAILED: Final = "failed"
-"""Values of `outcome`; failed: no replica answered, one answered 5xx, or one cut its answer short."""
+"""Values of `outcome`. A request failed if no replica answered, one answered 5xx, or one cut its answer short."""
 
 # --- Ports -------------------------------------------------------------------------------------------------
 PORT_ROUTER: Final = 8080

@@ -1,9 +1,9 @@
-"""The routing table: an immutable value, written by the operator, read by routers.
+"""The routing table: an immutable value that the operator writes and routers read.
 
 A `Group` is the `spec` of one PromptRoute together with its namespace and name; `encoding` has its JSON.
 
 Prompt text is not part of a PromptRoute. A revision names the immutable ConfigMap or Secret that holds it
-(`prompt_from`), and the router fetches it once; in a table file the text stands inline (`prompt`).
+(`prompt_from`), and the router fetches it once. In a table file the text stands inline (`prompt`).
 """
 
 import enum
@@ -14,15 +14,15 @@ from promptgroup_router.contract.names import HEADER_SESSION
 SYSTEM_KEY = "system"
 """Key of the system text in a prompt ConfigMap or Secret."""
 TOOLS_KEY = "tools"
-"""Key of the tools, canonical JSON, in a prompt ConfigMap or Secret; absent without tools."""
+"""Key of the tools in canonical form in a prompt ConfigMap or Secret; absent without tools."""
 
 
 class TableError(ValueError):
-    """A table that cannot be used: the message names the field, the value and what is expected."""
+    """A table that cannot be used. The message names the field, its value and what is expected."""
 
 
 class Policy(enum.StrEnum):
-    """How a request's replica is chosen."""
+    """The rule by which a request's replica is chosen."""
 
     EXPECTED_TTFT = "ExpectedTTFT"
     BOUNDED_LOAD = "BoundedLoad"
@@ -32,23 +32,25 @@ class Policy(enum.StrEnum):
 
 
 class Sharing(enum.StrEnum):
-    """Whether a group's replicas take the overflow of others, and its own overflow may go to theirs."""
+    """The rule by which replicas take requests of other groups."""
 
     POOL = "Pool"
-    """Among groups of one namespace, model and engine settings that all say so."""
+    """The group's replicas take the overflow of other groups of the same namespace, model and engine settings that say
+    so too, and its own overflow may go to theirs."""
     DEDICATED = "Dedicated"
-    """Its replicas serve this group alone."""
+    """The group's replicas serve this group alone."""
 
 
 class SlotState(enum.StrEnum):
-    """What a router may send to a slot."""
+    """The requests that a router may send to a slot."""
 
     READY = "Ready"
-    """Warm: anything."""
+    """The slot is warm and takes any request."""
     DRAINING = "Draining"
-    """Leaving: nothing new; what runs ends."""
+    """The slot finishes its requests and takes no new ones."""
     ABSENT = "Absent"
-    """No warm pod holds the slot now. It keeps its place on the ring, its keys walk on and come back."""
+    """No warm pod holds the slot. It keeps its place on the ring; its keys go to the next slot and come back with
+    it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class PromptRef:
-    """Where the text of a revision lies: an immutable object in the group's namespace."""
+    """Where the text of a revision is stored: an immutable object in the group's namespace."""
 
     kind: str
     """`ConfigMap` or `Secret`."""
@@ -70,7 +72,7 @@ class PromptRef:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place on a revision's ring and the pod that holds it."""
+    """A place on a revision's ring, and the pod that holds it."""
 
     index: int
     state: SlotState
@@ -78,19 +80,20 @@ class Slot:
     """`host:port`, empty when Absent."""
     pod: str = ""
     incarnation: str = ""
-    """Changes when the engine behind the slot is another process: health learned about the old one is void."""
+    """Changes when another process takes the slot: health records of the old one do not count for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What is known of the engines of a revision. A number is 0 where nobody knows it: routers then assume little."""
+    """Facts about the engines of a revision. A number is 0 while it is unknown."""
 
     settings: str = ""
-    """Digest of all that makes two engines interchangeable but their prompt; empty: alike to no other."""
+    """Digest of everything that must be equal for two engines to be interchangeable, apart from the prompt; empty if
+    unknown."""
     kv_tokens: int = 0
     """Tokens of KV cache that one replica has."""
     prefill_rate: int = 0
-    """Prompt tokens a second at the start of a context, as measured; a lower bound."""
+    """Measured prompt tokens per second at the start of a context; a lower bound."""
     step_tokens: int = 0
     """Most tokens that one step computes (`max_num_batched_tokens`)."""
 
@@ -103,19 +106,19 @@ class Revision:
     system_bytes: int
     """Length of the system text in UTF-8."""
     tools: bool
-    """Whether the prefix has tools: their canonical form stands in the prompt."""
+    """True if the prefix has tools, whose canonical form is part of the prompt."""
     weight: int
-    """Share of new sessions that name the group, relative to the other revisions' weights."""
+    """Share of the new sessions that name the group, relative to the weights of the other revisions."""
     slots: tuple[Slot, ...]
     tokens: int = 0
-    """Length of the prefix in tokens, as an engine counted it; 0 while none has."""
+    """Length of the prefix in tokens, as an engine counted it; 0 while unknown."""
     engine: Engine = Engine()
     prompt_from: PromptRef | None = None
     lends: bool = True
-    """Its replicas may take requests of other revisions. False for all but the revision that serves: a canary would be
-    judged by work that is not its own, and what is superseded could not retire."""
+    """True if its replicas may take requests of other revisions. Only the revision that serves lends: a canary would be
+    judged by work that is not its own, and a superseded revision could not retire."""
     prompt: Prompt | None = None
-    """The text, once it is known: needed to serve requests by name, not to match by content."""
+    """The text, once it is known. Requests by name need it, matching by content does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class Group:
     name: str
     model: str
     created: str
-    """RFC 3339 time in UTC: of two groups that claim one prefix, the older keeps it."""
+    """RFC 3339 time in UTC. Of two groups that claim one prefix, the older one keeps it."""
     revisions: tuple[Revision, ...]
     policy: Policy = Policy.EXPECTED_TTFT
     sharing: Sharing = Sharing.POOL
@@ -137,7 +140,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
-    """Everything a router serves. `version` tells two tables apart; it orders nothing."""
+    """Everything that a router serves. Two tables differ if `version` does; versions have no order."""
 
     groups: tuple[Group, ...] = ()
     version: str = ""

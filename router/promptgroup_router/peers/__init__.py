@@ -1,4 +1,4 @@
-"""What the routers of one namespace tell each other: where sessions are, and how loaded replicas are.
+"""Exchanges between the routers of one namespace where sessions are and how loaded replicas are.
 
-`transport` has the sockets; the protocol, its datagrams and its members are decided without I/O.
+`transport` has the sockets. The protocol, its datagrams and its members are decided without I/O.
 """

@@ -1,4 +1,7 @@
-"""A router that starts copies the records of one that runs: whom it asks, and what the other sends at a time. Pure."""
+"""Copies the placements of a running router to one that starts: whom it asks, and what the other sends at a time.
+
+Does no I/O and reads no clock; `now` is in monotonic seconds.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -8,25 +11,27 @@ from promptgroup_router.peers.members import Peer
 from promptgroup_router.policy.gossip import PlacementReport
 
 PATIENCE_SECONDS = 2.0
-"""After this long without a part of the copy another peer is asked."""
+"""Seconds without a part of the copy after which another peer is asked."""
 ATTEMPTS = 5
-"""Then it goes without: sessions are placed by their hash, and what is missed comes with their next turns."""
+"""Requests after which the router goes without a copy: sessions are placed by their hash, and their next turns bring
+what was missed."""
 COPY_DATAGRAMS = 8
-"""Sent in one tick, to all that ask: 6,000 records a second, the newest first, and no receiver's buffer overflows."""
+"""Datagrams sent in one tick to all that ask: 6,000 placements a second, the newest first, without overflowing a
+receive buffer."""
 
 
 class SnapshotClient:
-    """The side that starts."""
+    """The side of a router that starts."""
 
     def __init__(self) -> None:
         self._asked: dict[int, int] = {}
-        """Peer → how often."""
+        """Peer → how often it was asked."""
         self._from: int | None = None
         self._patient_until = 0.0
         self._done = False
 
     def next_peer(self, live: Sequence[Peer], now: float) -> Peer | None:
-        """The peer to ask at this moment; None when there is nothing to do but wait."""
+        """Return the peer to ask at this moment, or None while there is nothing to do but wait."""
         if self._done or not live or (self._from is not None and now < self._patient_until):
             return None
         if sum(self._asked.values()) >= ATTEMPTS:
@@ -39,7 +44,7 @@ class SnapshotClient:
         return peer
 
     def receive(self, sender: int, notes: Sequence[PlacementReport], now: float) -> None:
-        """A part of the copy is here."""
+        """Record a part of the copy; an empty one ends it."""
         if sender != self._from:
             return  # of one that was given up; what it sent is as good, but the other will end the copy
         self._patient_until = now + PATIENCE_SECONDS
@@ -47,22 +52,25 @@ class SnapshotClient:
 
 
 class SnapshotServer:
-    """The side that runs."""
+    """The side of a router that runs."""
 
     def __init__(self) -> None:
         self._copies: dict[int, Iterator[PlacementReport]] = {}
 
     def start(self, sender: int, records: Iterator[PlacementReport]) -> None:
-        """A peer asks; one that is being served goes on being so."""
+        """Begin a copy for a peer, unless one is under way."""
         if sender not in self._copies:
             self._copies[sender] = records
 
     def stop(self, sender: int) -> None:
-        """The peer is gone."""
+        """Stop the copy of a peer that is gone."""
         self._copies.pop(sender, None)
 
     def next_parts(self) -> Iterator[tuple[int, list[PlacementReport]]]:
-        """(peer, notes) to send in this tick, each asking peer in its turn; a part without notes ends a copy."""
+        """Yield (peer, placements) to send in this tick, one part for each asking peer in turn.
+
+        An empty part ends a copy.
+        """
         budget = COPY_DATAGRAMS
         while budget and self._copies:
             for sender, records in list(self._copies.items())[:budget]:

@@ -1,10 +1,11 @@
-"""What goes over the wire between routers: one datagram, packed and sealed. Pure.
+"""Packs and seals the datagrams that routers send each other. Does no I/O and reads no clock.
 
-    magic 3 · version 1 · kind 1 · sender 8 · sequence 8 · sent 8 · notes 1 · loads 1 | loads, notes, 30 each | tag 16
+    magic 3 · version 1 · kind 1 · sender 8 · sequence 8 · sent 8 · placements 1 · loads 1 | loads, placements, 30 each
+        | tag 16
 
-All numbers are big-endian. The tag is BLAKE2s, keyed (RFC 7693, section 2.9), over all that stands before it: whoever
-has no key can neither speak nor change a word. The time and the sequence keep recorded datagrams from being played
-again. Numbers too large for their field are sent as the largest that it holds.
+All numbers are big-endian. The tag is a keyed BLAKE2s (RFC 7693, section 2.9) over everything before it: without the
+key nobody can send a datagram or change one. The time and the sequence prevent replays. Numbers too large for their
+field are sent as the largest that it holds.
 """
 
 import enum
@@ -17,9 +18,11 @@ from typing import NamedTuple
 from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 
 MAX_BYTES = 1200
-"""Largest datagram: passes any path unfragmented, overlay networks' headers included (RFC 9000, section 14.1)."""
+"""Size of the largest datagram. It passes any path unfragmented, including the headers of overlay networks (RFC 9000,
+section 14.1)."""
 MAX_SKEW_SECONDS = 30.0
-"""How far two clocks may differ. A recorded datagram is worthless after it, and nodes without NTP are further off."""
+"""Most that two clocks may differ. A recorded datagram is worthless after this time; only nodes without NTP differ by
+more."""
 
 _MAGIC = b"PGP"
 _VERSION = 1
@@ -31,27 +34,27 @@ _TAG_BYTES = 16
 _PURPOSE = b"pg-peers"
 
 RECORDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _NOTE.size
-"""Notes and loads, taken together, that one datagram holds: both have 30 bytes."""
+"""Placements and loads that one datagram holds; both take 30 bytes."""
 
 _U16, _U32, _U64 = 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 _MICRO = 1e6
 
 
 class DatagramKind(enum.IntEnum):
-    """What a datagram is for."""
+    """The purpose of a datagram."""
 
     HELLO = 1
-    """The sender is there."""
+    """Says that the sender is there."""
     TICK = 2
-    """What the sender did since its last one."""
+    """Carries what the sender did since its last one."""
     ASK = 3
-    """The sender has just started: it wants a copy of all records."""
+    """Asks for a copy of all placements, because the sender has just started."""
     COPY = 4
-    """A part of that copy; one without notes ends it."""
+    """Carries a part of that copy; one without placements ends it."""
 
 
 class Refusal(enum.StrEnum):
-    """Why a datagram was dropped; a label of a metric."""
+    """The reason for which a datagram was dropped; a label of a metric."""
 
     MALFORMED = "malformed"
     VERSION = "version"
@@ -67,9 +70,9 @@ class Datagram(NamedTuple):
 
     kind: DatagramKind
     sender: int
-    """Random, 64 bits, of the sending process."""
+    """Random number of the sending process, 64 bits."""
     sequence: int
-    """Counts the sender's datagrams, whoever they go to."""
+    """Number of the datagram among all that the sender sent, to anybody."""
     sent: float
     """Seconds since the epoch by the sender's clock."""
     notes: Sequence[PlacementReport] = ()
@@ -80,15 +83,15 @@ _KINDS = {int(kind): kind for kind in DatagramKind}
 
 
 def seal_key(secret: bytes) -> bytes:
-    """The key of the tag, from a secret of any length."""
+    """Return the key of the tag, from a secret of any length."""
     return blake2s(secret, person=_PURPOSE).digest()
 
 
 def encode(datagram: Datagram, key: bytes) -> bytes:
-    """Bytes to send; at most `RECORDS` notes and loads fit.
+    """Return the bytes to send.
 
     Raises:
-        ValueError: there are more.
+        ValueError: there are more than `RECORDS` placements and loads.
     """
     kind, sender, sequence, sent, notes, loads = datagram
     if len(notes) + len(loads) > RECORDS:
@@ -106,7 +109,13 @@ def encode(datagram: Datagram, key: bytes) -> bytes:
 
 
 def decode(data: bytes, key: bytes, wall: float) -> Datagram | Refusal:
-    """What was received; `wall` in seconds since the epoch. Never raises, whatever the bytes are."""
+    """Return the received datagram, or why it was dropped. Never raises, whatever the bytes are.
+
+    Args:
+        data: what was received.
+        key: the key of the tag.
+        wall: seconds since the epoch.
+    """
     size = len(data) - _TAG_BYTES
     if not _HEADER.size <= size <= MAX_BYTES - _TAG_BYTES or data[:3] != _MAGIC:
         return Refusal.MALFORMED

@@ -1,4 +1,4 @@
-"""Names of routers → the addresses where they may be."""
+"""Resolves the names of routers to the addresses where they may be."""
 
 import asyncio
 import socket
@@ -8,11 +8,11 @@ from promptgroup_router.base.settings import PeerName
 from promptgroup_router.peers.members import Address
 
 LOOKUP_SECONDS = 30.0
-"""A resolver's own limit, with its defaults and a usual search list, is below it."""
+"""Seconds for a lookup, above a resolver's own limit with its defaults and a usual search list."""
 
 
 async def resolve(name: PeerName, ports: Iterable[int], family: socket.AddressFamily) -> list[Address]:
-    """Every address of a name with every port of the range, or with the name's own port.
+    """Return every address of a name with every port of the range, or with the name's own port.
 
     Raises:
         OSError: the name has no address, or nobody answers.

@@ -1,32 +1,33 @@
-"""Which other routers there are, by what was heard of them. Pure; `now` in monotonic seconds."""
+"""Keeps the other routers that were heard of. Does no I/O and reads no clock; `now` is in monotonic seconds."""
 
 import enum
 from dataclasses import dataclass
 
 SILENT_SECONDS = 5.0
-"""A peer that was not heard for this long is gone: several heartbeats were lost, and its load must not count longer."""
+"""Seconds of silence after which a peer is gone: several heartbeats were lost, and its load must not count for
+longer."""
 REMEMBERED_SECONDS = 60.0
-"""A silent peer's sequence is kept until none of its datagrams can pass the check of the clock any more."""
+"""Seconds for which a silent peer's sequence is kept: until none of its datagrams can pass the check of the clock."""
 MAX_PEERS = 256
-"""Routers known at a time: more than any namespace runs, restarts within a minute included."""
+"""Most routers known at a time: more than any namespace runs, including restarts within a minute."""
 WINDOW = 1024
-"""Sequence numbers behind the newest that may still arrive, each once (as RFC 4303, section 3.4.3): a second's worth
+"""Sequence numbers behind the newest that may still arrive, each once (like RFC 4303, section 3.4.3): a second's worth
 at the highest rate."""
 
 Address = tuple[str, int] | tuple[str, int, int, int]
-"""As sockets have it, IPv4 or IPv6."""
+"""A socket address, IPv4 or IPv6."""
 
 
 class Arrival(enum.Enum):
-    """What a datagram's sequence number says."""
+    """The meaning of a datagram's sequence number."""
 
     NEWEST = enum.auto()
     LATE = enum.auto()
-    """Overtaken by another one: what it says of a state is out of date."""
+    """A newer datagram arrived before it; what it says of a state is out of date."""
     REPLAYED = enum.auto()
-    """It was here before, or may have been."""
+    """It arrived before, or may have."""
     CROWD = enum.auto()
-    """From one router too many."""
+    """It is from one router more than `MAX_PEERS`."""
 
 
 @dataclass(slots=True)
@@ -35,23 +36,23 @@ class Peer:
 
     sender: int
     address: Address
-    """Where it was last heard from."""
+    """Address that it was last heard from."""
     sequence: int
-    """The highest one that it sent."""
+    """The highest sequence number that it sent."""
     heard: float
     seen: int = 1
-    """Bit i: sequence - i has arrived."""
+    """Bit i is set if the datagram `sequence - i` has arrived."""
     alive: bool = True
 
 
 class Membership:
-    """Routers that were heard of. Only authentic datagrams may be told to it."""
+    """The routers that were heard of. It must be given authentic datagrams only."""
 
     def __init__(self) -> None:
         self._peers: dict[int, Peer] = {}
 
     def receive(self, sender: int, sequence: int, address: Address, now: float) -> Arrival:
-        """A datagram is here; the address counts when it is the newest."""
+        """Record a datagram; the peer's address is taken from its newest one."""
         peer = self._peers.get(sender)
         if peer is None:
             if len(self._peers) >= MAX_PEERS:
@@ -70,11 +71,11 @@ class Membership:
         return Arrival.NEWEST
 
     def live(self) -> list[Peer]:
-        """Peers that data goes to."""
+        """Return the peers that are sent data."""
         return [peer for peer in self._peers.values() if peer.alive]
 
     def expire(self, now: float) -> list[int]:
-        """Senders that have fallen silent since the last call."""
+        """Return the senders that have fallen silent since the last call."""
         gone = [peer for peer in self._peers.values() if now - peer.heard > SILENT_SECONDS]
         fallen = [peer.sender for peer in gone if peer.alive]
         for peer in gone:

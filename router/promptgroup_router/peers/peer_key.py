@@ -1,22 +1,22 @@
-"""The key that routers share, in a file that may come late and may change: a mounted Secret."""
+"""Reads the key that routers share from a file that may appear late and may change: a mounted Secret."""
 
 from pathlib import Path
 
 MIN_BYTES = 16
-"""A shorter secret could be guessed."""
+"""Bytes of the shortest key: a shorter one could be guessed."""
 MAX_BYTES = 4096
-"""A larger file is no key."""
+"""Bytes of the longest key: a larger file is no key."""
 
 
 class BadKeyError(Exception):
-    """There is no key that can be used: the message names the file and what is wrong with it, never what it holds."""
+    """The key cannot be used. The message names the file and what is wrong with it, never its content."""
 
 
 def read_key(path: Path) -> bytes:
-    """The secret, byte for byte.
+    """Return the key, byte for byte.
 
     Raises:
-        BadKeyError: it is missing, too short or too long.
+        BadKeyError: the file is missing, too short or too long.
     """
     try:
         with path.open("rb") as file:

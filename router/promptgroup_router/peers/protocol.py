@@ -1,7 +1,8 @@
-"""The exchange between routers: datagrams in, datagrams out, and the clock passed in. Pure.
+"""Runs the exchange between routers: datagrams in, datagrams out.
 
-Every tick a router tells each live peer where it has placed sessions and what load it has on each replica. All of it
-may be lost: a note is outdated by the next turn, a load by the next tick. Nothing is acknowledged or sent again.
+In every tick a router sends each live peer the placements of sessions and its load on each replica. Any of it may be
+lost: the next turn replaces a placement, the next tick a load. Nothing is acknowledged or sent again. Does no I/O and
+reads no clock.
 """
 
 from collections import deque
@@ -16,33 +17,34 @@ from promptgroup_router.peers.members import Address, Arrival, Membership, Peer
 from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 
 HELLO_SECONDS = 1.0
-"""Between heartbeats to every address where a router may be: five of them are missed before a peer is given up."""
+"""Seconds between heartbeats to every address where a router may be. A peer is given up after five are missed."""
 DATAGRAMS_A_TICK = 16
-"""Most that a peer is sent in one tick beside a copy, half of them for loads, half for notes: at 20 ticks a second
-6,000 placements a second, more than a router serves. Past 300 busy replicas each load is told every few ticks."""
+"""Most datagrams that a peer is sent in one tick beside a copy, half of them for loads, half for placements. At 20
+ticks a second that is 6,000 placements a second, more than a router serves. With more than 300 busy replicas each load
+is sent every few ticks."""
 WAITING_NOTES = 20_000
-"""Notes kept for later ticks when a tick has too many; then the oldest go."""
+"""Most placements kept for later ticks when a tick has too many; then the oldest are dropped."""
 MAX_CANDIDATES = 512
-"""Addresses that heartbeats go to: all ports of a range at every address of every name."""
+"""Most addresses that heartbeats are sent to: all ports of a range at every address of every name."""
 
 
 class GossipHandler(Protocol):
-    """The policy: says what this router does, and listens to what others do."""
+    """The policy, which says what this router does and takes in what others do."""
 
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
-        """What was placed since the last call, and the load of every replica that has some or had some then."""
+        """Return the placements since the last call, and the load of every replica that has some or had some then."""
 
     def merge(self, sender: int, notes: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float) -> None:
-        """A peer's notes and loads; notes may come twice and out of order."""
+        """Merge the placements and loads of a peer; placements may arrive twice and out of order."""
 
     def restore(self, notes: Sequence[PlacementReport], now: float) -> None:
-        """A part of a peer's records, the newest first."""
+        """Restore a part of a peer's placements, the newest first."""
 
     def drop_peer(self, sender: int) -> None:
-        """A peer is gone: its load counts no more."""
+        """Drop the load of a peer that is gone."""
 
     def snapshot(self) -> Iterator[PlacementReport]:
-        """All that a router that starts should copy, newest first; read over several calls."""
+        """Return all placements that a starting router should copy, the newest first; read over several calls."""
 
 
 class GossipProtocol:
@@ -50,7 +52,7 @@ class GossipProtocol:
 
     def __init__(self, handler: GossipHandler, metrics: Metrics, sender: int) -> None:
         self.key: bytes | None = None
-        """Seals datagrams. Without it nothing is sent and nothing accepted."""
+        """Seals datagrams. Without it nothing is sent and nothing is accepted."""
         self._handler = handler
         self._metrics = metrics
         self._sender = sender
@@ -64,13 +66,13 @@ class GossipProtocol:
         self._hello_at = 0.0
 
     def aim(self, candidates: Collection[Address]) -> None:
-        """Where routers may be, this one among them."""
+        """Set the addresses where routers may be, including this one's."""
         self._candidates = list(islice(dict.fromkeys(candidates), MAX_CANDIDATES))
 
     # --- In ------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, address: Address, now: float, wall: float) -> Refusal | None:
-        """Take in a datagram; why it was dropped, if it was."""
+        """Take in a datagram. Return the reason if it was dropped."""
         metrics = self._metrics
         metrics.peer_datagrams.add("received")
         metrics.peer_bytes.add("received", amount=len(data))
@@ -108,7 +110,7 @@ class GossipProtocol:
     # --- Out -----------------------------------------------------------------------------------------------------
 
     def tick(self, now: float, wall: float) -> list[tuple[bytes, Address]]:
-        """What to send at this moment."""
+        """Return the datagrams to send at this moment."""
         for sender in self._membership.expire(now):
             self._snapshot_server.stop(sender)
             self._handler.drop_peer(sender)

@@ -1,7 +1,7 @@
-"""The exchange's socket, its clock, its key and its names. Whatever fails here, requests are routed on.
+"""Holds the socket of the exchange, its clock, its key and its names. Requests are routed on whatever fails here.
 
-UDP: what is told is worth nothing a tick later, so nothing waits for what was lost; and no connections among n
-routers have to be made, watched and made again.
+The exchange uses UDP: what is sent is worth nothing a tick later, so that nothing needs to wait for what was lost, and
+n routers need not make, watch and remake connections to each other.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from promptgroup_router.peers.protocol import GossipHandler, GossipProtocol
 log = logging.getLogger("promptgroup.peers")
 
 LOOKUP_EVERY_SECONDS = 5.0
-"""Between lookups of a name: a router that starts is found by the others as soon as it finds one of them."""
+"""Seconds between lookups of a name. A router that starts is found by the others as soon as it finds one of them."""
 KEY_EVERY_SECONDS = 1.0
-"""Between looks at the key."""
+"""Seconds between reads of the key."""
 READS_AT_ONCE = 64
-"""Datagrams read before others in the event loop get their turn."""
+"""Datagrams read before the event loop serves others."""
 RECEIVE_BUFFER = 2**20
-"""Bytes that may wait for a busy event loop. The kernel gives less where its `net.core.rmem_max` is lower."""
+"""Bytes that may wait for a busy event loop. The kernel grants less where `net.core.rmem_max` is lower."""
 LOG_AGAIN_SECONDS = 60.0
-"""A problem that goes on is logged this often; each case is counted."""
+"""Seconds between log lines about a problem that goes on; every case is counted."""
 
 
 class GossipTransport:
@@ -43,7 +43,7 @@ class GossipTransport:
         """Take a port.
 
         Raises:
-            OSError: all of the range are taken, or the address is not of this machine.
+            OSError: all ports of the range are taken, or the address is not of this machine.
         """
         self._names = settings.peers
         self._ports = range(settings.peer_port, settings.peer_port + settings.peer_ports)
@@ -62,7 +62,7 @@ class GossipTransport:
         self.port: int = self._socket.getsockname()[1]
 
     async def run(self) -> None:
-        """Exchange until cancelled."""
+        """Exchange datagrams until cancelled."""
         log.info("peers", extra=fields(port=self.port, names=",".join(name.host for name in self._names)))
         self._reload_key()
         asyncio.get_running_loop().add_reader(self._socket, self._readable)
@@ -73,7 +73,7 @@ class GossipTransport:
             tasks.create_task(self._tick())
 
     def close(self) -> None:
-        """Give the port back, once `run` has ended."""
+        """Close the socket, once `run` has ended."""
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
 
@@ -155,7 +155,7 @@ class GossipTransport:
 
 
 def _bound(host: str, ports: range) -> socket.socket:
-    """A socket on the first free port: processes of one machine share the range, each needs a port of its own."""
+    """Return a socket on the first free port: processes of one machine share the range."""
     family, kind, protocol, _, at = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)[0]
     problem = None
     for port in ports:

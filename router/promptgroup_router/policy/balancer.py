@@ -1,8 +1,10 @@
-"""Which replica gets a request, and the books that the answer is read from. Pure; `now` in monotonic seconds.
+"""Chooses the replica of each request and keeps the state that the choice rests on.
 
-`Balancer` finds the members that may be sent to (ready, not tried yet, not ejected; all of them when all are ejected),
-asks the pool's policy for one, and counts the request there at the pick. What becomes of it is told by `first_token`
-and then exactly one of `end` and `release`.
+`Balancer` finds the members that can be sent to: ready, not tried before and not ejected, or all of them when all are
+ejected. It asks the policy of the candidates for one of these and counts the request there. The caller reports the
+first token with `first_token`, and then exactly one of `end` and `release`.
+
+Does no I/O and reads no clock; `now` is in monotonic seconds.
 """
 
 from collections import deque
@@ -25,11 +27,11 @@ from promptgroup_router.policy.sessions import Sessions
 from promptgroup_router.rings.index import Candidates, Member, RevisionEntry, RoutingIndex
 
 OUTBOX = 10_000
-"""Notes kept for peers: those of a second at a load that no router survives."""
+"""Most placements kept for peers: more than a router serves in a second."""
 
 
 class Pick:
-    """A request counted on a member, until it ends."""
+    """A request that is counted on a member until it ends."""
 
     __slots__ = ("alone", "cached", "counted", "demand", "first", "guessed", "member", "moved", "replica", "sent",
                  "since", "step")  # fmt: skip
@@ -41,26 +43,26 @@ class Pick:
         self.since = now
         self.counted = True
         self.moved = False
-        """Whether the session was on another member before."""
+        """True if another member served the session before."""
         self.cached = 0.0
-        """Tokens of the prompt that should be found there."""
+        """Tokens of the prompt that should be cached there."""
         self.guessed = False
-        """Whether that is only what the ring says."""
+        """True if `cached` rests on the ring alone, because no record of the session exists."""
         self.step = replica.step
-        """Seconds predicted for a step there."""
+        """Predicted seconds of one engine step there."""
         self.alone = not replica.in_flight and not replica.peer_in_flight
-        """Whether nothing else ran there, from sending it to its first token."""
+        """True while nothing else has run there between sending the request and its first token."""
         self.first: float | None = None
         """When the first token came."""
         self.sent: PendingPrefill
 
 
 class Balancer:
-    """Picks members by each pool's policy."""
+    """Chooses members by the policy of their candidates."""
 
     def __init__(self, health: Health) -> None:
         self.replicas: dict[str, ReplicaLoad] = {}
-        """Member id → its ledger, for every member of the view."""
+        """Member id → its load estimate, for every member of the index."""
         self.locations = SessionLocations()
         self.sessions = Sessions()
         self._health = health
@@ -68,9 +70,9 @@ class Balancer:
         self._keys: dict[int, str] = {}
         self._clock = 0.0
         self._tier1: dict[int, float] = {}
-        """Prefix → its tokens, for peers' notes, which do not say."""
+        """Prefix → its tokens, which the placements of peers do not carry."""
         self._has_peers = False
-        """Whether there is somebody who takes the notes."""
+        """True once somebody reads the outbox."""
         self._outbox: deque[PlacementReport] = deque(maxlen=OUTBOX)
         self._round_robin = RoundRobin()
         self._expected = ExpectedTtft(self.locations)
@@ -84,16 +86,19 @@ class Balancer:
 
     @property
     def loads(self) -> dict[str, int]:
-        """Member id → requests of this router in flight; only members that have some."""
+        """Member id → requests of this router in flight there, for members that have any."""
         return {id_: replica.in_flight for id_, replica in self.replicas.items() if replica.in_flight}
 
     # --- One request ---------------------------------------------------------------------------------------------
 
     def pick(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[str] = ()) -> Pick | None:
-        """Count a request on a member of the pool; None when it must wait until there is room.
+        """Choose a member for a request and count the request there.
+
+        Returns:
+            The counted request, or None if the request must wait until a member has room.
 
         Raises:
-            LookupError: there is no member that was not tried.
+            LookupError: every member was tried.
         """
         place = self.locations.get(demand.session)
         left = self.replicas.get(place.member) if place is not None else None
@@ -104,7 +109,7 @@ class Balancer:
         return self._count(candidates, member, demand, now) if member is not None else None
 
     def preview(self, candidates: Candidates, demand: Demand, now: float) -> tuple[Sequence[Member], Member | None]:
-        """The members that may be sent to, and the one that `pick` would count a request on; nothing is counted.
+        """Return the members that can be sent to, and the one that `pick` would choose; count nothing.
 
         Raises:
             LookupError: there is no member.
@@ -115,20 +120,20 @@ class Balancer:
     def costs_by_member(
         self, candidates: Candidates, demand: Demand, allowed: Sequence[Member], now: float
     ) -> dict[str, tuple[ReplicaCost, bool]]:
-        """Member id → what it costs, and whether it has room; empty where the pool's policy asks for neither."""
+        """Return member id → its cost and whether it has room; empty for policies that do not weigh costs."""
         if candidates.policy is not table.Policy.EXPECTED_TTFT:
             return {}
         return self._expected.costs_by_member(candidates, demand, allowed, self.replicas, now)
 
     def first_token(self, pick: Pick, now: float) -> None:
-        """The first byte of the answer is here."""
+        """Record that the first byte of the answer has arrived."""
         if pick.counted and pick.first is None:
             pick.first = now
             pick.alone = pick.alone and pick.demand.streamed and pick.replica.load == 1
             pick.replica.progress(pick.sent, now)
 
     def end(self, pick: Pick, usage: Usage | None, now: float) -> None:
-        """The answer is whole; `usage` is what the engine says of it."""
+        """Record that the answer is complete; `usage` is what the engine reported, if anything."""
         if not pick.counted:
             return
         self.release(pick, now)
@@ -152,7 +157,7 @@ class Balancer:
                 )
 
     def release(self, pick: Pick, now: float) -> None:
-        """The request failed or was given up: nothing is known of what the engine did with it."""
+        """Record that the request failed or was given up, so that nothing is known of the engine's work on it."""
         if pick.counted:
             pick.counted = False
             pick.replica.leave(pick.sent)
@@ -203,7 +208,7 @@ class Balancer:
         self._tier1[prefix] = tier1
 
     def _drop_session(self, place: Placement, session: int) -> None:
-        """The session goes elsewhere."""
+        """Remove a session that moves to another member from the working set of the one it leaves."""
         left = self.replicas.get(place.member)
         if left is not None:
             left.live.drop(session)
@@ -218,7 +223,7 @@ class Balancer:
     # --- The table -------------------------------------------------------------------------------------------------
 
     def install(self, view: RoutingIndex, now: float) -> None:
-        """Open books for the replicas of a new table, close those of replicas that are gone."""
+        """Adopt the members of a new table and drop the state of members that are gone."""
         revisions = [revision for group in view.groups for revision in group.revisions]
         known, self.replicas = self.replicas, {}
         costs, self._costs = self._costs, {}
@@ -257,7 +262,7 @@ class Balancer:
     # --- Peers -----------------------------------------------------------------------------------------------------
 
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
-        """What peers should know since the last time."""
+        """Return the placements and loads that peers have not been sent yet."""
         self._has_peers = True
         notes = list(self._outbox)
         self._outbox.clear()
@@ -269,7 +274,7 @@ class Balancer:
         return notes, loads
 
     def merge(self, sender: int, notes: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float) -> None:
-        """Take over what a peer did."""
+        """Merge a peer's placements and loads; placements may arrive twice and out of order."""
         for load in loads:
             id_ = self._keys.get(load.member)
             if id_ is not None:
@@ -298,7 +303,7 @@ class Balancer:
         )
 
     def restore(self, notes: Sequence[PlacementReport], now: float) -> None:
-        """Take over what a peer remembers: where sessions are cached, not that they are running."""
+        """Restore placements that a peer remembers; they say where sessions are cached, not that they run."""
         for note in notes:
             id_ = self._keys.get(note.member)
             if id_ is not None:
@@ -306,12 +311,12 @@ class Balancer:
                 self.locations.restore(note.session, Placement(id_, note.prefix, note.turn, note.tokens, written, now))
 
     def drop_peer(self, sender: int) -> None:
-        """A peer is gone: its load counts no more."""
+        """Drop the load of a peer that is gone."""
         for replica in self.replicas.values():
             replica.drop_peer(sender)
 
     def snapshot(self) -> Iterator[PlacementReport]:
-        """All locations that are believed, the most recently used first."""
+        """Yield the placements that are still believed, the most recently used first."""
         for session, place in self.locations.newest_first():
             replica = self.replicas.get(place.member)
             if replica is not None and replica.tokens_written - place.written < TRUST * replica.costs.kv_tokens:

@@ -1,27 +1,32 @@
-"""What an engine's work takes, in seconds, and how the figures are corrected by what is observed. Pure.
+"""Predicts how long an engine's work takes, and corrects the prediction by what is observed.
 
-A step of a vLLM-like engine (chunked prefill, decodes first) takes `overhead + prefill + interference` seconds: the
-terms are those of the scheduler, the figures those of an 8B model on one data-centre GPU until they are corrected.
+A step of a vLLM-like engine (chunked prefill, decodes first) takes `overhead + prefill + interference` seconds. The
+terms follow its scheduler. The first values are those of an 8B model on one data-centre GPU.
+
+Does no I/O and reads no clock.
 """
 
 import math
 
 PREFILL_RATE = 5_000.0
-"""Prompt tokens a second where nobody has measured it. Too low costs about 1 % of TTFT, too high up to a third."""
+"""Prompt tokens per second where nobody has measured them. A value that is too low costs about 1 % of TTFT, one that is
+too high up to a third."""
 STEP_TOKENS = 8192
 """vLLM's default `max_num_batched_tokens` on data-centre GPUs."""
 KV_TOKENS = 100_000
-"""KV cache where its size is not known: little, since a record that is believed too long sends requests to ghosts."""
+"""Tokens of a KV cache of unknown size. The value is low because a record that is believed for too long sends requests
+to caches that are gone."""
 
 _RISE, _FALL = 0.01, 0.02
-"""Steps of a correction (natural log). They balance where one request in three is slower than predicted: a rate that
-is too low does little harm, one that is too high does much. Bounded steps forgive outliers, averages do not."""
+"""Steps of a correction (natural logarithm). They balance where one request in three is slower than predicted, because
+a rate that is too low does little harm and one that is too high does much. Bounded steps forgive outliers, averages do
+not."""
 _LOWEST, _HIGHEST = 0.05, 20.0
-"""Corrections stay within these multiples of what they began with: a clock that jumps must not ruin the routing."""
+"""A correction stays within these multiples of the first value, so that a clock that jumps cannot ruin the routing."""
 
 
 class EngineCosts:
-    """Constants of one kind of engine; shared by all replicas that are alike, corrected while serving."""
+    """Cost constants of one kind of engine, shared by all replicas of that kind and corrected while serving."""
 
     __slots__ = (
         "_first_rate", "_scale", "attention_length", "cache_tokens", "context", "kv_tokens", "overhead", "rate",
@@ -29,19 +34,19 @@ class EngineCosts:
     )  # fmt: skip
 
     def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:
-        """Constants as far as they are known; 0 stands for unknown."""
+        """Take the constants that are known; 0 stands for unknown."""
         self.kv_tokens = kv_tokens or KV_TOKENS
         """Tokens that a replica's cache holds."""
         self.cache_tokens = float(kv_tokens or math.inf)
-        """The same for admission: nothing is kept waiting for a limit that nobody knows."""
+        """The same limit for admission: no request waits for a limit that nobody knows."""
         self.rate = self._first_rate = float(prefill_rate or PREFILL_RATE)
         """Prompt tokens a second at the start of a context."""
         self.step_tokens = step_tokens or STEP_TOKENS
-        """Tokens that a step computes at most."""
+        """Tokens that one step computes at most."""
         self.attention_length = 30_000.0
         """Position at which a prompt token costs twice as much as the first one."""
         self.overhead = 0.007
-        """Seconds a step takes with nothing in it."""
+        """Seconds that an empty step takes."""
         self.sequence = 0.000_06
         """Seconds that each decoding sequence adds to a step."""
         self.context = 0.000_000_04
@@ -49,7 +54,7 @@ class EngineCosts:
         self._scale = 1.0
 
     def prefill(self, cached: float, prompt: float) -> float:
-        """Seconds to compute a prompt whose first `cached` tokens are in the cache."""
+        """Return the seconds to compute a prompt whose first `cached` tokens are in the cache."""
         new = prompt - cached
         return new * (1 + (cached + new / 2) / self.attention_length) / self.rate
 
@@ -57,9 +62,9 @@ class EngineCosts:
         """Learn from a request that had its replica to itself until its first token.
 
         Args:
-            predicted: seconds of prefill, with the cached tokens that the engine reported.
-            step: seconds predicted for a step there.
-            seconds: measured, from sending to the first byte.
+            predicted: seconds of prefill, given the cached tokens that the engine reported.
+            step: predicted seconds of one step there.
+            seconds: measured seconds from sending the request to the first byte.
         """
         faster = seconds < predicted + step
         if predicted > 2 * step:

@@ -1,16 +1,17 @@
-"""What one request asks of the replica that gets it: all that placement may depend on. Pure.
+"""Describes what one request asks of its replica: everything that a placement may depend on.
 
-A named tuple, as all that is made for each request: it is made in a quarter of a frozen dataclass's time.
+Values of this kind are made for every request. They are named tuples, which are made in a quarter of the time that a
+frozen dataclass takes.
 """
 
 from typing import NamedTuple
 
 
 class Demand(NamedTuple):
-    """A request as policies see it: hashes of 64 bits, lengths in tokens (estimates)."""
+    """A request as policies see it. Hashes have 64 bits; lengths are estimates in tokens."""
 
     session: int
-    """Names the session within its group: its home on the ring."""
+    """Names the session within its group and decides its home on the ring."""
     prefix: int
     """Names the Tier-1 prefix."""
     prompt: int = 0
@@ -18,11 +19,11 @@ class Demand(NamedTuple):
     tier1: int = 0
     """Length of the Tier-1 prefix."""
     history: int = 0
-    """Length of what an earlier turn has sent or got: everything before the last user message. 0 on a first turn."""
+    """Length of everything before the last user message; 0 on a first turn."""
     turn: int = 1
-    """Messages of the request: grows from turn to turn, so that a record of an older turn can be told."""
+    """Number of messages. It grows from turn to turn, so that a record of an older turn can be recognised."""
     origin: int = 0
-    """The session's key on its first turn where that was another: a short first message is told apart by what follows
-    only. 0 where it was the same."""
+    """Key of the session on its first turn where it was another, else 0: a short first message is told apart only by
+    what follows it."""
     streamed: bool = True
-    """Whether the first byte of the answer is that of its first token."""
+    """True if the first byte of the answer is that of its first token."""

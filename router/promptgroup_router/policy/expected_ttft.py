@@ -1,16 +1,18 @@
-"""Expected TTFT: a session stays at home unless its first token, and the price of computing again, come cheaper. Pure.
+"""Expected TTFT: a session stays at its home unless another replica has a lower cost.
 
 The cost of a replica, in seconds:
 
     wait + step · (1 + (wait + prefill) · rate / step_tokens) + (1 + PRICE) · prefill
 
-`wait` is the prefill that was sent there and is not known to be done, `prefill` that of this request with what should
-be cached there, `step` what a step takes with all that runs there: the term counts the steps until the first token,
-and tells idle replicas from busy ones when nothing else does. PRICE stands for those who will queue behind this
-request: work that a cache saves is saved for all of them.
+`wait` is the prefill that was sent there and is not known to be done. `prefill` is that of this request, given what
+should be cached there. `step` is the time of one step with everything that runs there; its term counts the steps until
+the first token and tells idle replicas from busy ones when nothing else does. PRICE stands for the requests that will
+queue behind this one: work that a cache saves is saved for all of them.
 
-The idea of a cost of queue plus uncached prefill is NVIDIA Dynamo's; the home on the ring, the price, the terms for
+The idea of a cost of queue plus uncached prefill is NVIDIA Dynamo's. The home on the ring, the price, the terms for
 decoding and for a cold prefix, and how far a record is believed come from simulation: docs/research/policy.md.
+
+Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,22 +27,24 @@ from promptgroup_router.policy.working_set import LARGEST_SHARE, LIVE_SHARE, NEW
 from promptgroup_router.rings.index import Candidates, Member, preferred
 
 PRICE = 1.5
-"""1 to 4 do alike; 0 is unstable near saturation, where every request that is computed anew delays all others."""
+"""Weight of the prefill that later requests wait for. Values from 1 to 4 do alike; 0 is unstable near saturation, where
+every request that is computed again delays all others."""
 COLD_SHARE = 0.1
-"""Of a cold Tier-1 prefix, what the request that warms it is charged: those after it have it too."""
+"""Share of a cold Tier-1 prefix that the request that computes it is charged: the requests after it use it too."""
 TRUST = 0.6
-"""Share of a cache that may be written anew before a record of it is void. What is believed too long costs more than
-what is forgotten: requests wait at replicas that have evicted their cache."""
+"""Share of a cache that may be written anew before a record of it is void. A record believed for too long costs more
+than one forgotten: requests wait at replicas that have evicted their cache."""
 MARGIN = 0.005
-"""Seconds that leaving home must save: less is noise, and several routers must agree."""
+"""Seconds that leaving home must save. Less is noise, and several routers must agree."""
 INHERITED_MARGIN = 1.0
-"""The same for a session whose slot another process took over. What it had cached is gone everywhere, so every idle
-replica looks as good; but in an update of all of them the next one is replaced as well, and who went there computes its
-history once more. More than a second is worth that."""
+"""The same for a session whose slot another process took over. What was cached there is gone, so that every idle
+replica looks as good. But in an update of all replicas the next one is replaced as well, and a session that went there
+computes its history once more. Staying is worth more than a second."""
 ANSWER = 150
-"""Tokens that an answer is expected to have: what a request needs in the cache beside its prompt."""
+"""Tokens that an answer is expected to have, which a request needs in the cache beside its prompt."""
 SCANNED = 64
-"""Replicas that are all looked at. Of more, a few are: home and its successors, where the session was, a sample."""
+"""Most replicas that are all compared. Of more, only home and its successors, the replica of the session, and a sample
+are."""
 SUCCESSORS = 2
 SAMPLE = 16
 
@@ -51,24 +55,24 @@ _NO_COSTS = EngineCosts()
 
 
 class ReplicaCost(NamedTuple):
-    """What a replica's cost is made of: tokens, and seconds."""
+    """The parts of a replica's cost: tokens, and seconds."""
 
     cached: float
     """Tokens of the prompt that should be found there."""
     wait: float
     prefill: float
-    """Of what is not cached; of a cold Tier 1 what this request is charged."""
+    """Prefill of what is not cached; of a cold Tier 1 only what this request is charged."""
     step: float
-    """Of all steps until the first token."""
+    """All steps until the first token."""
     margin: float
-    """What it is better than others for being where the session is."""
+    """Advantage of the replica where the session is."""
     total: float
 
 
 def _anchor(
     candidates: Candidates, demand: Demand, allowed: Sequence[Member], place: Placement | None
 ) -> tuple[Member, Member | None]:
-    """Where a session was last, else its home, and where it was before, of the members that may be sent to."""
+    """Return the member that served a session last, or its home, and the member before that, of those in `allowed`."""
     last = before = None
     if place is not None:
         last, before = candidates.by_id.get(place.member), candidates.by_id.get(place.before)
@@ -78,7 +82,7 @@ def _anchor(
 
 
 def _need(demand: Demand) -> tuple[float, float]:
-    """Tokens of its own that a session has, and the share of a cache that they must fit."""
+    """Return the tokens of its own that a session needs, and the share of a cache that they must fit."""
     return demand.prompt - demand.tier1 + ANSWER, RETURNING_SHARE if demand.history else NEW_SHARE
 
 
@@ -89,7 +93,7 @@ class ExpectedTtft:
         self._locations = locations
         self._turn = 0
         self.home_trust = _FIRST
-        """How much of a session's history is found at home when nothing is recorded of it, 0 to 1."""
+        """Share of a session's history that is found at home when nothing is recorded of it, from 0 to 1."""
         self._learned = 0
 
     def choose(
@@ -100,7 +104,7 @@ class ExpectedTtft:
         replicas: Mapping[str, ReplicaLoad],
         now: float,
     ) -> Member | None:
-        """The cheapest member that has room for the session; None when it must wait."""
+        """Return the cheapest member that has room for the session, or None if it must wait."""
         place = self._locations.get_by_origin(demand.session, demand.origin, now)
         anchor, before = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
@@ -125,7 +129,8 @@ class ExpectedTtft:
         self, demand: Demand, rest: Sequence[Member], replicas: Mapping[str, ReplicaLoad], now: float, *,
         own: float, share: float, best: Member | None, least: float,
     ) -> Member | None:  # fmt: skip
-        """Of members where nothing of the session is, the cheapest with room; `best` when none costs less."""
+        """Return the cheapest of `rest`, which hold nothing of the session, or `best` if none costs less than
+        `least`."""
         prefix, costs = demand.prefix, _NO_COSTS
         for member in rest:
             replica = replicas[member.id]
@@ -159,7 +164,7 @@ class ExpectedTtft:
         replicas: Mapping[str, ReplicaLoad],
         now: float,
     ) -> dict[str, tuple[ReplicaCost, bool]]:
-        """Id of each allowed member → what it costs, and whether it has room: what `choose` weighs, to be shown."""
+        """Return id of each allowed member → its cost and whether it has room: what `choose` compares."""
         place = self._locations.get_by_origin(demand.session, demand.origin, now)
         anchor, _ = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
@@ -174,7 +179,10 @@ class ExpectedTtft:
     def _cost(
         self, demand: Demand, member: Member, replica: ReplicaLoad, place: Placement | None, now: float, *, stays: bool
     ) -> ReplicaCost:
-        """Of any member; where nothing of the session is, `_cheapest` has the same in fewer steps."""
+        """Return the cost of any member.
+
+        For members that hold nothing of the session, `_cheapest` computes the same in fewer steps.
+        """
         costs = replica.costs
         cached = self.cached(demand, member.id, replica, place, home=stays and place is None)
         prefill = costs.prefill(cached, demand.prompt)
@@ -190,7 +198,7 @@ class ExpectedTtft:
 
     @staticmethod
     def _fits(replica: ReplicaLoad, demand: Demand, own: float, share: float, now: float) -> bool:
-        """Whether a session may have so many tokens of its own on a replica."""
+        """Return True if a session may have `own` tokens of its own on a replica."""
         live = replica.live
         if live.tokens <= share * replica.costs.cache_tokens - own - demand.tier1:
             return True
@@ -204,7 +212,7 @@ class ExpectedTtft:
         return live.tokens + need <= share * cache
 
     def cached(self, demand: Demand, id_: str, replica: ReplicaLoad, place: Placement | None, *, home: bool) -> float:
-        """Tokens of the prompt that a replica should have cached."""
+        """Return the tokens of the prompt that a replica should have cached."""
         depth = TRUST * replica.costs.kv_tokens
         written = replica.tokens_written
         touched = replica.prefixes.get(demand.prefix)
@@ -221,7 +229,7 @@ class ExpectedTtft:
         return found
 
     def learn(self, demand: Demand, cached: float) -> None:
-        """An engine says how much of a session without a record was cached at its home."""
+        """Learn how much of the history of a session without a record its home had cached, as the engine reported."""
         if demand.history <= demand.tier1:
             return
         share = min(1.0, max(0.0, (cached - demand.tier1) / (demand.history - demand.tier1)))
@@ -229,7 +237,7 @@ class ExpectedTtft:
         self.home_trust += max(_LEAST_TRUST_STEP, 1 / (10 + self._learned)) * (share - self.home_trust)
 
     def _candidate_sample(self, candidates: Candidates, session: int, allowed: Sequence[Member]) -> list[Member]:
-        """Those worth a look beside where the session was: home and what follows, and a sample that moves on."""
+        """Return the members to compare beside the session's: home and its successors, and a sample that moves on."""
         few = {member.id: member for member in islice(preferred(candidates, session, allowed), 1 + SUCCESSORS)}
         self._turn = turn = (self._turn + SAMPLE) % len(allowed)
         sample = (*allowed[turn : turn + SAMPLE], *allowed[: max(0, turn + SAMPLE - len(allowed))])

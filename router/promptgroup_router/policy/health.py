@@ -1,16 +1,17 @@
-"""Which replicas to leave alone for a while: those that could not be reached. Pure; `now` in seconds, monotonic.
+"""Ejects replicas that could not be reached, for a back-off that doubles with each failure in a row.
 
-A failure ejects a slot for a back-off that doubles with each failure in a row. What was learned concerns one engine
-process: another incarnation behind the slot starts with a clean record.
+A record concerns one engine process: another incarnation behind the same slot starts with a clean one. Does no I/O and
+reads no clock; `now` is in monotonic seconds.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 FIRST_BACKOFF = 1.0
-"""Seconds: an engine that was restarted refuses connections for longer, a lost packet is over by then."""
+"""Seconds of the first back-off: a lost packet is over by then, while a restarted engine refuses connections for
+longer."""
 LAST_BACKOFF = 30.0
-"""Seconds: a replica that has come back without a new incarnation is found again within this."""
+"""Seconds of the longest back-off: a replica that comes back as the same incarnation is found within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,22 +22,22 @@ class _Record:
 
 
 class Health:
-    """Failures by member id."""
+    """The failures of each member, by id."""
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
 
     def available(self, member: str, incarnation: str, now: float) -> bool:
-        """Whether a member is not ejected."""
+        """Return True if the member is not ejected."""
         record = self._records.get(member)
         return record is None or now >= record.until or record.incarnation != incarnation
 
     def no_failures(self) -> bool:
-        """Whether no failure is on record, so that nothing needs to be asked one by one."""
+        """Return True if no failure is on record, so that members need not be checked one by one."""
         return not self._records
 
     def failed(self, member: str, incarnation: str, now: float) -> bool:
-        """Note a failure; whether it ejects the member (it does not when it is out already)."""
+        """Record a failure. Return True if it ejects the member, which was not ejected yet."""
         record = self._records.get(member)
         if record is None or record.incarnation != incarnation:
             backoff = FIRST_BACKOFF
@@ -48,11 +49,11 @@ class Health:
         return True
 
     def succeeded(self, member: str) -> None:
-        """Note an answer: the record is cleared."""
+        """Record an answer, which clears the record."""
         if self._records:
             self._records.pop(member, None)
 
     def keep(self, members: Collection[str]) -> None:
-        """Forget all others: the table has them no more."""
+        """Drop the records of all other members."""
         for member in self._records.keys() - set(members):
             del self._records[member]

@@ -1,7 +1,8 @@
-"""The simple policies: bounded loads, least request, round robin, prefix hash. Pure.
+"""Implements the simple policies: bounded loads, least request, round robin, prefix hash.
 
-Each is given the members that may be sent to, by slot and never empty, and their ledgers. A load counts from the pick
-on, not from the first byte, and counts the requests of peers as far as they are known.
+Each is given the members that can be sent to, ordered by slot and never empty, and their load estimates. A load counts
+from the pick on, not from the first byte, and includes the requests of peers as far as they are known. Does no I/O and
+reads no clock.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,12 +13,12 @@ from promptgroup_router.policy.replica_load import ReplicaLoad
 from promptgroup_router.rings.index import Candidates, Member, preferred
 
 LEAST_CAP = 8
-"""Requests that any member may have. An engine runs hundreds in one batch, so at a few requests each the mean says
-nothing about load, and leaving home for it would throw caches away. (SGLang's cache_aware allows 10 over the mean.)"""
+"""Requests that any member may have. An engine runs hundreds in one batch: at a few requests each the mean says nothing
+about load, and leaving home because of it would waste caches. (SGLang's cache_aware allows 10 over the mean.)"""
 
 
 class RoutingPolicy(Protocol):
-    """Chooses one of `allowed`."""
+    """A rule that chooses one of `allowed`."""
 
     def choose(
         self,
@@ -27,11 +28,11 @@ class RoutingPolicy(Protocol):
         replicas: Mapping[str, ReplicaLoad],
         now: float,
     ) -> Member | None:
-        """The member that gets the request; None when it must wait. A copy may be asked without moving this one on."""
+        """Return the member that gets the request, or None if it must wait."""
 
 
 class BoundedLoad:
-    """Home on the ring unless it is over its bound, then the next that is not (Mirrokni et al., SODA 2018)."""
+    """Chooses home on the ring, or the next member that is under its bound (Mirrokni et al., SODA 2018)."""
 
     def choose(
         self,
@@ -41,7 +42,7 @@ class BoundedLoad:
         replicas: Mapping[str, ReplicaLoad],
         now: float,
     ) -> Member:
-        """The first member under the cap."""
+        """Return the first member under the cap."""
         loads = {member.id: replicas[member.id].load for member in allowed}
         cap = load_cap(list(loads.values()), candidates.load_factor_percent)
         # there is one: loads add up to less than the caps
@@ -49,7 +50,7 @@ class BoundedLoad:
 
 
 class LeastRequest:
-    """Fewest requests in flight; of several, the one that the session prefers."""
+    """Chooses the member with the fewest requests; of several, the one that the session prefers."""
 
     def choose(
         self,
@@ -59,14 +60,14 @@ class LeastRequest:
         replicas: Mapping[str, ReplicaLoad],
         now: float,
     ) -> Member:
-        """The least loaded member."""
+        """Return the least loaded member."""
         least = min(replicas[member.id].load for member in allowed)
         idle = [member for member in allowed if replicas[member.id].load == least]
         return next(preferred(candidates, demand.session, idle))
 
 
 class RoundRobin:
-    """One after the other."""
+    """Chooses the members in turn."""
 
     def __init__(self, turns: Mapping[str, int] | None = None) -> None:
         self._turns: dict[str, int] = dict(turns or {})
@@ -82,18 +83,18 @@ class RoundRobin:
         replicas: Mapping[str, ReplicaLoad],
         now: float,
     ) -> Member:
-        """The next member by slot."""
+        """Return the next member by slot."""
         turn = self._turns.get(candidates.id, 0)
         self._turns[candidates.id] = turn + 1
         return allowed[turn % len(allowed)]
 
     def keep(self, pools: Collection[str]) -> None:
-        """Forget all other pools."""
+        """Drop the turns of all other candidates."""
         self._turns = {id_: turn for id_, turn in self._turns.items() if id_ in pools}
 
 
 class PrefixHash:
-    """All requests of a prefix to one place on the ring, whatever its load."""
+    """Sends all requests of a prefix to one place on the ring, whatever its load."""
 
     def choose(
         self,
@@ -103,10 +104,10 @@ class PrefixHash:
         replicas: Mapping[str, ReplicaLoad],
         now: float,
     ) -> Member:
-        """The first member after the prefix's hash."""
+        """Return the first member after the prefix's hash."""
         return next(preferred(candidates, demand.prefix, allowed))
 
 
 def load_cap(loads: Sequence[int], factor_percent: int) -> int:
-    """Requests that a member may have once the next is placed: the mean then, times the factor, rounded up."""
+    """Return the requests that a member may have: the mean after the next one, times the factor, rounded up."""
     return max(LEAST_CAP, -(-factor_percent * (sum(loads) + 1) // (100 * len(loads))))

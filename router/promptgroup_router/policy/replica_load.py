@@ -1,9 +1,11 @@
-"""What routers have put on each replica, and what its cache should hold by now. Pure; `now` in monotonic seconds.
+"""Estimates the load of each replica and what its cache holds.
 
-Engines compute prompts first come, first served. So a first token says that all that was sent before it is computed,
-and the backlog needs no list of requests: `queued` counts the predicted seconds of prefill ever sent, a request
-remembers how far the count was with itself in it, and its first token moves `done` up to there. A first token that
-never comes (an answer that is not streamed, a client that left) is caught up by the next.
+Engines compute prompts first come, first served. A first token therefore says that everything sent before it is
+computed, and the backlog needs no list of requests: `queued` sums the predicted seconds of prefill ever sent, a request
+remembers the sum at its own place, and its first token moves `done` up to there. A first token that never comes (a
+whole answer, a client that left) is made up for by the next one.
+
+Does no I/O and reads no clock; `now` is in monotonic seconds.
 """
 
 import math
@@ -14,29 +16,29 @@ from promptgroup_router.policy.gossip import LoadReport
 from promptgroup_router.policy.working_set import WorkingSet
 
 PREFIXES = 4096
-"""Prefixes remembered a replica; those that its cache can hold are far fewer."""
+"""Most prefixes remembered per replica, far more than a cache holds."""
 
 
 class PendingPrefill:
-    """A request on its way to its first token."""
+    """A request whose first token is still to come."""
 
     __slots__ = ("due", "mark", "seconds", "settled", "tokens")
 
     def __init__(self, seconds: float, tokens: float, mark: float, due: float) -> None:
         self.seconds = seconds
-        """Predicted prefill."""
+        """Predicted seconds of prefill."""
         self.tokens = tokens
-        """Length of its prompt."""
+        """Tokens of its prompt."""
         self.mark = mark
-        """What `queued` was with it."""
+        """Value of `queued` at its place in the backlog."""
         self.due = due
-        """When its first token should come."""
+        """When its first token is expected."""
         self.settled = False
-        """Whether it has come, or never will."""
+        """True once the first token has come or never will."""
 
 
 class ReplicaLoad:
-    """One engine process behind a slot, as this router and its peers know it."""
+    """The load of one engine process behind a slot, as this router and its peers know it."""
 
     __slots__ = (
         "answers",
@@ -67,63 +69,67 @@ class ReplicaLoad:
         """Hash of the member's id."""
         self.incarnation = incarnation
         self.inherited = -math.inf
-        """When it took the slot over from another process that served until then; never, if the slot was empty."""
+        """When the process took the slot over from another one that served until then; minus infinity if the slot was
+        empty."""
         self.costs = costs
         self.in_flight = 0
-        """Requests of this router."""
+        """Requests of this router in flight."""
         self.context = 0.0
         """Tokens of these requests."""
         self.queued = 0.0
-        """Seconds of predicted prefill ever sent by this router."""
+        """Predicted seconds of prefill that this router ever sent."""
         self.done = 0.0
-        """How far `queued` is known to be computed."""
+        """Part of `queued` that is known to be computed."""
         self.since = now
-        """The last sign of progress: a first token, or the moment when it became busy."""
+        """Time of the last sign of progress: a first token, or the moment when the replica became busy."""
         self.written = 0.0
         """Tokens newly written into its cache by this router's requests."""
         self.answers: deque[PendingPrefill] = deque()
         """Requests whose first token is still to come, in the order in which they were sent."""
         self.prefixes: OrderedDict[int, float] = OrderedDict()
-        """Tier-1 prefix → what `tokens_written` was when it was last used there, the longest unused first."""
+        """Tier-1 prefix → `tokens_written` when it was last used there; the least recently used first."""
         self.live = WorkingSet()
-        """Sessions that take turns there."""
+        """The sessions that take turns there."""
         self.peers: dict[int, tuple[LoadReport, int]] = {}
-        """Peer → what it said last, and its `written` when it was first heard."""
+        """Peer → its latest report, and its `written` when it was first heard."""
         self.peer_in_flight = 0
         self.peer_context = 0
         self.peer_pending = 0.0
         self.peer_written = 0.0
         self.pending = 0.0
-        """Seconds of predicted prefill that are not known to be computed, of all routers."""
+        """Predicted seconds of prefill, of all routers, that are not known to be computed."""
         self.step = costs.overhead
-        """Seconds that one step takes with what runs there."""
+        """Predicted seconds of one step with the current load."""
         self.idle_exported = False
-        """Whether the peers know that nothing is on it."""
+        """True once peers were sent that this router has no request there."""
 
     @property
     def load(self) -> int:
-        """Requests there, of all routers."""
+        """Requests in flight, of all routers."""
         return self.in_flight + self.peer_in_flight
 
     @property
     def tokens_written(self) -> float:
-        """Tokens newly written by all routers, as far as known: the clock of its cache."""
+        """Tokens newly written by all routers, as far as known: the clock of the cache."""
         return self.written + self.peer_written
 
     def wait(self, now: float) -> float:
-        """Seconds until what was sent there is computed."""
+        """Return the seconds until everything sent there is computed."""
         left = self.pending - now + self.since
         return left if self.pending > 0 and left > 0 else 0.0
 
     def late(self, now: float) -> float:
-        """Seconds that the oldest first token is overdue. What delays it delays all behind it, about as long again."""
+        """Return by how many seconds the oldest first token is overdue.
+
+        Its delay holds up everything behind it for about as long again.
+        """
         answers = self.answers
         while answers and answers[0].settled:
             answers.popleft()
         return max(0.0, now - answers[0].due) if answers else 0.0
 
     def send(self, seconds: float, tokens: float, now: float, *, streamed: bool) -> PendingPrefill:
-        """Count a request with so much prefill and so long a prompt."""
+        """Count a request with `seconds` of predicted prefill and a prompt of `tokens`."""
         wait = self.wait(now)
         if wait == 0:
             # idle, or later than predicted: either way the clock begins with this request
@@ -143,7 +149,7 @@ class ReplicaLoad:
         return sent
 
     def progress(self, sent: PendingPrefill, now: float) -> None:
-        """The request has its first token."""
+        """Record the first token of a request."""
         if sent.settled:
             return
         sent.settled = True
@@ -152,7 +158,7 @@ class ReplicaLoad:
         self.pending = self.queued - self.done + self.peer_pending
 
     def leave(self, sent: PendingPrefill) -> None:
-        """The request is over, with a first token or without."""
+        """Remove a request that is over, with a first token or without."""
         if not sent.settled:
             sent.settled = True
             if sent.mark > self.done:
@@ -162,7 +168,7 @@ class ReplicaLoad:
         self._add_up()
 
     def touch(self, prefix: int) -> None:
-        """A request with this prefix is sent there."""
+        """Record that a request with this prefix is sent there."""
         prefixes = self.prefixes
         prefixes[prefix] = self.tokens_written
         prefixes.move_to_end(prefix)
@@ -170,20 +176,20 @@ class ReplicaLoad:
             prefixes.popitem(last=False)
 
     def export(self, now: float) -> LoadReport:
-        """What peers should know of this router's part."""
+        """Return this router's part of the load, for peers."""
         return LoadReport(
             self.key, self.in_flight, int(self.context), self.queued - self.done, now - self.since, int(self.written)
         )
 
     def merge(self, peer: int, load: LoadReport, now: float) -> None:
-        """Take over what a peer has put there."""
+        """Merge the part of a peer."""
         known = self.peers.get(peer)
         self.peers[peer] = (load, known[1] if known else load.written)
         self.since = max(self.since, now - load.age)
         self._add_up_peers()
 
     def drop_peer(self, peer: int) -> None:
-        """The peer is gone, and its requests with it."""
+        """Drop the part of a peer that is gone; what it wrote into the cache still counts."""
         gone = self.peers.pop(peer, None)
         if gone is not None:
             self.written += gone[0].written - gone[1]

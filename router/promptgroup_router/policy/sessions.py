@@ -1,26 +1,28 @@
-"""Which sessions come back, and how much of a cache they want: what sizing asks of routers. Pure, bounded.
+"""Counts the sessions that come back and the tokens of cache that they need, for the operator's sizing.
 
-A session counts from its second request on, since one that came back is likely to come again, and as long as it was
-served lately. Its router is the one that served it last: another's news of it takes it off this router's books, so that
-routers that know each other count no session twice.
+A session counts from its second request on, because one that came back is likely to come again, for as long as it was
+served lately. It belongs to the router that served it last: another router's placement removes it here, so that routers
+that know each other count no session twice. Does no I/O and reads no clock.
 """
 
 from collections import OrderedDict
 
 LIMIT = 100_000
-"""Sessions on the books, as many as locations are remembered; the longest silent go first."""
+"""Most sessions counted, as many as `session_locations` remembers; the longest silent are dropped first."""
 SESSION_SECONDS = 180.0
-"""A session that was silent for longer is not expected back: people take a minute to read a long answer and reply."""
+"""Seconds of silence after which a session is not expected back: people take about a minute to read a long answer and
+reply."""
 
 
 class Sessions:
-    """The books. Times must not run backwards."""
+    """The sessions of this router. Times must not decrease."""
 
     __slots__ = ("_sessions", "_totals")
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[int, tuple[int, float, float]] = OrderedDict()
-        """Session → its Tier-1 prefix, its tokens beyond that, when it was served last; the longest silent first."""
+        """Session → its Tier-1 prefix, its tokens beyond that, and when it was served last; the longest silent
+        first."""
         self._totals: dict[int, list[float]] = {}
         """Tier-1 prefix → [sessions, their tokens]."""
 
@@ -28,7 +30,7 @@ class Sessions:
         return session in self._sessions
 
     def served(self, session: int, prefix: int, tokens: float, now: float) -> None:
-        """This router serves a request of a session that has come back, or has served it."""
+        """Count a session that has come back, with its tokens beyond the prefix."""
         self.drop(session)
         self._sessions[session] = prefix, tokens, now
         total = self._totals.get(prefix)
@@ -41,7 +43,7 @@ class Sessions:
             self.drop(next(iter(self._sessions)))
 
     def drop(self, session: int) -> None:
-        """The session is no business of this router any more."""
+        """Stop counting a session, which another router serves or which has ended."""
         known = self._sessions.pop(session, None)
         if known is None:
             return
@@ -53,7 +55,7 @@ class Sessions:
             del self._totals[prefix]
 
     def totals(self, now: float) -> dict[int, tuple[int, int]]:
-        """Tier-1 prefix → sessions that are expected back, and their tokens beyond the prefix."""
+        """Return Tier-1 prefix → the sessions that are expected back, and their tokens beyond the prefix."""
         while self._sessions:
             session, (_, _, seen) = next(iter(self._sessions.items()))
             if now - seen <= SESSION_SECONDS:

@@ -1,34 +1,37 @@
-"""Which sessions live on a replica, and whether one more fits: admission by working set. Pure.
+"""Decides which sessions may live on a replica: admission by working set.
 
-A cache that is too small for the sessions that take turns on it is useless to all of them: each turn evicts what the
-next one needs, computing it anew holds up everybody's decoding, requests stay longer and pin more of the cache. Once
-there, an engine serves a quarter of what it could, and stays there after the burst that brought it there is over. It
-is the thrashing of virtual memory, and so is the cure (Denning, 1968: a process runs only while its working set fits):
-a session is let onto a replica only while the sessions that live there fit its cache. Others wait in the router, where
-they pin nothing, or are refused.
+A cache that is too small for the sessions that take turns on it is useless to all of them. Each turn evicts what the
+next one needs. Computing that again delays every decode, requests stay longer and hold more of the cache. An engine in
+this state serves a quarter of what it could and stays there after the burst that caused it is over. This is the
+thrashing of virtual memory, and so is the cure (Denning, 1968: a process runs only while its working set fits): a
+session is admitted to a replica only while the sessions that live there fit its cache. Others wait in the router, where
+they hold no cache, or are refused.
+
+Does no I/O and reads no clock.
 """
 
 import heapq
 
 LIVE_SECONDS = 5.0
-"""After its last answer a session counts as live for so long: agents come back within seconds. One that comes back
-later is let in anew."""
+"""Seconds for which a session counts as live after its last answer. Agents come back within seconds; a session that
+comes back later is admitted anew."""
 LEARNED = 0.02
-"""How far one session that came back in time, or did not, moves the share that is expected to: a hundred are known
-within a minute. People read for half a minute: counted in full, those who have left would keep out those who come."""
+"""Step by which one session that came back in time, or did not, moves the share that is expected to. A hundred sessions
+are known within a minute. People read for half a minute: counted in full, those who have left would keep out those who
+come."""
 UNHEARD_SECONDS = 60.0
-"""A peer's request whose end was never heard counts no longer than this."""
+"""Seconds for which a peer's request counts whose end was never reported."""
 
 NEW_SHARE = 0.75
-"""Share of a cache that a new session must find room in: it will grow, and so will those that are there."""
+"""Share of a cache in which a new session must find room: it will grow, and so will the others."""
 RETURNING_SHARE = 0.85
-"""The same for a session whose history must be computed again."""
+"""The same share for a session whose history must be computed again."""
 LIVE_SHARE = 0.95
-"""The same for a session that lives there. Past it the sessions that come back are swapped out, one by one."""
+"""The same share for a session that lives there. Beyond it the sessions that come back are evicted one by one."""
 
 LARGEST_SHARE = 0.25
-"""No session is held to need more of a cache than this: a long prompt that waits for most of it to be idle would wait
-for ever where there is traffic, and evicts once."""
+"""Largest share of a cache that a session is taken to need. A long prompt that waited for most of the cache to be idle
+would wait for ever under traffic; admitted, it evicts once."""
 
 
 class _Session:
@@ -37,30 +40,31 @@ class _Session:
     def __init__(self, prefix: int, tokens: float) -> None:
         self.prefix = prefix
         self.tokens = tokens
-        """Beyond the Tier-1 prefix."""
+        """Tokens beyond the Tier-1 prefix."""
         self.discount = 0.0
-        """Of these, what does not count between two turns, since the session may not come back in time."""
+        """Part of `tokens` that does not count between two turns, because the session may not come back in time."""
         self.back = True
-        """Whether it has come back since its last answer."""
+        """True if the session has come back since its last answer."""
         self.in_flight = 0
         self.until = 0.0
 
 
 class WorkingSet:
-    """Sessions that live on one replica. Times must not run backwards."""
+    """The sessions that live on one replica. Times must not decrease."""
 
     __slots__ = ("_ends", "_prefixes", "_sessions", "returning", "tokens")
 
     def __init__(self) -> None:
         self.tokens = 0.0
-        """Of all live sessions, a shared Tier-1 prefix once; of one between two turns, the share that comes back."""
+        """Tokens of all live sessions: a shared Tier-1 prefix counts once, a session between two turns by the share
+        that comes back."""
         self.returning = 1.0
         """Share of the sessions that come back in time."""
         self._sessions: dict[int, _Session] = {}
         self._prefixes: dict[int, list[float]] = {}
         """Tier-1 prefix → [its tokens, live sessions that have it]."""
         self._ends: list[tuple[float, int]] = []
-        """(when it may have ended, session), a heap; entries may be out of date."""
+        """Heap of (time when a session may have ended, session); entries may be out of date."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -69,20 +73,20 @@ class WorkingSet:
         return session in self._sessions
 
     def need(self, session: int, prefix: int, tier1: float, tokens: float) -> float:
-        """Tokens that a session with so many beyond its Tier-1 prefix would add."""
+        """Return the tokens that a session with `tokens` beyond its Tier-1 prefix would add."""
         known = self._sessions.get(session)
         if known is not None:
             return tokens - known.tokens + known.discount
         return tokens if prefix in self._prefixes else tokens + tier1
 
     def enter(self, session: int, prefix: int, tier1: float, tokens: float) -> None:
-        """A request of the session is sent there."""
+        """Record a request of the session that is sent there."""
         known = self._add(session, prefix, tier1, tokens)
         self._resume(known)
         known.in_flight += 1
 
     def leave(self, session: int, now: float) -> None:
-        """The request is over; the session stays live for a while."""
+        """Record the end of a request; the session stays live for a while."""
         known = self._sessions.get(session)
         if known is None or not known.in_flight:
             return  # it has moved meanwhile
@@ -92,13 +96,13 @@ class WorkingSet:
         self._keep(session, known, now + LIVE_SECONDS)
 
     def arrive(self, session: int) -> None:
-        """A request of the session has come, whether or not there is room for it."""
+        """Record that a request of the session has arrived at the router, with or without room for it."""
         known = self._sessions.get(session)
         if known is not None:
             self._came_back(known)
 
     def heard(self, session: int, prefix: int, tier1: float, tokens: float, now: float, *, ended: bool) -> None:
-        """A peer has sent a request of the session there, or it has ended."""
+        """Record that a peer has sent a request of the session there, or that it has ended."""
         known = self._add(session, prefix, tier1, tokens)
         self._resume(known)
         if ended and not known.in_flight:
@@ -107,7 +111,7 @@ class WorkingSet:
         self._keep(session, known, now + (LIVE_SECONDS if ended else UNHEARD_SECONDS))
 
     def expire(self, now: float) -> None:
-        """Forget the sessions that did not come back."""
+        """Drop the sessions that did not come back in time."""
         ends = self._ends
         while ends and ends[0][0] <= now:
             _, session = heapq.heappop(ends)
@@ -118,7 +122,7 @@ class WorkingSet:
                 self.drop(session)
 
     def drop(self, session: int) -> None:
-        """The session lives there no more."""
+        """Drop a session that has left."""
         known = self._sessions.pop(session, None)
         if known is None:
             return
@@ -132,7 +136,7 @@ class WorkingSet:
             self.tokens = 0.0  # sums of floats drift
 
     def in_flight(self, session: int) -> bool:
-        """Whether a request of the session runs there."""
+        """Return True if a request of the session runs there."""
         known = self._sessions.get(session)
         return known is not None and known.in_flight > 0
 
@@ -161,7 +165,7 @@ class WorkingSet:
             known.tokens = tokens
 
     def _rest(self, known: _Session) -> None:
-        """Between two turns it counts as much as sessions are used to come back."""
+        """Discount a session between two turns by the share of sessions that do not come back."""
         known.back = False
         known.discount = (1 - self.returning) * known.tokens
         self.tokens -= known.discount

@@ -1,6 +1,7 @@
-"""A routing table made ready to be asked: names and models indexed, rings built, prompts serialised. Pure.
+"""Indexes a routing table: names and models, rings, and prompts in the form in which they are sent.
 
-A view is immutable and replaced by one assignment; a request keeps the one that it began with.
+An index is immutable and replaced by one assignment; a request keeps the index that it began with. Does no I/O and
+reads no clock.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,10 +17,10 @@ from promptgroup_router.rings.ring import preference, ring_of
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A slot that requests may be sent to."""
+    """A slot that can be routed to."""
 
     id: str
-    """`namespace/group/fingerprint/slot`: what load and health are kept by; it outlives pods and tables."""
+    """`namespace/group/fingerprint/slot`: the key of load and health records, which outlives pods and tables."""
     group: str
     """`namespace/group`."""
     fingerprint: str
@@ -29,25 +30,25 @@ class Member:
 
     @property
     def label(self) -> str:
-        """What clients and logs are told: the id with a short fingerprint."""
+        """The id with a short fingerprint, for clients and logs."""
         return f"{self.group}/{fingerprint.short(self.fingerprint)}/{self.slot}"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Members that can serve the same requests, and the order in which a key prefers them."""
+    """The members that can serve a request, and the order in which a key prefers them."""
 
     id: str
     policy: Policy
     load_factor_percent: int
     ready: tuple[Member, ...]
-    """Those that are warm for the prompt; any of the model where there is no declared prompt."""
+    """The members that are warm for the prompt; without a declared prompt, all of the model."""
     members: tuple[Member, ...]
-    """These, and those of other revisions that take overflow."""
+    """`ready`, followed by the members of other revisions that take overflow."""
     by_id: Mapping[str, Member]
-    """All of them."""
+    """Id → member, for all `members`."""
     order: Callable[[int], Iterator[Member]]
-    """Key (64 bits) → ready members, best first."""
+    """Key (64 bits) → members, the preferred first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ class RevisionEntry:
     """Hash of the fingerprint (64 bits)."""
     candidates: Candidates
     preamble: Preamble | None
-    """None while the text is not known."""
+    """None until the text is known."""
     short: str
-    """The fingerprint as people and metrics name it."""
+    """The fingerprint in the form that people and metrics use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +80,17 @@ class GroupEntry:
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """What serves a model."""
+    """The groups and replicas of a model."""
 
     claims: tuple[RevisionEntry, ...]
-    """Declared prefixes, longest first; one claim a fingerprint."""
+    """Declared prefixes, longest first; one claim per fingerprint."""
     candidates: Candidates
     """Every ready replica of the model, for requests that match no declared prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimConflict:
-    """A declared prefix that an older group has already."""
+    """A declared prefix that an older group has claimed."""
 
     group: str
     keeper: str
@@ -98,22 +99,22 @@ class ClaimConflict:
 
 @dataclass(frozen=True, slots=True)
 class RoutingIndex:
-    """The table, indexed."""
+    """The indexed table."""
 
     table: RoutingTable
     groups: tuple[GroupEntry, ...]
     names: Mapping[str, GroupEntry]
-    """By `namespace/name`, and by `name` where only one group has it."""
+    """`namespace/name` → group, and `name` → group where only one group has the name."""
     ambiguous: Mapping[str, tuple[str, ...]]
-    """Names that several groups have → their full names."""
+    """Name that several groups have → their full names."""
     models: Mapping[str, ModelEntry]
     conflicts: tuple[ClaimConflict, ...]
 
 
 def preferred(candidates: Candidates, key: int, allowed: Sequence[Member]) -> Iterator[Member]:
-    """Allowed members in the order that a key prefers; lazily, since the first is nearly always taken.
+    """Yield the allowed members in the order that a key prefers.
 
-    Members of other revisions come last: none of them is home unless no replica of the candidates's own is left.
+    Members of other revisions come last: one of them is home only if no member of the revision itself is left.
     """
     if len(allowed) == len(candidates.members):
         return candidates.order(key)
@@ -122,7 +123,7 @@ def preferred(candidates: Candidates, key: int, allowed: Sequence[Member]) -> It
 
 
 def build_index(table: RoutingTable) -> RoutingIndex:
-    """Index a table."""
+    """Build the index of a table."""
     lenders: dict[_LendingKey, list[Member]] = {}
     members = {}
     for group in table.groups:
@@ -145,18 +146,18 @@ def build_index(table: RoutingTable) -> RoutingIndex:
 
 
 _LendingKey = tuple[str, str, str]
-"""Namespace, model, engine settings: replicas that are alike in these can take each other's requests."""
+"""Namespace, model and engine settings. Replicas that are equal in these can take each other's requests."""
 
 
 def _lending_key(group: Group, revision: Revision) -> _LendingKey | None:
-    """What a revision's replicas are lent by; None when they are not."""
+    """Return the key under which a revision lends and borrows replicas, or None if it does neither."""
     if group.sharing is Sharing.DEDICATED or not revision.engine.settings:
         return None
     return group.namespace, group.model, revision.engine.settings
 
 
 def _ready_members(group: Group, revision: Revision) -> dict[int, Member]:
-    """Slot → member that may be sent to."""
+    """Return slot → member, for the slots that can be routed to."""
     label = f"{group.namespace}/{group.name}"
     return {
         slot.index: Member(
@@ -252,5 +253,5 @@ def _build_model(model: str, groups: Iterable[GroupEntry], conflicts: list[Claim
 
 
 def _age(group: GroupEntry) -> tuple[bool, str, str]:
-    """Order in which groups get their claims: by time of creation (RFC 3339 in UTC sorts as text), unknown last."""
+    """Return the key by which groups are ordered when they claim prefixes: by time of creation, unknown times last."""
     return (not group.group.created, group.group.created, group.label)

@@ -1,4 +1,4 @@
-"""The ring that gives every session its home: a key's order of preference among slots. Pure.
+"""Gives every session its home: orders the slots by a key's preference. Does no I/O and reads no clock.
 
 Highest random weight (Thaler and Ravishankar, 1998): each slot weighs xxh3_64 of its number, four bytes little endian,
 seeded with the key; the heaviest is home, the next ones follow. What a ring of points promises holds exactly: the
@@ -19,7 +19,10 @@ _weigh = xxhash.xxh3_64_intdigest
 
 
 def preference(names: Sequence[bytes], key: int) -> Iterator[int]:
-    """Indexes of `names`, the one that a key (64 bits) prefers first; lazily: the first is nearly always taken."""
+    """Yield the indexes of `names` in the order in which a key (64 bits) prefers them.
+
+    The first is yielded before the others are sorted, because it nearly always suffices.
+    """
     if not names:
         return
     weights = [_weigh(name, key) for name in names]
@@ -36,7 +39,7 @@ def preference(names: Sequence[bytes], key: int) -> Iterator[int]:
 
 
 class Ring:
-    """The locations of a revision. The order in which the slots are given does not matter."""
+    """The slots of a revision as a consistent-hash ring. The order in which the slots are given does not matter."""
 
     __slots__ = ("_names", "_slots")
 
@@ -45,16 +48,16 @@ class Ring:
         self._names = [slot.to_bytes(4, "little") for slot in self._slots]
 
     def home(self, key: int) -> int | None:
-        """The slot that a key (64 bits) belongs to; None on an empty ring."""
+        """Return the slot that a key (64 bits) belongs to, or None on an empty ring."""
         return next(self.order(key), None)
 
     def order(self, key: int) -> Iterator[int]:
-        """Every slot once, in the order in which a key (64 bits) prefers them."""
+        """Yield every slot once, in the order in which a key (64 bits) prefers them."""
         slots = self._slots
         return (slots[index] for index in preference(self._names, key))
 
 
 @lru_cache(maxsize=1024)
 def ring_of(slots: frozenset[int]) -> Ring:
-    """A ring, shared by all that have the same slots: tables change often, sets of slots seldom."""
+    """Return the ring of a set of slots. Rings are shared: tables change often, sets of slots seldom."""
     return Ring(slots)

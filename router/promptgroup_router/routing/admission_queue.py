@@ -1,7 +1,7 @@
-"""Requests that wait in the router for room: in what order, and how long. Pure.
+"""Queues the requests that wait in the router for room.
 
-Sessions that have begun come before new ones: what they have computed is lost when they go, and only when they are
-done is there room. Within each it is first come, first served.
+Sessions that have begun come before new ones: what they have computed is lost when they leave, and only finished
+sessions make room. Within each class the order is first come, first served. Does no I/O and reads no clock.
 """
 
 import heapq
@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 WAIT_SECONDS = 8.0
-"""How long a request of a running session waits before it is refused."""
+"""Seconds that a request of a running session waits before it is refused."""
 NEW_SECONDS = 2.0
-"""How long a new session's does. In an overload the sooner it is known, the smaller the damage."""
+"""Seconds that a request of a new session waits. In an overload an early refusal does less harm."""
 PASSED_OVER = 4
-"""Requests that do not fit, and are passed over, before looking for one that does is given up."""
+"""Requests without room that `admit` passes over before it gives up."""
 
 _T = TypeVar("_T")
 
 
 class AdmissionQueue(Generic[_T]):
-    """The queue."""
+    """The requests that wait, in the order in which they are admitted."""
 
     def __init__(self) -> None:
         self._queue: list[tuple[bool, float, int, _T]] = []
@@ -33,17 +33,21 @@ class AdmissionQueue(Generic[_T]):
         return (item for _, _, ticket, item in self._queue if ticket not in self._withdrawn)
 
     def put(self, item: _T, now: float, *, new: bool) -> int:
-        """Hold a request; returns its ticket."""
+        """Add a request.
+
+        Returns:
+            Its ticket, for `withdraw`.
+        """
         self._count += 1
         heapq.heappush(self._queue, (new, now, self._count, item))
         return self._count
 
     def withdraw(self, ticket: int) -> None:
-        """Its client has left, or it was placed or refused by other means."""
+        """Remove a request whose client has left, or that was placed or refused by other means."""
         self._withdrawn.add(ticket)
 
     def expire(self, now: float) -> Iterator[_T]:
-        """Take out the requests that have waited for too long."""
+        """Remove and yield the requests that have waited for too long."""
         for new, since, ticket, item in list(self._queue):
             if ticket not in self._withdrawn and now - since > (NEW_SECONDS if new else WAIT_SECONDS):
                 self.withdraw(ticket)
@@ -51,7 +55,11 @@ class AdmissionQueue(Generic[_T]):
         self._compact()
 
     def admit(self, fits: Callable[[_T], bool]) -> None:
-        """Hand out the requests that fit, in order; `fits` locations one, or says that it cannot."""
+        """Offer room to the requests in order.
+
+        Args:
+            fits: places a request and returns True, or returns False if no replica has room for it.
+        """
         passed: list[tuple[bool, float, int, _T]] = []
         while self._queue and len(passed) < PASSED_OVER:
             entry = heapq.heappop(self._queue)

@@ -1,4 +1,4 @@
-"""Which group a request belongs to: named by the client, or found by the prompt that it brings. Pure.
+"""Decides which group a request belongs to: one that the client names, or one whose prompt it brings.
 
 | x-promptgroup | model is           | prompt                        | then                                   |
 |---------------|--------------------|-------------------------------|----------------------------------------|
@@ -9,7 +9,8 @@
 | absent        | a model            | begins with none              | no match: any replica of the model     |
 | absent        | neither            |                               | 404                                    |
 
-Content comes before names, so that a group may be called like the model that it serves.
+Content comes before names, so that a group may have the name of the model that it serves. Does no I/O and reads no
+clock.
 """
 
 import enum
@@ -23,27 +24,27 @@ from promptgroup_router.rings.index import GroupEntry, ModelEntry, RevisionEntry
 
 @dataclass(frozen=True, slots=True)
 class ByName:
-    """The client named a group: its prompt is put in front."""
+    """A request whose client named a group; the group's prompt is put in front."""
 
     group: GroupEntry
 
 
 @dataclass(frozen=True, slots=True)
 class ByContent:
-    """The request brings a declared prompt."""
+    """A request that brings a declared prompt."""
 
     claim: RevisionEntry
 
 
 @dataclass(frozen=True, slots=True)
 class NoMatch:
-    """Only the model is known."""
+    """A request of which only the model is known."""
 
     model: ModelEntry
 
 
 class MatchedBy(enum.StrEnum):
-    """The same, for logs."""
+    """The kind of a match, in logs and metrics."""
 
     NAME = "name"
     CONTENT = "content"
@@ -51,7 +52,7 @@ class MatchedBy(enum.StrEnum):
 
 
 def match_group(view: RoutingIndex, ask: ParsedRequest, named: str = "") -> ByName | ByContent | NoMatch:
-    """The group of a request; `named` is the header that names one.
+    """Return the group of a request; `named` is the header that names one.
 
     Raises:
         ApiError: 404 for a model or group that is not served, 400 for a name that several groups have.
@@ -96,7 +97,7 @@ def _named(view: RoutingIndex, name: str, param: str) -> GroupEntry:
 
 
 def _longest(model: ModelEntry, ask: ParsedRequest) -> RevisionEntry | None:
-    """The claim with the longest text that the request's system text begins with, same tools."""
+    """Return the claim with the longest text that the request's system text begins with and the same tools."""
     encoded = b""
     hashes: dict[int, str] = {}
     for claim in model.claims:

@@ -1,8 +1,9 @@
-"""Requests that miss a group by a little: which one, and where their text leaves the declared one. Pure, bounded.
+"""Detects requests that nearly match a group: which group, and where their text leaves the declared one.
 
-A request without a group is compared with the prompts that are declared for its model. It departs from one when its
-system text begins as that does for most of it, or ends with its end: an edited line, a date in the middle or on top, a
-client of last week. What shares less is another prompt. Of the text only a number is kept: how many bytes are alike.
+A request without a group is compared with the prompts declared for its model. It is a near miss of one if its system
+text begins like the declared text for most of it, or ends with its end: an edited line, a date in the middle or on top,
+an old client. A text that shares less is another prompt. Only a number is kept of the text: how many bytes are equal.
+The record is bounded. Does no I/O and reads no clock.
 """
 
 from collections import deque
@@ -13,20 +14,20 @@ from promptgroup_router.apis.request import ParsedRequest, size_of
 from promptgroup_router.rings.index import ModelEntry
 
 ALIKE = 0.5
-"""Share of a declared text that a request must begin with to be said to depart from it: many prompts begin with the
-same sentence."""
+"""Share of a declared text that a near miss must begin with: many prompts begin with the same sentence."""
 ENDING = 128
-"""Characters at the end of a declared text that a request must have near its own end, if its beginning is another."""
+"""Characters at the end of a declared text that a near miss must have near its own end if its beginning differs."""
 NEAR_END = 2048
-"""Characters of a request that are its end: what is put behind a prompt is shorter, or it is the conversation."""
+"""Characters that count as the end of a request. What clients put behind a prompt is shorter, or it is the
+conversation."""
 SEARCHED = 8
-"""Declared prompts whose ends are searched for in one request, 2 µs each; of more only beginnings are compared."""
+"""Declared prompts whose ends are searched for in one request, 2 µs each; of others only beginnings are compared."""
 REMEMBERED = 64
-"""Latest offsets of a group: their median stands still when one client in three departs elsewhere."""
+"""Latest offsets kept per group: their median stands still when one client in three differs elsewhere."""
 
 
 class NearMiss(NamedTuple):
-    """A request that leaves a declared prompt."""
+    """A request that nearly matches a declared prompt."""
 
     group: str
     """`namespace/group`."""
@@ -35,9 +36,9 @@ class NearMiss(NamedTuple):
 
 
 def find_near_miss(model: ModelEntry, ask: ParsedRequest) -> NearMiss | None:
-    """The declared prompt that a request without a group comes closest to; None when it is another prompt.
+    """Return the declared prompt that a request without a group comes closest to, or None if it is another prompt.
 
-    One with other tools is another prompt: they stand in front of the text or behind it, as the template has it.
+    A prompt with other tools is another prompt: the chat template puts them before or behind the text.
     """
     best: NearMiss | None = None
     end = ask.system[-NEAR_END:]
@@ -59,7 +60,10 @@ def find_near_miss(model: ModelEntry, ask: ParsedRequest) -> NearMiss | None:
 
 
 def common(a: str, b: str) -> int:
-    """Characters that both begin with: by halves, in a window that doubles until it holds a difference."""
+    """Return the number of characters that both texts begin with.
+
+    Compares windows that double until one holds a difference, and halves that one.
+    """
     low, high, most = 0, 64, min(len(a), len(b))
     while high < most and a[low:high] == b[low:high]:
         low, high = high, 2 * high
@@ -74,7 +78,7 @@ def common(a: str, b: str) -> int:
 
 
 class NearMisses:
-    """Where requests lately left each group's prompt."""
+    """The offsets at which requests lately left each group's prompt."""
 
     def __init__(self) -> None:
         self._at: dict[str, deque[int]] = {}
@@ -87,5 +91,5 @@ class NearMisses:
         known.append(near_miss.at)
 
     def medians(self) -> dict[tuple[str, ...], float]:
-        """Label of a group → the median offset in bytes."""
+        """Return label of a group → the median offset in bytes."""
         return {(group,): median_low(offsets) for group, offsets in self._at.items()}

@@ -1,4 +1,7 @@
-"""From a request to where it may go: match, session, revision, demand and the body that the engine gets. Pure."""
+"""Decides where a request may go: match, session, revision, demand, and the body for the engine.
+
+Does no I/O and reads no clock.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,17 +23,18 @@ from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMat
 from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
 
 UNMATCHED = "-"
-"""Stands for the group of requests that match none."""
+"""Group name for requests that match none."""
 
 LEADING_BYTES = 2048
-"""Of a system text or a text without a group: what it is listed by. Of a text also what takes the place of Tier 1."""
+"""Bytes of an undeclared prompt by which it is listed; for text completions also the bytes that take the place of Tier
+1."""
 LEADING_IDS = 512
-"""The same of a prompt of token ids: about as much text."""
+"""The same for a prompt of token ids: about as much text."""
 MOST_TURNS = 65535
-"""A note to other routers has 16 bits for it."""
+"""Largest turn that a placement for other routers can hold (16 bits)."""
 
-_ARM_SEED = 1
-"""Keeps a session's arm and its place on the ring independent."""
+_REVISION_SEED = 1
+"""Keeps a session's revision and its place on the ring independent of each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Leading:
 
 
 class Route(NamedTuple):
-    """Where a request may go, and what is sent there."""
+    """The replicas that may serve a request, and what is sent there."""
 
     how: MatchedBy
     group: str
@@ -53,19 +57,19 @@ class Route(NamedTuple):
     demand: Demand
     body: bytes
     estimated: int
-    """Bytes of text whose tokens are an estimate; 0 where the engine's count says nothing of text."""
+    """Bytes of text whose tokens are an estimate; 0 where the engine's count says nothing about text."""
     counted: int
     """Tokens of the prompt beside that text."""
     key: SessionKey
-    """What names its session."""
+    """The key of its session."""
     pinned: bool = False
-    """Whether its revision is the one that a running session began with, and not the choice of this request."""
+    """True if the revision is the one that a running session began with, instead of the choice of this request."""
     revision: str = ""
     """Short fingerprint of the group's revision; empty without a group."""
     leading: Leading | None = None
-    """Of a request without a group."""
+    """Set for a request without a group."""
     near_miss: NearMiss | None = None
-    """Of one that misses a group by a little."""
+    """Set for a request that nearly matches a group."""
 
 
 def route(
@@ -114,7 +118,12 @@ def _to(
     rate: float,
     pinned: bool = False,
 ) -> Route:
-    """A route to a revision whose Tier-1 prefix has `inside` bytes in the request, and `put` in front of it."""
+    """Return the route to a revision.
+
+    Args:
+        inside: bytes of its Tier-1 prefix that the request brings.
+        put: bytes of it that are put in front.
+    """
     model, counted = revision.group.model, revision.revision.tokens
     tier1 = counted or ceil((inside + put) * rate)
     rest = max(0, ask.text - inside)
@@ -171,7 +180,7 @@ def _unmatched(found: ModelEntry, ask: ParsedRequest, headers: Mapping[bytes, by
 
 
 def refuse_empty(found: Route) -> None:
-    """A route that leads to no replica is an answer, once it is counted whose it was.
+    """Refuse a route that leads to no replica. The caller counts the request for its group first.
 
     Raises:
         ApiError: 503, there is none.
@@ -191,7 +200,10 @@ def _no_replica(group: str) -> ApiError:
 def _choose_revision(
     group: GroupEntry, locations: SessionLocations, key: SessionKey, ask: ParsedRequest, now: float
 ) -> tuple[RevisionEntry, Preamble, bool]:
-    """The revision of a session, and its prompt: the one that it began with (True), or its arm by weight."""
+    """Return the revision of a session, its prompt, and True if the session began with it.
+
+    A session that is new to the group gets a revision by weight, decided by its key.
+    """
     ready = [each for each in group.revisions if each.candidates.members]
     serving = [(each, each.preamble) for each in ready if each.preamble is not None]
     # a chat that begins is nobody's next turn, though another began with the same words
@@ -200,23 +212,23 @@ def _choose_revision(
         for each, prompt in serving:
             if place is not None and each.prefix == place.prefix:
                 return each, prompt, True
-    arms = sorted(
+    choices = sorted(
         ((each, prompt) for each, prompt in serving if each.revision.weight),
-        key=lambda arm: arm[0].revision.fingerprint,
+        key=lambda choice: choice[0].revision.fingerprint,
     )
-    if not arms and any(each.revision.weight for each in ready):
+    if not choices and any(each.revision.weight for each in ready):
         raise ApiError(
             503,
             f"the prompt of group {group.label!r} has not been read yet: retry, or send the prompt with the request",
             param="model",
             code="prompt_not_available",
         )
-    if not arms:
+    if not choices:
         raise _no_replica(group.label)
-    # by the first turn's key: a session stays on its arm when what follows tells it apart
-    at = xxhash.xxh3_64_intdigest(key.first.to_bytes(8, "little"), seed=_ARM_SEED)
-    at %= sum(each.revision.weight for each, _ in arms)
-    for each, prompt in arms:
+    # by the key of the first turn: a session keeps its revision when its key changes with what follows
+    at = xxhash.xxh3_64_intdigest(key.first.to_bytes(8, "little"), seed=_REVISION_SEED)
+    at %= sum(each.revision.weight for each, _ in choices)
+    for each, prompt in choices:
         at -= each.revision.weight
         if at < 0:
             return each, prompt, False
@@ -224,7 +236,7 @@ def _choose_revision(
 
 
 def _leading(ask: ParsedRequest) -> tuple[Leading, int]:
-    """What a prompt without a group is listed by, and the hash of what takes the place of its Tier 1."""
+    """Return the start of an undeclared prompt, and the hash of what takes the place of its Tier 1."""
     if ask.ids:
         listed = xxhash.xxh3_64_intdigest(first_ids(ask, LEADING_IDS))
         return Leading(listed, 0), listed

@@ -1,4 +1,4 @@
-"""What all connections of a router share: the table in use and what was learned while serving. Pure."""
+"""The state that all connections of a router share: the table in use, and what was learned while serving."""
 
 from typing import Protocol
 
@@ -23,23 +23,23 @@ class Waiter(Protocol):
         """The group and the revision that it waits for."""
 
     def try_admit(self, now: float) -> bool:
-        """Go on if a replica has room for it; whether one has."""
+        """Go on if a replica has room for the request. Return True if one has."""
 
     def time_out(self) -> None:
-        """It has waited for too long."""
+        """Refuse the request, which has waited for too long."""
 
 
 class RouterState:
-    """Changed by the event loop's thread only."""
+    """The shared state of a router. Only the event loop's thread changes it."""
 
     def __init__(self) -> None:
         self.index: RoutingIndex = build_index(RoutingTable())
-        """Replaced by one assignment; a request keeps the one that it began with."""
+        """The index of the table. It is replaced by one assignment; a request keeps the one that it began with."""
         self.loaded = False
-        """Whether a table was ever read, be it from the copy on disk."""
+        """True once a table was read, even if from the copy on disk."""
         self.draining = False
         self.confirmed = 0.0
-        """When the source was last known to agree with the table; monotonic seconds."""
+        """When the source was last known to agree with the table, in monotonic seconds."""
         self.metrics = Metrics()
         self.health = Health()
         self.balancer = Balancer(self.health)
@@ -50,7 +50,11 @@ class RouterState:
         self.near_misses = NearMisses()
 
     def install(self, table: RoutingTable, source: str, now: float) -> tuple[ClaimConflict, ...]:
-        """Serve by this table from here on; returns the conflicts that are new with it."""
+        """Serve by this table from here on.
+
+        Returns:
+            The conflicts that were not there before.
+        """
         before, view = self.index, build_index(table)
         self.index = view
         self.loaded = True
@@ -68,19 +72,19 @@ class RouterState:
         return tuple(conflict for conflict in view.conflicts if conflict not in before.conflicts)
 
     def admit_waiting(self, now: float) -> None:
-        """Something has ended: let in what waits and fits."""
+        """Admit waiting requests that fit, after something has ended."""
         if self.admission_queue:
             self.admission_queue.admit(lambda waiter: waiter.try_admit(now))
 
     def expire_waiting(self, now: float) -> None:
-        """Refuse what has waited for too long; time alone makes room as well."""
+        """Refuse the requests that have waited for too long, and admit others: time alone makes room too."""
         if self.admission_queue:
             for waiter in self.admission_queue.expire(now):
                 waiter.time_out()
             self.admit_waiting(now)
 
     def exposition(self, now: float, connections: int) -> str:
-        """Metrics as text, with the gauges read off at this moment."""
+        """Return the metrics as text, with the gauges as of this moment."""
         in_flight: dict[tuple[str, ...], float] = {}
         sessions: dict[tuple[str, ...], float] = {}
         tokens: dict[tuple[str, ...], float] = {}

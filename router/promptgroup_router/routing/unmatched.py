@@ -1,14 +1,15 @@
-"""The prompts that deserve a group: the most frequent prefixes that no group declares. Pure, bounded.
+"""Counts the most frequent prefixes that no group declares: the prompts that deserve a group.
 
 Space-saving (Metwally, Agrawal, El Abbadi, ICDT 2005): a full sketch gives the place of its rarest entry to the new
-one, which inherits the count as its possible error. What is more frequent than 1/CAPACITY is always in it.
+one, which inherits the count as its possible error. A prefix that is more frequent than 1/CAPACITY is always in it.
+Does no I/O and reads no clock.
 """
 
 import heapq
 from dataclasses import dataclass
 
 CAPACITY = 256
-"""Prefixes counted; the heaviest 20 are then right unless the traffic is spread over hundreds."""
+"""Most prefixes counted. The heaviest 20 are then right unless the traffic is spread over hundreds."""
 LISTED = 20
 
 
@@ -19,14 +20,14 @@ class UnmatchedPrefix:
     model: str
     hash: int
     length: int
-    """Bytes of the system text when it was seen last."""
+    """Bytes of the system text of the latest request."""
     count: int
     error: int
-    """The count may be too high by this."""
+    """Largest amount by which the count may be too high."""
 
 
 class UnmatchedPrefixes:
-    """The sketch."""
+    """The sketch of the prefixes."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -46,5 +47,5 @@ class UnmatchedPrefixes:
         self._prefixes[model, prefix] = UnmatchedPrefix(model, prefix, length, inherited + 1, inherited)
 
     def heaviest(self, limit: int = LISTED) -> list[UnmatchedPrefix]:
-        """The most frequent prefixes, heaviest first."""
+        """Return the most frequent prefixes, the heaviest first."""
         return heapq.nlargest(limit, self._prefixes.values(), key=lambda each: each.count)
