@@ -46,14 +46,16 @@ class Driver:
         count = int((now - self._told) * NOTES_A_SECOND)
         self._told += count / NOTES_A_SECOND
         self._session += count
-        notes = [PlacementReport(self._session - each, 7, 11, 5, 3000) for each in range(count)]
-        return notes, [LoadReport(member, 8, 24_000, 0.3, 0.05, int(now)) for member in range(REPLICAS)]
+        placements = [PlacementReport(self._session - each, 7, 11, 5, 3000) for each in range(count)]
+        return placements, [LoadReport(member, 8, 24_000, 0.3, 0.05, int(now)) for member in range(REPLICAS)]
 
-    def merge(self, sender: int, notes: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float) -> None:
-        self.heard += len(notes) + len(loads)
+    def merge(
+        self, sender: int, placements: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float
+    ) -> None:
+        self.heard += len(placements) + len(loads)
 
-    def restore(self, notes: Sequence[PlacementReport], now: float) -> None:
-        self.heard += len(notes)
+    def restore(self, placements: Sequence[PlacementReport], now: float) -> None:
+        self.heard += len(placements)
 
     def drop_peer(self, sender: int) -> None:
         pass

@@ -25,9 +25,9 @@ LOADS = st.builds(LoadReport, U64, st.integers(0, 2**16 - 1), st.integers(0, 2**
 
 @st.composite
 def datagrams(draw):
-    notes = draw(st.lists(NOTES, max_size=RECORDS))
-    loads = draw(st.lists(LOADS, max_size=RECORDS - len(notes)))
-    return Datagram(draw(st.sampled_from(DatagramKind)), draw(U64), draw(U64), draw(TIMES), notes, loads)
+    placements = draw(st.lists(NOTES, max_size=RECORDS))
+    loads = draw(st.lists(LOADS, max_size=RECORDS - len(placements)))
+    return Datagram(draw(st.sampled_from(DatagramKind)), draw(U64), draw(U64), draw(TIMES), placements, loads)
 
 
 @given(datagrams())

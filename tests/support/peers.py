@@ -14,7 +14,7 @@ TICK = 0.05
 KEY = seal_key(b"0123456789abcdef")
 
 
-def note(session: int, turn: int = 1, **fields: int) -> PlacementReport:
+def placement(session: int, turn: int = 1, **fields: int) -> PlacementReport:
     return PlacementReport(session, fields.get("member", 1), fields.get("prefix", 2), turn, fields.get("tokens", 3000))
 
 
@@ -26,7 +26,7 @@ class Listener:
     """A policy that keeps what it hears."""
 
     def __init__(self, *records: PlacementReport) -> None:
-        self.notes: list[PlacementReport] = []
+        self.placements: list[PlacementReport] = []
         """To be told."""
         self.loads: list[LoadReport] = []
         """To be told, every time."""
@@ -37,17 +37,19 @@ class Listener:
         self.loads_in_order: list[LoadReport] = []
         self.forgotten: list[int] = []
 
-    def place(self, *notes: PlacementReport) -> None:
-        for each in notes:
+    def place(self, *placements: PlacementReport) -> None:
+        for each in placements:
             self.locations[each.session] = each
-        self.notes += notes
+        self.placements += placements
 
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
-        notes, self.notes = self.notes, []
-        return notes, list(self.loads)
+        placements, self.placements = self.placements, []
+        return placements, list(self.loads)
 
-    def merge(self, sender: int, notes: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float) -> None:
-        for each in notes:
+    def merge(
+        self, sender: int, placements: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float
+    ) -> None:
+        for each in placements:
             known = self.locations.get(each.session)
             if known is None or known.turn <= each.turn:
                 self.locations[each.session] = each
@@ -55,8 +57,8 @@ class Listener:
             self.peers.setdefault(sender, {})[each.member] = each
             self.loads_in_order.append(each)
 
-    def restore(self, notes: Sequence[PlacementReport], now: float) -> None:
-        for each in notes:
+    def restore(self, placements: Sequence[PlacementReport], now: float) -> None:
+        for each in placements:
             self.locations.setdefault(each.session, each)
 
     def drop_peer(self, sender: int) -> None:

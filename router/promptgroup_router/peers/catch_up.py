@@ -37,18 +37,18 @@ class SnapshotClient:
         if sum(self._asked.values()) >= ATTEMPTS:
             self._done = True
             return None
-        # of those asked least the one that has sent most: it has been there longest
+        # of the peers asked least often, the one that has sent most has run longest
         peer = min(live, key=lambda each: (self._asked.get(each.sender, 0), -each.sequence))
         self._asked[peer.sender] = self._asked.get(peer.sender, 0) + 1
         self._from, self._patient_until = peer.sender, now + PATIENCE_SECONDS
         return peer
 
-    def receive(self, sender: int, notes: Sequence[PlacementReport], now: float) -> None:
+    def receive(self, sender: int, placements: Sequence[PlacementReport], now: float) -> None:
         """Record a part of the copy; an empty one ends it."""
         if sender != self._from:
-            return  # of one that was given up; what it sent is as good, but the other will end the copy
+            return  # from a peer that was given up: its placements are used, but the other peer ends the copy
         self._patient_until = now + PATIENCE_SECONDS
-        self._done = self._done or not notes
+        self._done = self._done or not placements
 
 
 class SnapshotServer:
@@ -74,8 +74,8 @@ class SnapshotServer:
         budget = COPY_DATAGRAMS
         while budget and self._copies:
             for sender, records in list(self._copies.items())[:budget]:
-                notes = list(islice(records, RECORDS))
-                if not notes:
+                placements = list(islice(records, RECORDS))
+                if not placements:
                     del self._copies[sender]
                 budget -= 1
-                yield sender, notes
+                yield sender, placements

@@ -28,12 +28,12 @@ _MAGIC = b"PGP"
 _VERSION = 1
 _PREFIX = _MAGIC + bytes([_VERSION])
 _HEADER = Struct(">3sBBQQdBB")
-_NOTE = Struct(">QQQHI")
+_PLACEMENT = Struct(">QQQHI")
 _LOAD = Struct(">QHIIIQ")
 _TAG_BYTES = 16
 _PURPOSE = b"pg-peers"
 
-RECORDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _NOTE.size
+RECORDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _PLACEMENT.size
 """Placements and loads that one datagram holds; both take 30 bytes."""
 
 _U16, _U32, _U64 = 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
@@ -75,7 +75,7 @@ class Datagram(NamedTuple):
     """Number of the datagram among all that the sender sent, to anybody."""
     sent: float
     """Seconds since the epoch by the sender's clock."""
-    notes: Sequence[PlacementReport] = ()
+    placements: Sequence[PlacementReport] = ()
     loads: Sequence[LoadReport] = ()
 
 
@@ -93,17 +93,17 @@ def encode(datagram: Datagram, key: bytes) -> bytes:
     Raises:
         ValueError: there are more than `RECORDS` placements and loads.
     """
-    kind, sender, sequence, sent, notes, loads = datagram
-    if len(notes) + len(loads) > RECORDS:
-        raise ValueError(f"{len(notes)} notes and {len(loads)} loads, a datagram holds {RECORDS}")
-    parts = [_HEADER.pack(_MAGIC, _VERSION, kind, sender, sequence, sent, len(notes), len(loads))]
+    kind, sender, sequence, sent, placements, loads = datagram
+    if len(placements) + len(loads) > RECORDS:
+        raise ValueError(f"{len(placements)} placements and {len(loads)} loads, a datagram holds {RECORDS}")
+    parts = [_HEADER.pack(_MAGIC, _VERSION, kind, sender, sequence, sent, len(placements), len(loads))]
     for member, in_flight, context, pending, age, written in loads:
         micros, age_micros = min(_U32, int(pending * _MICRO)), min(_U32, int(age * _MICRO))
         parts.append(
             _LOAD.pack(member, min(_U16, in_flight), min(_U32, context), micros, age_micros, min(_U64, written))
         )
-    for session, member, prefix, turn, tokens in notes:
-        parts.append(_NOTE.pack(session, member, prefix, min(_U16, turn), min(_U32, tokens)))
+    for session, member, prefix, turn, tokens in placements:
+        parts.append(_PLACEMENT.pack(session, member, prefix, min(_U16, turn), min(_U32, tokens)))
     body = b"".join(parts)
     return body + _tag(body, key)
 
@@ -124,19 +124,19 @@ def decode(data: bytes, key: bytes, wall: float) -> Datagram | Refusal:
     body = data[:size]
     if not hmac.compare_digest(_tag(body, key), data[size:]):
         return Refusal.FORGED
-    _, _, number, sender, sequence, sent, notes, loads = _HEADER.unpack_from(body)
+    _, _, number, sender, sequence, sent, placements, loads = _HEADER.unpack_from(body)
     kind = _KINDS.get(number)
     middle = _HEADER.size + loads * _LOAD.size
-    if kind is None or size != middle + notes * _NOTE.size:
+    if kind is None or size != middle + placements * _PLACEMENT.size:
         return Refusal.MALFORMED
-    if not abs(wall - sent) <= MAX_SKEW_SECONDS:  # so written, NaN is refused too
+    if not abs(wall - sent) <= MAX_SKEW_SECONDS:  # in this form NaN is refused too
         return Refusal.CLOCK
     return Datagram(
         kind,
         sender,
         sequence,
         sent,
-        [PlacementReport._make(fields) for fields in _NOTE.iter_unpack(body[middle:])],
+        [PlacementReport._make(fields) for fields in _PLACEMENT.iter_unpack(body[middle:])],
         [
             LoadReport(member, in_flight, context, pending / _MICRO, age / _MICRO, written)
             for member, in_flight, context, pending, age, written in _LOAD.iter_unpack(body[_HEADER.size : middle])

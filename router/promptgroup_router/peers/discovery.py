@@ -18,7 +18,7 @@ async def resolve(name: PeerName, ports: Iterable[int], family: socket.AddressFa
         OSError: the name has no address, or nobody answers.
     """
     loop = asyncio.get_running_loop()
-    # through an IPv6 socket routers that have IPv4 only are reached by mapped addresses (RFC 4291, section 2.5.5.2)
+    # an IPv6 socket reaches routers with IPv4 only by mapped addresses (RFC 4291, section 2.5.5.2)
     flags = socket.AI_V4MAPPED | socket.AI_ALL if family is socket.AF_INET6 else 0
     async with asyncio.timeout(LOOKUP_SECONDS):  # a TimeoutError is an OSError
         found = await loop.getaddrinfo(name.host, None, family=family, type=socket.SOCK_DGRAM, flags=flags)

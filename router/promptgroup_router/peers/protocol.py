@@ -22,7 +22,7 @@ DATAGRAMS_A_TICK = 16
 """Most datagrams that a peer is sent in one tick beside a copy, half of them for loads, half for placements. At 20
 ticks a second that is 6,000 placements a second, more than a router serves. With more than 300 busy replicas each load
 is sent every few ticks."""
-WAITING_NOTES = 20_000
+WAITING_PLACEMENTS = 20_000
 """Most placements kept for later ticks when a tick has too many; then the oldest are dropped."""
 MAX_CANDIDATES = 512
 """Most addresses that heartbeats are sent to: all ports of a range at every address of every name."""
@@ -34,10 +34,12 @@ class GossipHandler(Protocol):
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
         """Return the placements since the last call, and the load of every replica that has some or had some then."""
 
-    def merge(self, sender: int, notes: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float) -> None:
+    def merge(
+        self, sender: int, placements: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float
+    ) -> None:
         """Merge the placements and loads of a peer; placements may arrive twice and out of order."""
 
-    def restore(self, notes: Sequence[PlacementReport], now: float) -> None:
+    def restore(self, placements: Sequence[PlacementReport], now: float) -> None:
         """Restore a part of a peer's placements, the newest first."""
 
     def drop_peer(self, sender: int) -> None:
@@ -61,7 +63,7 @@ class GossipProtocol:
         self._membership = Membership()
         self._snapshot_client = SnapshotClient()
         self._snapshot_server = SnapshotServer()
-        self._notes: deque[PlacementReport] = deque()
+        self._placements: deque[PlacementReport] = deque()
         self._loads: dict[int, LoadReport] = {}
         self._hello_at = 0.0
 
@@ -89,7 +91,7 @@ class GossipProtocol:
             return datagram
         sender = datagram.sender
         if sender == self._sender:
-            return None  # its own heartbeat, sent to an address that is its own
+            return None  # this router's own heartbeat, sent to one of its own addresses
         arrival = self._membership.receive(sender, datagram.sequence, address, now)
         if arrival is Arrival.REPLAYED:
             return Refusal.REPLAYED
@@ -97,14 +99,14 @@ class GossipProtocol:
             return Refusal.CROWD
         if datagram.kind is DatagramKind.ASK and arrival is Arrival.NEWEST:
             self._snapshot_server.start(sender, self._handler.snapshot())
-        if datagram.notes:
-            self._metrics.peer_notes.add("received", amount=len(datagram.notes))
+        if datagram.placements:
+            self._metrics.peer_notes.add("received", amount=len(datagram.placements))
         if datagram.kind is DatagramKind.COPY:
-            self._snapshot_client.receive(sender, datagram.notes, now)
-            self._handler.restore(datagram.notes, now)
-        elif datagram.notes or datagram.loads:
+            self._snapshot_client.receive(sender, datagram.placements, now)
+            self._handler.restore(datagram.placements, now)
+        elif datagram.placements or datagram.loads:
             loads = datagram.loads if arrival is Arrival.NEWEST else ()
-            self._handler.merge(sender, datagram.notes, loads, now)
+            self._handler.merge(sender, datagram.placements, loads, now)
         return None
 
     # --- Out -----------------------------------------------------------------------------------------------------
@@ -122,17 +124,17 @@ class GossipProtocol:
         return [*self._hellos(self.key, live, now, wall), *self._data(self.key, live, now, wall)]
 
     def _collect(self, now: float, *, wanted: bool) -> None:
-        notes, loads = self._handler.export(now)
+        placements, loads = self._handler.export(now)
         if not wanted:
-            self._notes.clear()
+            self._placements.clear()
             self._loads.clear()
             return
-        self._notes.extend(notes)
-        while len(self._notes) > WAITING_NOTES:
-            self._notes.popleft()
+        self._placements.extend(placements)
+        while len(self._placements) > WAITING_PLACEMENTS:
+            self._placements.popleft()
             self._metrics.peer_notes_dropped.add()
         for load in loads:
-            self._loads[load.member] = load  # keeps its place in the queue, with the newest figures
+            self._loads[load.member] = load  # the newest load keeps the place of the older one in the queue
 
     def _hellos(self, key: bytes, live: Sequence[Peer], now: float, wall: float) -> Iterator[tuple[bytes, Address]]:
         targets = dict.fromkeys([*self._candidates, *(peer.address for peer in live)])
@@ -147,13 +149,13 @@ class GossipProtocol:
         half = DATAGRAMS_A_TICK // 2 * RECORDS
         members = list(islice(self._loads, half))
         loads = [self._loads.pop(member) for member in members]
-        notes = [self._notes.popleft() for _ in range(min(half, len(self._notes)))]
-        while loads or notes:
+        placements = [self._placements.popleft() for _ in range(min(half, len(self._placements)))]
+        while loads or placements:
             some_loads = loads[:RECORDS]
-            some_notes = notes[: RECORDS - len(some_loads)]
-            del loads[: len(some_loads)], notes[: len(some_notes)]
-            data = self._encoded(key, DatagramKind.TICK, wall, some_notes, some_loads)
-            self._metrics.peer_notes.add("sent", amount=len(some_notes) * len(live))
+            some_placements = placements[: RECORDS - len(some_loads)]
+            del loads[: len(some_loads)], placements[: len(some_placements)]
+            data = self._encoded(key, DatagramKind.TICK, wall, some_placements, some_loads)
+            self._metrics.peer_notes.add("sent", amount=len(some_placements) * len(live))
             for peer in live:
                 yield data, peer.address
         addresses = {peer.sender: peer.address for peer in live}
@@ -169,8 +171,8 @@ class GossipProtocol:
         key: bytes,
         kind: DatagramKind,
         wall: float,
-        notes: Sequence[PlacementReport] = (),
+        placements: Sequence[PlacementReport] = (),
         loads: Sequence[LoadReport] = (),
     ) -> bytes:
         self._sequence += 1
-        return encode(Datagram(kind, self._sender, self._sequence, wall, notes, loads), key)
+        return encode(Datagram(kind, self._sender, self._sequence, wall, placements, loads), key)

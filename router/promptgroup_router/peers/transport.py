@@ -88,7 +88,7 @@ class GossipTransport:
     def _send(self, data: bytes, address: Address) -> None:
         try:
             self._socket.sendto(data, address)
-        except OSError as error:  # a full buffer, a firewall, no route: lost, like any other datagram may be
+        except OSError as error:  # a full buffer, a firewall, no route: the datagram is lost, as any may be
             self._metrics.peer_dropped.add("unsent")
             self._problem("unsent", f"{address[0]}: {error.strerror}")
             return
@@ -106,7 +106,7 @@ class GossipTransport:
                 self._problem("unreadable", str(error))
                 return
             refusal = self._protocol.receive(data, address, now, wall)
-            if refusal not in (None, Refusal.NO_KEY):  # which was said once, when the key was looked for
+            if refusal not in (None, Refusal.NO_KEY):  # a missing key is logged when the key is read
                 self._problem(refusal.value, f"from {address[0]}")
 
     # --- What they need --------------------------------------------------------------------------------------------

@@ -264,51 +264,55 @@ class Balancer:
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
         """Return the placements and loads that peers have not been sent yet."""
         self._has_peers = True
-        notes = list(self._outbox)
+        placements = list(self._outbox)
         self._outbox.clear()
         loads = []
         for replica in self.replicas.values():
             if replica.in_flight or not replica.idle_exported:
                 loads.append(replica.export(now))
                 replica.idle_exported = not replica.in_flight
-        return notes, loads
+        return placements, loads
 
-    def merge(self, sender: int, notes: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float) -> None:
+    def merge(
+        self, sender: int, placements: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float
+    ) -> None:
         """Merge a peer's placements and loads; placements may arrive twice and out of order."""
         for load in loads:
             id_ = self._keys.get(load.member)
             if id_ is not None:
                 self.replicas[id_].merge(sender, load, now)
-        for note in notes:
-            id_ = self._keys.get(note.member)
-            place = self.locations.get_fresh(note.session, now)
-            if id_ is not None and (place is None or place.turn <= note.turn):
-                self._merge_placement(note, id_, place, now)
+        for report in placements:
+            id_ = self._keys.get(report.member)
+            place = self.locations.get_fresh(report.session, now)
+            if id_ is not None and (place is None or place.turn <= report.turn):
+                self._merge_placement(report, id_, place, now)
 
-    def _merge_placement(self, note: PlacementReport, id_: str, place: Placement | None, now: float) -> None:
+    def _merge_placement(self, report: PlacementReport, id_: str, place: Placement | None, now: float) -> None:
         replica = self.replicas[id_]
         ended = False
         if place is not None:
             if place.member != id_:
-                self._drop_session(place, note.session)
-            # the second note of a turn is that of its end
-            ended = place.member == id_ and place.turn == note.turn
-        tier1 = self._tier1.get(note.prefix, 0.0)
-        replica.touch(note.prefix)
-        self.sessions.drop(note.session)
+                self._drop_session(place, report.session)
+            # the second report of a turn is that of its end
+            ended = place.member == id_ and place.turn == report.turn
+        tier1 = self._tier1.get(report.prefix, 0.0)
+        replica.touch(report.prefix)
+        self.sessions.drop(report.session)
         replica.live.expire(now)
-        replica.live.heard(note.session, note.prefix, tier1, max(0.0, note.tokens - tier1), now, ended=ended)
+        replica.live.heard(report.session, report.prefix, tier1, max(0.0, report.tokens - tier1), now, ended=ended)
         self.locations.put(
-            note.session, Placement(id_, note.prefix, note.turn, note.tokens, replica.tokens_written, now)
+            report.session, Placement(id_, report.prefix, report.turn, report.tokens, replica.tokens_written, now)
         )
 
-    def restore(self, notes: Sequence[PlacementReport], now: float) -> None:
+    def restore(self, placements: Sequence[PlacementReport], now: float) -> None:
         """Restore placements that a peer remembers; they say where sessions are cached, not that they run."""
-        for note in notes:
-            id_ = self._keys.get(note.member)
+        for report in placements:
+            id_ = self._keys.get(report.member)
             if id_ is not None:
                 written = self.replicas[id_].tokens_written
-                self.locations.restore(note.session, Placement(id_, note.prefix, note.turn, note.tokens, written, now))
+                self.locations.restore(
+                    report.session, Placement(id_, report.prefix, report.turn, report.tokens, written, now)
+                )
 
     def drop_peer(self, sender: int) -> None:
         """Drop the load of a peer that is gone."""

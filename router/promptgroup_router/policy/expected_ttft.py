@@ -130,7 +130,8 @@ class ExpectedTtft:
         own: float, share: float, best: Member | None, least: float,
     ) -> Member | None:  # fmt: skip
         """Return the cheapest of `rest`, which hold nothing of the session, or `best` if none costs less than
-        `least`."""
+        `least`.
+        """
         prefix, costs = demand.prefix, _NO_COSTS
         for member in rest:
             replica = replicas[member.id]

@@ -16,7 +16,7 @@ from promptgroup_router.peers.datagram import (
     encode,
 )
 from promptgroup_router.policy.gossip import LoadReport
-from support.peers import KEY, load, note
+from support.peers import KEY, load, placement
 
 HELLO = Datagram(DatagramKind.HELLO, sender=1, sequence=2, sent=1000.0)
 
@@ -28,21 +28,21 @@ def sealed(*header: object, body: bytes = b"") -> bytes:
 
 
 def test_a_full_datagram_is_as_large_as_may_be():
-    data = encode(HELLO._replace(kind=DatagramKind.TICK, notes=[note(each) for each in range(RECORDS)]), KEY)
+    data = encode(HELLO._replace(kind=DatagramKind.TICK, placements=[placement(each) for each in range(RECORDS)]), KEY)
     assert MAX_BYTES - 30 < len(data) <= MAX_BYTES
     with pytest.raises(ValueError, match=f"{RECORDS} notes and 1 loads"):
-        encode(HELLO._replace(notes=[note(each) for each in range(RECORDS)], loads=[load(1)]), KEY)
+        encode(HELLO._replace(placements=[placement(each) for each in range(RECORDS)], loads=[load(1)]), KEY)
 
 
 def test_a_note_and_a_load_are_30_bytes():
     bare = len(encode(HELLO, KEY))
     assert bare == 47
-    assert len(encode(HELLO._replace(notes=[note(1)]), KEY)) - bare == 30
+    assert len(encode(HELLO._replace(placements=[placement(1)]), KEY)) - bare == 30
     assert len(encode(HELLO._replace(loads=[load(1)]), KEY)) - bare == 30
 
 
 def test_the_bytes_are_those_of_version_1():
-    data = encode(Datagram(DatagramKind.TICK, 1, 2, 1000.5, [note(3)], [load(4, written=5)]), KEY)
+    data = encode(Datagram(DatagramKind.TICK, 1, 2, 1000.5, [placement(3)], [load(4, written=5)]), KEY)
     assert (
         data.hex()
         == (
@@ -57,10 +57,10 @@ def test_the_bytes_are_those_of_version_1():
 
 def test_numbers_that_do_not_fit_are_sent_as_the_largest_that_does():
     huge = LoadReport(1, in_flight=70_000, context=2**40, pending=1e9, age=1e9, written=2**70)
-    data = encode(HELLO._replace(notes=[note(1, turn=70_000, tokens=2**40)], loads=[huge]), KEY)
+    data = encode(HELLO._replace(placements=[placement(1, turn=70_000, tokens=2**40)], loads=[huge]), KEY)
     found = decode(data, KEY, 1000.0)
     assert found.loads == [LoadReport(1, 65535, 2**32 - 1, (2**32 - 1) / 1e6, (2**32 - 1) / 1e6, 2**64 - 1)]
-    assert (found.notes[0].turn, found.notes[0].tokens) == (65535, 2**32 - 1)
+    assert (found.placements[0].turn, found.placements[0].tokens) == (65535, 2**32 - 1)
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_what_no_router_sends_is_refused_with_its_reason(data, refusal):
 @pytest.mark.parametrize("way", [-1, 1])
 def test_clocks_may_differ_but_not_by_much(way):
     data = encode(HELLO, KEY)
-    assert decode(data, KEY, 1000.0 + way * MAX_SKEW_SECONDS) == HELLO._replace(notes=[], loads=[])
+    assert decode(data, KEY, 1000.0 + way * MAX_SKEW_SECONDS) == HELLO._replace(placements=[], loads=[])
     assert decode(data, KEY, 1000.0 + way * (MAX_SKEW_SECONDS + 0.1)) is Refusal.CLOCK

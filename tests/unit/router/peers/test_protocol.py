@@ -12,8 +12,8 @@ from promptgroup_router.peers.datagram import (
     seal_key,
 )
 from promptgroup_router.peers.members import MAX_PEERS
-from promptgroup_router.peers.protocol import DATAGRAMS_A_TICK, HELLO_SECONDS, MAX_CANDIDATES, WAITING_NOTES
-from support.peers import KEY, TICK, Net, Node, load, note
+from promptgroup_router.peers.protocol import DATAGRAMS_A_TICK, HELLO_SECONDS, MAX_CANDIDATES, WAITING_PLACEMENTS
+from support.peers import KEY, TICK, Net, Node, load, placement
 
 
 def kinds(net: Net) -> list[DatagramKind]:
@@ -32,11 +32,11 @@ def met(*nodes: Node) -> Net:
 def test_routers_find_each_other_and_tell_what_they_do_within_a_tick():
     one, two, three = nodes = [Node(each) for each in (1, 2, 3)]
     net = met(*nodes)
-    one.listener.place(note(7, turn=3))
+    one.listener.place(placement(7, turn=3))
     one.listener.loads = [load(5, written=10)]
     net.step()
     for node in (two, three):
-        assert node.listener.locations == {7: note(7, turn=3)}
+        assert node.listener.locations == {7: placement(7, turn=3)}
         assert node.listener.peers == {1: {5: load(5, written=10)}}
     assert one.listener.peers == {}
 
@@ -56,7 +56,7 @@ def test_nothing_but_heartbeats_goes_where_nobody_was_heard():
     one = Node(1)
     net = Net(one)
     one.peers.aim([("10.0.0.9", port) for port in range(4)])
-    one.listener.place(note(1))
+    one.listener.place(placement(1))
     one.listener.loads = [load(1)]
     net.step()
     assert kinds(net) == [DatagramKind.HELLO] * 4
@@ -66,7 +66,7 @@ def test_nothing_but_heartbeats_goes_where_nobody_was_heard():
     net.step(1.2)
     # what was told to nobody is not told later: it is in the copy
     assert two.metrics.peer_notes.values["received",] == 1
-    assert two.listener.locations == {1: note(1)}
+    assert two.listener.locations == {1: placement(1)}
 
 
 def test_a_router_that_is_not_looked_for_is_heard_and_answered():
@@ -91,7 +91,7 @@ def test_a_router_that_falls_silent_is_forgotten_with_its_load():
 
 
 def test_a_router_that_starts_copies_the_records_of_one_that_runs():
-    records = [note(each, turn=2) for each in range(2 * COPY_DATAGRAMS * RECORDS)]
+    records = [placement(each, turn=2) for each in range(2 * COPY_DATAGRAMS * RECORDS)]
     one, two = Node(1, *records), Node(2)
     net = met(one, two)
     three = net.add(Node(3))
@@ -105,7 +105,7 @@ def test_a_router_that_starts_copies_the_records_of_one_that_runs():
 
 
 def test_another_is_asked_when_the_first_goes_away():
-    records = [note(each) for each in range(3 * COPY_DATAGRAMS * RECORDS)]
+    records = [placement(each) for each in range(3 * COPY_DATAGRAMS * RECORDS)]
     one, two = Node(1, *records), Node(2, *records)
     net = met(one, two)
     three = net.add(Node(3))
@@ -124,7 +124,7 @@ def test_loss_and_reordering_do_no_lasting_harm():
     sessions, told = 200, 0
     for turn in range(1, 11):
         for session in range(sessions):
-            nodes[(session + turn) % 3].listener.place(note(session, turn))
+            nodes[(session + turn) % 3].listener.place(placement(session, turn))
             told += 1
             if session % 10 == 0:
                 for index, node in enumerate(nodes):
@@ -147,8 +147,8 @@ def test_loss_and_reordering_do_no_lasting_harm():
 def test_loads_never_go_back_in_time():
     one, two = Node(1), Node(2)
     met(one, two)
-    later = encode(Datagram(DatagramKind.TICK, 1, 1000, 100.0, [note(8)], [load(1, written=2)]), KEY)
-    earlier = encode(Datagram(DatagramKind.TICK, 1, 999, 100.0, [note(7)], [load(1, written=1)]), KEY)
+    later = encode(Datagram(DatagramKind.TICK, 1, 1000, 100.0, [placement(8)], [load(1, written=2)]), KEY)
+    earlier = encode(Datagram(DatagramKind.TICK, 1, 999, 100.0, [placement(7)], [load(1, written=1)]), KEY)
     for data in (later, earlier):
         assert two.peers.receive(data, one.address, 102.6, 102.6) is None
     assert two.listener.peers[1] == {1: load(1, written=2)}
@@ -158,7 +158,7 @@ def test_loads_never_go_back_in_time():
 
 
 def test_a_recorded_cry_for_help_is_not_answered():
-    one, two = Node(1, note(1)), Node(2)
+    one, two = Node(1, placement(1)), Node(2)
     net = met(one, two)
     asked = encode(Datagram(DatagramKind.ASK, 2, 1000, net.now, [], []), KEY)
     one.peers.receive(asked, ("10.9.9.9", 1), net.now, net.now)
@@ -171,10 +171,10 @@ def test_a_recorded_cry_for_help_is_not_answered():
 
 
 def test_without_a_key_nothing_is_sent_and_nothing_heard():
-    one, two = Node(1, note(1)), Node(2)
+    one, two = Node(1, placement(1)), Node(2)
     net = met(one, two)
     two.peers.key = None
-    two.listener.place(note(9))
+    two.listener.place(placement(9))
     received = two.peers.receive(b"anything", one.address, net.now, net.now)
     assert (received, two.dropped("no_key")) == (Refusal.NO_KEY, 1)
     net.step(6.0)
@@ -198,7 +198,7 @@ def test_routers_with_another_key_are_name_collisions():
 def test_a_tick_is_bounded_and_what_is_left_follows():
     one, two = Node(1), Node(2)
     net = met(one, two)
-    one.listener.place(*(note(each) for each in range(2000)))
+    one.listener.place(*(placement(each) for each in range(2000)))
     one.listener.loads = [load(each) for each in range(2000)]
     net.step()
     assert 0 < len(net.sent) <= DATAGRAMS_A_TICK + 2
@@ -215,7 +215,7 @@ def test_a_tick_is_bounded_and_what_is_left_follows():
 def test_of_too_many_notes_the_oldest_go_and_are_counted():
     one, two = Node(1), Node(2)
     net = met(one, two)
-    one.listener.place(*(note(each) for each in range(WAITING_NOTES + 10)))
+    one.listener.place(*(placement(each) for each in range(WAITING_PLACEMENTS + 10)))
     net.step()
     assert one.metrics.peer_notes_dropped.values[()] == 10
     assert min(two.listener.locations) == 10

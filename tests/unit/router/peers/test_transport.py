@@ -16,7 +16,7 @@ from promptgroup_router.peers import discovery, transport
 from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode, seal_key
 from promptgroup_router.peers.transport import GossipTransport
 from support.fakeengine import until
-from support.peers import Listener, load, note
+from support.peers import Listener, load, placement
 from support.wire import run, settings_for
 
 SECRET = os.urandom(32)
@@ -77,11 +77,11 @@ def test_three_processes_on_one_machine_share_a_range_and_tell_each_other(tmp_pa
             (one, told, sums), (two, heard, _), (three, also, _) = routers.add(), routers.add(), routers.add()
             assert one.port < two.port < three.port
             await until(lambda: live(sums) == 2, "two peers")
-            told.place(note(7, turn=3))
+            told.place(placement(7, turn=3))
             told.loads = [load(5, written=10)]
             for each in (heard, also):
                 await until(lambda each=each: each.peers and each.locations, "notes and loads")
-                assert each.locations == {7: note(7, turn=3)}
+                assert each.locations == {7: placement(7, turn=3)}
                 assert list(each.peers.values()) == [{5: load(5, written=10)}]
             assert sums.peer_datagrams.values["sent",] > 0
             assert sums.peer_bytes.values["received",] > 0
@@ -95,7 +95,7 @@ def test_one_that_starts_copies_and_one_that_stops_is_forgotten(tmp_path, monkey
 
     async def check():
         async with Routers(tmp_path) as routers:
-            routers.add(*(note(each) for each in range(1000)))
+            routers.add(*(placement(each) for each in range(1000)))
             second, _, _ = routers.add()
             _, listener, metrics = routers.add()
             await until(lambda: len(listener.locations) == 1000, "the records")
@@ -137,7 +137,7 @@ def test_strangers_and_noise_are_counted_and_told_once(tmp_path, caplog):
             one, listener, metrics = routers.add()
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
                 forged = encode(
-                    Datagram(DatagramKind.TICK, 1, 1, one._wall(), [note(1)]), seal_key(b"another secret..")
+                    Datagram(DatagramKind.TICK, 1, 1, one._wall(), [placement(1)]), seal_key(b"another secret..")
                 )
                 stranger.connect(("127.0.0.1", one.port))
                 for data in (forged, forged, b"", b"noise", bytes(9000)):

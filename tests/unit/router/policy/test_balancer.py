@@ -269,7 +269,7 @@ def test_records_that_are_not_believed_any_more_are_not_told():
     for session in range(100, 140):
         pick = balancer.pick(candidates, Demand(session, 12, prompt=3000), 10.0 * session)
         balancer.end(pick, Usage(3000, 0, 10), 10.0 * session + 1)
-    told = [note.session for note in balancer.snapshot()]
+    told = [report.session for report in balancer.snapshot()]
     assert 7 not in told
     assert told[0] == 139
 
@@ -279,8 +279,8 @@ def test_load_is_told_while_there_is_some_and_once_more():
     balancer.export(0.0)
     assert balancer.export(0.1) == ([], [])
     pick = balancer.pick(candidates, DEMAND, 0.2)
-    notes, loads = balancer.export(0.3)
-    assert [(note.session, note.turn, note.tokens) for note in notes] == [(7, 1, 3000)]
+    placements, loads = balancer.export(0.3)
+    assert [(report.session, report.turn, report.tokens) for report in placements] == [(7, 1, 3000)]
     assert [load.in_flight for load in loads] == [1]
     balancer.end(pick, None, 0.4)
     assert [load.in_flight for load in balancer.export(0.5)[1]] == [0]
@@ -303,7 +303,7 @@ def test_a_session_that_another_router_serves_on_is_on_its_books():
     one.pick(candidates, NEXT, 0.0)
     assert one.sessions.totals(0.0) == {11: (1, 1400)}
     other.pick(candidates, NEXT, 1.0)
-    notes, _ = other.export(1.0)
-    one.merge(1, notes, [], 1.0)
+    placements, _ = other.export(1.0)
+    one.merge(1, placements, [], 1.0)
     assert one.sessions.totals(1.0) == {}
     assert other.sessions.totals(1.0) == {11: (1, 1400)}
