@@ -129,9 +129,7 @@ class ExpectedTtft:
         self, demand: Demand, rest: Sequence[Member], replicas: Mapping[str, ReplicaLoad], now: float, *,
         own: float, share: float, best: Member | None, least: float,
     ) -> Member | None:  # fmt: skip
-        """Return the cheapest of `rest`, which hold nothing of the session, or `best` if none costs less than
-        `least`.
-        """
+        """Return the cheapest of `rest`, or `best` if none costs less than `least`. No session state is in `rest`."""
         prefix, costs = demand.prefix, _NO_COSTS
         for member in rest:
             replica = replicas[member.id]

@@ -118,12 +118,7 @@ def _to(
     rate: float,
     pinned: bool = False,
 ) -> Route:
-    """Return the route to a revision.
-
-    Args:
-        inside: bytes of its Tier-1 prefix that the request brings.
-        put: bytes of it that are put in front.
-    """
+    """Return the route to a revision; `inside` bytes of its Tier-1 prefix come with the request, `put` are added."""
     model, counted = revision.group.model, revision.revision.tokens
     tier1 = counted or ceil((inside + put) * rate)
     rest = max(0, ask.text - inside)
