@@ -30,7 +30,7 @@ def sealed(*header: object, body: bytes = b"") -> bytes:
 def test_a_full_datagram_is_as_large_as_may_be():
     data = encode(HELLO._replace(kind=DatagramKind.TICK, placements=[placement(each) for each in range(RECORDS)]), KEY)
     assert MAX_BYTES - 30 < len(data) <= MAX_BYTES
-    with pytest.raises(ValueError, match=f"{RECORDS} notes and 1 loads"):
+    with pytest.raises(ValueError, match=f"{RECORDS} placements and 1 loads"):
         encode(HELLO._replace(placements=[placement(each) for each in range(RECORDS)], loads=[load(1)]), KEY)
 
 
