@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from promptgroup_router.apis import request
-from promptgroup_router.apis.request import CHAT_PATH, KINDS, ApiKind
+from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
+from promptgroup_router.apis.request import CHAT_PATH
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract import fingerprint
 from promptgroup_router.contract.table import Policy, RoutingTable, SlotState
@@ -46,7 +46,7 @@ from promptgroup_router.routing.state import RouterState
 class ExplainRequest(NamedTuple):
     """A request as a client would send it."""
 
-    kind: ApiKind
+    endpoint: Endpoint
     headers: Mapping[bytes, bytes]
     """Header names in lower case."""
     body: bytes
@@ -71,12 +71,12 @@ def parse_explain_request(data: bytes) -> ExplainRequest:
             raise ApiError(400, "body is missing, expected the request's body as a text", param="body")
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         raise ApiError(400, "headers is no object of texts", param="headers")
-    kind = KINDS.get(str(path).encode())
-    if kind is None:
-        expected = ", ".join(each.decode() for each in KINDS)
+    endpoint = ENDPOINTS.get(str(path).encode())
+    if endpoint is None or not endpoint.cached:
+        expected = ", ".join(each.path.decode() for each in ENDPOINTS.values() if each.cached)
         raise ApiError(400, f"path is {shown(str(path))}, expected one of {expected}", param="path")
     return ExplainRequest(
-        kind, {name.lower().encode(): value.encode() for name, value in headers.items()}, body.encode()
+        endpoint, {name.lower().encode(): value.encode() for name, value in headers.items()}, body.encode()
     )
 
 
@@ -92,7 +92,7 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
     told: dict[str, Any] = {"table": state.index.table.version, "refusal": None}
     locations = state.balancer.locations
     try:
-        ask = request.parse(question.kind, question.body)
+        ask = question.endpoint.parse(question.body)
         found = route(state.index, ask, question.headers, locations=locations, tokens=state.tokens, now=now)
         group, revision = _whose(state, found)
         told |= _request(
@@ -109,7 +109,7 @@ def _whose(state: RouterState, found: Route) -> tuple[GroupEntry | None, Revisio
     if found.group == UNMATCHED:
         return None, None
     group = state.index.names[found.group]
-    return group, next(each for each in group.revisions if each.candidates is found.candidates)
+    return group, next(each for each in group.revisions if each.candidates.id == found.candidates.id)
 
 
 # --- group, session, revision ------------------------------------------------------------------------------

@@ -5,21 +5,18 @@ canonical form.
 """
 
 import enum
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
 
+from promptgroup_router.apis.tools import ToolForms
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract.fingerprint import canonical_tools
 
 CHAT_PATH = b"/v1/chat/completions"
 TEXT_PATH = b"/v1/completions"
-
-TOOLS_REMEMBERED = 256
-"""Most tool lists whose canonical form is kept: applications send the same few, and sorting one takes 100 µs."""
-TOOLS_REMEMBERED_BYTES = 65536
-"""Longest tool list whose canonical form is kept."""
 
 SYSTEM_ROLES = ("system", "developer")
 """Roles of messages that instruct the model and are not part of the conversation."""
@@ -30,9 +27,8 @@ class ApiKind(enum.Enum):
 
     CHAT = "chat"
     TEXT = "text"
-
-
-KINDS = {CHAT_PATH: ApiKind.CHAT, TEXT_PATH: ApiKind.TEXT}
+    MESSAGES = "messages"
+    """Anthropic's messages, and the count of their tokens."""
 
 
 class ParsedRequest(NamedTuple):
@@ -62,7 +58,9 @@ class ParsedRequest(NamedTuple):
     media: bool
     """Whether the prompt has parts other than text, so that its length cannot be estimated from `text`."""
     doc: dict[str, Any]
-    """The parsed body; only this module and `session_key` read it."""
+    """The parsed body; only the modules of this folder read it."""
+    messages: Sequence[Mapping[str, Any]] = ()
+    """The conversation: objects with a role and a content of text or parts; empty for a text."""
 
 
 def parse(kind: ApiKind, body: bytes) -> ParsedRequest:
@@ -71,27 +69,55 @@ def parse(kind: ApiKind, body: bytes) -> ParsedRequest:
     Raises:
         ApiError: 400; the message names the field, its value and what is expected.
     """
+    doc, model = read_object(body)
+    return _read_chat(body, doc, model) if kind is ApiKind.CHAT else _read_text(body, doc, model)
+
+
+def read_object(body: bytes) -> tuple[dict[str, Any], str]:
+    """Return a body's object and the model that it names.
+
+    Raises:
+        ApiError: 400: the body is no JSON, no object, or names no model.
+    """
     try:
         doc = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(doc, dict):
-        raise _wrong("the body", None, doc, "an object")
+        raise wrong("the body", None, doc, "an object")
     model = doc.get("model")
     if not isinstance(model, str) or not model:
-        raise _wrong("model", "model", model, "the name of a model or of a PromptGroup")
-    return _read_chat(body, doc, model) if kind is ApiKind.CHAT else _read_text(body, doc, model)
+        raise wrong("model", "model", model, "the name of a model or of a PromptGroup")
+    return doc, model
+
+
+def measure(parts: Iterable[tuple[str, int]]) -> tuple[int, int]:
+    """Return the bytes of a conversation's text, and of those that an earlier turn has sent or got.
+
+    Args:
+        parts: role and bytes of each part; what is neither of the system nor of the assistant is the user's.
+    """
+    text = answered = history = 0
+    asked = False
+    for role, size in parts:
+        if role == "assistant":
+            # before any user message it is a greeting that all conversations begin with
+            answered = text + size if asked else 0
+        elif role not in SYSTEM_ROLES:
+            asked, history = True, answered
+        text += size
+    return text, history
 
 
 def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
     messages = doc.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise _wrong("messages", "messages", messages, "a list of at least one message")
+        raise wrong("messages", "messages", messages, "a list of at least one message")
     has_system = asked = media = False
     text = answered = history = 0
     for i, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(role := message.get("role"), str):
-            raise _wrong(f"messages[{i}]", "messages", message, "an object with a role")
+            raise wrong(f"messages[{i}]", "messages", message, "an object with a role")
         content = message.get("content")
         if isinstance(content, str):
             size = size_of(content)
@@ -99,7 +125,7 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
             size = size_of(text_of(content))
             media = media or any(map(is_media, content if isinstance(content, list) else ()))
         if calls := message.get("tool_calls"):
-            size += len(_encoded(calls))
+            size += len(encoded(calls))
         if role == "assistant":
             # before any user message it is a greeting that all conversations begin with
             answered = text + size if asked else 0
@@ -110,9 +136,9 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
         text += size
     tools = doc.get("tools")
     if tools is not None and not isinstance(tools, list):
-        raise _wrong("tools", "tools", tools, "a list")
-    spelled = _encoded(tools) if tools else b""
-    canonical = _canonical(spelled, tools) if tools else ""
+        raise wrong("tools", "tools", tools, "a list")
+    spelled = encoded(tools) if tools else b""
+    form = _tool_forms.get(spelled, tools) if tools else None
     first = messages[0]
     return ParsedRequest(
         kind=ApiKind.CHAT,
@@ -120,8 +146,8 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
         model=model,
         system=text_of(first.get("content")) if first["role"] in SYSTEM_ROLES else "",
         has_system=has_system,
-        tools=canonical,
-        tools_in_order=spelled == canonical.encode(),
+        tools=form.canonical if form is not None else "",
+        tools_in_order=form is None or form.in_order,
         text=text + len(spelled),
         history=history + len(spelled) if history else 0,
         turn=len(messages),
@@ -129,6 +155,7 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
         streamed=doc.get("stream") is True,
         media=media,
         doc=doc,
+        messages=messages,
     )
 
 
@@ -144,7 +171,7 @@ def _read_text(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
     elif isinstance(first, int) and not isinstance(first, bool) and isinstance(prompt, list):
         ids = len(prompt)
     elif first != "":
-        raise _wrong("prompt", "prompt", prompt, "a text, or a list of texts or tokens")
+        raise wrong("prompt", "prompt", prompt, "a text, or a list of texts or tokens")
     return ParsedRequest(
         kind=ApiKind.TEXT,
         raw=body,
@@ -192,33 +219,48 @@ def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
     Raises:
         ApiError: 400 if the request brings a prompt or tools of its own.
     """
-    named = f"model {shown(ask.model)} brings its own prompt"
     if ask.kind is ApiKind.TEXT:
-        return _encoded(ask.doc | {"model": model, "prompt": _prefixed(ask, prompt, named)})
-    if ask.has_system:
-        raise ApiError(
-            400,
-            f"messages has a system or developer message, but {named}: leave the message out, or ask for {model!r}",
-            param="messages",
-            code="prompt_given_twice",
-        )
+        return encoded(ask.doc | {"model": model, "prompt": _prefixed(ask, prompt)})
+    check_bare(ask, prompt, model, "messages has a system or developer message", "messages")
     doc = ask.doc | {"model": model}
     if prompt.system:
         doc["messages"] = [prompt.message, *doc["messages"]]
+    if prompt.tools is not None:
+        doc["tools"] = prompt.tools
+    return encoded(doc)
+
+
+def check_bare(ask: ParsedRequest, prompt: Preamble, model: str, found: str, param: str) -> None:
+    """Check that a request which is given the declared prompt brings neither a prompt nor other tools.
+
+    Args:
+        ask: the request.
+        prompt: the prompt that is put in front of it.
+        model: the model to name instead.
+        found: says where a prompt was found, if there is one.
+        param: the field that is at fault then.
+
+    Raises:
+        ApiError: 400: it brings one.
+    """
+    if ask.has_system:
+        message = f"{found}, but {_brings(ask)}: leave it out, or ask for {model!r}"
+        raise ApiError(400, message, param=param, code="prompt_given_twice")
     if ask.tools and ask.tools != prompt.canonical_tools:
         raise ApiError(
             400,
-            f"tools differ from those that the group declares, but {named}: leave tools out, or ask for {model!r}",
+            f"tools differ from what the group declares, but {_brings(ask)}: leave tools out, or ask for {model!r}",
             param="tools",
             code="tools_given_twice",
         )
-    if prompt.tools is not None:
-        doc["tools"] = prompt.tools
-    return _encoded(doc)
 
 
-def _prefixed(ask: ParsedRequest, prompt: Preamble, named: str) -> str | list[str]:
-    given = ask.doc["prompt"]
+def _brings(ask: ParsedRequest) -> str:
+    return f"model {shown(ask.model)} brings its own prompt"
+
+
+def _prefixed(ask: ParsedRequest, prompt: Preamble) -> str | list[str]:
+    given, named = ask.doc["prompt"], _brings(ask)
     if prompt.tools is not None:
         raise ApiError(
             400, f"{named} with tools, which /v1/completions does not support: use /v1/chat/completions", param="model"
@@ -234,28 +276,26 @@ def with_ordered_tools(ask: ParsedRequest) -> bytes:
     """Return the body with its tools in canonical form; the bytes as received if they are already."""
     if ask.tools_in_order:
         return ask.raw
-    return _encoded(ask.doc | {"tools": orjson.Fragment(ask.tools)})
+    return encoded(ask.doc | {"tools": orjson.Fragment(ask.tools)})
 
 
 # --- Parts --------------------------------------------------------------------------------------------------
 
-_canonical_forms: dict[bytes, str] = {}
-"""A cache of canonical forms by the spelling received, bounded by TOOLS_REMEMBERED."""
 
-
-def _canonical(spelled: bytes, tools: list[object]) -> str:
-    known = _canonical_forms.get(spelled)
-    if known is not None:
-        return known
+def _chat_forms(tools: list[Any]) -> tuple[str, str]:
     form = canonical_tools(tools)
-    if len(spelled) <= TOOLS_REMEMBERED_BYTES:
-        if len(_canonical_forms) >= TOOLS_REMEMBERED:
-            del _canonical_forms[next(iter(_canonical_forms))]
-        _canonical_forms[spelled] = form
-    return form
+    return form, form
 
 
-def _encoded(value: object) -> bytes:
+_tool_forms = ToolForms(_chat_forms)
+
+
+def encoded(value: object) -> bytes:
+    """Return a value as compact JSON.
+
+    Raises:
+        ApiError: 400: it is nested too deeply.
+    """
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
@@ -282,7 +322,7 @@ def is_media(part: object) -> bool:
     return isinstance(part, dict) and part.get("type") != "text"
 
 
-def _wrong(field: str, param: str | None, value: object, expected: str) -> ApiError:
+def wrong(field: str, param: str | None, value: object, expected: str) -> ApiError:
     """Return an error that names the type of a wrong value, never its text, which may be part of a prompt."""
     given = "missing" if value is None else "empty" if value in ("", [], {}) else f"a {type(value).__name__}"
     return ApiError(400, f"{field} is {given}, expected {expected}", param=param, code="invalid_value")

@@ -7,7 +7,7 @@ The first row decides for which a request has a value:
 | the group's session header, `x-session-id` unless it names another | its value                    |
 | body: `conversation` (or its `id`), `session_id`, `session_params.session_id` | its value         |
 | header: `x-dynamo-session-id`, `x-session-affinity`, `x-smg-routing-key`      | its value         |
-| body: `prompt_cache_key`                                           | its value, and the start     |
+| body: `prompt_cache_key`; of messages also `metadata.user_id`      | its value, and the start     |
 | header: `x-claude-code-session-id`, `session-id`                   | its value, and the start     |
 | header: `authorization`, `api-key`, `x-api-key`                    | 16 bits of it, and the start |
 | none of these                                                      | the start                    |
@@ -29,6 +29,7 @@ from promptgroup_router.contract.names import HEADER_SESSION
 NAMING_FIELDS = (("conversation",), ("conversation", "id"), ("session_id",), ("session_params", "session_id"))
 NAMING_HEADERS = (b"x-dynamo-session-id", b"x-session-affinity", b"x-smg-routing-key")
 SHARED_FIELDS = (("prompt_cache_key",),)
+MESSAGES_SHARED_FIELDS = (*SHARED_FIELDS, ("metadata", "user_id"))
 SHARED_HEADERS = (b"x-claude-code-session-id", b"session-id")
 CREDENTIALS = (b"authorization", b"api-key", b"x-api-key")
 CREDENTIAL_BITS = 16
@@ -81,7 +82,7 @@ def session_key(
     if name:
         key = _hash([within, b"name", name])
         return SessionKey(key, key, named=True, source=source)
-    shared, source = _first_field(ask, SHARED_FIELDS)
+    shared, source = _first_field(ask, MESSAGES_SHARED_FIELDS if ask.kind is ApiKind.MESSAGES else SHARED_FIELDS)
     if not shared:
         shared, source = _first_header(headers, SHARED_HEADERS)
     if not shared:
@@ -106,7 +107,7 @@ def chat_start(ask: ParsedRequest) -> tuple[list[bytes], int]:
     start: list[bytes] = []
     size, first = 0, -1
     asked = False
-    for message in ask.doc["messages"]:
+    for message in ask.messages:
         role = message["role"]
         if role in SYSTEM_ROLES:
             continue
@@ -128,7 +129,7 @@ def first_ids(ask: ParsedRequest, most: int) -> bytes:
     return orjson.dumps([each for each in ids[:most] if isinstance(each, int)])
 
 
-def _words(message: dict[str, Any]) -> bytes:
+def _words(message: Mapping[str, Any]) -> bytes:
     """Return the content of a message, the same for every spelling.
 
     A later turn repeats a message with the same text, but not always with the same JSON: clients turn a text into a
@@ -148,7 +149,8 @@ def _words(message: dict[str, Any]) -> bytes:
 
 def _media_end(part: dict[str, Any]) -> bytes:
     # the content of a part is under the name of its type: {"type": "image_url", "image_url": {"url": ...}}
-    held = part.get(str(part.get("type")))
+    # or, in Anthropic's API, under source: {"type": "image", "source": {"data": ...}}
+    held = part.get(str(part.get("type"))) or part.get("source")
     values = held.values() if isinstance(held, dict) else (held,)
     return b"".join(value[-MEDIA_BYTES:].encode() for value in values if isinstance(value, str))
 

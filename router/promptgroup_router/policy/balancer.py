@@ -100,7 +100,7 @@ class Balancer:
         Raises:
             LookupError: every member was tried.
         """
-        place = self.locations.get(demand.session)
+        place = self.locations.get(demand.session) if demand.cached else None
         left = self.replicas.get(place.member) if place is not None else None
         if left is not None:
             left.live.arrive(demand.session)
@@ -138,6 +138,8 @@ class Balancer:
             return
         self.release(pick, now)
         replica, demand = pick.replica, pick.demand
+        if not demand.cached:
+            return
         prompt, cached, answer = demand.prompt, pick.cached, 0
         if usage is not None:
             prompt, answer = usage.prompt_tokens, usage.completion_tokens
@@ -161,7 +163,8 @@ class Balancer:
         if pick.counted:
             pick.counted = False
             pick.replica.leave(pick.sent)
-            pick.replica.live.leave(pick.demand.session, now)
+            if pick.demand.cached:
+                pick.replica.live.leave(pick.demand.session, now)
 
     def _allowed(self, candidates: Candidates, now: float, tried: Collection[str] = ()) -> Sequence[Member]:
         overflow = candidates.policy is table.Policy.EXPECTED_TTFT
@@ -177,6 +180,9 @@ class Balancer:
     def _count(self, candidates: Candidates, member: Member, demand: Demand, now: float) -> Pick:
         replica = self.replicas[member.id]
         pick = Pick(member, replica, demand, now)
+        if not demand.cached:
+            pick.sent = replica.send(0.0, 0.0, now, streamed=False)
+            return pick
         place = self.locations.get_by_origin(demand.session, demand.origin, now)
         if place is None:
             pick.guessed = demand.history > 0 and next(candidates.order(demand.session)) is member

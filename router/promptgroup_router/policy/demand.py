@@ -27,3 +27,5 @@ class Demand(NamedTuple):
     what follows it."""
     streamed: bool = True
     """True if the first byte of the answer is that of its first token."""
+    cached: bool = True
+    """True if the engine keeps the prompt in its KV cache; else nothing is recorded of the session."""

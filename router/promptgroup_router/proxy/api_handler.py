@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import orjson
 
-from promptgroup_router.apis.request import CHAT_PATH, KINDS, TEXT_PATH, ApiKind, parse
+from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
 from promptgroup_router.http11.reader import HttpRequest
@@ -21,7 +21,7 @@ log = logging.getLogger("promptgroup.router")
 
 MODELS_PATH = b"/v1/models"
 
-_METHODS = {CHAT_PATH: b"POST", TEXT_PATH: b"POST", MODELS_PATH: b"GET"}
+_METHODS = dict.fromkeys(ENDPOINTS, b"POST") | {MODELS_PATH: b"GET"}
 
 
 class ApiHandler:
@@ -40,20 +40,20 @@ class ApiHandler:
         path, method = request.head.path, request.head.method
         allowed = _METHODS.get(path)
         if method == allowed:
-            kind = KINDS.get(path)
-            if kind is None:
+            endpoint = ENDPOINTS.get(path)
+            if endpoint is None:
                 client.answer(200, [(b"content-type", b"application/json")], models(self._state.index))
                 return None
-            return self._start(kind, client, request)
+            return self._start(endpoint, client, request)
         self._state.metrics.requests.add(UNMATCHED, "404" if allowed is None else "405")
         client.refuse(_no_such_path() if allowed is None else _no_such_method(method, allowed))
         return None
 
-    def _start(self, kind: ApiKind, client: ClientConnection, request: HttpRequest) -> Relay | None:
+    def _start(self, endpoint: Endpoint, client: ClientConnection, request: HttpRequest) -> Relay | None:
         """Perform steps 1 to 4 of a request's life: read, match, session, revision. `Relay` performs the others."""
         state = self._state
         try:
-            ask = parse(kind, request.body)
+            ask = endpoint.parse(request.body)
             found = route(
                 state.index,
                 ask,
@@ -61,18 +61,21 @@ class ApiHandler:
                 locations=state.balancer.locations,
                 tokens=state.tokens,
                 now=self._clock(),
+                cached=endpoint.cached,
             )
             self._note(found)
             refuse_empty(found)
         except ApiError as error:
-            state.metrics.requests.add(UNMATCHED, str(error.status))
+            status, body = endpoint.refuse(error)
+            state.metrics.requests.add(UNMATCHED, str(status))
             log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
-            client.answer(error.status, [*error.headers(), (REQUEST_ID, request_id(request))], error.body())
+            client.answer(status, [*error.headers(), (REQUEST_ID, request_id(request))], body)
             return None
         relay = Relay(
             client,
             request,
             found,
+            endpoint=endpoint,
             state=state,
             connections=self._connections,
             clock=self._clock,

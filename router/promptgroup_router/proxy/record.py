@@ -58,12 +58,12 @@ class RequestRecord:
             self._count_tokens(usage)
         self._trace("served", now)
 
-    def refused(self, error: ApiError, now: float) -> None:
-        """Record an error that the router answers."""
-        self._state.metrics.requests.add(self._route.group, str(error.status))
+    def refused(self, error: ApiError, status: int, now: float) -> None:
+        """Record an error that the router answers, with the status that its API has for it."""
+        self._state.metrics.requests.add(self._route.group, str(status))
         if self._exchange.tries:  # the revision is not at fault where no replica had room
             self._count_outcome(failed=True)
-        self._trace("refused", now, status=error.status, code=error.code)
+        self._trace("refused", now, status=status, code=error.code)
 
     def cut(self, now: float) -> None:
         """Record an answer that the engine did not finish."""

@@ -8,7 +8,7 @@ to keep the end of the body, and one to the client's transport.
 import os
 from collections.abc import Callable
 
-from promptgroup_router.apis.usage import Tail
+from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.contract import names
 from promptgroup_router.http11 import http1
@@ -34,8 +34,8 @@ class Relay:
     """A request and its answer."""
 
     __slots__ = (
-        "_answer", "_client", "_clock", "_connections", "_deadline", "_decoder", "_engine", "_exchange", "_keep",
-        "_paused", "_pending", "_record", "_request", "_request_id", "_route", "_state", "_tail", "_ticket",
+        "_answer", "_client", "_clock", "_connections", "_deadline", "_decoder", "_endpoint", "_engine", "_exchange",
+        "_keep", "_paused", "_pending", "_record", "_request", "_request_id", "_route", "_state", "_tail", "_ticket",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +44,7 @@ class Relay:
         request: HttpRequest,
         route: Route,
         *,
+        endpoint: Endpoint,
         state: RouterState,
         connections: EngineConnections,
         clock: Callable[[], float],
@@ -53,6 +54,7 @@ class Relay:
         self._client = client
         self._request = request
         self._route = route
+        self._endpoint = endpoint
         self._state = state
         self._connections = connections
         self._clock = clock
@@ -68,7 +70,7 @@ class Relay:
         self._keep = False
         self._paused = False
         self._decoder: Chunked | None = None
-        self._tail = Tail()
+        self._tail = endpoint.tail()
         self._ticket: int | None = None
         """Place in the admission queue."""
 
@@ -194,8 +196,9 @@ class Relay:
                 self._record.waits()
 
     def _refuse(self, error: ApiError) -> None:
-        self._record.refused(error, self._clock())
-        self._client.answer(error.status, [*error.headers(), (REQUEST_ID, self._request_id)], error.body())
+        status, body = self._endpoint.refuse(error)
+        self._record.refused(error, status, self._clock())
+        self._client.answer(status, [*error.headers(), (REQUEST_ID, self._request_id)], body)
 
     def _engine_request(self, member: Member) -> bytes:
         head, body = self._request.head, self._route.body

@@ -3,6 +3,7 @@
 from http import HTTPStatus
 from typing import NamedTuple
 
+from promptgroup_router.apis.errors import OVERLOADED
 from promptgroup_router.contract import names
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
@@ -10,6 +11,7 @@ from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 REQUEST_ID = b"x-request-id"
 
 STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() for status in HTTPStatus}
+STATUS_LINES[OVERLOADED] = b"HTTP/1.1 %d Overloaded" % OVERLOADED
 
 _SERVED_BY = names.HEADER_SERVED_BY.encode()
 _NOT_RELAYED = frozenset((_SERVED_BY,))

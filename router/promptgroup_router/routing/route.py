@@ -4,18 +4,19 @@ Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
 import xxhash
 
-from promptgroup_router.apis import request
+from promptgroup_router.apis.endpoints import BODIES
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, size_of
 from promptgroup_router.apis.session_key import SessionKey, chat_start, first_ids, session_key
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_SESSION
+from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import Candidates, GroupEntry, ModelEntry, RevisionEntry, RoutingIndex
@@ -80,24 +81,47 @@ def route(
     locations: SessionLocations,
     tokens: Tokens,
     now: float,
+    cached: bool = True,
 ) -> Route:
     """Decide where a request may go.
+
+    Args:
+        view: the routing table.
+        ask: the request.
+        headers: its header fields, names in lower case.
+        locations: where sessions are cached.
+        tokens: the lengths of texts in tokens.
+        now: monotonic seconds.
+        cached: whether the engine keeps the prompt in its KV cache.
 
     Raises:
         ApiError: the model or group is unknown, the request cannot be combined with the group's prompt, or none of the
             group's replicas can take it (503).
     """
+    found = _cached_route(view, ask, headers, locations=locations, tokens=tokens, now=now)
+    return found if cached else _uncached_route(found)
+
+
+def _cached_route(
+    view: RoutingIndex,
+    ask: ParsedRequest,
+    headers: Mapping[bytes, bytes],
+    *,
+    locations: SessionLocations,
+    tokens: Tokens,
+    now: float,
+) -> Route:
     found = match_group(view, ask, headers.get(HEADER_GROUP.encode(), b"").decode("latin-1"))
     match found:
         case ByContent(claim):
             key = session_key(ask, headers, claim.label, claim.group.session_header, claim.revision.system_bytes)
             inside = claim.revision.system_bytes + size_of(ask.tools)
-            body = request.with_ordered_tools(ask)
+            body = BODIES[ask.kind].with_ordered_tools(ask)
             return _to(MatchedBy.CONTENT, claim, key, ask, body=body, inside=inside, rate=tokens.per_byte(ask.model))
         case ByName(group):
             key = session_key(ask, headers, group.label, group.group.session_header)
             revision, prompt, pinned = _choose_revision(group, locations, key, ask, now)
-            body = request.with_preamble(ask, prompt, group.group.model)
+            body = BODIES[ask.kind].with_preamble(ask, prompt, group.group.model)
             rate = tokens.per_byte(group.group.model)
             inside = size_of(ask.tools)
             put = revision.revision.system_bytes + size_of(prompt.canonical_tools) - inside
@@ -174,6 +198,18 @@ def _unmatched(found: ModelEntry, ask: ParsedRequest, headers: Mapping[bytes, by
     )
 
 
+def _uncached_route(found: Route) -> Route:
+    """Return the route of a request that leaves nothing in a cache: to the least loaded replica, and on no record."""
+    return found._replace(
+        candidates=replace(found.candidates, policy=Policy.LEAST_REQUEST),
+        demand=Demand(found.demand.session, found.demand.prefix, streamed=False, cached=False),
+        estimated=0,
+        revision="",
+        leading=None,
+        near_miss=None,
+    )
+
+
 def refuse_empty(found: Route) -> None:
     """Refuse a route that leads to no replica. The caller counts the request for its group first.
 
@@ -237,7 +273,7 @@ def _leading(ask: ParsedRequest) -> tuple[Leading, int]:
         return Leading(listed, 0), listed
     text = ask.system.encode()
     start = text[:LEADING_BYTES]
-    if not start and ask.kind is ApiKind.CHAT:
+    if not start and ask.kind is not ApiKind.TEXT:
         said, first = chat_start(ask)
         start = b"\0".join(said[:first])  # the same on every turn
     listed = xxhash.xxh3_64_intdigest(start)

@@ -44,7 +44,7 @@ def told(state, asked, now=0.0):
 
 def place(state, asked, now=0.0):
     """Count the request as the router does; what it was counted on."""
-    ask = request.parse(asked.kind, asked.body)
+    ask = asked.endpoint.parse(asked.body)
     balancer = state.balancer
     found = route(state.index, ask, asked.headers, locations=balancer.locations, tokens=state.tokens, now=now)
     return balancer.pick(found.candidates, found.demand, now)
@@ -72,7 +72,7 @@ def test_a_question_that_is_none_is_refused(data, word):
 
 def test_headers_are_compared_in_lower_case_and_a_chat_is_meant():
     asked = parse_explain_request(b'{"body": "{}", "headers": {"X-Session-ID": "7"}}')
-    assert (asked.kind, asked.headers) == (request.ApiKind.CHAT, {b"x-session-id": b"7"})
+    assert (asked.endpoint.path, asked.headers) == (request.CHAT_PATH, {b"x-session-id": b"7"})
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,7 @@ import json
 import orjson
 import pytest
 
-from promptgroup_router.apis import request
 from promptgroup_router.apis.request import (
-    TOOLS_REMEMBERED,
     ApiKind,
     parse,
     preamble,
@@ -105,12 +103,6 @@ def test_tools_are_compared_in_canonical_form():
     assert again.tools == ask.tools
     assert again.tools_in_order
     assert chat(("user", "Hi"), tools=[]).tools == ""
-
-
-def test_tool_lists_are_remembered_within_bounds():
-    for number in range(TOOLS_REMEMBERED + 10):
-        chat(("user", "Hi"), tools=[{"name": str(number)}])
-    assert len(request._canonical_forms) == TOOLS_REMEMBERED
 
 
 def test_a_text_prompt_is_what_a_declared_text_may_begin():

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.apis.usage import TAIL_BYTES, Tail, Usage
+from promptgroup_router.apis.usage import HEAD_BYTES, TAIL_BYTES, MessagesTail, NoUsage, ResponsesTail, Tail, Usage
 
 WHOLE = b'{"choices":[],"usage":{"prompt_tokens":467,"total_tokens":470,"prompt_tokens_details":{"cached_tokens":464}}}'
 STREAM = (
@@ -58,3 +58,37 @@ def test_little_is_kept():
     for _ in range(1000):
         tail.add(b"x" * 1000)
     assert len(tail._data) <= 2 * TAIL_BYTES
+
+
+def read(tail, *pieces: bytes) -> Usage | None:
+    for piece in pieces:
+        tail.add(piece)
+    return tail.usage()
+
+
+def test_a_responses_input_and_output_are_counted():
+    body = b'"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":2,"total_tokens":11}'
+    assert read(ResponsesTail(), body) == Usage(9, 4, 2)
+    assert read(ResponsesTail(), b'"usage":null') is None
+
+
+def test_a_messages_prompt_is_what_was_read_and_written_and_the_rest():
+    body = b'"usage":{"input_tokens":2,"output_tokens":5,"cache_creation_input_tokens":30,"cache_read_input_tokens":60}'
+    assert read(MessagesTail(), body) == Usage(92, 60, 5)
+    assert read(MessagesTail(), b'"usage":{"input_tokens":2,"output_tokens":5}') == Usage(2, None, 5)
+
+
+@pytest.mark.parametrize("between", [0, 1, HEAD_BYTES, 3 * TAIL_BYTES])
+def test_a_messages_first_event_may_count_its_input(between):
+    start, end = b'"usage":{"input_tokens":7,"cache_read_input_tokens":3}', b'"usage":{"output_tokens":5}'
+    assert read(MessagesTail(), start, b"x" * between, end) == Usage(10, 3, 5)
+    assert read(MessagesTail(), *[bytes((byte,)) for byte in start + end]) == Usage(10, 3, 5)
+
+
+def test_without_a_count_of_its_input_a_message_has_no_usage():
+    assert read(MessagesTail(), b'{"type":"message"}') is None
+    assert read(MessagesTail(), b'"usage":{"output_tokens":5}') is None
+
+
+def test_an_answer_that_is_not_counted():
+    assert read(NoUsage(), WHOLE) is None

@@ -1,0 +1,55 @@
+"""The APIs that are served: for each path its method, how its body is read and rewritten, and how it answers.
+
+A path that is not listed is refused: engines serve many that are for their administrators alone, such as those that
+unload a model or empty a cache. Does no I/O and reads no clock.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from promptgroup_router.apis import anthropic, request
+from promptgroup_router.apis.errors import ErrorAnswer, anthropic_error, openai_error
+from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble
+from promptgroup_router.apis.usage import MessagesTail, NoUsage, Tail
+from promptgroup_router.base.errors import ApiError
+
+
+class Bodies(NamedTuple):
+    """The ways in which an API's bodies are rewritten."""
+
+    with_preamble: Callable[[ParsedRequest, Preamble, str], bytes]
+    """Puts the declared prompt in front and names the real model."""
+    with_ordered_tools: Callable[[ParsedRequest], bytes]
+    """Puts tools in the order in which the group's engines have them in cache."""
+
+
+class Endpoint(NamedTuple):
+    """A path that requests are routed from."""
+
+    path: bytes
+    parse: Callable[[bytes], ParsedRequest]
+    """Reads a body; raises ApiError."""
+    tail: Callable[[], Tail] = Tail
+    """Makes what reads the usage from an answer."""
+    refuse: Callable[[ApiError], ErrorAnswer] = openai_error
+    """Writes an error."""
+    cached: bool = True
+    """True if the engine keeps the prompt in its KV cache; else any replica serves the request as well as another."""
+
+
+_ENDPOINTS = (
+    Endpoint(request.CHAT_PATH, partial(request.parse, ApiKind.CHAT)),
+    Endpoint(request.TEXT_PATH, partial(request.parse, ApiKind.TEXT)),
+    Endpoint(anthropic.MESSAGES_PATH, anthropic.parse_messages, MessagesTail, anthropic_error),
+    Endpoint(anthropic.COUNT_PATH, anthropic.parse_messages, NoUsage, anthropic_error, cached=False),
+)
+
+ENDPOINTS = {each.path: each for each in _ENDPOINTS}
+"""The endpoints for POST, by path."""
+
+BODIES = {
+    ApiKind.CHAT: Bodies(request.with_preamble, request.with_ordered_tools),
+    ApiKind.TEXT: Bodies(request.with_preamble, request.with_ordered_tools),
+    ApiKind.MESSAGES: Bodies(anthropic.with_preamble, anthropic.with_ordered_tools),
+}

@@ -1,0 +1,43 @@
+"""Errors in the form of the API that a request uses. Does no I/O and reads no clock."""
+
+from typing import NamedTuple
+
+import orjson
+
+from promptgroup_router.base.errors import ApiError
+
+OVERLOADED = 529
+"""The status by which Anthropic's API says that it has no room; its clients wait longer after it than after a 503."""
+
+_BY_STATUS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    OVERLOADED: "overloaded_error",
+}
+"""Anthropic's type of an error by its status; any other one is an `api_error`."""
+
+
+class ErrorAnswer(NamedTuple):
+    """The answer to a request that is refused."""
+
+    status: int
+    body: bytes
+
+
+def openai_error(error: ApiError) -> ErrorAnswer:
+    """Return an error as OpenAI's APIs have it."""
+    return ErrorAnswer(error.status, error.body())
+
+
+def anthropic_error(error: ApiError) -> ErrorAnswer:
+    """Return an error as Anthropic's API has it: a type by status, and a message."""
+    status = OVERLOADED if error.code == "overloaded" else error.status
+    kind = _BY_STATUS.get(status, "invalid_request_error" if status < 500 else "api_error")
+    body = {"type": "error", "error": {"type": kind, "message": str(error)}}
+    return ErrorAnswer(status, orjson.dumps(body))

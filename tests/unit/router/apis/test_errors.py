@@ -1,0 +1,37 @@
+import orjson
+import pytest
+
+from promptgroup_router.apis.errors import anthropic_error, openai_error
+from promptgroup_router.base.errors import ApiError
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (405, "invalid_request_error"),
+        (413, "request_too_large"),
+        (429, "rate_limit_error"),
+        (431, "invalid_request_error"),
+        (502, "api_error"),
+        (503, "api_error"),
+        (504, "timeout_error"),
+    ],
+)
+def test_anthropics_type_follows_from_the_status(status, kind):
+    answered, body = anthropic_error(ApiError(status, "no", param="model", code="any"))
+    assert answered == status
+    assert orjson.loads(body) == {"type": "error", "error": {"type": kind, "message": "no"}}
+
+
+def test_no_room_is_529_for_anthropics_clients():
+    status, body = anthropic_error(ApiError(503, "full", code="overloaded"))
+    assert (status, orjson.loads(body)["error"]["type"]) == (529, "overloaded_error")
+
+
+def test_openais_form_is_that_of_the_error():
+    error = ApiError(404, "no", param="model", code="model_not_found")
+    assert openai_error(error) == (404, error.body())
