@@ -21,7 +21,7 @@ LARGEST_FOLDER = 13
 
 UNTESTED_ALONE = {
     # sockets, threads, processes, the API server: integration tests drive them, whole
-    "control": {"__main__", "handlers", "passes/warmup_runner"},
+    "control": {"__main__", "passes/warmup_runner"},
     "router": {"__main__", "contract/names"},  # names: constants
     "cli": {"__main__"},
 }

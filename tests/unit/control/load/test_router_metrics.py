@@ -60,7 +60,7 @@ def test_what_a_router_has_at_the_moment_is_read():
     metrics.revision_sessions.replace({("chat/support", "aa"): 3})
     metrics.revision_session_tokens.replace({("chat/support", "aa"): 9000})
     metrics.revision_waiting.replace({("chat/support", "aa"): 2})
-    metrics.departed.add("chat/support", amount=5)
+    metrics.near_miss.add("chat/support", amount=5)
     metrics.departed_at.replace({("chat/support",): 120})
     found = parse(metrics.text())[KEY]
     assert found.stocks == {"aa": RevisionGauges(sessions=3, session_tokens=9000, waiting=2, prompt_tokens=700)}
