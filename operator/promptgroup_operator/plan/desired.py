@@ -9,6 +9,7 @@ from typing import Any
 from promptgroup_operator.engines import dialect
 from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.plan.merge import merge
+from promptgroup_operator.plan.reserved import reserved
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Problem
 from promptgroup_router.contract import names, table
 from promptgroup_router.contract.encoding import encode_group
@@ -266,12 +267,13 @@ def _told(speech: dialect.Dialect) -> dict[str, Any]:
 
 
 def template_problem(group: GroupObject) -> Problem | None:
-    """Why the group's pod template cannot be merged, if it cannot."""
+    """Return what is wrong with the group's pod template: it cannot be merged, or sets what is the product's own."""
     try:
         _engine_template(group)
     except ValueError as error:
         return Problem("InvalidTemplate", f"spec.engine.template: {error}")
-    return None
+    taken = reserved(group.spec.engine.template, allowed={ANNOTATION_CONFIG})
+    return Problem("InvalidTemplate", f"spec.engine.template: {taken}") if taken else None
 
 
 def prompt_route(group: GroupObject, route: table.Group) -> dict[str, Any]:

@@ -1,0 +1,43 @@
+"""Decides which labels and annotations of a pod template are the user's. Does no I/O and reads no clock.
+
+Services, network policies, routers and the operator find pods by labels. Who may write a PromptGroup need not have the
+right to make pods, so a template must not turn an engine into something else: with the routers' label it would be behind
+their Service, and be sent every client's prompts and keys.
+"""
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+from promptgroup_router.contract import names
+
+LABEL_NAME = "app.kubernetes.io/name"
+"""Label by which Services and policies find the routers and the operator."""
+OWN_NAMES = frozenset({names.ROUTER, "promptgroup-operator"})
+"""Values of LABEL_NAME that are the product's own."""
+
+
+def reserved(template: Mapping[str, Any], allowed: Container[str] = ()) -> str:
+    """Return the first label or annotation of a template that is the product's own; empty if there is none.
+
+    Args:
+        template: spec.engine.template as the user wrote it, of any shape.
+        allowed: keys of the product's domain that a template may set.
+
+    Returns:
+        The field, its value where that matters, and the way out.
+    """
+    metadata = template.get("metadata")
+    for field in ("labels", "annotations"):
+        values = metadata.get(field) if isinstance(metadata, Mapping) else None
+        for key, value in values.items() if isinstance(values, Mapping) else ():
+            where = f"metadata.{field}[{key}]"
+            if _own_domain(str(key)) and key not in allowed:
+                return f"{where} is the operator's: keys of {names.API_GROUP} say what a pod is; use a domain of yours"
+            if field == "labels" and key == LABEL_NAME and value in OWN_NAMES:
+                return f"{where} is {value!r}, by which the product's own pods are found: use another value"
+    return ""
+
+
+def _own_domain(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and (domain == names.API_GROUP or domain.endswith(f".{names.API_GROUP}"))
