@@ -65,7 +65,9 @@ class Router:
             self._feed.look()
         else:
             api = KubeApi(settings.source)
-            self._feed = KubernetesFeed(api, settings.source.namespaces, self._publisher, copy)
+            self._feed = KubernetesFeed(
+                api, settings.source.namespaces, self._publisher, copy, settings.source.allowed_networks
+            )
         # the admin port is never shared: each process has its own numbers
         for clients, port, shared in (
             (self._admin_clients, settings.admin_port, False),

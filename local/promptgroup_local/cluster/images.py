@@ -10,12 +10,18 @@ from pathlib import Path
 
 import yaml
 
+from promptgroup_local.cluster.nodeagent.addresses import PODS
+
 Images = Mapping[str, Sequence[str]]
 """Repository of an image (no tag, no digest) → argv prefix."""
 
 BUILT_IN: Images = {
     "ghcr.io/promptgroup/operator": (sys.executable, "-m", "promptgroup_operator"),
-    "ghcr.io/promptgroup/router": (sys.executable, "-m", "promptgroup_router", "--host", "{pod_ip}"),
+    "ghcr.io/promptgroup/router": (
+        *(sys.executable, "-m", "promptgroup_router"),
+        *("--host", "{pod_ip}"),
+        f"--allow-networks={PODS}",
+    ),
     "ghcr.io/promptgroup/standin-engine": (sys.executable, "-m", "promptgroup_local.engine", "--host", "{pod_ip}"),
     "python": (sys.executable,),
     "busybox": ("/usr/bin/env",),

@@ -1,8 +1,8 @@
 """Decides which labels and annotations of a pod template are the user's. Does no I/O and reads no clock.
 
-Services, network policies, routers and the operator find pods by labels. Who may write a PromptGroup need not have the
-right to make pods, so a template must not turn an engine into something else: with the routers' label it would be behind
-their Service, and be sent every client's prompts and keys.
+Services, network policies, routers and the operator find pods by labels. Somebody who may write a PromptGroup need not
+have the right to make pods, so a template must not turn an engine into something else: with the routers' label it would
+be behind their Service, and receive every client's prompts and keys.
 """
 
 from collections.abc import Container, Mapping

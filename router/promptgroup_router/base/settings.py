@@ -1,6 +1,7 @@
 """Parses flags and environment into one frozen Settings."""
 
 import argparse
+import ipaddress
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ class ApiServerAddress:
     port: int
     service_account_dir: Path
     namespaces: tuple[str, ...]
+    allowed_networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = ()
+    """Networks whose addresses are taken from PromptRoutes although no pod of a cluster has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,14 @@ def _source(given: argparse.Namespace, environment: Mapping[str, str]) -> Path |
             raise ValueError(
                 f"--namespaces is not given and {error.filename} cannot be read: {error.strerror}"
             ) from None
-    return ApiServerAddress(host, int(port), folder, namespaces)
+    return ApiServerAddress(host, int(port), folder, namespaces, _networks(given.allow_networks))
+
+
+def _networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(part) for each in text.split(",") if (part := each.strip()))
+    except ValueError as error:
+        raise ValueError(f"--allow-networks is {text!r}, expected networks such as 127.64.0.0/10: {error}") from None
 
 
 def _peers(given: argparse.Namespace) -> tuple[PeerName, ...]:
@@ -180,6 +190,11 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     table = parser.add_argument_group("routing table, from a file or (in a pod) from PromptRoutes")
     add(table, "table", None, metavar="FILE", help="read the table from this JSON file, and again whenever it changes")
     add(table, "namespaces", "", metavar="A,B", help="serve the PromptGroups of these namespaces (default: the pod's)")
+    help_text = (
+        "take addresses of replicas in these networks, too: others that are loopback, link-local or a cloud's metadata "
+        "service are refused (default: none)"
+    )
+    add(table, "allow-networks", "", metavar="NET,NET", help=help_text)
     folder = str(SERVICE_ACCOUNT_DIR)
     add(
         table,

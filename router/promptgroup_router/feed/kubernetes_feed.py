@@ -8,7 +8,7 @@ import base64
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 from promptgroup_router.base.logs import fields
@@ -17,6 +17,7 @@ from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, Rou
 from promptgroup_router.feed.kube_api import KubeApi, KubeError
 from promptgroup_router.feed.prompt_routes import Expired, RouteChange, Routes, RouteSource
 from promptgroup_router.feed.publish import Publisher
+from promptgroup_router.feed.slot_address import Network
 from promptgroup_router.feed.table_file import is_text_of
 
 log = logging.getLogger("promptgroup.table")
@@ -37,12 +38,17 @@ class KubernetesFeed:
     """A feed that follows the PromptRoutes of some namespaces."""
 
     def __init__(
-        self, api: KubeApi, namespaces: tuple[str, ...], publisher: Publisher, start: RoutingTable | None
+        self,
+        api: KubeApi,
+        namespaces: tuple[str, ...],
+        publisher: Publisher,
+        start: RoutingTable | None,
+        networks: Sequence[Network] = (),
     ) -> None:
         self._api = api
         self._namespaces = namespaces
         self._publisher = publisher
-        self._routes = Routes(start, namespaces)
+        self._routes = Routes(start, namespaces, networks)
         self._changed = asyncio.Event()
         self._tried: set[str] = set()
         self._lost: set[str] = set()

@@ -3,7 +3,7 @@
 A route that cannot be read keeps its last good value; a namespace that cannot be listed keeps its last good routes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import xxhash
 
 from promptgroup_router.contract.encoding import decode_group, encode_table
 from promptgroup_router.contract.table import Group, Prompt, PromptRef, Revision, RoutingTable, TableError
+from promptgroup_router.feed.slot_address import Network, check
 
 
 class RouteSource(NamedTuple):
@@ -39,7 +40,17 @@ class RouteChange:
 class Routes:
     """The PromptRoutes of all served namespaces."""
 
-    def __init__(self, start: RoutingTable | None = None, namespaces: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, start: RoutingTable | None = None, namespaces: tuple[str, ...] = (), networks: Sequence[Network] = ()
+    ) -> None:
+        """Start empty, or with a copy.
+
+        Args:
+            start: the last good table.
+            namespaces: those of the copy's groups that are still served.
+            networks: networks whose addresses are taken although no pod of a cluster has them.
+        """
+        self._networks = networks
         self._groups: dict[tuple[str, str], Group] = {}
         self._prompts: dict[RouteSource, Prompt] = {}
         for group in start.groups if start is not None else ():
@@ -119,9 +130,11 @@ class Routes:
     def _put(self, namespace: str, name: str, item: object) -> str:
         spec = item.get("spec") if isinstance(item, Mapping) else None
         try:
-            self._groups[namespace, name] = decode_group(namespace, name, spec)
+            group = decode_group(namespace, name, spec)
+            check(group, self._networks)
         except TableError as error:
             return str(error)
+        self._groups[namespace, name] = group
         return ""
 
     def _with_prompts(self, group: Group) -> Group:

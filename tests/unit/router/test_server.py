@@ -131,6 +131,7 @@ def test_a_router_in_a_cluster_follows_the_routes_and_restarts_from_its_copy(tmp
         async with engines(1) as (engine,), fake_kube(tmp_path) as kube:
             environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(kube.port)}
             flags = ("--service-account-dir", str(tmp_path), "--cache-file", str(copy), "--drain-delay", "0")
+            flags += ("--allow-networks", "127.0.0.1/32")  # the engine of this test
             async with started(*flags, **environment) as router:
                 kube.put(group("support", revision(slots=(slot(0, address=engine.address),))))
                 await until(lambda: "table" in router.events(), "a table")

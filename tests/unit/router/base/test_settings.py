@@ -100,3 +100,19 @@ def test_help_names_every_flag(capsys):
     for flag in ("table", "namespaces", "cache-file", "reuse-port", "max-body-bytes", "drain-delay", "log-format"):
         assert f"--{flag}" in text
     assert "PROMPTGROUP_ROUTER_" in text
+
+
+def test_networks_of_replicas_that_no_cluster_has_are_named_one_by_one(tmp_path):
+    environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    found = parse(["--namespaces=chat", "--allow-networks=127.64.0.0/10, fe80::/10"], environment)
+    assert [str(each) for each in found.source.allowed_networks] == ["127.64.0.0/10", "fe80::/10"]
+    assert parse(["--namespaces=chat"], environment).source.allowed_networks == ()
+
+
+@pytest.mark.parametrize("networks", ["127.64.0.1/10", "everything", "10.0.0.0/33"])
+def test_a_network_that_is_none_is_refused_by_flag_and_value(networks, capsys):
+    with pytest.raises(SystemExit):
+        parse(["--namespaces=chat", f"--allow-networks={networks}"], {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    said = capsys.readouterr().err
+    assert "--allow-networks" in said
+    assert networks in said
