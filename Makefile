@@ -4,6 +4,7 @@ SHELL := /bin/bash
 UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen
 JOBS ?= 2
+CLUSTERS ?= 3
 
 .PHONY: help
 help: ## Show this list
@@ -31,13 +32,13 @@ demo-vllm-diagnosis: setup ## What is said of two real vLLM engines with small c
 	@$(RUN) python -m promptgroup_local.vllmdiagnosis --vllm "$(VLLM)"
 
 .PHONY: check
-check: setup ## Format, lint, types, import contracts, unit and property tests: a minute or two
+check: setup ## Format, lint, types, import contracts, unit and property tests: a minute
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) python scripts/check_files.py
 	$(RUN) mypy
 	$(RUN) lint-imports
-	$(RUN) pytest -m 'not integration' --numprocesses=$(JOBS)
+	$(RUN) pytest -m 'not integration and not slow' --numprocesses=$(JOBS)
 
 .PHONY: test-python
 test-python: $(UV) ## Types, unit and property tests under another Python (PYTHON=3.13; uv fetches it where it is not there)
@@ -51,8 +52,8 @@ fix: setup ## Format and mend what ruff can
 	$(RUN) ruff check --fix .
 
 .PHONY: integration
-integration: setup ## Tests on real control planes, as processes on this machine: two at a time (JOBS=1)
-	$(RUN) pytest -m integration --numprocesses=$(JOBS) --dist=loadfile --durations=10
+integration: setup ## Tests on real control planes, as processes on this machine, three at a time (CLUSTERS=1); slow properties
+	$(RUN) pytest -m 'integration or slow' --numprocesses=$(CLUSTERS) --dist=loadfile --durations=10
 
 .PHONY: lint-manifests
 lint-manifests: setup ## What helm, kube-score, promtool and actionlint say of charts/, manifests/ and .github/ (built from their Go modules)

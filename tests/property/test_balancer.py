@@ -124,6 +124,6 @@ class BoundedBooks(Books):
     policy = Policy.BOUNDED_LOAD
 
 
-TestBooks = Books.TestCase
-TestBoundedBooks = BoundedBooks.TestCase
+TestBooks = pytest.mark.slow(Books.TestCase)
+TestBoundedBooks = pytest.mark.slow(BoundedBooks.TestCase)
 TestBooks.settings = TestBoundedBooks.settings = settings(max_examples=60)

@@ -169,6 +169,7 @@ STALE_WARM_UP = [
 """A pass that began before a proof is resumed after it, and has the replica warmed once more."""
 
 
+@pytest.mark.slow
 @settings(max_examples=HISTORIES)
 @example(False, STALE_WARM_UP)
 @given(st.booleans(), st.lists(ACTIONS, min_size=30, max_size=80))

@@ -4,6 +4,7 @@ import itertools
 import math
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -105,6 +106,7 @@ def test_drift_never_adds_replicas(requests, current, share, at, late, waiting, 
     assert decide(SIZING, SizingInput(current, current, "a", drifting), NEW, NOW).value <= current
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.floats(0.5, 60), st.floats(0.5, 0.99), st.floats(0.02, 0.3), st.integers(1, 20), st.floats(0.5, 2))
 def test_a_steady_load_settles(requests, hit_rate, usage, start, wrong):

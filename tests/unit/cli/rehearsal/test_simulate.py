@@ -102,6 +102,7 @@ SPECS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(SPECS, st.sampled_from(["one", "two", "three"])), min_size=1, max_size=3),
     st.sampled_from([1, 60, 600]),
