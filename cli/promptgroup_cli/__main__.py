@@ -1,46 +1,94 @@
-"""Plan, size and look at PromptGroups, and find what breaks prefix caching.
-
-As a kubectl plugin the same program is called `kubectl promptgroup`.
-"""
+"""Run `promptgroup COMMAND`, which kubectl runs as `kubectl promptgroup COMMAND`."""
 
 import argparse
+import importlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from promptgroup_cli.commands import completion, explain, fingerprint, lint, plan, size, status, top
+from promptgroup_cli.base.errors import CommandError, ExitStatus, exit_statuses
+from promptgroup_cli.base.parser import Parser, VersionAction
 
 PLUGIN = "kubectl-promptgroup"
 """Name of the file that kubectl runs for `kubectl promptgroup`."""
 
+COMMANDS = {
+    "status": "show a group's revisions and slots, and what it waits for",
+    "top": "show requests, hit rate, first tokens and load of each group, live",
+    "explain": "explain where a request would go",
+    "plan": "show what would be done about a PromptGroup, without a cluster",
+    "size": "compute how many replicas a load needs",
+    "lint": "find what breaks prefix caching in prompts and logs",
+    "fingerprint": "print the fingerprint of a prompt, a request or a PromptGroup",
+    "completion": "print a shell's completion script",
+}
+"""Command, which is also its module in `commands`, and its line in `--help`."""
+
 
 def main() -> int:
-    """Entry point; returns the exit status."""
-    parser = _parser("kubectl promptgroup" if Path(sys.argv[0]).name == PLUGIN else "promptgroup")
-    completion.answer_shell(parser)
-    arguments = parser.parse_args()
+    """Run the command line and return its exit status."""
+    parser = build_parser("kubectl promptgroup" if Path(sys.argv[0]).name == PLUGIN else "promptgroup", _words())
     try:
-        exit_status: int = arguments.run(arguments)
-        sys.stdout.flush()
+        try:
+            if "_ARGCOMPLETE" in os.environ:
+                from promptgroup_cli.commands import completion  # noqa: PLC0415 - shells ask for it, people hardly
+
+                completion.answer_shell(parser)
+            return _run(parser.prog, parser.parse_args())
+        finally:
+            sys.stdout.flush()
     except BrokenPipeError:
-        # whoever reads has seen enough; what is buffered goes nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return exit_status
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+        return ExitStatus.CLOSED_PIPE
 
 
 def kubectl_complete() -> int:
-    """Entry point of `kubectl_complete-promptgroup`, which kubectl runs for the words after `kubectl promptgroup`."""
-    print("\n".join(completion.answer_kubectl(_parser("promptgroup"), sys.argv[1:])))
-    return 0
+    """Run `kubectl_complete-promptgroup`, which kubectl calls for the words after `kubectl promptgroup`."""
+    from promptgroup_cli.commands import completion  # noqa: PLC0415 - as above
+
+    words = sys.argv[1:]
+    print("\n".join(completion.answer_kubectl(build_parser("promptgroup", words), words)))
+    return ExitStatus.OK
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+def build_parser(prog: str, words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of the command line.
+
+    Args:
+        prog: name of the program in messages.
+        words: of the command line; only the command that they name is imported and has flags.
+    """
+    parser = Parser(
+        prog=prog,
+        description="Plan, size and inspect PromptGroups, and find what breaks prefix caching.",
+        epilog=exit_statuses("the command ran, and there is nothing to object to", "the command's answer is no"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=VersionAction)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (status, top, explain, plan, size, lint, fingerprint, completion):
-        command.add(commands)
+    named = next((each for each in words if each in COMMANDS), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name == named:
+            importlib.import_module(f"promptgroup_cli.commands.{name}").configure(command)
     return parser
+
+
+def _words() -> list[str]:
+    """Return the words of the command line; while a shell completes it, those that are typed so far."""
+    return os.environ["COMP_LINE"].split()[1:] if "COMP_LINE" in os.environ else sys.argv[1:]
+
+
+def _run(prog: str, arguments: argparse.Namespace) -> int:
+    try:
+        status: int = arguments.run(arguments)
+    except CommandError as error:
+        print(f"{prog} {arguments.command}: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        return ExitStatus.INTERRUPTED
+    return status
 
 
 if __name__ == "__main__":

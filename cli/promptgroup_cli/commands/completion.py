@@ -1,4 +1,4 @@
-"""`promptgroup completion SHELL`, and what shells and kubectl ask while somebody types.
+"""`promptgroup completion SHELL`: print completion scripts, and answer shells and kubectl while somebody types.
 
 A shell's script runs the program with `_ARGCOMPLETE` set (argcomplete's protocol); kubectl runs
 `kubectl_complete-promptgroup WORD...` and reads cobra's: a completion a line, then `:DIRECTIVE`
@@ -11,13 +11,14 @@ import os
 import shlex
 from collections.abc import Sequence
 
+from promptgroup_cli.base.errors import ExitStatus, exit_statuses
+
 SHELLS = ("bash", "zsh", "fish")
 
 DEFAULT = ":0"
-"""cobra's ShellCompDirectiveDefault: where there is nothing to complete, the shell offers files."""
+"""cobra's ShellCompDirectiveDefault: the shell offers files where there is nothing to complete."""
 
-EXAMPLE = """\
-examples:
+EXAMPLES = """\
   source <(promptgroup completion bash)                                    # in ~/.bashrc
   source <(promptgroup completion zsh)                                     # in ~/.zshrc, after compinit
   promptgroup completion fish > ~/.config/fish/completions/promptgroup.fish
@@ -26,15 +27,10 @@ examples:
 """
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command and its flags."""
-    parser = commands.add_parser(
-        "completion",
-        help="print a shell's completion script",
-        description="Print the script by which a shell completes commands and flags of `promptgroup`.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's flags and its way to run."""
+    parser.description = "Print the script by which a shell completes the commands and flags of `promptgroup`."
+    parser.epilog = exit_statuses("the script was printed", "", EXAMPLES)
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     parser.set_defaults(run=_run)
 
@@ -43,11 +39,11 @@ def _run(arguments: argparse.Namespace) -> int:
     from argcomplete.shell_integration import shellcode  # noqa: PLC0415 - needed by no other command
 
     print(shellcode(["promptgroup"], shell=arguments.shell))
-    return 0
+    return ExitStatus.OK
 
 
 def answer_shell(parser: argparse.ArgumentParser) -> None:
-    """Print completions and end the process, when it was started for that."""
+    """Print completions and end the process, if a shell started it for that."""
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete  # noqa: PLC0415 - needed by no command
 
@@ -55,11 +51,11 @@ def answer_shell(parser: argparse.ArgumentParser) -> None:
 
 
 def answer_kubectl(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Lines to print: completion, tab and description each, then the directive.
+    """Return the lines to print: a completion, a tab and a description each, then the directive.
 
     Args:
         parser: of the command line.
-        words: what is typed after `kubectl promptgroup`; the last one, which may be empty, is to be completed.
+        words: those typed after `kubectl promptgroup`; the last one, which may be empty, is to be completed.
     """
     from argcomplete.completers import SuppressCompleter  # noqa: PLC0415 - needed by no command
     from argcomplete.finders import CompletionFinder  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`promptgroup fingerprint`: the fingerprint of prompts, requests and PromptGroups, and what it covers."""
+"""`promptgroup fingerprint`: print the fingerprint of prompts, requests and PromptGroups, and what it covers."""
 
 import argparse
 import json
@@ -6,19 +6,24 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from promptgroup_cli.base import bounded_json
+from promptgroup_cli.base.bounded_json import JsonError
+from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
+from promptgroup_cli.lint.subject import late_system
 from promptgroup_cli.reach import inputs
-from promptgroup_cli.reach.inputs import InputError, InputFormat, InputRequest, InputText
-from promptgroup_cli.rehearsal import manifest
+from promptgroup_cli.reach.files import STDIN, read_bytes, shown
+from promptgroup_cli.reach.inputs import MOST_BYTES, InputFormat, InputRequest, InputText
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.contract.fingerprint import canonical_tools, hash_prefix
 
-EXAMPLE = """\
-examples:
+EPILOG = exit_statuses(
+    "every prompt has a fingerprint, and with --check every pin is right",
+    "a prompt is empty or not the first message, or --check finds a wrong pin",
+    """\
   promptgroup fingerprint prompt.txt --tools tools.json
-  promptgroup fingerprint --check deploy/*.yaml        # in CI: do the pins say what the prompts are?
-
-exit status: 0; 1 when --check finds a pin that is not its prompt's; 2 when a file cannot be read.
-"""
+  promptgroup fingerprint --check deploy/*.yaml        # in CI: does each pin match its prompt?
+""",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,98 +31,108 @@ class Hashed:
     """A fingerprint, and what it covers."""
 
     name: str
-    """Where the prompt stands."""
+    """The file, and the place in it."""
     fingerprint: str
     system: int
-    """Bytes."""
+    """Bytes of the system text."""
     tools: int
-    """Bytes, in canonical form."""
-    left_out: str = ""
-    """What instructs the model too, and is not covered."""
+    """Bytes of the tools, in canonical form."""
+    note: str = ""
+    """A reservation about the prompt."""
     pin: str | None = None
+    """`spec.prompt.fingerprint`."""
+    matches: bool = True
+    """False when no PromptGroup can match the prompt as it stands."""
 
     @property
     def wrong(self) -> bool:
-        """Whether it is pinned as another one."""
+        """True if the pin is another fingerprint."""
         return self.pin not in (None, self.fingerprint)
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command and its flags."""
-    parser = commands.add_parser(
-        "fingerprint",
-        help="fingerprint of a prompt, a request or a PromptGroup",
-        description="Print the fingerprint of each prompt: what a PromptGroup pins as spec.prompt.fingerprint.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's flags and its way to run."""
+    parser.description = "Print the fingerprint of each prompt, which a PromptGroup may pin as spec.prompt.fingerprint."
+    parser.epilog = EPILOG
     parser.add_argument(
         "files",
         nargs="*",
-        default=[inputs.STDIN],
+        default=[STDIN],
         metavar="FILE",
-        help="a prompt, a request body, a log of them (JSON Lines), or PromptGroups; - for standard input, the default",
+        help="a prompt, a request body of OpenAI's or Anthropic's API, a log of bodies (JSON Lines), or PromptGroups; "
+        "- for standard input (default)",
     )
-    parser.add_argument("--as", dest="format", type=InputFormat, choices=tuple(InputFormat), help="what the files are")
+    parser.add_argument(
+        "--as",
+        dest="format",
+        type=InputFormat,
+        choices=tuple(InputFormat),
+        help="format of the files (default: by name)",
+    )
     parser.add_argument("--tools", metavar="FILE", help="tool definitions of a prompt: a JSON list")
     parser.add_argument("--check", action="store_true", help="compare with spec.prompt.fingerprint of PromptGroups")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
-    parser.set_defaults(run=lambda arguments: _run(parser.prog, arguments))
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="format of the output (default: %(default)s)"
+    )
+    parser.set_defaults(run=_run)
 
 
-def _run(prog: str, arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     found: list[Hashed] = []
-    wrong = pinned = 0
-    try:
-        tools = _tools(arguments.tools)
-        for name in arguments.files:
-            for each in _hashes(name, arguments.format, tools):
-                wrong += each.wrong
-                pinned += each.pin is not None
-                if arguments.output == "json":
-                    found.append(each)
-                else:
-                    print(_line(each))
-    except InputError as error:
-        print(f"{prog}: {error}", file=sys.stderr)
-        return 2
+    good = True
+    pinned = 0
+    tools = _tools(arguments.tools)
+    for name in arguments.files:
+        for each in _hashes(name, arguments.format, tools):
+            good = good and each.matches and not (arguments.check and each.wrong)
+            pinned += each.pin is not None
+            if arguments.output == "json":
+                found.append(each)
+            else:
+                print(_line(each))
     if arguments.output == "json":
         print(json.dumps([_document(each) for each in found], indent=2))
-    if not arguments.check:
-        return 0
-    if not pinned:
-        print(
-            f"{prog}: --check: no PromptGroup in it has spec.prompt.fingerprint, so nothing is checked", file=sys.stderr
+    if arguments.check and not pinned:
+        sys.stdout.flush()
+        raise InputError(
+            "--check: no PromptGroup here has spec.prompt.fingerprint, so nothing is checked: add the pins"
         )
-        return 2
-    return 1 if wrong else 0
+    return ExitStatus.OK if good else ExitStatus.NEGATIVE
 
 
 def _hashes(name: str, given: InputFormat | None, tools: str | None) -> Iterator[Hashed]:
-    shown = inputs.shown(name)
     with inputs.opened(name, given) as content:
         if isinstance(content, InputText) and content.format is InputFormat.PROMPT:
-            system = content.content.encode()
-            yield Hashed(shown, hash_prefix(tools or "", system), len(system), len((tools or "").encode()))
+            yield _hashed(shown(name), content.content.encode(), tools or "")
             return
         if tools is not None:
-            raise InputError(f"{shown}: it brings its own tools: leave --tools out, or say --as prompt")
+            raise InputError(f"{shown(name)}: it brings its own tools: omit --tools, or use --as prompt")
         if isinstance(content, InputText):
-            yield from _declared(shown, content.content)
+            yield from _declared(shown(name), content.content)
             return
         for request in content:
-            yield _sent(shown, request)
+            yield _sent(shown(name), request)
 
 
-def _declared(shown: str, content: str) -> Iterator[Hashed]:
+def _hashed(name: str, system: bytes, tools: str, note: str = "") -> Hashed:
+    """Return the fingerprint of a prompt; one that is empty matches nothing."""
+    empty = not system and not tools
+    note = "it has neither a system text nor tools" if empty else note
+    return Hashed(name, hash_prefix(tools, system), len(system), len(tools.encode()), note, matches=not empty)
+
+
+def _declared(name: str, content: str) -> Iterator[Hashed]:
+    # the models of the CRD take a third of a second to import, which prompts and requests should not wait for
+    from promptgroup_cli.rehearsal import manifest  # noqa: PLC0415
+
     try:
         found = manifest.prompts(content, "default")
     except manifest.ManifestError as error:
-        raise InputError(f"{shown}: {error}") from None
+        raise InputError(f"{name}: {error}") from None
     for each in found:
         prompt = each.text.prompt
         yield Hashed(
-            f"{shown}: PromptGroup {each.key.name}",
+            f"{name}: PromptGroup {each.key.name}",
             each.text.fingerprint,
             len(prompt.system.encode()),
             len(prompt.tools.encode()),
@@ -125,39 +140,37 @@ def _declared(shown: str, content: str) -> Iterator[Hashed]:
         )
 
 
-def _sent(shown: str, request: InputRequest) -> Hashed:
+def _sent(name: str, request: InputRequest) -> Hashed:
     ask = request.ask
+    place = f"{name}:{request.line}"
     if ask is None:
-        raise InputError(f"{shown}:{request.line}: {request.problem}")
-    system = ask.system.encode()
+        raise InputError(f"{place}: {request.problem}")
     if ask.kind is ApiKind.TEXT:
-        left_out = "where the prompt ends and the input begins only a PromptGroup says"
-    elif ask.has_system and not system:
-        left_out = "system messages after the first message are not covered"
-    else:
-        left_out = ""
-    return Hashed(
-        f"{shown}:{request.line}", hash_prefix(ask.tools, system), len(system), len(ask.tools.encode()), left_out
-    )
+        note = "only a PromptGroup tells where the prompt ends and the input begins"
+        return _hashed(place, ask.system.encode(), ask.tools, note)
+    index, late = late_system(ask)
+    if late:
+        system = late.encode()
+        note = f"the system text is messages[{index}], and PromptGroups match the first message only: send it first"
+        return Hashed(place, hash_prefix(ask.tools, system), len(system), len(ask.tools.encode()), note, matches=False)
+    return _hashed(place, ask.system.encode(), ask.tools)
 
 
 def _tools(name: str | None) -> str | None:
     if name is None:
         return None
-    with inputs.opened(name, InputFormat.PROMPT) as content:
-        assert isinstance(content, InputText)  # noqa: S101 - a prompt is read at once
-        try:
-            listed = json.loads(content.content)
-            if not isinstance(listed, list):
-                raise InputError(f"--tools {name}: not a JSON list of tool definitions")
-            return canonical_tools(listed)
-        except (ValueError, RecursionError):
-            raise InputError(f"--tools {name}: not JSON") from None
+    try:
+        listed = bounded_json.parse(read_bytes(name, MOST_BYTES, f"--tools {shown(name)}"))
+    except JsonError as error:
+        raise InputError(f"--tools {shown(name)}: {error}") from None
+    if not isinstance(listed, list):
+        raise InputError(f"--tools {shown(name)}: not a JSON list of tool definitions")
+    return canonical_tools(listed)
 
 
 def _line(hashed: Hashed) -> str:
     covers = f"system {hashed.system} bytes, " + (f"tools {hashed.tools} bytes" if hashed.tools else "no tools")
-    notes = [f"; {hashed.left_out}"] if hashed.left_out else []
+    notes = [f"; {hashed.note}"] if hashed.note else []
     if hashed.pin is not None:
         notes.append(f"; WRONG: pinned as {hashed.pin}" if hashed.wrong else "; pinned")
     return f"{hashed.fingerprint}  {hashed.name} ({covers}{''.join(notes)})"
@@ -170,4 +183,5 @@ def _document(hashed: Hashed) -> dict[str, object]:
         "systemBytes": hashed.system,
         "toolsBytes": hashed.tools,
         "pinned": hashed.pin,
+        "note": hashed.note or None,
     }

@@ -1,20 +1,20 @@
-"""`promptgroup plan FILE`: what would be created, each step of a release or scale change, without a cluster.
+"""`promptgroup plan FILE`: show the objects, and each step of a release or scale change, without a cluster.
 
-The operator's own planner decides; the cluster that it decides for is an ideal one, and the output says what that is
-assumed to do.
+The operator's own planner decides; the cluster is simulated, and the output states what it is assumed to do.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from promptgroup_cli.base.errors import ExitStatus, InputError, RefusedError, exit_statuses
+from promptgroup_cli.reach.files import MANIFEST_BYTES, read_text, shown
 from promptgroup_cli.rehearsal import manifest, simulate, timeline
-from promptgroup_cli.rehearsal.manifest import ManifestError, Wanted
+from promptgroup_cli.rehearsal.manifest import ManifestError, ManifestRefused, Wanted
 from promptgroup_cli.rehearsal.simulated_cluster import SimulatedCluster, SimulatedPace
 from promptgroup_cli.render import plan_output
 from promptgroup_cli.render.plan_output import WIDTH
@@ -22,42 +22,55 @@ from promptgroup_operator.world.snapshot import Manifest, World
 from promptgroup_router.contract.names import ANNOTATION_APPLIED
 
 LONGEST_START = 24 * 3600
-"""Seconds: a replica that takes a day to start is a mistake."""
+"""Seconds; a replica that takes a day to start is a mistake."""
 
 
-class PlanError(Exception):
-    """There is no plan. The message names the file, what is wrong, and the way out."""
+EPILOG = exit_statuses(
+    "the steps or objects were printed", "the API server would refuse the PromptGroup, or the plan never ends"
+)
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command and its flags."""
-    parser = commands.add_parser("plan", help="print what would be done about a PromptGroup, without a cluster")
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's flags and its way to run."""
+    parser.description = (
+        "Show each step by which a PromptGroup is created, released or scaled. The operator's own\n"
+        "planner decides; the cluster is simulated, and the output states what it is assumed to do."
+    )
+    parser.epilog = EPILOG
     add_flags(parser)
-    parser.set_defaults(run=lambda arguments: _run(parser.prog, arguments))
+    parser.set_defaults(run=_run)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's flags."""
+    """Add the command's flags."""
     parser.add_argument("file", metavar="FILE", help="PromptGroup to apply, as kubectl takes it; - for standard input")
     parser.add_argument(
-        "--from", dest="old", metavar="OLD_FILE", help="the PromptGroup that stands; default: none does"
+        "--from", dest="old", metavar="OLD_FILE", help="PromptGroup that is applied already (default: none is)"
     )
-    parser.add_argument("--objects", action="store_true", help="print the objects instead, as YAML")
-    parser.add_argument("--judge", choices=("pass", "fail"), default="pass", help="what the steps' judge finds")
+    parser.add_argument("--objects", action="store_true", help="print the objects as YAML instead of the steps")
     parser.add_argument(
-        "--warm-seconds", type=_seconds, default=60, metavar="N", help="from a pod's creation to its warmth; 60"
+        "--judge", choices=("pass", "fail"), default="pass", help="result of the analysis at each step (default: pass)"
     )
-    parser.add_argument("-n", "--namespace", default="default", help="where objects go that name none")
+    parser.add_argument(
+        "--warm-seconds",
+        type=_seconds,
+        default=60,
+        metavar="N",
+        help="time from a pod's creation until it is warm (default: 60)",
+    )
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default="default",
+        metavar="NS",
+        help="namespace of objects that name none (default: default)",
+    )
 
 
-def _run(prog: str, arguments: argparse.Namespace) -> int:
-    try:
-        for line in lines(arguments, datetime.now(UTC).replace(microsecond=0)):
-            print(line, flush=True)
-    except PlanError as error:
-        print(f"{prog}: {error}", file=sys.stderr)
-        return 1
-    return 0
+def _run(arguments: argparse.Namespace) -> int:
+    for line in lines(arguments, datetime.now(UTC).replace(microsecond=0)):
+        print(line, flush=True)
+    return ExitStatus.OK
 
 
 def _seconds(text: str) -> int:
@@ -67,44 +80,47 @@ def _seconds(text: str) -> int:
 
 
 def lines(arguments: argparse.Namespace, now: datetime) -> Iterator[str]:
-    """The output, line by line: a long plan is read while it is made.
+    """Yield the output line by line: a long plan is read while it is made.
 
     Raises:
-        PlanError: there is none.
+        InputError: a file cannot be used.
+        RefusedError: the API server would refuse the group, or the plan never ends.
     """
     old = _read(arguments.old, arguments.namespace, now) if arguments.old is not None else None
     new = _read(arguments.file, arguments.namespace, now, old)
     if arguments.judge == "fail" and (old is None or not new.group.spec.rollout.steps):
-        raise PlanError(f"{arguments.file}: --judge fail: nothing is judged without --from and spec.rollout.steps")
+        raise InputError(
+            f"{arguments.file}: --judge fail needs --from and spec.rollout.steps, else nothing is analysed"
+        )
     pace = SimulatedPace(timedelta(seconds=arguments.warm_seconds), worse=arguments.judge == "fail")
     try:
         yield from _objects(old, new, pace, now) if arguments.objects else _table(old, new, pace, now)
     except simulate.UnsettledError as error:
-        raise PlanError(f"{arguments.file}: the plan does not settle: {error}") from None
+        raise RefusedError(f"{shown(arguments.file)}: the plan never ends: {error}") from None
 
 
 def _read(name: str, namespace: str, now: datetime, old: Wanted | None = None) -> Wanted:
+    content = read_text(name, MANIFEST_BYTES)
     try:
-        content = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
         wanted = manifest.read(content, namespace, now, old.group.spec if old is not None else None)
-    except OSError as error:
-        raise PlanError(f"{name}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise PlanError(f"{name}: not text in UTF-8") from None
+    except ManifestRefused as error:
+        raise RefusedError(f"{shown(name)}: {error}") from None
     except ManifestError as error:
-        raise PlanError(f"{name}: {error}") from None
+        raise InputError(f"{shown(name)}: {error}") from None
     if old is not None and wanted.group.key != old.group.key:
-        keys = (f"{key.namespace}/{key.name}" for key in (wanted.group.key, old.group.key))
-        raise PlanError(f"{name}: it is PromptGroup {next(keys)}, the one that stands {next(keys)}: name the same one")
+        new, applied = (f"{key.namespace}/{key.name}" for key in (wanted.group.key, old.group.key))
+        raise InputError(
+            f"{shown(name)}: it has PromptGroup {new}, but --from has {applied}: use the same name in both"
+        )
     for warning in wanted.warnings:
-        print(f"warning: {name}: {warning}", file=sys.stderr)
+        print(f"warning: {shown(name)}: {warning}", file=sys.stderr)
     return wanted
 
 
 def _start(
     old: Wanted | None, new: Wanted, pace: SimulatedPace, now: datetime
 ) -> tuple[World | None, SimulatedCluster]:
-    """What stands before, and the cluster at the moment when the file is applied."""
+    """Return the world before the change, and the cluster at the moment when the file is applied."""
     if old is None:
         return None, SimulatedCluster(new.group, new.text, pace, now)
     cluster = SimulatedCluster(old.group, old.text, pace, now)
@@ -131,7 +147,7 @@ def _table(old: Wanted | None, new: Wanted, pace: SimulatedPace, now: datetime) 
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as they are read."""
+    """Writes texts of several lines as blocks."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -145,7 +161,7 @@ _Dumper.add_representer(str, _text)
 
 
 def _objects(old: Wanted | None, new: Wanted, pace: SimulatedPace, now: datetime) -> Iterator[str]:
-    """The objects as they stand in the end, but for what names pods: the PromptRoute."""
+    """Yield the objects at the end, without the PromptRoute, which names pods."""
     _, cluster = _start(old, new, pace, now)
     for _ in simulate.run(cluster):
         pass
@@ -160,11 +176,11 @@ def _objects(old: Wanted | None, new: Wanted, pace: SimulatedPace, now: datetime
 
 
 _OF_A_CLUSTER = ("uid", "creationTimestamp", "ownerReferences")
-"""Fields of metadata; owners are named by their uid."""
+"""Fields of metadata that only a cluster sets; owners are named by their uid."""
 
 
 def _bare(live_object: Manifest) -> dict[str, Any]:
-    """What the operator applies, without what only a cluster knows and without a Secret's text."""
+    """Return an object as the operator applies it, without the fields of a cluster and without a Secret's text."""
     metadata = {key: value for key, value in live_object["metadata"].items() if key not in _OF_A_CLUSTER}
     metadata["annotations"] = {key: text for key, text in metadata["annotations"].items() if key != ANNOTATION_APPLIED}
     hidden = ("data",) if live_object["kind"] == "Secret" else ()

@@ -1,12 +1,13 @@
-"""`promptgroup size`: how many replicas a load takes, from what requests are like, or as observed."""
+"""`promptgroup size`: compute how many replicas a load needs, as flags describe it or as Prometheus observed it."""
 
 import argparse
-import json
 import math
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from promptgroup_cli.base import bounded_json
+from promptgroup_cli.base.bounded_json import JsonError
+from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError, exit_statuses
 from promptgroup_cli.forecast import kv
 from promptgroup_cli.forecast.catalogue import MODELS, SIXTEEN_BITS, KnownModel, model
 from promptgroup_cli.forecast.estimate import MBU, MFU, EngineEstimate, replica
@@ -14,47 +15,63 @@ from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload
 from promptgroup_cli.forecast.gpus import Gpu, gpu
 from promptgroup_cli.forecast.model_config import ConfigError, ModelConfig, shape
 from promptgroup_cli.reach import flags, size_prometheus
+from promptgroup_cli.reach.files import read_bytes
 from promptgroup_cli.reach.flags import TOKEN_BYTES, TURNS
 from promptgroup_cli.reach.size_answer import MOST, SizeQuestion, answer
 from promptgroup_cli.render import size_observed, size_output
 
-EXAMPLE = """\
-example:
+EPILOG = exit_statuses(
+    "a number of replicas keeps the target",
+    "no number of replicas does",
+    """\
   promptgroup size --model meta-llama/Llama-3.1-8B-Instruct --gpu H100-80GB \\
       --prompt-tokens 3000 --turn-tokens 100 --answer-tokens 200 --sessions 2000 --rate 100
-"""
+""",
+)
+
+CONFIG_BYTES = 4 << 20
+"""Limit of a model's config.json, which has a few kilobytes."""
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command and its flags."""
-    parser = commands.add_parser(
-        "size",
-        help="how many replicas a load takes",
-        description="How many replicas a load takes, what hit rate and TTFT to expect, and what if it is another.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's flags and its way to run."""
+    parser.description = (
+        "Compute how many replicas a load needs, the hit rate and the TTFT to expect, and the same for other loads."
     )
+    parser.epilog = EPILOG
     flags.add(parser)
-    parser.set_defaults(run=lambda arguments: _run(parser.error, arguments))
+    parser.set_defaults(run=_run)
 
 
-def _run(refuse: Callable[[str], object], arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     try:
         flags.check(arguments)
         if arguments.from_prometheus:
-            seen = size_observed.running(size_prometheus.load(arguments, datetime.now(UTC)), arguments.ttft, MOST)
+            seen = _observed(arguments)
             print({"table": size_observed.table, "json": size_observed.document}[arguments.output](seen))
-            return 0 if seen.needed is not None else 1
+            return ExitStatus.OK if seen.needed is not None else ExitStatus.NEGATIVE
         found = answer(_question(arguments))
     except ValueError as error:
-        refuse(str(error))
-        return 2
+        raise InputError(str(error)) from None
     print({"table": size_output.table, "json": size_output.document}[arguments.output](found))
-    return 0 if found.replicas is not None else 1
+    return ExitStatus.OK if found.replicas is not None else ExitStatus.NEGATIVE
+
+
+def _observed(arguments: argparse.Namespace) -> size_observed.ObservedSize:
+    """Size the group that Prometheus observes.
+
+    Raises:
+        ReachError: Prometheus does not answer, or has too few observations.
+    """
+    load = size_prometheus.load(arguments, datetime.now(UTC))
+    try:
+        return size_observed.running(load, arguments.ttft, MOST)
+    except ValueError as error:
+        raise ReachError(str(error)) from None
 
 
 def _question(arguments: argparse.Namespace) -> SizeQuestion:
-    """What the flags ask.
+    """Return the question that the flags ask.
 
     Raises:
         ValueError: with the flag, its value and a way out.
@@ -86,20 +103,20 @@ def _model(arguments: argparse.Namespace, assumed: list[str]) -> KnownModel:
         found = model(arguments.model)
         if found is None:
             raise ValueError(
-                f"--model {arguments.model}: not among the models that are known; give its config.json with --config "
-                f"and its --parameters, or one of {', '.join(MODELS)}"
+                f"--model {arguments.model}: not a known model; give its config.json with --config "
+                f"and its --parameters, or name one of {', '.join(MODELS)}"
             )
         shaped, parameters, active, weights = found.shape, found.parameters, found.active, found.weights
     else:
         if arguments.parameters is None:
             raise ValueError(
-                f"--config {arguments.config} does not say how many parameters: add --parameters, as in 8B"
+                f"--config {arguments.config} does not have the number of parameters: add --parameters, as in 8B"
             )
         shaped = _shape(arguments.config)
         parameters = active = arguments.parameters
         weights = parameters * SIXTEEN_BITS
         if arguments.weights_gb is None:
-            assumed.append("2 bytes a parameter; --weights-gb says otherwise")
+            assumed.append("2 bytes per parameter; --weights-gb sets another size")
     return KnownModel(
         shaped,
         parameters,
@@ -110,14 +127,14 @@ def _model(arguments: argparse.Namespace, assumed: list[str]) -> KnownModel:
 
 def _shape(config: Path) -> ModelConfig:
     try:
-        parsed = json.loads(config.read_text())
-    except (OSError, ValueError) as error:
+        parsed = bounded_json.parse(read_bytes(str(config), CONFIG_BYTES, f"--config {config}"))
+    except JsonError as error:
         raise ValueError(f"--config {config}: {error}") from None
     try:
         return shape(parsed if isinstance(parsed, dict) else {})
     except ConfigError as error:
         raise ValueError(
-            f"--config {config}: {error}; take a --model with the same layers, or a copy of the file mended by hand"
+            f"--config {config}: {error}; use a --model with the same layers, or a corrected copy of the file"
         ) from None
 
 
@@ -125,34 +142,34 @@ def _gpu(name: str) -> Gpu:
     try:
         return gpu(name)
     except KeyError as error:
-        raise ValueError(f"--gpu {name}: take one of {error.args[0]}") from None
+        raise ValueError(f"--gpu {name}: not a known GPU; name one of {error.args[0]}") from None
 
 
 def _replica(
     engine: EngineEstimate, arguments: argparse.Namespace, assumed: list[str]
 ) -> tuple[ReplicaForecast, kv.Agreement | None]:
-    """What a replica can do, and whether what its engine reports is as computed."""
+    """Return what a replica can do, and whether the KV tokens that its engine reports are as computed."""
     try:
         per_token = engine.token_bytes
     except ConfigError as error:
-        raise ValueError(f"--tp {arguments.tp}: {error}; take a divisor or a multiple") from None
+        raise ValueError(f"--tp {arguments.tp}: {error}; use a divisor or a multiple") from None
     reported = None
     if arguments.kv_tokens is not None:
         memory = engine.gpu.memory * engine.gpus
         reported = kv.compare(engine.kv_tokens, arguments.kv_tokens, per_token, memory)
     elif engine.kv_tokens:
         assumed.append(
-            f"the KV cache gets {engine.utilization:.0%} of the memory less weights and {kv.RESERVE / 1e9:.1f} GB a "
-            "GPU; --kv-tokens says what an engine reports"
+            f"the KV cache gets {engine.utilization:.0%} of the memory, less the weights and {kv.RESERVE / 1e9:.1f} GB "
+            "per GPU; --kv-tokens takes the number that an engine reports"
         )
     else:
         raise ValueError(
             f"--gpu {arguments.gpu} --tp {arguments.tp}: {engine.model.weights / 1e9:,.0f} GB of weights leave no room "
-            "for a KV cache; raise --tp or take larger GPUs"
+            "for a KV cache; raise --tp or use larger GPUs"
         )
     if arguments.prefill_rate is None:
-        assumed.append(f"prefill at {MFU:.0%} of the data sheet's FLOPS; --prefill-rate says what was measured")
-    assumed.append(f"decoding at {MBU:.0%} of the data sheet's memory bandwidth")
+        assumed.append(f"prefill runs at {MFU:.0%} of the data sheet's FLOPS; --prefill-rate takes a measured rate")
+    assumed.append(f"decoding runs at {MBU:.0%} of the data sheet's memory bandwidth")
     return replica(engine, arguments.kv_tokens, arguments.prefill_rate), reported
 
 
@@ -164,11 +181,11 @@ def _workload(arguments: argparse.Namespace, assumed: list[str]) -> Workload:
         except OSError as error:
             raise ValueError(f"--prompt-file {arguments.prompt_file}: {error.strerror}") from None
         prefix = math.ceil(size / TOKEN_BYTES)
-        assumed.append(f"{TOKEN_BYTES} bytes of the prompt a token; --prompt-tokens says otherwise")
+        assumed.append(f"a token has {TOKEN_BYTES} bytes of the prompt; --prompt-tokens takes a count")
     history = arguments.history_tokens
     if history is None:
         history = (TURNS - 1) * (arguments.turn_tokens + arguments.answer_tokens)
-        assumed.append(f"sessions of {TURNS} turns, the mean, geometric; --history-tokens says otherwise")
+        assumed.append(f"a session has {TURNS} turns on average (geometric); --history-tokens takes another history")
     return Workload(
         rate=arguments.rate,
         sessions=arguments.sessions,
@@ -180,16 +197,16 @@ def _workload(arguments: argparse.Namespace, assumed: list[str]) -> Workload:
 
 
 def _check(workload: Workload, one: ReplicaForecast) -> None:
-    """Raises ValueError for loads that cannot be."""
+    """Raise ValueError for loads that cannot be served."""
     longest = workload.prefix + one.held(workload.context)
     if longest > one.kv_tokens:
         raise ValueError(
-            f"a request holds {longest:,.0f} tokens of KV, a replica has {one.kv_tokens:,}: shorten --prompt-tokens or "
-            "--history-tokens, or raise --tp, or take --kv-dtype fp8"
+            f"a request holds {longest:,.0f} tokens of KV, but a replica has {one.kv_tokens:,}: reduce "
+            "--prompt-tokens or --history-tokens, raise --tp, or use --kv-dtype fp8"
         )
     answering = workload.answer * one.step
     if workload.rate * answering > workload.sessions:
         raise ValueError(
-            f"--rate {workload.rate:g} --sessions {workload.sessions:g}: an answer takes {answering:.1f} s, so that "
-            f"so many requests are of {workload.rate * answering:,.0f} sessions at least"
+            f"--rate {workload.rate:g} --sessions {workload.sessions:g}: an answer takes {answering:.1f} s, so this "
+            f"rate needs at least {workload.rate * answering:,.0f} sessions"
         )

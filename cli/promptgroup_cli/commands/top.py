@@ -1,40 +1,47 @@
-"""`promptgroup top`: what goes on in each group, live from the routers."""
+"""`promptgroup top`: show the traffic and load of each group, live from the routers."""
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
 
-from promptgroup_cli.reach.connect import ClusterConnection, ReachError, Router, add_namespace, add_router, router_at
+from promptgroup_cli.base import bounded_json
+from promptgroup_cli.base.bounded_json import JsonError
+from promptgroup_cli.base.errors import ExitStatus, ReachError, exit_statuses
+from promptgroup_cli.reach.connect import ClusterConnection, Router, add_namespace, add_router, router_at
 from promptgroup_cli.reach.group_status import group_status
 from promptgroup_cli.reach.top_rates import RouterPage, page, rates
 from promptgroup_cli.render import top_output
 from promptgroup_cli.render.top_output import TopFrame, TopState
 
 SECONDS = 3.0
-"""Between two looks: long enough for a few requests of a quiet group, short enough to watch."""
+"""Default interval: long enough for a few requests of a quiet group, short enough to watch."""
 CLEAR = "\x1b[H\x1b[2J"
 """ECMA-48: cursor to the top left (CUP), erase the screen (ED)."""
 
+EPILOG = exit_statuses("the routers answered, until Ctrl-C", "")
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command and its flags."""
-    parser = commands.add_parser(
-        "top",
-        help="requests, hit rate, first tokens and load of each group, live",
-        description="Requests, hit rate, time to first token (of streamed answers) and load of each group, live.",
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's flags and its way to run."""
+    parser.description = (
+        "Show requests, hit rate, time to first token (of streamed answers) and load of each group, live."
     )
+    parser.epilog = EPILOG
     add_namespace(parser)
     add_router(parser)
-    parser.add_argument("--once", action="store_true", help="one look, after one interval")
+    parser.add_argument("--once", action="store_true", help="print one frame, after one interval, and exit")
     parser.add_argument(
-        "--interval", type=_seconds, default=SECONDS, metavar="SECONDS", help="between looks (default: %(default)g)"
+        "--interval", type=_seconds, default=SECONDS, metavar="SECONDS", help="time of a frame (default: %(default)g)"
     )
     parser.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s; JSON is a line a look"
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="format of the output, json with one line a frame (default: %(default)s)",
     )
     parser.set_defaults(run=_run)
 
@@ -45,7 +52,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
     return value
 
 
@@ -53,22 +60,19 @@ def _run(arguments: argparse.Namespace) -> int:
     shown = {"table": top_output.table, "json": top_output.document}[arguments.output]
     redrawn = sys.stdout.isatty() and arguments.output == "table" and not arguments.once
     try:
-        for look in _looks(arguments):
-            print(f"{CLEAR if redrawn else ''}{shown(look)}", flush=True)
+        for frame in _frames(arguments):
+            print(f"{CLEAR if redrawn else ''}{shown(frame)}", flush=True)
             if arguments.once:
-                return 0
+                break
             if not redrawn and arguments.output == "table":
                 print()
-    except ReachError as error:
-        print(f"promptgroup top: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         pass  # this is how it ends
-    return 0
+    return ExitStatus.OK
 
 
-def _looks(arguments: argparse.Namespace) -> Iterator[TopFrame]:
-    """A look each interval, without end.
+def _frames(arguments: argparse.Namespace) -> Iterator[TopFrame]:
+    """Yield a frame each interval, without end.
 
     Raises:
         ReachError: no router answers.
@@ -91,20 +95,22 @@ def _looks(arguments: argparse.Namespace) -> Iterator[TopFrame]:
 
 
 def _routers(cluster: ClusterConnection | None, url: str | None) -> Mapping[str, Router]:
-    """Anew for each look, since they come and go."""
+    """Return the routers to ask; read anew for each frame, since routers come and go."""
     if cluster is not None:
         return cluster.routers(cluster.namespace)
     return {str(url): router_at(str(url))}
 
 
 def _read(routers: Mapping[str, Router]) -> tuple[dict[str, RouterPage], tuple[str, ...]]:
-    """Pages by router, and the routers that did not answer."""
+    """Return the pages by router, and the names of the routers that did not answer."""
     pages, failed = {}, {}
     for name, ask in routers.items():
         try:
-            pages[name] = page(ask("/metrics", None).decode(), json.loads(ask("/table", None)))
+            pages[name] = page(ask("/metrics", None).decode(), bounded_json.parse(ask("/table", None)))
         except ReachError as error:
             failed[name] = error
+        except (JsonError, ValueError, KeyError, TypeError, AttributeError) as error:
+            failed[name] = ReachError(f"router {name} does not answer as a router does: {type(error).__name__}")
     if not pages:
         raise next(iter(failed.values()))
     return pages, tuple(failed)

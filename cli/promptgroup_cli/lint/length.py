@@ -1,4 +1,4 @@
-"""Prompts too short to be cached: an engine caches whole blocks."""
+"""Prompts of which an engine caches nothing on their own: too short for a block, absent, or not at the start."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,15 @@ NO_PREFIX = Rule(
     "they share nothing but what users happen to say alike",
     "send instructions as the first message, with the role system",
 )
-RULES = (SHORT_PREFIX, NO_PREFIX)
+LATE_SYSTEM = Rule(
+    "late-system",
+    Severity.WARNING,
+    "a system message that is not the first message",
+    "what stands in front of it differs between sessions, so that no two of them share it in a cache, and no "
+    "PromptGroup matches the request",
+    "send it as the first message",
+)
+RULES = (SHORT_PREFIX, NO_PREFIX, LATE_SYSTEM)
 
 TOKEN_BYTES = 4
 """Bytes a token, an estimate: of English. Code, Chinese and JSON have 2 to 3: their prompts are longer in tokens."""
@@ -36,13 +44,20 @@ class Length:
 
     def __init__(self, block: int) -> None:
         self._block = block
+        self._late: dict[str, tuple[FindingPlace, int]] = {}
+        """File → first place, requests."""
         self._short: dict[tuple[str, int], tuple[FindingPlace, int]] = {}
         """(file, bytes) → first place, requests; there are as many as a block has bytes."""
 
     def see(self, subject: LintSubject) -> None:
-        """Whether a prompt fills a block."""
+        """Note whether a prompt fills a block."""
         if subject.ask is not None and subject.ask.kind is ApiKind.TEXT:
             return  # no field says where its prompt ends
+        if subject.late:
+            first = FindingPlace(subject.file, subject.line, f"messages[{subject.late_index}]", 0)
+            place, count = self._late.get(subject.file, (first, 0))
+            self._late[subject.file] = (place, count + 1)
+            return
         length = size(subject.system) + size(subject.tools)
         if tokens(length) < self._block:
             first = FindingPlace(
@@ -52,7 +67,9 @@ class Length:
             self._short[subject.file, length] = (place, count + 1)
 
     def findings(self) -> Iterator[Finding]:
-        """Prompts that are too short."""
+        """Yield the prompts that are too short or too late."""
+        for place, count in self._late.values():
+            yield Finding(LATE_SYSTEM, LATE_SYSTEM.severity, place, LATE_SYSTEM.title, count)
         for (_, length), (place, count) in self._short.items():
             rule, said = NO_PREFIX, NO_PREFIX.title
             if length:

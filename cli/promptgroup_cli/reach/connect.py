@@ -1,12 +1,19 @@
-"""How commands reach a cluster and its routers. Whatever fails is one line that names what, and a way out."""
+"""Connections to a cluster and to its routers. Every failure is one line that names what failed, and a way out."""
 
 import argparse
+import os
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Self
 
 import urllib3
 from prometheus_client import Counter
 
+from promptgroup_cli.base import bounded_yaml
+from promptgroup_cli.base.bounded_yaml import YamlError
+from promptgroup_cli.base.errors import InputError, ReachError
+from promptgroup_cli.reach.files import read_text
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.kube.decode import admin_port
@@ -14,19 +21,19 @@ from promptgroup_operator.world.snapshot import Manifest
 from promptgroup_router.contract import names
 
 SECONDS = 15.0
-"""Longest wait for a router whose address was given."""
+"""Deadline for the whole answer of a router whose address was given."""
+ANSWER_BYTES = 64 << 20
+"""Limit of that answer: the metrics of a router with a thousand groups have 5 MiB."""
+KUBECONFIG_BYTES = 4 << 20
+"""Limit of a kubeconfig; one with certificates for a hundred clusters has 1 MiB."""
 
 Router = Callable[[str, bytes | None], bytes]
-"""Path on a router's admin port, and what to post there (None: to get) → its answer. Raises ReachError."""
-
-
-class ReachError(Exception):
-    """Something is not there, does not answer, or may not be asked."""
+"""Sends a body to a path of a router's admin port (None: a GET) and returns the answer. Raises ReachError."""
 
 
 def add_namespace(parser: argparse._ActionsContainer) -> None:
     """Add the flag that kubectl has."""
-    parser.add_argument("-n", "--namespace", metavar="NS", help="default: that of the kubeconfig's context")
+    parser.add_argument("-n", "--namespace", metavar="NS", help="namespace (default: that of the kubeconfig's context)")
 
 
 def add_router(parser: argparse._ActionsContainer) -> None:
@@ -34,15 +41,20 @@ def add_router(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--router",
         metavar="URL",
-        help="admin port of one router, as in http://127.0.0.1:9090 (default: the namespace's, through the API server)",
+        help="ask this router, by its admin port, as in http://127.0.0.1:9090 (default: the routers of the namespace, "
+        "through the API server)",
     )
 
 
 class ClusterConnection:
     """The cluster that the kubeconfig names, for the time of a `with`.
 
+    Args:
+        namespace: the one to use; that of the kubeconfig's context when None.
+
     Raises:
-        ReachError: there is none; so does each method.
+        InputError: the kubeconfig cannot be used.
+        ReachError: by the methods, when the cluster does not answer.
     """
 
     def __init__(self, namespace: str | None) -> None:
@@ -50,13 +62,17 @@ class ClusterConnection:
         from promptgroup_operator.kube import api_server  # noqa: PLC0415
 
         settings = Settings()
+        read = _check_kubeconfig(settings)
         try:
             api = api_server.connect(settings)
+            self.namespace = namespace or api_server.default_namespace(settings)
         except ClusterError as error:
-            raise ReachError(f"{error}: set KUBECONFIG to a kubeconfig, or run inside a pod") from None
+            raise InputError(f"{error}: set KUBECONFIG to a kubeconfig, or run inside a pod") from None
+        except Exception as error:  # noqa: BLE001 - the client raises whatever it meets in a file that is none
+            problem = type(error).__name__
+            raise InputError(f"{read}: not a kubeconfig ({problem}); `kubectl config view` shows one") from None
         # counted for nobody
         self._server = api_server.KubeClient(api, Counter("requests", "Requests.", ["verb", "code"], registry=None))
-        self.namespace = namespace or api_server.default_namespace(settings)
         self._collection = api_server.collection_path
 
     def __enter__(self) -> Self:
@@ -66,7 +82,14 @@ class ClusterConnection:
         self._server.close()
 
     def list(self, kind: str, namespace: str, *, labels: str = "", name: str = "") -> list[Manifest]:
-        """Objects of a kind in a namespace, in all of them when it is empty; those with these labels, of this name."""
+        """Return the objects of a kind.
+
+        Args:
+            kind: of the objects.
+            namespace: of the objects; empty for all namespaces.
+            labels: a label selector; empty for all objects.
+            name: of one object; empty for all.
+        """
         query = {"labelSelector": labels, "fieldSelector": f"metadata.name={name}" if name else ""}
         query = {key: value for key, value in query.items() if value}
         try:
@@ -76,7 +99,7 @@ class ClusterConnection:
         return found
 
     def routers(self, namespace: str) -> Mapping[str, Router]:
-        """The routers of a namespace that are ready, by the name of their pod."""
+        """Return the ready routers of a namespace by the name of their pod."""
         pods = self.list("Pod", namespace, labels=f"app.kubernetes.io/name={names.ROUTER}")
         found = {each["metadata"]["name"]: self._router(each) for each in pods if _ready(each)}
         if not found:
@@ -103,20 +126,60 @@ class ClusterConnection:
 
 
 def router_at(url: str) -> Router:
-    """The router whose admin port is there."""
+    """Return the router whose admin port is at an address."""
 
     def ask(path: str, body: bytes | None) -> bytes:
-        method = "GET" if body is None else "POST"
+        method, deadline = "GET" if body is None else "POST", time.monotonic() + SECONDS
         try:
             with urllib3.PoolManager(retries=False, timeout=SECONDS) as pool:
-                response = pool.request(method, url.rstrip("/") + path, body=body)
+                response = pool.request(method, url.rstrip("/") + path, body=body, preload_content=False)
+                answer = _read(response, deadline)
         except urllib3.exceptions.HTTPError as error:
             raise ReachError(f"--router {url} does not answer: {type(error).__name__}") from None
+        if answer is None:
+            limits = f"{SECONDS:.0f} s and {ANSWER_BYTES >> 20} MiB"
+            raise ReachError(f"--router {url}: the answer to {path} exceeds {limits}: is it an admin port (9090)?")
         if response.status != 200:
             raise ReachError(f"--router {url} answers {response.status} to {path}: is it an admin port (9090)?")
-        return response.data
+        return answer
 
     return ask
+
+
+def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes | None:
+    """Read an answer; None when it is longer than ANSWER_BYTES or not complete at the deadline."""
+    answer = bytearray()
+    for part in response.stream(65_536):
+        answer += part
+        if len(answer) > ANSWER_BYTES or time.monotonic() > deadline:
+            return None
+    return bytes(answer)
+
+
+def _check_kubeconfig(settings: Settings) -> str:
+    """Read the kubeconfigs as the client will, but bounded.
+
+    Returns:
+        Their paths, for messages; empty inside a pod, where none is read.
+
+    Raises:
+        InputError: there is none, or one of them is no YAML map.
+    """
+    given = os.environ.get("KUBECONFIG")
+    if not given and (settings.service_account_dir / "token").exists():
+        return ""
+    paths = given.split(os.pathsep) if given else [str(Path("~/.kube/config").expanduser())]
+    present = [each for each in paths if each and Path(each).exists()]
+    if not present:
+        raise InputError(f"no kubeconfig at {os.pathsep.join(paths)}: set KUBECONFIG to one, or run inside a pod")
+    for path in present:
+        try:
+            documents = bounded_yaml.load_all(read_text(path, KUBECONFIG_BYTES))
+        except YamlError as error:
+            raise InputError(f"{path}: not a kubeconfig: {error}") from None
+        if len(documents) != 1 or not isinstance(documents[0], dict):
+            raise InputError(f"{path}: not a kubeconfig: it is no YAML map; `kubectl config view` shows one")
+    return os.pathsep.join(present)
 
 
 def _ready(pod: Manifest) -> bool:

@@ -11,31 +11,33 @@ from promptgroup_cli.forecast.gpus import GPUS
 from promptgroup_operator.base import durations
 
 TURNS = 5
-"""Turns of a session, the mean, when nobody says what history requests bring: between a question and an agent."""
+"""Mean turns of a session where no flag gives the history: between a single question and an agent."""
 TOKEN_BYTES = 4
-"""Bytes of English text a token: what tokenizers of 100,000 and more entries make of it."""
+"""Bytes of English text per token, with vocabularies of 100,000 tokens and more."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
-"""What Kubernetes takes for a name; so nothing else gets into a query."""
+"""A name of a Kubernetes object, so that nothing else gets into a query."""
 
 DESCRIBED = ("gpu", "turn_tokens", "answer_tokens", "sessions", "rate")
-"""Flags that describe a load which nothing observes."""
+"""Flags that describe a load that is not observed."""
 ENGINES = ("vLLM", "SGLang", "TensorRTLLM")
-"""What `spec.engine.type` may be, spelled out: the models that know it take long to import."""
+"""Values of `spec.engine.type`, repeated here since the models that define them take long to import."""
 OBSERVED = ("group", "revision", "kv_tokens", "prefill_rate", "prompt_tokens")
-"""Flags that say what Prometheus does not, of a load which it observes."""
+"""Flags that add what Prometheus does not know about an observed load."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add all of them."""
+    """Add all flags of the command."""
     _model_flags(parser)
     _load_flags(parser)
     _observed_flags(parser)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s")
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="format of the output (default: %(default)s)"
+    )
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raises ValueError when a flag is missing that the way of asking needs."""
+    """Raise ValueError if a flag is missing that the given ones need."""
     way = "--from-prometheus" if arguments.from_prometheus else "--model" if arguments.model else "--config"
     missing = [
         each for each in (OBSERVED if arguments.from_prometheus else DESCRIBED) if getattr(arguments, each) is None
@@ -49,63 +51,94 @@ def check(arguments: argparse.Namespace) -> None:
 def _model_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model and GPUs")
     named = group.add_mutually_exclusive_group(required=True)
-    named.add_argument("--model", metavar="NAME", help="a well-known model, by its Hugging Face name")
-    named.add_argument("--from-prometheus", type=_address, metavar="URL", help="what runs, by its Prometheus")
-    named.add_argument("--config", type=Path, metavar="FILE", help="config.json of another one; needs --parameters")
-    group.add_argument("--parameters", type=_billions, metavar="8B", help="parameters of the model of --config")
-    group.add_argument("--active-parameters", type=_billions, metavar="3B", help="of a mixture of experts, for a token")
-    group.add_argument(
-        "--weights-gb", type=_positive, metavar="GB", help="size of the checkpoint (default: 2 bytes a parameter)"
+    named.add_argument("--model", metavar="NAME", help="size a known model, by its Hugging Face name")
+    named.add_argument(
+        "--from-prometheus", type=_address, metavar="URL", help="size a running group, by what Prometheus observed"
     )
-    group.add_argument("--gpu", metavar="NAME", help=", ".join(GPUS))
+    named.add_argument(
+        "--config", type=Path, metavar="FILE", help="size another model, by its config.json; needs --parameters"
+    )
     group.add_argument(
-        "--tp", type=_whole, default=1, metavar="N", help="GPUs of a replica: tensor parallel size (default: 1)"
+        "--parameters", type=_billions, metavar="8B", help="number of parameters of the model of --config"
+    )
+    group.add_argument(
+        "--active-parameters",
+        type=_billions,
+        metavar="3B",
+        help="parameters that a token uses, of a mixture of experts",
+    )
+    group.add_argument(
+        "--weights-gb", type=_positive, metavar="GB", help="size of the weights (default: 2 bytes per parameter)"
+    )
+    group.add_argument("--gpu", metavar="NAME", help=f"one of {', '.join(GPUS)}")
+    group.add_argument(
+        "--tp", type=_whole, default=1, metavar="N", help="GPUs per replica: tensor parallel size (default: 1)"
     )
     group.add_argument("--kv-dtype", choices=tuple(kv.BYTES), default="auto", help="type of the KV cache (auto: bf16)")
     group.add_argument(
-        "--gpu-memory-utilization", type=_share, default=kv.UTILIZATION, metavar="SHARE", help="default: %(default)s"
+        "--gpu-memory-utilization",
+        type=_share,
+        default=kv.UTILIZATION,
+        metavar="SHARE",
+        help="share of the memory that the engine may use (default: %(default)s)",
     )
     group.add_argument(
-        "--kv-tokens", type=_whole, metavar="N", help="KV cache of a replica, as the engine reports it at its start"
+        "--kv-tokens",
+        type=_whole,
+        metavar="N",
+        help="KV cache of a replica in tokens, as the engine logs it when it starts",
     )
     group.add_argument(
-        "--prefill-rate", type=_positive, metavar="N", help="prompt tokens a second of a replica, as measured"
+        "--prefill-rate", type=_positive, metavar="N", help="measured prompt tokens per second of a replica"
     )
 
 
 def _load_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("load", "lengths are means")
+    group = parser.add_argument_group("load", "all lengths are means")
     prompt = group.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt-tokens", type=_whole, metavar="N", help="system prompt and tools")
+    prompt.add_argument("--prompt-tokens", type=_whole, metavar="N", help="tokens of the system prompt and the tools")
     prompt.add_argument(
-        "--prompt-file", type=Path, metavar="FILE", help=f"the system prompt; {TOKEN_BYTES} bytes count as a token"
+        "--prompt-file",
+        type=Path,
+        metavar="FILE",
+        help=f"file with the system prompt; {TOKEN_BYTES} bytes count as a token",
     )
-    group.add_argument("--turn-tokens", type=_positive, metavar="N", help="new in a request")
-    group.add_argument("--answer-tokens", type=_positive, metavar="N")
+    group.add_argument("--turn-tokens", type=_positive, metavar="N", help="new tokens in a request")
+    group.add_argument("--answer-tokens", type=_positive, metavar="N", help="tokens of an answer")
     group.add_argument(
         "--history-tokens",
         type=_natural,
         metavar="N",
-        help=f"of its session that a request repeats, first requests included (default: of {TURNS} turns)",
+        help=f"earlier tokens of its session that a request repeats, first requests included (default: those of "
+        f"a session with {TURNS} turns)",
     )
-    group.add_argument("--sessions", type=_positive, metavar="N", help="that live at the same time")
-    group.add_argument("--rate", type=_positive, metavar="N", help="requests a second, of all sessions")
+    group.add_argument("--sessions", type=_positive, metavar="N", help="sessions that are live at the same time")
+    group.add_argument("--rate", type=_positive, metavar="N", help="requests per second of all sessions")
     group.add_argument(
-        "--ttft", type=_seconds, default="300ms", metavar="DURATION", help="target, p95 (default: %(default)s)"
+        "--ttft",
+        type=_seconds,
+        default="300ms",
+        metavar="DURATION",
+        help="target of the 95th percentile (default: %(default)s)",
     )
 
 
 def _observed_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "what runs", "with --prompt-tokens; and --kv-tokens and --prefill-rate, which the PromptRoute of the group has"
+        "running group",
+        "needs --prompt-tokens as well, and --kv-tokens and --prefill-rate, which stand in its PromptRoute",
     )
-    group.add_argument("--group", type=_group, metavar="NAMESPACE/NAME", help="the PromptGroup")
-    group.add_argument("--revision", type=_revision, metavar="HEX", help="as `kubectl get promptgroups` shows it")
+    group.add_argument("--group", type=_group, metavar="NAMESPACE/NAME", help="PromptGroup to size")
+    group.add_argument(
+        "--revision", type=_revision, metavar="HEX", help="revision, as `kubectl get promptgroups` shows it"
+    )
     group.add_argument(
         "--engine", choices=ENGINES, default=ENGINES[0], help="spec.engine.type of the group (default: %(default)s)"
     )
-    group.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="a bearer token")
-    group.add_argument("--prometheus-ca-file", type=Path, metavar="FILE", help="certificates that vouch for the server")
+    group.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="file with a bearer token")
+    group.add_argument(
+        "--prometheus-ca-file", type=Path, metavar="FILE", help="certificates of the authority that signed the server's"
+    )
 
 
 def _positive(text: str) -> float:
@@ -121,27 +154,27 @@ def _natural(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return value
 
 
 def _whole(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,12}", text, re.ASCII) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 
 def _share(text: str) -> float:
     value = _positive(text)
     if value > 1:
-        raise argparse.ArgumentTypeError(f"{text} is above 1: a share, as in {kv.UTILIZATION}")
+        raise argparse.ArgumentTypeError(f"{text} is above 1: write a share, as in {kv.UTILIZATION}")
     return value
 
 
 def _billions(text: str) -> float:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([BM])", text, re.ASCII | re.IGNORECASE)
     if match is None or float(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters: write 8B, 70.6B or 500M")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of parameters: write 8B, 70.6B or 500M")
     return float(match[1]) * (1e9 if match[2].upper() == "B" else 1e6)
 
 
@@ -158,18 +191,18 @@ def _seconds(text: str) -> float:
 def _address(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-        raise argparse.ArgumentTypeError("no address of a server, expected http://HOST:PORT or https://HOST/PATH")
+        raise argparse.ArgumentTypeError("not the address of a server, expected http://HOST:PORT or https://HOST/PATH")
     return text
 
 
 def _group(text: str) -> tuple[str, str]:
     namespace, _, name = text.partition("/")
     if not _NAME.fullmatch(namespace) or not _NAME.fullmatch(name):
-        raise argparse.ArgumentTypeError(f"{text!r} is no group: write NAMESPACE/NAME")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a group: write NAMESPACE/NAME")
     return namespace, name
 
 
 def _revision(text: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{8}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is no short fingerprint: 8 hexadecimal digits")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a short fingerprint: write 8 hexadecimal digits")
     return text

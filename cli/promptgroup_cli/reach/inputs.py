@@ -1,12 +1,13 @@
-"""Files that commands about prompts read: what each is, and the requests or texts in it.
+"""Files that the commands about prompts read: their format, and the requests or texts in them.
 
-A log is read line by line, so that its size does not matter; everything else at once. Messages never quote a file.
+A log is read line by line, so that its size does not matter; everything else is read at once. Messages never quote a
+file.
 """
 
 import enum
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,17 @@ from typing import BinaryIO
 
 import orjson
 
-from promptgroup_router.apis.request import ApiKind, ParsedRequest, parse
+from promptgroup_cli.base import bounded_json
+from promptgroup_cli.base.bounded_json import JsonError
+from promptgroup_cli.base.errors import InputError
+from promptgroup_cli.reach.files import STDIN, shown
+from promptgroup_router.apis.anthropic import MESSAGES_PATH
+from promptgroup_router.apis.endpoints import ENDPOINTS
+from promptgroup_router.apis.request import CHAT_PATH, TEXT_PATH, ParsedRequest
 from promptgroup_router.base.errors import ApiError
 
-STDIN = "-"
-
 MOST_BYTES = 16 << 20
-"""Of a file that is read at once, and of a line of a log: what the router takes as a body, by default, many times."""
+"""Limit of a file that is read at once, and of a line of a log: many times what a router takes as a body."""
 
 WRAPPERS = ("body", "request", "payload", "params", "input", "data")
 """Keys under which a log's record has the request's body, as an object or as its text."""
@@ -28,12 +33,8 @@ WRAPPED = 3
 """Wrappers around each other that are looked into, as in `{"request": {"body": ...}}`."""
 
 
-class InputError(Exception):
-    """A file cannot be read. The message names it, what is wrong, and the way out."""
-
-
 class InputFormat(enum.StrEnum):
-    """What a file is."""
+    """The format of a file."""
 
     PROMPT = "prompt"
     """A system prompt: text, byte for byte."""
@@ -53,14 +54,16 @@ SUFFIXES = {
     ".txt": InputFormat.PROMPT,
     ".md": InputFormat.PROMPT,
 }
+JSON_SUFFIX = ".json"
+"""A file of this name is a request, a log or a manifest, and never a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """A request of a log, or why a line of it is none."""
+    """A request of a log, or the reason why a line is not one."""
 
     line: int
-    """From 1 on; 1 for a document of several lines."""
+    """Counted from 1; 1 for a document of several lines."""
     ask: ParsedRequest | None
     problem: str = ""
 
@@ -77,21 +80,16 @@ class InputText:
 Content = InputText | Iterator[InputRequest]
 
 
-def shown(name: str) -> str:
-    """A file's name for people."""
-    return "standard input" if name == STDIN else name
-
-
 @contextmanager
 def opened(name: str, given: InputFormat | None = None) -> Iterator[Content]:
-    """A file's content.
+    """Open a file and yield its content.
 
     Args:
         name: of the file; `-` for standard input.
-        given: what it is; told by its name or its first line when None.
+        given: its format; None to tell it by the file's name or by its beginning.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     try:
         if name == STDIN:
@@ -105,27 +103,34 @@ def opened(name: str, given: InputFormat | None = None) -> Iterator[Content]:
 
 def _content(name: str, file: BinaryIO, given: InputFormat | None) -> Content:
     first = file.readline(MOST_BYTES)
-    format_ = given or SUFFIXES.get(Path(name).suffix) or _sniffed(first)
+    suffix = Path(name).suffix
+    format_ = given or SUFFIXES.get(suffix) or _format_of_line(first)
     if format_ is InputFormat.LOG:
         return _lines(first, file)
     whole = first + file.read(MOST_BYTES + 1 - len(first))
     if len(whole) > MOST_BYTES:
         raise InputError(f"{shown(name)}: longer than {MOST_BYTES >> 20} MiB: a log of requests is read with --as log")
-    if format_ is InputFormat.REQUEST or (format_ is None and whole[:1] in (b"{", b"[")):
-        found = _document(whole)
+    if format_ is InputFormat.REQUEST or (format_ is None and (suffix == JSON_SUFFIX or whole[:1] in (b"{", b"["))):
+        try:
+            found = _document(whole)
+        except JsonError as error:
+            if format_ is InputFormat.REQUEST or suffix == JSON_SUFFIX or "levels" in str(error):
+                raise InputError(f"{shown(name)}: {error}; --as prompt, log or manifest names another format") from None
+            found = None
         if found is not None:
             return found
-        if format_ is InputFormat.REQUEST:
-            raise InputError(f"{shown(name)}: not JSON; --as prompt, log or manifest says what it is")
     try:
         content = whole.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{shown(name)}: not text in UTF-8, at byte {error.start}") from None
-    return InputText(format_ or (InputFormat.MANIFEST if _KIND.search(content) else InputFormat.PROMPT), content)
+    if format_ is None:
+        is_manifest = suffix == JSON_SUFFIX or _KIND.search(content) is not None
+        format_ = InputFormat.MANIFEST if is_manifest else InputFormat.PROMPT
+    return InputText(format_, content)
 
 
-def _sniffed(first: bytes) -> InputFormat | None:
-    """What a file is whose first line is a JSON object by itself; None when it is not."""
+def _format_of_line(first: bytes) -> InputFormat | None:
+    """Return the format of a file whose first line is a JSON object by itself; None when it is not."""
     try:
         found = orjson.loads(first)
     except orjson.JSONDecodeError:
@@ -139,11 +144,12 @@ _KIND = re.compile(r"""^[\s{]*["']?kind["']?\s*:\s*["']?PromptGroup["']?\s*,?\s*
 
 
 def _document(whole: bytes) -> Iterator[InputRequest] | None:
-    """The requests of a JSON document; None when it is another one."""
-    try:
-        found = orjson.loads(whole)
-    except orjson.JSONDecodeError:
-        return None
+    """Return the requests of a JSON document; None when it is a Kubernetes object.
+
+    Raises:
+        JsonError: it is no JSON document, or nested too deeply.
+    """
+    found = bounded_json.parse(whole)
     if isinstance(found, dict) and "apiVersion" in found:
         return None
     bodies = found if isinstance(found, list) else [found]
@@ -180,11 +186,30 @@ def _request(number: int, record: object) -> InputRequest:
         if not isinstance(record, dict):
             break
         if "messages" in record or "prompt" in record:
-            kind = ApiKind.CHAT if "messages" in record else ApiKind.TEXT
             try:
-                # a body for a gateway that knows its model may name none
-                return InputRequest(number, parse(kind, orjson.dumps(record | {"model": record.get("model") or "-"})))
-            except ApiError as error:
+                return InputRequest(number, _parsed(record))
+            except (ApiError, JsonError) as error:
                 return InputRequest(number, None, str(error))
         record = next((record[key] for key in WRAPPERS if key in record), None)
     return InputRequest(number, None, "no body of a request: it has neither messages nor prompt")
+
+
+def _parsed(body: dict[str, object]) -> ParsedRequest:
+    """Parse a body of OpenAI's or of Anthropic's API; one for a gateway that knows its model may name none.
+
+    Raises:
+        ApiError: a field is wrong.
+        JsonError: the body is nested too deeply.
+    """
+    bounded_json.check_depth(body)
+    return ENDPOINTS[path_of(body)].parse(orjson.dumps(body | {"model": body.get("model") or "-"}))
+
+
+def path_of(body: Mapping[str, object]) -> bytes:
+    """Return the path of the API that a body is of: Anthropic's has a system field, a version, or input schemas."""
+    if "messages" not in body:
+        return TEXT_PATH if "prompt" in body else CHAT_PATH
+    tools = body.get("tools")
+    listed = tools if isinstance(tools, list) else []
+    declares = any(isinstance(each, dict) and "input_schema" in each for each in listed)
+    return MESSAGES_PATH if declares or "system" in body or "anthropic_version" in body else CHAT_PATH

@@ -1,8 +1,9 @@
-"""`promptgroup size --from-prometheus`: the load of a group that runs, as the operator would read it."""
+"""Reads the load of a running group from Prometheus, as the operator would read it."""
 
 import argparse
 from datetime import datetime
 
+from promptgroup_cli.base.errors import ReachError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import GroupLoad
@@ -10,10 +11,10 @@ from promptgroup_operator.world.snapshot import Key
 
 
 def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
-    """What Prometheus knows of the group.
+    """Return the load that Prometheus observed of the group.
 
     Raises:
-        ValueError: it does not answer; says how not.
+        ReachError: it does not answer; says how not.
     """
     # the client takes half a second to import, which a sizing without it does not
     from promptgroup_operator.api.prompt_group import EngineType  # noqa: PLC0415
@@ -42,6 +43,6 @@ def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
     try:
         return source.ask(subject, now)
     except PrometheusError as error:
-        raise ValueError(f"--from-prometheus {redacted_url(arguments.from_prometheus)}: {error}") from None
+        raise ReachError(f"--from-prometheus {redacted_url(arguments.from_prometheus)}: {error}") from None
     finally:
         source.close()

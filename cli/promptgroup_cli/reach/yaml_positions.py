@@ -1,21 +1,23 @@
-"""Where in a manifest the prompts of its PromptGroups stand. Pure."""
+"""Finds the lines of a manifest where the prompts of its PromptGroups stand. Does no I/O."""
 
 from collections.abc import Iterator
 
 import yaml
 
+from promptgroup_cli.base import bounded_yaml
+
 START = (1, False)
-"""Where nothing is known."""
+"""Position that stands for an unknown one."""
 
 
 def systems(content: str, groups: int) -> list[tuple[int, bool]]:
-    """(line from 1 on, whether its lines are the file's) of each `spec.prompt.system`.
+    """Return (line, True if its lines are lines of the file) of each `spec.prompt.system`; lines count from 1.
 
     Args:
         content: YAML that was read before.
-        groups: how many PromptGroups were found in it; those of a List have no place of their own.
+        groups: number of PromptGroups that were found in it; those of a List have no position of their own.
     """
-    documents = yaml.compose_all(content, yaml.SafeLoader)
+    documents = bounded_yaml.compose_all(content)
     found = [_system(each) for each in documents if _value(each, "kind") == "PromptGroup"]
     return found if len(found) == groups else [START] * groups
 

@@ -1,6 +1,6 @@
-"""A file as `kubectl apply -f` takes it → the PromptGroup in it, with its prompt.
+"""Reads the PromptGroup of a file as `kubectl apply -f` takes it, with its prompt.
 
-No API server looks at the file here, so that all it would refuse is looked for: the schema, the rules, unknown fields.
+No API server validates the file here, so this module checks what one would: the schema, the rules, unknown fields.
 Messages name fields and short values, never text of a prompt.
 """
 
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
+from promptgroup_cli.base import bounded_yaml
+from promptgroup_cli.base.bounded_yaml import YamlError
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_operator.api import crd
 from promptgroup_operator.api.prompt_group import PromptGroup, PromptGroupSpec, PromptSpec
@@ -37,7 +38,11 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class ManifestError(Exception):
-    """The file cannot be planned. The message names what is wrong in it, and the way out."""
+    """The file cannot be used. The message names what is wrong in it, and the way out."""
+
+
+class ManifestRefused(ManifestError):  # noqa: N818 - the API server or the operator would refuse it
+    """The file has a PromptGroup that the API server or the operator would refuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +63,6 @@ class Declared:
     text: PromptText
     pin: str | None
     """`spec.prompt.fingerprint`; whether the prompt hashes to it is for the caller to compare."""
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: what looks like a date is a text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | None = None) -> Wanted:
@@ -91,12 +86,12 @@ def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | Non
     spec = _valid(PromptGroupSpec, raw.get("spec"), "spec")
     problems = list(cel_rules.broken(key.name, spec, old))
     if problems:
-        raise ManifestError("; ".join(problems))
+        raise ManifestRefused("; ".join(problems))
     group = GroupObject(key, f"uid-of-{key.name}", 1, annotations.rfc3339(now), spec, {})
     text = prompt.resolve(spec.prompt, _values(objects, spec.prompt, namespace, key.namespace))
     problem = text if isinstance(text, Problem) else desired.template_problem(group)
     if problem is not None:
-        raise ManifestError(_said(problem))
+        raise ManifestRefused(_said(problem))
     assert isinstance(text, PromptText)  # noqa: S101 - else it is the problem
     return Wanted(group, text, tuple(_unknown(raw)))
 
@@ -128,12 +123,9 @@ def _declared(raw: Mapping[str, Any], objects: Sequence[Mapping[str, Any]], name
 def _objects(content: str) -> Iterator[dict[str, Any]]:
     """The objects of all documents, those of Lists among them."""
     try:
-        documents = list(yaml.load_all(content, _Loader))
-    except yaml.MarkedYAMLError as error:
-        at = f" at line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
-        raise ManifestError(f"not YAML: {error.problem}{at}") from None  # the mark would quote the file
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ManifestError(f"not YAML: {type(error).__name__}") from None
+        documents = bounded_yaml.load_all(content)
+    except YamlError as error:
+        raise ManifestError(str(error)) from None
     for document in documents:
         if document is None:
             continue
@@ -183,7 +175,7 @@ def _valid(model: type[_Model], raw: object, path: str) -> _Model:
             f"{_path(path, each['loc'])}: {each['msg']}{_not(_path(path, each['loc']), each['input'])}"
             for each in error.errors(include_url=False)
         )
-        raise ManifestError("; ".join(problems)) from None
+        raise ManifestRefused("; ".join(problems)) from None
     except (TypeError, ValueError, RecursionError):
         raise ManifestError(f"{path}: holds what JSON cannot, or is nested too deeply") from None
 

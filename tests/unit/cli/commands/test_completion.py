@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from promptgroup_cli.__main__ import _parser, kubectl_complete, main
+from promptgroup_cli.__main__ import build_parser, kubectl_complete, main
 from promptgroup_cli.commands import completion
 
 
 def answered(*words):
-    *lines, directive = completion.answer_kubectl(_parser("promptgroup"), words)
+    *lines, directive = completion.answer_kubectl(build_parser("promptgroup", words), words)
     assert directive == ":0"
     return [line.split("\t")[0] for line in lines]
 
@@ -25,7 +25,7 @@ def test_kubectl_is_told_the_commands():
 def test_kubectl_is_told_flags_and_choices_of_a_command_with_what_they_mean():
     assert "--check" in answered("fingerprint", "--")
     assert answered("size", "--kv-dtype", "fp8") == ["fp8"]
-    lines = completion.answer_kubectl(_parser("promptgroup"), ["fingerprint", "--che"])
+    lines = completion.answer_kubectl(build_parser("promptgroup", ["fingerprint"]), ["fingerprint", "--che"])
     assert lines == ["--check\tcompare with spec.prompt.fingerprint of PromptGroups", ":0"]
 
 

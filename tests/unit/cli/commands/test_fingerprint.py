@@ -51,10 +51,11 @@ def test_of_requests_as_the_router_matches_them(run):
     path = run.written("log.jsonl", "\n".join(map(json.dumps, bodies)))
     status, out, _ = run(path)
     lines = out.splitlines()
-    assert status == 0
-    assert [line.split()[0] for line in lines] == [fingerprint(TEXT, TOOLS), fingerprint(""), HASH]
+    assert status == 1
+    assert [line.split()[0] for line in lines] == [fingerprint(TEXT, TOOLS), HASH, HASH]
     assert lines[1].endswith(
-        "log.jsonl:2 (system 0 bytes, no tools; system messages after the first message are not covered)"
+        "log.jsonl:2 (system 14 bytes, no tools; the system text is messages[1], and PromptGroups match the first "
+        "message only: send it first)"
     )
 
 
@@ -96,6 +97,7 @@ def test_json(run):
             "systemBytes": 14,
             "toolsBytes": 0,
             "pinned": HASH,
+            "note": None,
         }
     ]
 
@@ -105,7 +107,7 @@ def test_json(run):
     [
         ("a.yaml", "kind: Pod\n", (), "a.yaml: no PromptGroup in it, but Pod"),
         ("a.jsonl", "{}", (), "a.jsonl:1: no body of a request"),
-        ("a.txt", TEXT, ("--tools", "b.json"), "b.json: No such file"),
+        ("a.txt", TEXT, ("--tools", "b.json"), "--tools b.json: No such file"),
         ("a.txt", TEXT, ("--tools", "a.txt"), "--tools a.txt: not JSON"),
         ("a.jsonl", "{}", ("--tools", "tools.json"), "a.jsonl: it brings its own tools"),
     ],

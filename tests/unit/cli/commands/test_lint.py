@@ -84,7 +84,7 @@ def test_exit_status(lint, text, words, status):
         ("kind: Pod\n", "a.yaml", "a.yaml: no PromptGroup in it, but Pod"),
         ("kind: [\n", "a.yaml", "a.yaml: not YAML"),
         ("{\n{", "a.jsonl", "a.jsonl:1: not JSON"),
-        ("", "a.jsonl", "a.jsonl: no request in it"),
+        ("", "a.jsonl", "a.jsonl: it has no request"),
     ],
 )
 def test_what_cannot_be_read(lint, content, name, said):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from promptgroup_cli.base.errors import CommandError
 from promptgroup_cli.commands import plan
-from promptgroup_cli.commands.plan import PlanError
 from promptgroup_cli.rehearsal import simulate
 from support import builders
 
@@ -33,14 +33,14 @@ def run(*arguments):
 
 
 def refused(*arguments):
-    with pytest.raises(PlanError) as error:
+    with pytest.raises(CommandError) as error:
         run(*arguments)
     return str(error.value)
 
 
 def test_standard_input(tmp_path, monkeypatch):
     path = write(tmp_path)
-    monkeypatch.setattr("sys.stdin", io.StringIO(Path(path).read_text()))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(path).read_bytes())))
     assert run("-") == run(path)
 
 
@@ -65,7 +65,7 @@ def test_files_that_cannot_be_read(tmp_path):
     assert refused(str(tmp_path / "none.yaml")).endswith("none.yaml: No such file or directory")
     assert "Is a directory" in refused(str(tmp_path))
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    assert refused(str(tmp_path / "binary")).endswith("binary: not text in UTF-8")
+    assert refused(str(tmp_path / "binary")).endswith("binary: not text in UTF-8, at byte 0")
 
 
 def test_an_error_names_the_file_that_it_is_in(tmp_path):
@@ -76,7 +76,7 @@ def test_an_error_names_the_file_that_it_is_in(tmp_path):
 
 def test_another_group_is_no_change_of_this_one(tmp_path):
     other = write(tmp_path, "other.yaml", metadata={"name": "other"})
-    assert "it is PromptGroup default/support, the one that stands default/other" in refused(
+    assert "it has PromptGroup default/support, but --from has default/other" in refused(
         write(tmp_path), "--from", other
     )
 
@@ -90,7 +90,7 @@ def test_another_model_is_no_change_either(tmp_path):
 def test_a_verdict_where_nothing_is_judged(tmp_path):
     path, steps = write(tmp_path), write(tmp_path, "steps.yaml", rollout={"steps": [{"weight": 5}]})
     for arguments in ([path, "--from", path], [steps]):
-        assert "--judge fail: nothing is judged" in refused(*arguments, "--judge", "fail")
+        assert "--judge fail needs --from and spec.rollout.steps" in refused(*arguments, "--judge", "fail")
     assert run(steps, "--from", path, "--judge", "fail")
 
 
@@ -101,7 +101,7 @@ def test_unknown_fields_are_warned_of_and_the_plan_goes_on(tmp_path, capsys):
 
 def test_one_that_does_not_settle_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(simulate, "MOMENTS", 1)
-    assert "the plan does not settle" in refused(write(tmp_path))
+    assert "the plan never ends" in refused(write(tmp_path))
 
 
 def test_rows_come_before_the_end_is_known(tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ def test_help_shows_an_example_that_runs(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["promptgroup", "size", "--help"])
     with pytest.raises(SystemExit):
         main()
-    example = capsys.readouterr().out.split("example:")[1].replace("\\\n", " ").split()
+    example = capsys.readouterr().out.split("examples:")[1].partition("exit status")[0].replace("\\\n", " ").split()
     monkeypatch.setattr("sys.argv", example)
     assert main() == 0
     assert "replicas: " in capsys.readouterr().out
@@ -58,10 +58,10 @@ def test_a_config_of_its_own(size, tmp_path):
     named = sized(size(output="json"))
     own = sized(size(output="json", model=None, config=config, parameters="8.03B"))
     assert own["expected"] == named["expected"]
-    assert any("2 bytes a parameter" in each for each in own["assumed"])
+    assert any("2 bytes per parameter" in each for each in own["assumed"])
     lighter = sized(size(output="json", model=None, config=config, parameters="8.03B", weights_gb=8))
     assert lighter["kv"]["tokensPerReplica"] > own["kv"]["tokensPerReplica"]
-    assert not any("2 bytes a parameter" in each for each in lighter["assumed"])
+    assert not any("2 bytes per parameter" in each for each in lighter["assumed"])
 
 
 def test_a_prompt_file_is_counted_by_its_bytes(size, tmp_path):
@@ -92,17 +92,17 @@ def test_a_target_that_no_number_keeps_is_a_failure(size):
 
 
 REFUSALS = {
-    "unknown model": ({"model": "acme/house"}, "--model acme/house: not among the models", "--config"),
-    "unknown gpu": ({"gpu": "TPU"}, "--gpu TPU: take one of", "H100-80GB"),
-    "gpu of two sizes": ({"gpu": "A100"}, "--gpu A100: take one of A100-40GB, A100-80GB", ""),
+    "unknown model": ({"model": "acme/house"}, "--model acme/house: not a known model", "--config"),
+    "unknown gpu": ({"gpu": "TPU"}, "--gpu TPU: not a known GPU; name one of", "H100-80GB"),
+    "gpu of two sizes": ({"gpu": "A100"}, "--gpu A100: not a known GPU; name one of A100-40GB, A100-80GB", ""),
     "weights too large": ({"model": "meta-llama/Llama-3.1-70B"}, "141 GB of weights leave no room", "raise --tp"),
     "uneven heads": ({"tp": 3}, "--tp 3: 8 KV heads cannot be split evenly", "divisor"),
     "request too long": ({"history_tokens": 500_000}, "a request holds 503,300 tokens of KV", "--history-tokens"),
     "rate beyond sessions": ({"sessions": 10}, "--rate 100 --sessions 10: an answer takes 1.4 s", "137 sessions"),
-    "no number": ({"rate": "fast"}, "argument --rate: 'fast' is no number", ""),
+    "no number": ({"rate": "fast"}, "argument --rate: 'fast' is not a number", ""),
     "no positive number": ({"turn_tokens": 0}, "argument --turn-tokens: 0 is not above 0", ""),
-    "not a whole number": ({"tp": "1.5"}, "argument --tp: '1.5' is no whole number", ""),
-    "infinite": ({"sessions": "inf"}, "argument --sessions: 'inf' is no number", ""),
+    "not a whole number": ({"tp": "1.5"}, "argument --tp: '1.5' is not a whole number", ""),
+    "infinite": ({"sessions": "inf"}, "argument --sessions: 'inf' is not a number", ""),
     "no duration": ({"ttft": "300"}, "argument --ttft: '300' is no duration", "300ms"),
     "no time": ({"ttft": "0s"}, "argument --ttft: 0s is not above 0", ""),
     "no share": ({"gpu_memory_utilization": 92}, "92 is above 1", "0.92"),
@@ -110,7 +110,7 @@ REFUSALS = {
     "no prompt file": ({"prompt_tokens": None, "prompt_file": "/nowhere"}, "--prompt-file /nowhere: No such", ""),
     "no config": ({"model": None, "config": "/nowhere", "parameters": "8B"}, "--config /nowhere: ", "No such file"),
     "no parameters": ({"model": None, "config": "/nowhere"}, "add --parameters, as in 8B", ""),
-    "parameters in words": ({"parameters": "eight"}, "argument --parameters: 'eight' is no number", "70.6B"),
+    "parameters in words": ({"parameters": "eight"}, "argument --parameters: 'eight' is not a number", "70.6B"),
 }
 
 

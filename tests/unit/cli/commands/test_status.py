@@ -52,11 +52,11 @@ def test_a_group_that_is_not_there(kube, status):
 def test_a_cluster_that_refuses(kube, status):
     kube.answers = [refusal(403, "you cannot")]
     code, out, err = status()
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (code, out, err.count("\n")) == (3, "", 1)
     assert "you cannot" in err
 
 
 def test_help_has_the_exit_status(status, capsys):
     with pytest.raises(SystemExit):
         status("--help")
-    assert "exit status: 0 when every group shown is Ready" in capsys.readouterr().out
+    assert "0  every group shown is Ready for its present spec" in capsys.readouterr().out

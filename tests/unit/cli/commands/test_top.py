@@ -78,7 +78,7 @@ def test_a_router_that_does_not_answer_is_named_and_the_others_are_shown(kube, t
 def test_when_none_answers_it_ends(kube, top):
     counting(kube, router("r1"), silent="r1")
     code, out, err = top("--once")
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (code, out, err.count("\n")) == (3, "", 1)
     assert "r1 does not answer" in err
 
 

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from promptgroup_cli.reach.connect import ClusterConnection, ReachError, router_at
+from promptgroup_cli.base.errors import InputError, ReachError
+from promptgroup_cli.reach.connect import ClusterConnection, router_at
 from support.rawobjects import engine, promptgroup, router, serving
 from support.scriptedkube import Answer, refusal
 
@@ -51,7 +52,7 @@ def test_what_fails_is_said_with_a_way_out(kube, cluster, answer, words):
 
 def test_without_a_kubeconfig_there_is_no_cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(ReachError, match="set KUBECONFIG"):
+    with pytest.raises(InputError, match="set KUBECONFIG"):
         ClusterConnection(None)
 
 

@@ -4,9 +4,13 @@ import io
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from promptgroup_cli.base.errors import InputError
 from promptgroup_cli.reach import inputs
-from promptgroup_cli.reach.inputs import InputError, InputFormat, InputText
+from promptgroup_cli.reach.inputs import InputFormat, InputText
+from promptgroup_router.apis.anthropic import BILLING
 
 BODY = {"model": "m", "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]}
 MANIFEST = "apiVersion: promptgroup.dev/v1alpha1\nkind: PromptGroup\n"
@@ -92,7 +96,11 @@ def test_standard_input(monkeypatch):
     ("content", "given", "said"),
     [
         (b"caf\xe9", None, "file: not text in UTF-8, at byte 3"),
-        (b"text", InputFormat.REQUEST, "file: not JSON; --as prompt, log or manifest says what it is"),
+        (
+            b"text",
+            InputFormat.REQUEST,
+            "file: not JSON, at line 1 column 1; --as prompt, log or manifest names another format",
+        ),
         (b"x" * 300, None, "file: longer than 0 MiB: a log of requests is read with --as log"),
     ],
 )
@@ -108,3 +116,41 @@ def test_no_file(tmp_path):
         read(tmp_path / "none")
     with pytest.raises(InputError, match="Is a directory"):
         read(tmp_path)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).filter(lambda text: not text.startswith(BILLING))
+SCHEMA = st.dictionaries(TEXT, TEXT | st.integers(-9, 9), max_size=3).map(lambda found: {"type": "object"} | found)
+TOOLS = st.lists(st.tuples(TEXT, TEXT, SCHEMA), max_size=3)
+
+
+@given(blocks=st.lists(TEXT, max_size=4), tools=TOOLS)
+def test_anthropic_and_openai_bodies_of_one_prompt_are_one_prompt(blocks, tools):
+    hi = [{"role": "user", "content": "Hi"}]
+    ours = {
+        "system": [{"type": "text", "text": each} for each in blocks],
+        "tools": [{"name": name, "description": text, "input_schema": schema} for name, text, schema in tools],
+        "messages": hi,
+    }
+    functions = [
+        {"type": "function", "function": {"name": name, "description": text, "parameters": schema}}
+        for name, text, schema in tools
+    ]
+    theirs = {"messages": [{"role": "system", "content": "".join(blocks)}, *hi], "tools": functions}
+    read = [inputs._parsed(body) for body in (ours, ours | {"system": "".join(blocks)}, theirs)]
+    assert len({(each.system, each.tools) for each in read}) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"messages": [], "system": "Be kind."}, "/v1/messages"),
+        ({"messages": [], "anthropic_version": "bedrock-2023-05-31"}, "/v1/messages"),
+        ({"messages": [], "tools": [{"name": "look", "input_schema": {}}]}, "/v1/messages"),
+        ({"messages": [], "tools": [{"type": "function"}, 7]}, "/v1/chat/completions"),
+        ({"messages": [], "prompt": ""}, "/v1/chat/completions"),
+        ({"prompt": "", "system": ""}, "/v1/completions"),
+        ({}, "/v1/chat/completions"),
+    ],
+)
+def test_the_api_of_a_body(body, path):
+    assert inputs.path_of(body) == path.encode()

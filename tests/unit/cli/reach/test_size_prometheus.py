@@ -87,24 +87,24 @@ def test_it_reads_as_a_table(size):
 def test_a_server_that_fails_is_named_without_its_words(size, prometheus):
     prometheus.status = 503
     status, _, errors = size()
-    assert status == 2
+    assert status == 3
     assert f"--from-prometheus http://127.0.0.1:{prometheus.server_port}: status 503" in errors
 
 
 def test_a_group_that_nobody_scrapes_is_said(size, prometheus):
     prometheus.silent = True
     status, _, errors = size()
-    assert status == 2
+    assert status == 3
     assert "engine" in errors
 
 
 REFUSALS = {
     "a flag is missing": ({"revision": None}, "--from-prometheus needs --revision as well"),
-    "no address": ({"from_prometheus": "prometheus:9090"}, "argument --from-prometheus: no address of a server"),
-    "no group": ({"group": "support"}, "argument --group: 'support' is no group: write NAMESPACE/NAME"),
-    "a query in a group": ({"group": 'chat/a"} or vector(1) or x{a="'}, "is no group"),
-    "an unknown engine": ({"engine": "vllm"}, "argument --engine: invalid choice: 'vllm'"),
-    "no revision": ({"revision": "latest"}, "argument --revision: 'latest' is no short fingerprint"),
+    "no address": ({"from_prometheus": "prometheus:9090"}, "argument --from-prometheus: not the address of a server"),
+    "no group": ({"group": "support"}, "argument --group: 'support' is not a group: write NAMESPACE/NAME"),
+    "a query in a group": ({"group": 'chat/a"} or vector(1) or x{a="'}, "is not a group"),
+    "an unknown engine": ({"engine": "vllm"}, "argument --engine: 'vllm' is not known, did you mean vLLM?"),
+    "no revision": ({"revision": "latest"}, "argument --revision: 'latest' is not a short fingerprint"),
 }
 
 

@@ -1,0 +1,59 @@
+"""Errors that end a command with one line on standard error, and the exit statuses of all commands."""
+
+import enum
+
+
+class ExitStatus(enum.IntEnum):
+    """The meaning of an exit status, the same for every command."""
+
+    OK = 0
+    """The command ran, and there is nothing to object to."""
+    NEGATIVE = 1
+    """The command ran, and its answer is no: findings, not Ready, refused, no number of replicas, a wrong pin."""
+    USAGE = 2
+    """A flag, a file or a name is wrong, so that there is no answer."""
+    UNREACHABLE = 3
+    """The cluster, a router or Prometheus does not answer, or refuses to."""
+    INTERRUPTED = 130
+    """Ctrl-C: 128 plus SIGINT, as shells report it."""
+    CLOSED_PIPE = 141
+    """The reader of the output went away, as `head` does: 128 plus SIGPIPE, as shells report it."""
+
+
+def exit_statuses(ok: str, negative: str, examples: str = "") -> str:
+    """Return the end of a `--help`.
+
+    Args:
+        ok: meaning of status 0.
+        negative: meaning of status 1; empty for commands that never answer no.
+        examples: lines of examples, to stand in front.
+    """
+    head = f"examples:\n{examples}\n" if examples else ""
+    one = f"  1  {negative}\n" if negative else ""
+    return f"""{head}exit status:
+  0  {ok}
+{one}  2  a flag, a file or a name is wrong
+  3  the cluster, a router or Prometheus does not answer, or refuses to
+"""
+
+
+class CommandError(Exception):
+    """An error of a command. The message is one line that names what is wrong, and the way out."""
+
+    status = ExitStatus.USAGE
+
+
+class RefusedError(CommandError):
+    """An answer that is no, with its reason."""
+
+    status = ExitStatus.NEGATIVE
+
+
+class InputError(CommandError):
+    """A file or a flag cannot be used."""
+
+
+class ReachError(CommandError):
+    """A cluster, a router or Prometheus does not answer, or refuses to."""
+
+    status = ExitStatus.UNREACHABLE

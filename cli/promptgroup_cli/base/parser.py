@@ -1,0 +1,58 @@
+"""An argument parser whose errors are one line, with the word that was probably meant."""
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from promptgroup_cli.base.errors import ExitStatus
+
+DISTRIBUTION = "promptgroup"
+"""Name of the installed package, whose version `--version` prints."""
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of the command line and of each command."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and end the process with status 2."""
+        print(f"{self.prog}: {message}; `{self.prog} --help` lists the flags", file=sys.stderr)
+        sys.exit(ExitStatus.USAGE)
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Refuse unknown words here, where the command that they were given to is known."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            word = unknown[0]
+            flag = word.partition("=")[0]
+            self.error(f"unknown argument {word!r}{did_you_mean(flag, self._option_string_actions)}")
+        return parsed, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = [str(each) for each in action.choices]
+            meant = did_you_mean(str(value), choices)
+            raise argparse.ArgumentError(action, f"{str(value)!r} is not known{meant} (known: {', '.join(choices)})")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `, did you mean X?` for the known word that is closest; empty when none is close."""
+    import difflib  # noqa: PLC0415 - needed for mistakes only
+
+    spelled = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(word.lower(), spelled, n=1)
+    return f", did you mean {spelled[close[0]]}?" if close else ""
+
+
+class VersionAction(argparse.Action):
+    """`--version`: print the version of the package and end the process."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="print the version and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Print the version."""
+        from importlib import metadata  # noqa: PLC0415 - takes a tenth of the time that a command may take to start
+
+        print(f"{DISTRIBUTION} {metadata.version(DISTRIBUTION)}")
+        parser.exit(ExitStatus.OK)

@@ -1,0 +1,43 @@
+"""Mistakes at the command line: one line, status 2, and the word that was probably meant."""
+
+import pytest
+
+from promptgroup_cli.__main__ import COMMANDS, build_parser
+from promptgroup_cli.base.parser import did_you_mean
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("statsu", "'statsu' is not known, did you mean status? (known: status, top,"),
+        ("status --namespce chat", "unknown argument '--namespce', did you mean --namespace?"),
+        ("status --outputt=json", "unknown argument '--outputt=json', did you mean --output?"),
+        ("lint --fail-on eror x", "'eror' is not known, did you mean error? (known: note, warning, error)"),
+        ("status a b", "unknown argument 'b';"),
+        ("status -o yaml", "'yaml' is not known (known: table, json)"),
+        ("lint", "the following arguments are required: FILE"),
+        ("", "the following arguments are required: COMMAND"),
+    ],
+)
+def test_a_mistake_is_one_line(line, words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        build_parser("promptgroup", line.split()).parse_args(line.split())
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out, err.count("\n")) == (2, "", 1)
+    assert words in err
+    assert "--help` lists the flags" in err
+
+
+def test_what_is_close():
+    assert did_you_mean("vllm", ["vLLM", "SGLang"]) == ", did you mean vLLM?"
+    assert did_you_mean("x", ["vLLM", "SGLang"]) == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_the_exit_statuses(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        build_parser("promptgroup", [command]).parse_args([command, "--help"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "exit status:\n  0  " in shown
+    assert "\n  3  " in shown
