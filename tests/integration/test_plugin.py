@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from subprocess import CompletedProcess, run
 
@@ -27,11 +28,12 @@ def test_kubectl_runs_it() -> None:
     ran = kubectl("promptgroup", "fingerprint", "-", stdin="Be kind.")
     assert (ran.returncode, ran.stdout.split()[0]) == (0, fingerprint("Be kind."))
     assert kubectl("promptgroup", "lint", "-", stdin="Be kind.").returncode == 1
-    assert "usage: kubectl promptgroup lint" in kubectl("promptgroup", "lint").stderr
+    assert kubectl("promptgroup", "lint").stderr.startswith("kubectl promptgroup lint: the following arguments are")
+    assert kubectl("promptgroup", "--version").stdout == f"promptgroup {version('promptgroup')}\n"
 
 
 def test_kubectl_completes_it() -> None:
     lines = kubectl("__complete", "promptgroup", "fing").stdout.splitlines()
-    assert lines == ["fingerprint\tfingerprint of a prompt, a request or a PromptGroup", ":0"]
+    assert lines == ["fingerprint\tprint the fingerprint of a prompt, a request or a PromptGroup", ":0"]
     assert "--fail-on\t" in kubectl("__complete", "promptgroup", "lint", "--f").stdout
     assert kubectl("__complete", "promptgroup", "lint", "--fail-on", "err").stdout.startswith("error\t")
