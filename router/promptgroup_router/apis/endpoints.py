@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from promptgroup_router.apis import anthropic, request
+from promptgroup_router.apis import anthropic, request, responses
 from promptgroup_router.apis.errors import ErrorAnswer, anthropic_error, openai_error
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble
-from promptgroup_router.apis.usage import MessagesTail, NoUsage, Tail
+from promptgroup_router.apis.usage import MessagesTail, NoUsage, ResponsesTail, Tail
 from promptgroup_router.base.errors import ApiError
 
 
@@ -43,7 +43,11 @@ _ENDPOINTS = (
     Endpoint(request.TEXT_PATH, partial(request.parse, ApiKind.TEXT)),
     Endpoint(anthropic.MESSAGES_PATH, anthropic.parse_messages, MessagesTail, anthropic_error),
     Endpoint(anthropic.COUNT_PATH, anthropic.parse_messages, NoUsage, anthropic_error, cached=False),
+    Endpoint(responses.RESPONSES_PATH, responses.parse_response, ResponsesTail),
 )
+
+BY_PATH_ALONE = Endpoint(b"", partial(request.parse, ApiKind.CHAT), NoUsage, cached=False)
+"""Stands for the paths that say all that routing needs, so that no body is read."""
 
 ENDPOINTS = {each.path: each for each in _ENDPOINTS}
 """The endpoints for POST, by path."""
@@ -52,4 +56,5 @@ BODIES = {
     ApiKind.CHAT: Bodies(request.with_preamble, request.with_ordered_tools),
     ApiKind.TEXT: Bodies(request.with_preamble, request.with_ordered_tools),
     ApiKind.MESSAGES: Bodies(anthropic.with_preamble, anthropic.with_ordered_tools),
+    ApiKind.RESPONSES: Bodies(responses.with_preamble, responses.with_ordered_tools),
 }

@@ -29,6 +29,8 @@ class ApiKind(enum.Enum):
     TEXT = "text"
     MESSAGES = "messages"
     """Anthropic's messages, and the count of their tokens."""
+    RESPONSES = "responses"
+    """OpenAI's responses."""
 
 
 class ParsedRequest(NamedTuple):

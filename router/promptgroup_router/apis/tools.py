@@ -17,7 +17,7 @@ class ToolForm(NamedTuple):
     """A tool list in its two forms."""
 
     canonical: str
-    """What fingerprints cover: tools as chat completions have them, in canonical form."""
+    """The form that fingerprints cover: tools as chat completions have them, in canonical form."""
     ordered: str
     """The tools in the API's own form, with keys in an order from which the engine renders the canonical form."""
     in_order: bool

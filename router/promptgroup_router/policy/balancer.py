@@ -89,6 +89,10 @@ class Balancer:
         """Member id → requests of this router in flight there, for members that have any."""
         return {id_: replica.in_flight for id_, replica in self.replicas.items() if replica.in_flight}
 
+    def member_id(self, key: int) -> str | None:
+        """Return the id of the member whose hash this is; None if the table has none that is ready."""
+        return self._keys.get(key)
+
     # --- One request ---------------------------------------------------------------------------------------------
 
     def pick(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[str] = ()) -> Pick | None:

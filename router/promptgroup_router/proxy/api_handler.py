@@ -3,9 +3,7 @@
 import logging
 from collections.abc import Callable
 
-import orjson
-
-from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
+from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, Endpoint
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
 from promptgroup_router.http11.reader import HttpRequest
@@ -13,15 +11,21 @@ from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.relay import Relay, request_id
 from promptgroup_router.proxy.response import REQUEST_ID
 from promptgroup_router.proxy.upstream import EngineConnections
-from promptgroup_router.rings.index import GroupEntry, RoutingIndex
+from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
 from promptgroup_router.routing.route import UNMATCHED, Route, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
+from promptgroup_router.routing.stored_response import StoredResponsePath, parse_path, route_by_response
 
 log = logging.getLogger("promptgroup.router")
 
-MODELS_PATH = b"/v1/models"
+ANTHROPIC_VERSION = b"anthropic-version"
+"""The field that requests of Anthropic's API have."""
 
-_METHODS = dict.fromkeys(ENDPOINTS, b"POST") | {MODELS_PATH: b"GET"}
+_SERVED = ", ".join(
+    [f"POST {path.decode()}" for path in ENDPOINTS]
+    + ["GET and DELETE /v1/responses/{id}", "POST /v1/responses/{id}/cancel", "GET /v1/responses/{id}/input_items"]
+    + ["GET /v1/models", "GET /v1/models/{id}"]
+)
 
 
 class ApiHandler:
@@ -37,17 +41,37 @@ class ApiHandler:
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return the relay that will."""
-        path, method = request.head.path, request.head.method
-        allowed = _METHODS.get(path)
-        if method == allowed:
-            endpoint = ENDPOINTS.get(path)
-            if endpoint is None:
-                client.answer(200, [(b"content-type", b"application/json")], models(self._state.index))
-                return None
+        head = request.head
+        endpoint = ENDPOINTS.get(head.path)
+        if endpoint is not None and head.method == b"POST":
             return self._start(endpoint, client, request)
-        self._state.metrics.requests.add(UNMATCHED, "404" if allowed is None else "405")
-        client.refuse(_no_such_path() if allowed is None else _no_such_method(method, allowed))
+        try:
+            stored = parse_path(head.path) if endpoint is None else None
+            if stored is not None and head.method in stored.methods:
+                return self._start_stored(stored, client, request)
+            if stored is not None or endpoint is not None:
+                raise _no_such_method(head.method, stored.methods if stored is not None else (b"POST",))
+            self._list_models(client, request)
+        except ApiError as error:
+            self._refuse(endpoint or BY_PATH_ALONE, error, client, request)
         return None
+
+    def _list_models(self, client: ClientConnection, request: HttpRequest) -> None:
+        """Answer a request for the models that are served.
+
+        Raises:
+            ApiError: 404 or 405: the request asks for something else.
+        """
+        head, index = request.head, self._state.index
+        anthropic = ANTHROPIC_VERSION in head.fields
+        body = model_list(index, anthropic=anthropic) if head.path == MODELS_PATH else None
+        if body is None:
+            body = model_card(index, head.path, anthropic=anthropic)
+        if body is None:
+            raise _no_such_path()
+        if head.method != b"GET":
+            raise _no_such_method(head.method, (b"GET",))
+        client.answer(200, [(b"content-type", b"application/json")], body)
 
     def _start(self, endpoint: Endpoint, client: ClientConnection, request: HttpRequest) -> Relay | None:
         """Perform steps 1 to 4 of a request's life: read, match, session, revision. `Relay` performs the others."""
@@ -66,23 +90,39 @@ class ApiHandler:
             self._note(found)
             refuse_empty(found)
         except ApiError as error:
-            status, body = endpoint.refuse(error)
-            state.metrics.requests.add(UNMATCHED, str(status))
-            log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
-            client.answer(status, [*error.headers(), (REQUEST_ID, request_id(request))], body)
+            self._refuse(endpoint, error, client, request)
             return None
+        return self._relay(found, endpoint, client, request)
+
+    def _start_stored(self, stored: StoredResponsePath, client: ClientConnection, request: HttpRequest) -> Relay:
+        """Start a request about a response that an engine has stored.
+
+        Raises:
+            ApiError: 404, no replica holds it.
+        """
+        state = self._state
+        found = route_by_response(state.index, state.balancer, stored.response_id, request.body)
+        return self._relay(found, BY_PATH_ALONE, client, request)
+
+    def _relay(self, found: Route, endpoint: Endpoint, client: ClientConnection, request: HttpRequest) -> Relay:
         relay = Relay(
             client,
             request,
             found,
             endpoint=endpoint,
-            state=state,
+            state=self._state,
             connections=self._connections,
             clock=self._clock,
             timeout=self._timeout,
         )
         relay.begin()
         return relay
+
+    def _refuse(self, endpoint: Endpoint, error: ApiError, client: ClientConnection, request: HttpRequest) -> None:
+        status, body = endpoint.refuse(error)
+        self._state.metrics.requests.add(UNMATCHED, str(status))
+        log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
+        client.answer(status, [*error.headers(), (REQUEST_ID, request_id(request))], body)
 
     def _note(self, found: Route) -> None:
         """Count a request that no group declares, whether or not a replica may serve it."""
@@ -95,30 +135,15 @@ class ApiHandler:
             state.near_misses.add(found.near_miss)
 
 
-def models(view: RoutingIndex) -> bytes:
-    """Return models and groups in the form of OpenAI's list of models."""
-    served = [{"id": model, "object": "model", "created": 0, "owned_by": "engine"} for model in view.models]
-    groups = [
-        {"id": _shortest_name(view, group), "object": "model", "created": 0, "owned_by": group.group.namespace}
-        for group in view.groups
-    ]
-    return orjson.dumps({"object": "list", "data": served + groups})
-
-
-def _shortest_name(view: RoutingIndex, group: GroupEntry) -> str:
-    short = group.group.name
-    return short if view.names.get(short) is group and short not in view.models else group.label
-
-
 def _no_such_path() -> ApiError:
-    served = ", ".join(f"{method.decode()} {path.decode()}" for path, method in _METHODS.items())
-    return ApiError(404, f"there is nothing at this path: use one of {served}", code="not_found")
+    return ApiError(404, f"there is nothing at this path: use one of {_SERVED}", code="not_found")
 
 
-def _no_such_method(method: bytes, allowed: bytes) -> ApiError:
+def _no_such_method(method: bytes, allowed: tuple[bytes, ...]) -> ApiError:
+    listed = ", ".join(each.decode() for each in allowed)
     return ApiError(
         405,
-        f"{method.decode('latin-1')[:32]} is not allowed at this path: use {allowed.decode()}",
+        f"the method {method.decode('latin-1')[:32]} is not allowed at this path: use {listed}",
         code="method_not_allowed",
-        allow=allowed.decode(),
+        allow=listed,
     )

@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable
 
 from promptgroup_router.apis.endpoints import Endpoint
+from promptgroup_router.apis.response_id import RANDOM_BYTES, ResponseId, encode, process_hash, replica_hash
+from promptgroup_router.apis.responses import with_id
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.contract import names
 from promptgroup_router.http11 import http1
@@ -202,12 +204,16 @@ class Relay:
 
     def _engine_request(self, member: Member) -> bytes:
         head, body = self._request.head, self._route.body
+        if self._route.stamped:
+            body = with_id(body, new_id(member.id, member.incarnation, self._route.demand.session))
         headers = http1.forwarded(head.headers, _NOT_FORWARDED)
-        headers += [(b"host", member.address.encode()), (b"content-length", b"%d" % len(body))]
+        headers.append((b"host", member.address.encode()))
+        if body or head.method == b"POST":
+            headers.append((b"content-length", b"%d" % len(body)))
         if REQUEST_ID not in head.fields:
             headers.append((REQUEST_ID, self._request_id))
         target = head.path + b"?" + head.query if head.query else head.path
-        return http1.encode(b"POST " + target + b" HTTP/1.1", headers) + body
+        return http1.encode(head.method + b" " + target + b" HTTP/1.1", headers) + body
 
     def _begin_answer(self, answer: ResponseHead) -> None:
         """Write the client's head; from here on no other engine is tried."""
@@ -232,6 +238,12 @@ class Relay:
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.abort()
+
+
+def new_id(member: str, incarnation: str, session: int) -> str:
+    """Return an id for a response that a replica is asked for."""
+    contents = ResponseId(replica_hash(member), process_hash(incarnation), session)
+    return encode(contents, os.urandom(RANDOM_BYTES))
 
 
 def request_id(request: HttpRequest) -> bytes:

@@ -12,6 +12,8 @@ import xxhash
 
 from promptgroup_router.apis.endpoints import BODIES
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, size_of
+from promptgroup_router.apis.response_id import decode
+from promptgroup_router.apis.responses import previous_response
 from promptgroup_router.apis.session_key import SessionKey, chat_start, first_ids, session_key
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError, shown
@@ -20,6 +22,7 @@ from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import Candidates, GroupEntry, ModelEntry, RevisionEntry, RoutingIndex
+from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost, only
 from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMatch, match_group
 from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
 
@@ -71,6 +74,8 @@ class Route(NamedTuple):
     """Set for a request without a group."""
     near_miss: NearMiss | None = None
     """Set for a request that nearly matches a group."""
+    stamped: bool = False
+    """True if the request asks for a response whose id the router chooses, so that it says where the response is."""
 
 
 def route(
@@ -99,6 +104,8 @@ def route(
             group's replicas can take it (503).
     """
     found = _cached_route(view, ask, headers, locations=locations, tokens=tokens, now=now)
+    if ask.kind is ApiKind.RESPONSES:
+        found = _continued(found, ask, locations, now)
     return found if cached else _uncached_route(found)
 
 
@@ -114,12 +121,12 @@ def _cached_route(
     found = match_group(view, ask, headers.get(HEADER_GROUP.encode(), b"").decode("latin-1"))
     match found:
         case ByContent(claim):
-            key = session_key(ask, headers, claim.label, claim.group.session_header, claim.revision.system_bytes)
+            key = _session_key(ask, headers, claim.label, claim.group.session_header, claim.revision.system_bytes)
             inside = claim.revision.system_bytes + size_of(ask.tools)
             body = BODIES[ask.kind].with_ordered_tools(ask)
             return _to(MatchedBy.CONTENT, claim, key, ask, body=body, inside=inside, rate=tokens.per_byte(ask.model))
         case ByName(group):
-            key = session_key(ask, headers, group.label, group.group.session_header)
+            key = _session_key(ask, headers, group.label, group.group.session_header)
             revision, prompt, pinned = _choose_revision(group, locations, key, ask, now)
             body = BODIES[ask.kind].with_preamble(ask, prompt, group.group.model)
             rate = tokens.per_byte(group.group.model)
@@ -128,6 +135,15 @@ def _cached_route(
             return _to(MatchedBy.NAME, revision, key, ask, body=body, inside=inside, put=put, rate=rate, pinned=pinned)
         case NoMatch(model):
             return _unmatched(model, ask, headers, tokens.per_byte(ask.model))
+
+
+def _session_key(
+    ask: ParsedRequest, headers: Mapping[bytes, bytes], group: str, header: str, declared: int = 0
+) -> SessionKey:
+    """Return the key of a request's session; that of the response that it continues, if a router made its id."""
+    if ask.kind is ApiKind.RESPONSES and (previous := decode(previous_response(ask))) is not None:
+        return SessionKey(previous.session, previous.session, named=True, source=f"field {PREVIOUS}")
+    return session_key(ask, headers, group, header, declared)
 
 
 def _to(
@@ -163,7 +179,7 @@ def _to(
 
 
 def _unmatched(found: ModelEntry, ask: ParsedRequest, headers: Mapping[bytes, bytes], rate: float) -> Route:
-    key = session_key(ask, headers, f"{UNMATCHED}/{ask.model}", HEADER_SESSION, LEADING_BYTES)
+    key = _session_key(ask, headers, f"{UNMATCHED}/{ask.model}", HEADER_SESSION, LEADING_BYTES)
     leading, prefix = _leading(ask)
     if ask.ids:
         tier1 = min(ask.ids, LEADING_IDS)
@@ -195,6 +211,32 @@ def _unmatched(found: ModelEntry, ask: ParsedRequest, headers: Mapping[bytes, by
         key,
         leading=leading,
         near_miss=missed,
+    )
+
+
+def _continued(found: Route, ask: ParsedRequest, locations: SessionLocations, now: float) -> Route:
+    """Return the route of a request for a response: to the replica that holds the response that it continues.
+
+    Raises:
+        ApiError: 404: no replica that may serve the request holds it.
+    """
+    found = found._replace(stamped="request_id" not in ask.doc)
+    previous = previous_response(ask)
+    wanted = decode(previous)
+    if wanted is None:
+        return found  # the request continues none, or only the engine that made the id can tell
+    member = find_holder(found.candidates, wanted)
+    if member is None or not holds(member, wanted):
+        raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=member is not None)
+    placement = locations.get_by_origin(wanted.session, 0, now)
+    before = int(placement.tokens) if placement is not None else 0
+    demand = found.demand
+    history = max(1, demand.tier1, before)
+    rest = max(0, demand.prompt - demand.tier1)
+    return found._replace(
+        candidates=only(found.candidates, member),
+        demand=demand._replace(history=history, prompt=history + rest),
+        estimated=0,  # the engine counts the history too, whose text is not known
     )
 
 
@@ -237,6 +279,10 @@ def _choose_revision(
     """
     ready = [each for each in group.revisions if each.candidates.members]
     serving = [(each, each.preamble) for each in ready if each.preamble is not None]
+    if ask.kind is ApiKind.RESPONSES and (previous := decode(previous_response(ask))) is not None:
+        for each, prompt in serving:
+            if find_holder(each.candidates, previous) is not None:
+                return each, prompt, True
     # a chat that begins is nobody's next turn, though another began with the same words
     if key.named or ask.history or ask.kind is ApiKind.TEXT:
         place = locations.get_by_origin(key.key, key.first, now)

@@ -3,20 +3,9 @@ import socket
 import struct
 
 from promptgroup_router.contract.table import SlotState
-from promptgroup_router.proxy.api_handler import models
-from promptgroup_router.rings.index import build_index
 from support.fakeengine import engines
 from support.tables import group, revision, slot, table
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
-
-
-def test_models_and_groups_are_listed_by_the_names_that_work():
-    groups = [group("a"), group("b", namespace="x"), group("b", namespace="y"), group("llama", revision("z"))]
-    view = build_index(table(*groups))
-    listed = json.loads(models(view))
-    assert listed["object"] == "list"
-    names = [(each["id"], each["owned_by"]) for each in listed["data"]]
-    assert names == [("llama", "engine"), ("a", "chat"), ("x/b", "x"), ("y/b", "y"), ("chat/llama", "chat")]
 
 
 def test_what_the_port_does_not_serve(tmp_path):

@@ -1,0 +1,71 @@
+"""Ids of responses that say which replica holds them.
+
+An engine keeps the responses that it stores in its own memory, so that a request which continues one, reads it or
+cancels it must reach the same process. vLLM, SGLang and TensorRT-LLM take a response's id from the `request_id` of the
+request. The router gives each request such an id, made of the replica, its process and the session, and reads it back.
+No router has to remember or tell anything: every router of the namespace, a restarted one too, finds the replica.
+
+    resp_pg_ ‖ base64url(replica: 8 bytes ‖ process: 4 bytes ‖ session: 8 bytes ‖ random: 10 bytes)
+
+An id is no proof of anything: one that a client invents chooses a replica of the group that the request matches, as
+any session id does. Does no I/O and reads no clock.
+"""
+
+import base64
+import binascii
+import re
+import struct
+from typing import NamedTuple
+
+import xxhash
+
+MARK = "resp_pg_"
+RANDOM_BYTES = 10
+"""80 bits: two responses of one session on one replica have different ids."""
+MOST_CHARACTERS = 256
+"""Longest id that is looked at; those of hosted APIs have about 60."""
+
+_LAYOUT = struct.Struct("<QIQ")
+_PLAIN = re.compile(rf"[A-Za-z0-9_\-.]{{1,{MOST_CHARACTERS}}}")
+
+
+class ResponseId(NamedTuple):
+    """The contents of an id."""
+
+    replica: int
+    """Hash of the replica's id (64 bits)."""
+    process: int
+    """Hash of the engine's process (32 bits)."""
+    session: int
+    """Key of the session (64 bits)."""
+
+
+def process_hash(incarnation: str) -> int:
+    """Return the hash of an engine's process (32 bits)."""
+    return xxhash.xxh32_intdigest(incarnation.encode())
+
+
+def replica_hash(member: str) -> int:
+    """Return the hash of a replica's id (64 bits)."""
+    return xxhash.xxh3_64_intdigest(member.encode())
+
+
+def encode(contents: ResponseId, random: bytes) -> str:
+    """Return the id with these contents and RANDOM_BYTES random bytes."""
+    return MARK + base64.urlsafe_b64encode(_LAYOUT.pack(*contents) + random).decode()
+
+
+def decode(text: str) -> ResponseId | None:
+    """Return the contents of an id; None if a router did not make it."""
+    if not text.startswith(MARK) or len(text) != len(MARK) + 4 * (_LAYOUT.size + RANDOM_BYTES) // 3:
+        return None
+    try:
+        packed = base64.b64decode(text[len(MARK) :], altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return ResponseId(*_LAYOUT.unpack_from(packed))
+
+
+def is_plain(text: str) -> bool:
+    """Return True if a text may be the id of a response: in a path it cannot name anything else."""
+    return _PLAIN.fullmatch(text) is not None and ".." not in text

@@ -1,0 +1,222 @@
+"""OpenAI's Responses API: what routing needs from a body, and the body that goes to the engine.
+
+Engines render `instructions` as the first system message, and a function tool as a function of chat completions, so
+that one declared prompt serves both APIs. Instructions are not carried over by `previous_response_id`; a client that
+names a group gets the declared ones in each turn.
+
+Does no I/O and reads no clock.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from promptgroup_router.apis.request import (
+    SYSTEM_ROLES,
+    ApiKind,
+    ParsedRequest,
+    Preamble,
+    check_bare,
+    encoded,
+    measure,
+    read_object,
+    size_of,
+    wrong,
+)
+from promptgroup_router.apis.tools import ToolForms
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.contract.fingerprint import canonical_tools
+
+RESPONSES_PATH = b"/v1/responses"
+
+TOOL_LISTS = 256
+"""Declared tool lists whose form in this API is remembered."""
+
+_TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal")
+"""Types of parts that hold text."""
+
+
+# --- The forms of the two APIs ------------------------------------------------------------------------------
+
+
+def chat_tools(tools: Sequence[Any]) -> list[Any]:
+    """Return tools as chat completions have them. A built-in tool of the API stays as it is."""
+    return [_function(tool) for tool in tools]
+
+
+def _function(tool: Any) -> Any:
+    if not isinstance(tool, dict) or tool.get("type") != "function" or "function" in tool:
+        return tool
+    return {"type": "function", "function": {name: value for name, value in tool.items() if _says(name, value)}}
+
+
+def _says(name: str, value: object) -> bool:
+    """Return True for a field of a tool that belongs to its function; null says the same as a missing field."""
+    return name not in ("type", "cache_control") and value is not None
+
+
+@lru_cache(TOOL_LISTS)
+def responses_tools(canonical: str) -> str | None:
+    """Return canonical tools as this API has them, in JSON; None where that would say something else."""
+    tools = []
+    for tool in orjson.loads(canonical):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict):
+            return None
+        tools.append(function | {"type": "function"})
+    return canonical_tools(tools) if canonical_tools(chat_tools(tools)) == canonical else None
+
+
+def _forms(tools: list[Any]) -> tuple[str, str]:
+    return canonical_tools(chat_tools(tools)), canonical_tools(tools)
+
+
+_tool_forms = ToolForms(_forms)
+
+
+# --- Requests -----------------------------------------------------------------------------------------------
+
+
+def parse_response(body: bytes) -> ParsedRequest:
+    """Read the body of a request for a response.
+
+    Raises:
+        ApiError: 400, with the field, its value and what is expected.
+    """
+    doc, model = read_object(body)
+    given, instructions, tools = doc.get("input"), doc.get("instructions"), doc.get("tools")
+    if not isinstance(given, str | list):
+        raise wrong("input", "input", given, "a text or a list of items")
+    if instructions is not None and not isinstance(instructions, str):
+        raise wrong("instructions", "instructions", instructions, "a text")
+    if tools is not None and not isinstance(tools, list):
+        raise wrong("tools", "tools", tools, "a list")
+    previous = doc.get("previous_response_id")
+    if previous is not None and not isinstance(previous, str):
+        raise wrong("previous_response_id", "previous_response_id", previous, "the id of a response")
+    messages, parts, media = _conversation([{"role": "user", "content": given}] if isinstance(given, str) else given)
+    roles = [message["role"] for message in messages]
+    system = instructions or ""
+    if not system and roles and roles[0] in SYSTEM_ROLES:
+        system = messages[0]["content"]
+    text, history = measure(parts)
+    spelled = encoded(tools) if tools else b""
+    form = _tool_forms.get(spelled, tools) if tools else None
+    before = size_of(instructions or "") + (size_of(form.canonical) if form is not None else 0)
+    return ParsedRequest(
+        kind=ApiKind.RESPONSES,
+        raw=body,
+        model=model,
+        system=system,
+        has_system=bool(instructions) or any(role in SYSTEM_ROLES for role in roles),
+        tools=form.canonical if form is not None else "",
+        tools_in_order=form is None or form.in_order,
+        text=text + before,
+        history=history + before if history else 0,
+        turn=max(1, len(parts)) + bool(instructions),
+        ids=0,
+        streamed=doc.get("stream") is True,
+        media=media,
+        doc=doc,
+        messages=messages,
+    )
+
+
+def previous_response(ask: ParsedRequest) -> str:
+    """Return the id of the response that a request continues; empty if it continues none."""
+    return ask.doc.get("previous_response_id") or "" if ask.kind is ApiKind.RESPONSES else ""
+
+
+def _conversation(items: list[Any]) -> tuple[list[dict[str, str]], list[tuple[str, int]], bool]:
+    """Read the items of an input.
+
+    Returns:
+        The messages, as roles and texts; role and bytes of each item; True if an item has parts other than text.
+    """
+    messages: list[dict[str, str]] = []
+    parts: list[tuple[str, int]] = []
+    media = False
+    for i, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise wrong(f"input[{i}]", "input", item, "an object")
+        role, kind = item.get("role"), item.get("type", "message")
+        if kind == "message" and isinstance(role, str):
+            text, shows = _text(item.get("content"))
+            messages.append({"role": role, "content": text})
+            parts.append((role, size_of(text)))
+            media = media or shows
+        elif kind == "reasoning":
+            parts.append(("assistant", size_of(_text(item.get("content"))[0] or _text(item.get("summary"))[0])))
+        elif kind in ("function_call", "custom_tool_call"):
+            size = len(encoded([item.get("name"), item.get("arguments"), item.get("input")]))
+            parts.append(("assistant", size))
+        else:
+            text, shows = _text(item.get("output"))
+            parts.append(("user", size_of(text)))
+            # an item of the API's own tools becomes text that only the engine knows
+            media = media or shows or "output" not in item
+    return messages, parts, media
+
+
+def _text(content: object) -> tuple[str, bool]:
+    """Return the text of a content, its parts joined by line feeds, and True if it has parts other than text."""
+    if isinstance(content, str):
+        return content, False
+    texts, media = [], False
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and part.get("type") in _TEXTS:
+            text = part.get("text", part.get("refusal"))
+            texts.append(text if isinstance(text, str) else "")
+        else:
+            media = True
+    return "\n".join(texts), media
+
+
+# --- Bodies for the engine ----------------------------------------------------------------------------------
+
+
+def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
+    """Return the body with the declared prompt in front, asking for the real model.
+
+    Raises:
+        ApiError: 400: the request brings a prompt or tools of its own, or the declared tools do not exist in this API.
+    """
+    bare = not ask.doc.get("instructions")
+    found = "input has a system or developer message" if bare else "instructions are given"
+    check_bare(ask, prompt, model, found, "input" if bare else "instructions")
+    doc = ask.doc | {"model": model}
+    if prompt.system:
+        doc["instructions"] = prompt.system
+    if prompt.canonical_tools and not ask.tools:
+        tools = responses_tools(prompt.canonical_tools)
+        if tools is None:
+            raise ApiError(
+                400,
+                "the group declares tools that the Responses API cannot state: use /v1/chat/completions",
+                param="model",
+                code="tools_not_in_this_api",
+            )
+        doc["tools"] = orjson.Fragment(tools)
+    elif ask.tools:
+        doc["tools"] = _ordered(ask)
+    return encoded(doc)
+
+
+def with_ordered_tools(ask: ParsedRequest) -> bytes:
+    """Return the body with the keys of its tools in order; as received when they are already."""
+    if ask.tools_in_order:
+        return ask.raw
+    return encoded(ask.doc | {"tools": _ordered(ask)})
+
+
+def _ordered(ask: ParsedRequest) -> orjson.Fragment:
+    tools = ask.doc["tools"]
+    return orjson.Fragment(_tool_forms.get(encoded(tools), tools).ordered)
+
+
+def with_id(body: bytes, response_id: str) -> bytes:
+    """Return a body, a JSON object with at least one field, that asks for a response of this id."""
+    start = body.index(b"{") + 1
+    return b'%b"request_id":"%b",%b' % (body[:start], response_id.encode(), body[start:])

@@ -1,0 +1,44 @@
+"""The replica that holds a stored response, found by the response's id. Does no I/O and reads no clock."""
+
+from dataclasses import replace
+
+from promptgroup_router.apis.response_id import ResponseId, process_hash, replica_hash
+from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.rings.index import Candidates, Member
+
+PREVIOUS = "previous_response_id"
+"""The field that names the response which a request continues."""
+
+
+def find_holder(candidates: Candidates, wanted: ResponseId) -> Member | None:
+    """Return the member that a response's id names, whatever process it is; None if it is not among the candidates."""
+    return next((member for member in candidates.members if replica_hash(member.id) == wanted.replica), None)
+
+
+def holds(member: Member, wanted: ResponseId) -> bool:
+    """Return True if the process that made the response still runs."""
+    return process_hash(member.incarnation) == wanted.process
+
+
+def only(candidates: Candidates, member: Member) -> Candidates:
+    """Return the same candidates without all but one member."""
+    alone = (member,)
+    return replace(candidates, ready=alone, members=alone, by_id={member.id: member}, order=lambda _: iter(alone))
+
+
+def lost(response_id: str, param: str, code: str, *, restarted: bool) -> ApiError:
+    """Return the error for a response that no replica holds any more.
+
+    Args:
+        response_id: its id.
+        param: the field that names it.
+        code: the code of the error, by which programs know what to do.
+        restarted: True if its replica is there, as another process.
+    """
+    why = (
+        "the engine that held it was restarted"
+        if restarted
+        else "the replica that held it no longer serves this request: it was replaced, or its revision superseded"
+    )
+    way_out = f"send the whole conversation, without {param}" if param == PREVIOUS else "ask for it once more"
+    return ApiError(404, f"response {shown(response_id)} is lost, {why}: {way_out}", param=param, code=code)

@@ -1,0 +1,67 @@
+"""The models and groups that clients may ask for, as OpenAI's and Anthropic's APIs list them.
+
+A group is a model whose parent is the model that its replicas run. Does no I/O and reads no clock.
+"""
+
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import orjson
+
+from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.rings.index import GroupEntry, RoutingIndex
+
+MODELS_PATH = b"/v1/models"
+
+_PREFIX = MODELS_PATH + b"/"
+_UNKNOWN_TIME = "1970-01-01T00:00:00Z"
+"""The time of creation that Anthropic's API has for a model whose release nobody knows."""
+
+
+def model_list(index: RoutingIndex, *, anthropic: bool = False) -> bytes:
+    """Return the list of models; `anthropic` chooses that API's form."""
+    models = [_model(name) for name in index.models]
+    models += [_group(_shortest_name(index, group), group) for group in index.groups]
+    if not anthropic:
+        return orjson.dumps({"object": "list", "data": models})
+    data = [_anthropic(model) for model in models]
+    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+    return orjson.dumps({"data": data, "has_more": False} | ends)
+
+
+def model_card(index: RoutingIndex, path: bytes, *, anthropic: bool = False) -> bytes | None:
+    """Return one model, by a path; None if the path names no model at all.
+
+    Raises:
+        ApiError: 404, there is no such model or group.
+    """
+    if not path.startswith(_PREFIX):
+        return None
+    name = unquote_to_bytes(path[len(_PREFIX) :]).decode(errors="replace")
+    group = index.names.get(name)
+    if name in index.models:
+        model = _model(name)
+    elif group is not None:
+        model = _group(name, group)
+    else:
+        message = f"model {shown(name)} is neither a model nor a PromptGroup served here: GET /v1/models lists both"
+        raise ApiError(404, message, param="model", code="model_not_found")
+    return orjson.dumps(_anthropic(model) if anthropic else model)
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "engine", "root": name, "parent": None}
+
+
+def _group(name: str, group: GroupEntry) -> dict[str, Any]:
+    model = group.group.model
+    return _model(name) | {"owned_by": group.group.namespace, "root": model, "parent": model}
+
+
+def _anthropic(model: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "model", "id": model["id"], "display_name": model["id"], "created_at": _UNKNOWN_TIME}
+
+
+def _shortest_name(index: RoutingIndex, group: GroupEntry) -> str:
+    short = group.group.name
+    return short if index.names.get(short) is group and short not in index.models else group.label

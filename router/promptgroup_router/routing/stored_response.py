@@ -1,0 +1,84 @@
+"""Routes requests that name a stored response in their path: to read it, to cancel it, to delete it.
+
+Does no I/O and reads no clock.
+"""
+
+import enum
+from dataclasses import dataclass, replace
+
+from promptgroup_router.apis.response_id import decode, is_plain
+from promptgroup_router.apis.responses import RESPONSES_PATH
+from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.contract.table import Policy
+from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.rings.index import RoutingIndex
+from promptgroup_router.routing.holder import find_holder, holds, lost, only
+from promptgroup_router.routing.match import MatchedBy
+from promptgroup_router.routing.route import Route
+
+_PREFIX = RESPONSES_PATH + b"/"
+_NO_RESPONSE = "response_not_found"
+
+
+class ResponseAction(enum.Enum):
+    """The things that a path under a response's id may ask for, by method and suffix."""
+
+    READ = (b"GET", "")
+    DELETE = (b"DELETE", "")
+    CANCEL = (b"POST", "cancel")
+    INPUT_ITEMS = (b"GET", "input_items")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponsePath:
+    """A path that names a stored response."""
+
+    response_id: str
+    methods: tuple[bytes, ...]
+    """The methods that the path has."""
+
+
+def parse_path(path: bytes) -> StoredResponsePath | None:
+    """Return the response that a path names; None for any other path."""
+    if not path.startswith(_PREFIX):
+        return None
+    response_id, _, suffix = path[len(_PREFIX) :].decode("latin-1").partition("/")
+    methods = tuple(action.value[0] for action in ResponseAction if action.value[1] == suffix)
+    if not methods or not is_plain(response_id):
+        return None
+    return StoredResponsePath(response_id, methods)
+
+
+def route_by_response(index: RoutingIndex, balancer: Balancer, response_id: str, body: bytes) -> Route:
+    """Decide which replica gets a request about a stored response.
+
+    Raises:
+        ApiError: 404: a router did not make the id, or no replica holds the response any more.
+    """
+    wanted = decode(response_id)
+    if wanted is None:
+        message = f"no replica is known to hold response {shown(response_id)}: its id was not made by this router"
+        raise ApiError(404, message, param="response_id", code=_NO_RESPONSE)
+    member_id = balancer.member_id(wanted.replica)
+    group = index.names.get(member_id.rsplit("/", 2)[0]) if member_id is not None else None
+    for revision in group.revisions if group is not None else ():
+        member = find_holder(revision.candidates, wanted)
+        if member is None or member.id != member_id:
+            continue
+        if not holds(member, wanted):
+            raise lost(response_id, "response_id", _NO_RESPONSE, restarted=True)
+        alone = only(revision.candidates, member)
+        return Route(
+            how=MatchedBy.NAME,
+            group=revision.label,
+            model=revision.group.model,
+            candidates=replace(alone, policy=Policy.LEAST_REQUEST),
+            demand=Demand(wanted.session, revision.prefix, streamed=False, cached=False),
+            body=body,
+            estimated=0,
+            counted=0,
+            key=SessionKey(wanted.session, wanted.session, named=True, source="path"),
+        )
+    raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)

@@ -1,0 +1,51 @@
+import pytest
+
+from promptgroup_router.apis.response_id import RANDOM_BYTES, ResponseId, encode, process_hash, replica_hash
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.routing.state import RouterState
+from promptgroup_router.routing.stored_response import parse_path, route_by_response
+from support.tables import table
+
+
+@pytest.mark.parametrize(
+    ("path", "response", "methods"),
+    [
+        (b"/v1/responses/resp_1", "resp_1", (b"GET", b"DELETE")),
+        (b"/v1/responses/resp_1/cancel", "resp_1", (b"POST",)),
+        (b"/v1/responses/resp_1/input_items", "resp_1", (b"GET",)),
+    ],
+)
+def test_paths_that_name_a_response(path, response, methods):
+    found = parse_path(path)
+    assert (found.response_id, found.methods) == (response, methods)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [b"/v1/responses", b"/v1/responses/", b"/v1/responses/a/b", b"/v1/responses/../x", b"/v1/responses/a/cancel/b"],
+)
+def test_paths_that_name_none(path):
+    assert parse_path(path) is None
+
+
+def state() -> RouterState:
+    known = RouterState()
+    known.install(table(), "file", 0.0)
+    return known
+
+
+def test_the_replica_that_holds_it_is_the_only_candidate():
+    known = state()
+    member = known.index.names["support"].revisions[0].candidates.members[2]
+    made = encode(ResponseId(replica_hash(member.id), process_hash(member.incarnation), 7), bytes(RANDOM_BYTES))
+    found = route_by_response(known.index, known.balancer, made, b"")
+    assert found.candidates.members == (member,)
+    assert (found.group, found.revision, found.demand.cached) == ("chat/support", "", False)
+
+
+@pytest.mark.parametrize("response", ["resp_1", encode(ResponseId(1, 2, 3), bytes(RANDOM_BYTES))])
+def test_a_response_that_nobody_holds(response):
+    known = state()
+    with pytest.raises(ApiError) as caught:
+        route_by_response(known.index, known.balancer, response, b"")
+    assert (caught.value.status, caught.value.code) == (404, "response_not_found")
