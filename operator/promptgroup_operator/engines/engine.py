@@ -1,15 +1,18 @@
 """HTTP to one replica: send the warm-up, read its answer, read its counters.
 
-The chat API is the one that all supported engines serve. Every wait is bounded.
+The chat API is the one that all supported engines serve. An engine is whatever a user's image runs, so each answer has
+one deadline for all of it, a limit in bytes that fits its use, and is never decompressed.
 """
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import urllib3
 
+from promptgroup_operator.base import deadline
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import engine_metrics
 from promptgroup_operator.engines.dialect import Dialect
@@ -20,41 +23,57 @@ from promptgroup_router.contract.names import HEADER_WARMUP
 from promptgroup_router.contract.table import Prompt
 
 PREFILL_SECONDS = 120.0
-"""Longest prefill of a prefix: 100,000 tokens at 1,000 a second, with room."""
+"""Longest time for a chat answer: a prefill of 100,000 tokens at 1,000 a second, with room."""
 ASK_SECONDS = 3.0
-"""Longest wait for metrics and tokenizer answers."""
-MAX_ANSWER = 32 * 1024 * 1024
-"""Longest answer read: token lists of long prompts, metrics of engines with many labels."""
+"""Longest time for a page of metrics, an answer of the tokenizer, or the engine's settings."""
+
+MAX_PAGE = 1 << 20
+"""Most bytes of a page of metrics; a real vLLM's has 80 KB."""
+MAX_CHAT = 1 << 16
+"""Most bytes of a chat answer, which has one token."""
+MAX_STATE = 1 << 18
+"""Most bytes of an engine's settings; SGLang's have 20 KB."""
+TOKEN_BYTES = 8
+"""Most bytes of the tokenizer's answer for each byte of its request: one token, its separator and room."""
+MAX_TOKENS = 10**9
+"""Largest count of tokens in a usage; a larger one was not counted by an engine."""
 
 
 class EngineClient:
-    """A pool of connections to engines; safe to use from many threads."""
+    """A client of engines. Safe to use from many threads."""
 
     def __init__(self) -> None:
-        self._pools = urllib3.PoolManager(num_pools=64, maxsize=4, retries=False)
+        self._pools = deadline.keep(urllib3.PoolManager(num_pools=64, maxsize=4, retries=False))
+        self._parsing = threading.Lock()
+        """Held while an answer is parsed: an answer takes up to twenty times its size then."""
 
     def close(self) -> None:
         """Close the idle connections."""
         self._pools.clear()
 
     def read(self, address: str, dialect: Dialect) -> Reading:
-        """The engine's counters.
+        """Return the engine's counters.
 
         Raises:
-            EngineError: no answer, or one that is not metrics.
+            EngineError: there was no answer in time, or one that is not metrics.
         """
         return engine_metrics.reading(self.text(address, dialect.metrics.path), dialect.metrics)
 
-    def text(self, address: str, path: str = "/metrics") -> str:
-        """The metrics of any process that serves them, as they are.
+    def text(self, address: str, path: str = "/metrics", limit: int = MAX_PAGE) -> str:
+        """Return the page of metrics of any process that serves one.
+
+        Args:
+            address: host and port.
+            path: path of the page.
+            limit: most bytes of the page.
 
         Raises:
-            EngineError: no answer.
+            EngineError: there was no answer in time, or a longer one.
         """
-        return self._request("GET", address, path, None, ASK_SECONDS).decode(errors="replace")
+        return self._request("GET", address, path, None, seconds=ASK_SECONDS, limit=limit).decode(errors="replace")
 
     def prove(self, address: str, dialect: Dialect, model: str, prompt: Prompt) -> Evidence:
-        """Send the Tier-1 prefix, then probe for it: what the engine says about the two requests.
+        """Send the Tier-1 prefix, then probe for it, and return what the engine says about the two requests.
 
         Raises:
             EngineError: the engine refused a request or could not be reached.
@@ -67,7 +86,7 @@ class EngineClient:
         started = time.monotonic()
         first = self._chat(address, warm_up)
         seconds = time.monotonic() - started
-        # some engines show their gauges with the first request
+        # Some engines show their gauges with the first request.
         middle = self._reading(address, dialect) or before
         second = self._chat(address, probe)
         found, cached = _cached_tokens(dialect, first, second)
@@ -88,9 +107,9 @@ class EngineClient:
         )
 
     def refresh(self, address: str, dialect: Dialect, model: str, prompt: Prompt, needed: int) -> RefreshAnswer:
-        """Send the Tier-1 prefix; where fewer than `needed` tokens of it were in cache, probe whether they are now.
+        """Send the Tier-1 prefix. If fewer than `needed` tokens of it were in cache, send it again as a probe.
 
-        Of an engine that leaves a zero out, only the second answer tells whether the first one meant it.
+        For an engine that omits a zero, only the second answer tells whether the first one meant zero.
 
         Raises:
             EngineError: the engine refused a request or could not be reached.
@@ -105,11 +124,13 @@ class EngineClient:
         return RefreshAnswer(reading, found[0], found[-1], _spent(*zip(usages, found, strict=True)))
 
     def _caching(self, address: str, dialect: Dialect, reading: Reading | None) -> bool | None:
-        """Whether prefix caching is on, by the engine's metrics or its settings; None when neither says."""
+        """Return True if prefix caching is on, by the engine's metrics or settings; None if neither says."""
         if not dialect.state or (reading is not None and reading.caching is not None):
             return reading.caching if reading is not None else None
         try:
-            off = self._json("GET", address, dialect.state, None, ASK_SECONDS).get(dialect.state_off)
+            off = self._json("GET", address, dialect.state, None, seconds=ASK_SECONDS, limit=MAX_STATE).get(
+                dialect.state_off
+            )
         except EngineError:
             return None
         return not off if isinstance(off, bool) else None
@@ -121,61 +142,79 @@ class EngineClient:
             return None
 
     def _chat(self, address: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        answer = self._json("POST", address, "/v1/chat/completions", body, PREFILL_SECONDS)
+        answer = self._json("POST", address, "/v1/chat/completions", body, seconds=PREFILL_SECONDS, limit=MAX_CHAT)
         usage = answer.get("usage")
         return usage if isinstance(usage, Mapping) else {}
 
     def _shared_tokens(self, address: str, warm_up: Mapping[str, Any], probe: Mapping[str, Any]) -> int | None:
-        """Tokens that the two prompts begin with, by the engine's own tokenizer and template."""
+        """Return how many tokens the two prompts share at the start, by the engine's own tokenizer and template."""
         try:
-            first, second = (
-                self._json("POST", address, "/tokenize", _tokenize(body), ASK_SECONDS).get("tokens")
-                for body in (warm_up, probe)
-            )
+            first, second = (self._tokens(address, body) for body in (warm_up, probe))
         except EngineError:
             return None
-        if not isinstance(first, list) or not isinstance(second, list):
+        if first is None or second is None:
             return None
         return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
 
+    def _tokens(self, address: str, body: Mapping[str, Any]) -> list[Any] | None:
+        limit = MAX_CHAT + TOKEN_BYTES * len(_encoded(body))
+        tokens = self._json("POST", address, "/tokenize", _tokenize(body), seconds=ASK_SECONDS, limit=limit).get(
+            "tokens"
+        )
+        return tokens if isinstance(tokens, list) else None
+
     def _json(
-        self, method: str, address: str, path: str, body: Mapping[str, Any] | None, seconds: float
+        self, method: str, address: str, path: str, body: Mapping[str, Any] | None, *, seconds: float, limit: int
     ) -> dict[str, Any]:
-        raw = self._request(method, address, path, body, seconds)
+        raw = self._request(method, address, path, body, seconds=seconds, limit=limit)
         try:
-            answer = json.loads(raw)
-        except ValueError as error:
-            raise EngineError(f"{path}: the answer is not JSON") from error
+            with self._parsing:
+                answer = json.loads(raw)
+        except (ValueError, RecursionError):
+            raise EngineError(f"{path}: the answer is not JSON") from None  # the cause would quote the answer
         if not isinstance(answer, dict):
             raise EngineError(f"{path}: the answer is not a JSON object")
         return answer
 
-    def _request(self, method: str, address: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> bytes:
+    def _request(
+        self, method: str, address: str, path: str, body: Mapping[str, Any] | None, *, seconds: float, limit: int
+    ) -> bytes:
+        """Send a request and return the answer's body, all of it within `seconds` and `limit` bytes."""
         try:
-            response = self._pools.request(
-                method,
-                f"http://{address}{path}",
-                body=json.dumps(body, ensure_ascii=False).encode() if body is not None else None,
-                headers={"content-type": "application/json", HEADER_WARMUP: "1"},
-                timeout=urllib3.Timeout(connect=ASK_SECONDS, read=seconds),
-                preload_content=False,
-                redirect=False,
-            )
-            try:
-                data = response.read(MAX_ANSWER)
-            finally:
-                response.drain_conn()
-                response.release_conn()
-        except urllib3.exceptions.HTTPError as error:
+            with deadline.within(seconds, limit):
+                response = self._pools.request(
+                    method,
+                    f"http://{address}{path}",
+                    body=_encoded(body) if body is not None else None,
+                    headers={"content-type": "application/json", HEADER_WARMUP: "1"},
+                    timeout=urllib3.Timeout(connect=min(ASK_SECONDS, seconds), read=seconds),
+                    preload_content=False,
+                    decode_content=False,
+                    redirect=False,
+                )
+                try:
+                    data = response.read(limit + 1, decode_content=False)
+                    ended = len(data) <= limit
+                    if ended and not response.read(1, decode_content=False):
+                        response.release_conn()
+                finally:
+                    response.close()  # of a connection that was not released: nobody reads what else it sends
+        except (urllib3.exceptions.HTTPError, OSError) as error:
             raise EngineError(f"{path}: {type(error).__name__}") from error
         if response.status != 200:
             # never the answer's text: engines quote the prompt in some errors
             raise EngineError(f"{path}: status {response.status}", status=response.status)
+        if not ended:
+            raise EngineError(f"{path}: the answer is longer than {limit} bytes")
         return data
 
 
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
 def _bodies(model: str, prompt: Prompt) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two requests that share the Tier-1 prefix and nothing after it."""
+    """Return two requests that share the Tier-1 prefix and nothing after it."""
     tools = {"tools": json.loads(prompt.tools)} if prompt.tools else {}
     return tuple(  # type: ignore[return-value]
         {
@@ -194,34 +233,38 @@ def _tokenize(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prompt_tokens(usage: Mapping[str, Any]) -> int:
-    tokens = usage.get("prompt_tokens")
-    return tokens if isinstance(tokens, int) else 0
+    return _count(usage.get("prompt_tokens")) or 0
+
+
+def _count(value: object) -> int | None:
+    """Return a count of tokens; None if it is not a whole number that an engine may have counted."""
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
 def _grown(before: Reading | None, after: Reading | None) -> int | None:
-    """Cached tokens of the one request between two readings, where its usage does not say: nobody else sends yet."""
+    """Return the cached tokens of the one request between two readings: before a proof, nobody else sends requests."""
     if before is None or after is None or after.queries <= before.queries:
         return None
     return int(after.hits - before.hits)
 
 
 def _cached_tokens(dialect: Dialect, *usages: Mapping[str, Any]) -> list[int | None]:
-    """Cached tokens by each usage; None where it does not say.
+    """Return the cached tokens of each usage; None where it does not say.
 
-    An engine that leaves a zero out means it where another of its answers does say.
+    An engine that omits a zero means zero if another of its answers does say.
     """
     found = []
     for usage in usages:
         details = usage.get("prompt_tokens_details")
         cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-        found.append(cached if isinstance(cached, int) else None)
+        found.append(_count(cached))
     if dialect.omits_zero and any(found):
         return [each or 0 for each in found]
     return found
 
 
 def _spent(*requests: tuple[Mapping[str, Any], int | None]) -> Spent:
-    """What requests added to the engine's counters, by their usage and the cached tokens that are known of them."""
+    """Return what requests added to the engine's counters, by their usage and their cached tokens."""
     known = [cached for _, cached in requests if cached is not None]
     return Spent(
         sum(_prompt_tokens(usage) for usage, _ in requests),

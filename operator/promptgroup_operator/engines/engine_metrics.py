@@ -1,46 +1,50 @@
-"""An engine's metrics in Prometheus' exposition format → a reading. Pure.
+"""Read an engine's page of metrics. Does no I/O and reads no clock.
 
-Of a page only what is asked for is parsed: engines write a thousand lines, of which some fifty count here, and an
+Only the lines that are asked for are parsed: engines write a thousand lines, of which some fifty count here, and an
 operator reads a thousand engines.
 """
 
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from promptgroup_operator.base.errors import EngineError
+from promptgroup_operator.engines import exposition
 from promptgroup_operator.engines.metric_names import MetricNames, Spellings
 from promptgroup_operator.world.samples import Histogram, histogram
 from promptgroup_operator.world.snapshot import Reading
 
-_SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
+MAX_BUCKETS = 200
+"""Most buckets of a histogram; vLLM's has 21."""
+MAX_ENGINES = 256
+"""Most info lines: one for each data-parallel engine of a replica."""
+
 _WHOLE = re.compile(r"[0-9]{1,12}")
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
-_BOUND = re.compile(r'\ble="([^"]*)"')
 
 
-def reading(text: str, names: MetricNames) -> Reading:
-    """A reading from a page; sums over labels, so that data-parallel engines count as one.
+def reading(page: str, names: MetricNames) -> Reading:
+    """Return a reading from a page. Counters are summed over labels, so that data-parallel engines count as one.
 
     Raises:
-        EngineError: the page has none of the engine's counters, or one that is no number.
+        EngineError: the page has none of the engine's counters, or one that is not a number.
     """
     sums: dict[str, float] = {}
     peaks: dict[str, float] = {}
     buckets: dict[float, float] = {}
-    info: list[dict[str, str]] = []
+    info: list[Mapping[str, str]] = []
     bucket = f"{names.first_token}_bucket"
     spelled = frozenset(names.spelled())
-    for name, labels, value in _samples(text, (*spelled, bucket, *filter(None, (names.info,)))):
+    for name, labels, value in exposition.samples(page, (*spelled, bucket, *filter(None, (names.info,)))):
         if name in spelled:
             number = _number(name, value)
             sums[name] = sums.get(name, 0.0) + number
             peaks[name] = max(peaks.get(name, 0.0), number)
-        elif name == bucket and (found := _BOUND.search(labels)):
-            bound = _number(name, found[1], endless=True)
+        elif name == bucket and "le" in labels:
+            bound = exposition.bound(labels["le"])
+            if bound is None or (bound not in buckets and len(buckets) >= MAX_BUCKETS):
+                raise EngineError(f"{names.path}: {name} has a bucket that is not a number, or over {MAX_BUCKETS}")
             buckets[bound] = buckets.get(bound, 0.0) + _number(name, value)
-        elif name == names.info:
-            info.append(dict(_LABEL.findall(labels)))
+        elif name == names.info and len(info) < MAX_ENGINES:
+            info.append(labels)
     counted = any(name in sums for name in (*names.queries, *names.hits, *names.generated))
     if not counted and not (names.late and (sums or info)):
         raise EngineError(f"{names.path}: no {names.queries[0]}")
@@ -55,7 +59,7 @@ def reading(text: str, names: MetricNames) -> Reading:
         requests=total(names.requests) or 0.0,
         running=total(names.running) or 0.0,
         waiting=total(names.waiting) or 0.0,
-        # of data-parallel engines the fullest
+        # the fullest of data-parallel engines
         usage=next((peaks[name] for name in names.usage if name in peaks), 0.0),
         computed=total(names.computed),
         prefill_seconds=total(names.prefill_seconds),
@@ -70,30 +74,19 @@ def reading(text: str, names: MetricNames) -> Reading:
     )
 
 
-def _samples(text: str, names: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
-    """Name, labels and value of samples whose names begin with one of these."""
-    for line in text.splitlines():
-        match = _SAMPLE.match(line) if line.startswith(names) else None
-        if match is not None:
-            yield match["name"], match["labels"] or "", match["value"]
-
-
-def _number(name: str, text: str, *, endless: bool = False) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value) or (math.isinf(value) and not endless):
-        raise EngineError(f"/metrics: {name} is no number")
+def _number(name: str, text: str) -> float:
+    value = exposition.number(text)
+    if value is None:
+        raise EngineError(f"/metrics: {name} is not a number from 0 to {exposition.MAX_NUMBER:.0e}")
     return value
 
 
-def _step(info: list[dict[str, str]], names: MetricNames) -> int:
+def _step(info: list[Mapping[str, str]], names: MetricNames) -> int:
     found = (_whole(labels, label) for labels in info for label in names.step_labels)
     return next(filter(None, found), 0)
 
 
-def _caching(info: list[dict[str, str]], names: MetricNames) -> bool | None:
+def _caching(info: list[Mapping[str, str]], names: MetricNames) -> bool | None:
     said = info[-1].get(names.caching_label, "").lower() if info else ""
     return {"true": True, "false": False}.get(said)
 
@@ -104,6 +97,6 @@ def _kv_tokens(labels: Mapping[str, str], names: MetricNames) -> int:
 
 
 def _whole(labels: Mapping[str, str], label: str) -> int:
-    """The label's whole number; 0 where it has none (an engine writes `None` for what it does not know)."""
+    """Return the label's whole number; 0 if it has none (an engine writes `None` for what it does not know)."""
     value = labels.get(label, "")
     return int(value) if _WHOLE.fullmatch(value) else 0

@@ -74,20 +74,9 @@ class RouterHistory:
 
     def __init__(self) -> None:
         self._groups: dict[Key, _Group] = {}
-        self._read: dict[str, datetime] = {}
-        """Container of a router → when somebody last set out to read it."""
         self._pages: dict[str, datetime] = {}
         """Container of a router → when its last page was read."""
         self._lock = threading.Lock()
-
-    def take(self, router: str, now: datetime, period: timedelta) -> bool:
-        """Whether the router is to be read again, by who asks: for others it is being read from here on."""
-        with self._lock:
-            last = self._read.get(router)
-            if last is not None and now - last < period:
-                return False
-            self._read[router] = now
-            return True
 
     def add(self, router: str, found: Mapping[Key, RouterCounts], now: datetime) -> None:
         """Keep a reading of a router: all of its groups."""
@@ -197,10 +186,9 @@ class RouterHistory:
     def forget(self, now: datetime) -> None:
         """Drop what is known of routers that are not read any more."""
         with self._lock:
-            gone = {router for router, read in self._read.items() if now - read > FORGOTTEN}
+            gone = {router for router, read in self._pages.items() if now - read > FORGOTTEN}
             for router in gone:
-                del self._read[router]
-                self._pages.pop(router, None)
+                del self._pages[router]
             for group in self._groups.values() if gone else ():
                 group.routers = {router: each for router, each in group.routers.items() if router not in gone}
             if gone:

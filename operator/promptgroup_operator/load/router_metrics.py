@@ -1,18 +1,26 @@
-"""A router's page of metrics → its counters of every group. Pure."""
+"""Read a router's page of metrics: its counters for each group that it may speak for. Does no I/O and reads no clock.
 
-from collections.abc import Iterator, Mapping
+Any pod that carries the routers' label is read, so a page is trusted for the groups that its namespace may serve, and
+for nothing else.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from promptgroup_operator.engines import exposition
 from promptgroup_operator.world.samples import Flow, Histogram, Sample, Stratum, histogram
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
 
-_READ = (names.METRIC_REVISION, names.METRIC_DEPARTED, names.METRIC_DEPARTED_AT)
+MAX_SAMPLES = 4096
+"""Most samples of one group that are read: some hundred for each revision."""
+
+_PREFIXES = (names.METRIC_REVISION, names.METRIC_DEPARTED, names.METRIC_DEPARTED_AT)
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionGauges:
-    """What a revision had in one router at the moment of a reading, and its prompt tokens until then."""
+    """The gauges of a revision in one router, and its counter of prompt tokens."""
 
     sessions: float = 0
     session_tokens: float = 0
@@ -22,36 +30,52 @@ class RevisionGauges:
 
 @dataclass(frozen=True, slots=True)
 class RouterCounts:
-    """One router's counters of one group. Revisions by their short fingerprint."""
+    """One router's counters for one group. Revisions are named by their short fingerprint."""
 
     flows: Mapping[str, Flow] = field(default_factory=dict)
     samples: Mapping[str, Sample] = field(default_factory=dict)
     stocks: Mapping[str, RevisionGauges] = field(default_factory=dict)
     departed: float = 0
-    """Requests that came close to the group's prompt."""
+    """Requests that nearly matched the group's prompt."""
     departed_at: float = 0
-    """The median of where they left it, in bytes."""
+    """Median offset in bytes at which they differ from it."""
 
     @property
     def requests(self) -> float:
-        """Of all revisions."""
+        """Requests of all revisions."""
         return sum(flow.requests for flow in self.flows.values())
 
 
-def parse(text: str) -> dict[Key, RouterCounts]:
-    """The counters of every group in a router's Prometheus text; lines that cannot be read are left out."""
-    found: dict[Key, _Page] = {}
-    for name, labels, value in _samples(text):
-        namespace, _, group = labels.get("group", "").partition("/")
-        if group:
-            found.setdefault(Key(namespace, group), _Page()).add(name, labels, value)
-    return {key: page.counts() for key, page in found.items()}
+def parse(page: str, serves: Callable[[Key], bool]) -> dict[Key, RouterCounts]:
+    """Return the counters of each group on a router's page; lines that cannot be read are passed over.
+
+    Args:
+        page: Prometheus text.
+        serves: returns True for the groups that the router may speak for.
+    """
+    found: dict[str, _Page | None] = {}
+    for name, labels, text in exposition.samples(page, _PREFIXES):
+        group, value = labels.get("group", ""), exposition.number(text)
+        if group not in found:
+            key = _key(group)
+            found[group] = _Page(key) if key is not None and serves(key) else None
+        of_group = found[group]
+        if of_group is not None and value is not None:
+            of_group.add(name, labels, value)
+    return {each.key: each.counts() for each in found.values() if each is not None and each.samples}
+
+
+def _key(group: str) -> Key | None:
+    namespace, slash, name = group.partition("/")
+    return Key(namespace, name) if slash and namespace and name else None
 
 
 class _Page:
-    """Lines of one group."""
+    """The samples of one group."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.samples = 0
         self._flows: dict[str, Flow] = {}
         self._strata: dict[tuple[str, str], Stratum] = {}
         self._buckets: dict[tuple[str, str, str, str], dict[float, float]] = {}
@@ -59,7 +83,10 @@ class _Page:
         self._alone: dict[str, float] = {}
 
     def add(self, name: str, labels: Mapping[str, str], value: float) -> None:
-        """One sample."""
+        """Add a sample; one beyond MAX_SAMPLES is passed over."""
+        self.samples += 1
+        if self.samples > MAX_SAMPLES:
+            return
         revision, turn = labels.get("revision", ""), labels.get("turn", "")
         if name == names.METRIC_REVISION_REQUESTS:
             known = self._flows.get(revision, Flow())
@@ -69,14 +96,16 @@ class _Page:
             self._strata[revision, turn] = self._strata.get((revision, turn), Stratum()) + Stratum(value, failed)
         elif "le" in labels:
             key = name, revision, turn, labels.get("streamed", "")
-            self._buckets.setdefault(key, {})[float(labels["le"])] = value
+            bound = exposition.bound(labels["le"])
+            if bound is not None:
+                self._buckets.setdefault(key, {})[bound] = value
         elif revision and not turn:
             self._stocks.setdefault(revision, {})[name] = value
         else:
             self._alone[name] = value
 
     def counts(self) -> RouterCounts:
-        """All of them together."""
+        """Return the counters that the samples make together."""
         samples: dict[str, dict[str, Stratum]] = {}
         for (revision, turn), counted in self._strata.items():
             streamed, whole = (
@@ -100,16 +129,3 @@ class _Page:
 
     def _histogram(self, name: str, revision: str, turn: str, streamed: str = "") -> Histogram:
         return histogram(self._buckets.get((f"{name}_bucket", revision, turn, streamed), {}))
-
-
-def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    for line in text.splitlines():
-        if line.startswith(_READ):
-            name, _, rest = line.partition("{")
-            labels, _, value = rest.rpartition("} ")
-            try:
-                # names and fingerprints: nothing in them is quoted or has a comma
-                found = dict(each.split('="', 1) for each in labels[:-1].split('",'))
-                yield name, found, float(value)
-            except ValueError:
-                continue

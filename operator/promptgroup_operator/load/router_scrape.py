@@ -1,92 +1,124 @@
-"""Reads the routers that serve a group, no more often than somebody needs it.
+"""Read the routers that serve a group, no more often than a group needs it.
 
-Which routers there are is asked of the API server seldom: their own count of each other shows that one has come.
+The API server is seldom asked for the list of routers: their own count of each other shows that one has come.
 """
 
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from promptgroup_operator.base.errors import ClusterError, EngineError
-from promptgroup_operator.load.router_history import RouterHistory
-from promptgroup_operator.load.router_metrics import parse
+from promptgroup_operator.base.fair_pool import FairPool
+from promptgroup_operator.load.router_metrics import RouterCounts, parse
+from promptgroup_operator.world.snapshot import Key
 
 logger = logging.getLogger(__name__)
 
 LISTED = timedelta(minutes=5)
-"""Time between two lists of a namespace's routers: as seldom as a resync."""
+"""Time between two lists of a namespace's routers: as long as between two resyncs."""
 LISTS = 20
-"""Readings for one list of them where readings are frequent: 40 s in a release."""
+"""Readings between two lists where readings are frequent: 40 s during a release."""
 LISTED_AGAIN = timedelta(seconds=10)
-"""The same while one does not answer, or others that are not known are said to be there."""
+"""Time between two lists while a router does not answer, or routers know of peers that the list does not have."""
+PAGE = 4 << 20
+"""Most bytes of a router's page: 50 KB for each group that it serves."""
+SECONDS = 5.0
+"""Time for all routers of a namespace; one that answers later counts as not read."""
+FORGOTTEN = timedelta(minutes=10)
+"""A router that nobody set out to read for so long is gone."""
 
-_PEERS = re.compile(r"^promptgroup_router_peers (\d+)$", re.MULTILINE)
+_PEERS = re.compile(r"^promptgroup_router_peers ([0-9]{1,6})$", re.MULTILINE | re.ASCII)
 
 
 class RouterScraper:
-    """The routers of all namespaces.
+    """Reads the routers of all namespaces. Safe to use from many threads.
 
     Args:
         listed: namespace → container and address of the admin port of each router there.
-        text: address → its metrics, as they are.
-        readings: where they go.
-        pool: where they are read.
+        text: address and limit in bytes → its page of metrics.
+        is_group: returns True for a group that exists.
+        trusted: namespaces whose routers serve groups of others (`--router-namespaces`).
+        pool: where routers are read.
     """
 
     def __init__(
         self,
         listed: Callable[[str], Mapping[str, str]],
-        text: Callable[[str], str],
-        readings: RouterHistory,
-        pool: Executor,
+        text: Callable[[str, int], str],
+        is_group: Callable[[Key], bool],
+        trusted: Collection[str],
+        pool: FairPool,
     ) -> None:
         self._listed = listed
         self._text = text
-        self._readings = readings
+        self._is_group = is_group
+        self._trusted = frozenset(trusted)
         self._pool = pool
         self._known: dict[str, tuple[datetime, Mapping[str, str]]] = {}
-        """Namespace → when its routers were listed, and they."""
-        self._crowd: dict[str, int] = {}
-        """Namespace → other routers that the ones there know of."""
+        """Namespace → when its routers were listed, and the routers."""
+        self._peers: dict[str, int] = {}
+        """Namespace → peers that the routers there know of."""
         self._doubtful: set[str] = set()
         """Namespaces whose list may be out of date."""
+        self._claimed: dict[str, datetime] = {}
+        """Container of a router → when a pass last set out to read it."""
         self._lock = threading.Lock()
 
-    def read(self, namespaces: Iterable[str], now: datetime, period: timedelta) -> None:
-        """Read every router of these namespaces that was not read for so long; their list may be older."""
-        for namespace in namespaces:
-            routers = self._of(namespace, now, min(LISTED, LISTS * period))
-            due = [router for router in routers if self._readings.take(router, now, period)]
-            pages = list(self._pool.map(self._page, (routers[each] for each in due)))
-            for router, text in zip(due, pages, strict=True):
-                if text is not None:
-                    self._readings.add(router, parse(text), now)
-            self._doubt(namespace, pages)
+    def read(self, namespace: str, now: datetime, period: timedelta) -> dict[str, Mapping[Key, RouterCounts]]:
+        """Read the routers that serve a namespace's groups and that nobody read within the period.
+
+        Returns:
+            Container of a router → its counters for each group.
+        """
+        found: dict[str, Mapping[Key, RouterCounts]] = {}
+        for each in sorted({namespace, *self._trusted}):
+            found |= self._read(each, now, period)
+        return found
+
+    def _read(self, namespace: str, now: datetime, period: timedelta) -> dict[str, Mapping[Key, RouterCounts]]:
+        routers = self._routers(namespace, now, min(LISTED, LISTS * period))
+        due = [router for router in routers if self._claim(router, now, period)]
+        pages = self._pool.map(namespace, self._page, [routers[each] for each in due], SECONDS)
+        self._doubt(namespace, pages)
+
+        def serves(key: Key) -> bool:
+            return (key.namespace == namespace or namespace in self._trusted) and self._is_group(key)
+
+        return {router: parse(page, serves) for router, page in zip(due, pages, strict=True) if page is not None}
+
+    def _claim(self, router: str, now: datetime, period: timedelta) -> bool:
+        """Return True if the router is due; to other passes it counts as being read from now on."""
+        with self._lock:
+            last = self._claimed.get(router)
+            if last is not None and now - last < period:
+                return False
+            self._claimed = {each: at for each, at in self._claimed.items() if now - at <= FORGOTTEN}
+            self._claimed[router] = now
+            return True
 
     def _doubt(self, namespace: str, pages: Sequence[str | None]) -> None:
-        found = [_PEERS.search(text) for text in pages if text is not None]
-        crowd = max((int(peers[1]) for peers in found if peers is not None), default=None)
+        found = [_PEERS.search(page) for page in pages if page is not None]
+        peers = max((int(match[1]) for match in found if match is not None), default=None)
         with self._lock:
-            grown = crowd is not None and crowd > self._crowd.get(namespace, 0)
-            if crowd is not None:
-                self._crowd[namespace] = crowd
+            grown = peers is not None and peers > self._peers.get(namespace, 0)
+            if peers is not None:
+                self._peers[namespace] = peers
             if grown or None in pages:
                 self._doubtful.add(namespace)
 
-    def _of(self, namespace: str, now: datetime, listed: timedelta) -> Mapping[str, str]:
+    def _routers(self, namespace: str, now: datetime, listed: timedelta) -> Mapping[str, str]:
         with self._lock:
             at, routers = self._known.get(namespace, (None, {}))
             if at is not None and now - at < (min(LISTED_AGAIN, listed) if namespace in self._doubtful else listed):
                 return routers
-            self._known[namespace] = now, routers  # others use these meanwhile
+            self._known[namespace] = now, routers  # other passes use these meanwhile
             self._doubtful.discard(namespace)
         try:
             found = self._listed(namespace)
-        except ClusterError as error:  # figures of clients can wait; what serves does not
-            logger.warning("%s: routers cannot be found: %s", namespace, error)
+        except ClusterError as error:  # the pass goes on without the routers' figures
+            logger.warning("%s: routers cannot be listed: %s", namespace, error)
             with self._lock:
                 self._doubtful.add(namespace)
             return routers
@@ -96,7 +128,7 @@ class RouterScraper:
 
     def _page(self, address: str) -> str | None:
         try:
-            return self._text(address)
+            return self._text(address, PAGE)
         except EngineError as error:
             logger.debug("router at %s: %s", address, error)
             return None

@@ -71,7 +71,7 @@ def test_a_page_without_the_engines_counters_is_an_error(page):
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "abc"])
 def test_a_gauge_that_is_no_number_is_an_error_and_not_a_crash(value):
-    with pytest.raises(EngineError, match=r"vllm:num_requests_running is no number"):
+    with pytest.raises(EngineError, match=r"vllm:num_requests_running is not a number"):
         engine_metrics.reading(f"{METRICS}vllm:num_requests_running {value}\n", VLLM)
 
 

@@ -26,7 +26,6 @@ def read(*readings, routers=("r",)):
     for seconds, *each in readings:
         for router, counted in zip(routers, each, strict=True):
             if counted is not None:
-                assert found.take(router, after(seconds), timedelta())
                 found.add(router, {KEY: counted}, after(seconds))
     return found
 
@@ -73,17 +72,9 @@ def test_readings_that_follow_each_other_fast_take_no_room_and_lose_nothing():
     assert readings.traffic(KEY, after(60)).flows["aa"].requests == pytest.approx(30, abs=5)
 
 
-def test_a_router_is_read_for_all_groups_no_more_often_than_one_of_them_needs():
-    readings = RouterHistory()
-    assert readings.take("r", NOW, timedelta(seconds=15))
-    assert not readings.take("r", after(14), timedelta(seconds=15))
-    assert readings.take("r", after(14), timedelta(seconds=2))
-    assert not readings.take("r", after(15), timedelta(seconds=2))
-
-
 def test_routers_that_are_not_read_any_more_are_forgotten_and_groups_with_them():
     readings = read((0, counts(1), counts(1)), routers="rs")
-    readings.take("r", NOW + FORGOTTEN, timedelta())
+    readings.add("r", {KEY: counts(2)}, NOW + FORGOTTEN)
     readings.forget(after(1) + FORGOTTEN)
     assert set(readings._groups[KEY].routers) == {"r"}
     readings.forget(NOW + 3 * FORGOTTEN)

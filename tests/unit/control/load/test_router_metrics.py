@@ -26,8 +26,12 @@ garbage {
 """.replace("REVISION_", "promptgroup_router_revision_")
 
 
+def everybody(key):
+    return True
+
+
 def test_a_group_is_read_out_of_a_routers_metrics():
-    pages = parse(TEXT)
+    pages = parse(TEXT, everybody)
     assert set(pages) == {KEY, Key("chat", "supporter")}
     found = pages[KEY]
     assert found.flows == {"aa": Flow(10, 8)}
@@ -35,7 +39,7 @@ def test_a_group_is_read_out_of_a_routers_metrics():
     assert found.samples == {
         "aa": {"first": Stratum(9, 0, first, Histogram((0.0,), (1.0, 0.0)), streamed), "later": Stratum(1, 1)}
     }
-    assert parse("") == parse("\0" * 99) == {}
+    assert parse("", everybody) == parse("\0" * 99, everybody) == {}
 
 
 def test_what_a_router_counts_is_what_is_read():
@@ -44,7 +48,7 @@ def test_what_a_router_counts_is_what_is_read():
         metrics.revision_requests.add("chat/support", "aa", *labels)
     metrics.revision_first_token.observe("chat/support", "aa", "first", "true", value=0.2)
     metrics.revision_cached.observe("chat/support", "aa", "first", value=0.95)
-    found = parse(metrics.text())[KEY]
+    found = parse(metrics.text(), everybody)[KEY]
     assert found.flows == {"aa": Flow(2, 1)}
     assert found.samples["aa"]["later"] == Stratum(1, 1)
     first = found.samples["aa"]["first"]
@@ -62,6 +66,6 @@ def test_what_a_router_has_at_the_moment_is_read():
     metrics.revision_waiting.replace({("chat/support", "aa"): 2})
     metrics.near_miss.add("chat/support", amount=5)
     metrics.departed_at.replace({("chat/support",): 120})
-    found = parse(metrics.text())[KEY]
+    found = parse(metrics.text(), everybody)[KEY]
     assert found.stocks == {"aa": RevisionGauges(sessions=3, session_tokens=9000, waiting=2, prompt_tokens=700)}
     assert (found.departed, found.departed_at) == (5, 120)

@@ -1,4 +1,3 @@
-from concurrent.futures import Future
 from datetime import timedelta
 
 import pytest
@@ -10,27 +9,23 @@ from promptgroup_operator.world.load import PERIOD
 from promptgroup_operator.world.snapshot import Key
 from support.builders import NOW
 
-KEY = Key("chat", "support")
+KEY, OTHER = Key("chat", "support"), Key("sales", "support")
+GROUPS = {KEY, OTHER}
 PAGE = 'promptgroup_router_revision_sessions{group="chat/support",revision="aa"} 3\n'
 
 
 class AtOnce:
-    """An executor that has no threads."""
+    """A pool that has no threads."""
 
-    def map(self, function, items):
-        return map(function, items)
-
-    def submit(self, function, *arguments):
-        found = Future()
-        found.set_result(function(*arguments))
-        return found
+    def map(self, namespace, function, items, seconds):
+        return [function(each) for each in items]
 
 
 class World:
-    def __init__(self, pods):
+    def __init__(self, pods, trusted=()):
         self.pods, self.pages, self.lists, self.reads = pods, {}, 0, []
         self.readings = RouterHistory()
-        self.routers = RouterScraper(self.listed, self.text, self.readings, AtOnce())
+        self.routers = RouterScraper(self.listed, self.text, GROUPS.__contains__, trusted, AtOnce())
 
     def listed(self, namespace):
         self.lists += 1
@@ -38,7 +33,7 @@ class World:
             raise self.pods
         return dict(self.pods)
 
-    def text(self, address):
+    def text(self, address, limit):
         self.reads.append(address)
         page = self.pages.get(address, PAGE)
         if isinstance(page, Exception):
@@ -46,7 +41,9 @@ class World:
         return page
 
     def read(self, seconds, period=PERIOD):
-        self.routers.read({"chat"}, NOW + timedelta(seconds=seconds), period)
+        now = NOW + timedelta(seconds=seconds)
+        for router, counted in self.routers.read("chat", now, period).items():
+            self.readings.add(router, counted, now)
 
 
 def test_every_router_is_read_once_a_period_and_listed_seldom():
@@ -106,3 +103,38 @@ def test_routers_that_cannot_be_listed_are_asked_for_again_and_end_no_pass(error
     assert world.lists == 2
     world.read(315)
     assert world.lists == 3
+
+
+def test_a_router_is_read_for_all_groups_no_more_often_than_one_of_them_needs():
+    world = World({"r": "a:1"})
+    world.read(0)
+    world.read(14)
+    assert len(world.reads) == 1
+    world.read(14, timedelta(seconds=2))
+    world.read(15, timedelta(seconds=2))
+    assert len(world.reads) == 2
+
+
+LIES = """\
+promptgroup_router_revision_sessions{group="sales/support",revision="aa"} 1000
+promptgroup_router_revision_sessions{group="chat/unknown",revision="aa"} 1000
+promptgroup_router_revision_sessions{group="chat/support",revision="aa"} 3
+"""
+
+
+def test_a_page_speaks_for_the_groups_of_its_own_namespace():
+    world = World({"r": "a:1"})
+    world.pages["a:1"] = LIES
+    assert set(world.routers.read("chat", NOW, PERIOD)["r"]) == {KEY}
+
+
+def test_a_trusted_namespaces_page_speaks_for_the_groups_of_all():
+    world = World({"r": "a:1"}, trusted=["chat"])
+    world.pages["a:1"] = LIES
+    assert set(world.routers.read("sales", NOW, PERIOD)["r"]) == {KEY, OTHER}
+
+
+def test_a_page_that_is_no_text_of_prometheus_ends_no_pass():
+    world = World({"r": "a:1"})
+    world.pages["a:1"] = LIES.replace("1000", "nan") + 'promptgroup_router_revision_first_token{le="x"} 1\n'
+    assert set(world.routers.read("chat", NOW, PERIOD)["r"]) == {KEY}

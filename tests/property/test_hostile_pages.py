@@ -1,0 +1,134 @@
+"""Parsers of what engines, routers and Prometheus write: any text ends in a value or in the parser's own error, in time
+that grows with its length and no faster."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptgroup_operator.base.errors import EngineError
+from promptgroup_operator.engines import exposition
+from promptgroup_operator.engines.engine_metrics import reading
+from promptgroup_operator.engines.metric_names import SGLANG, TENSORRT_LLM, VLLM
+from promptgroup_operator.load import promql, router_metrics
+from promptgroup_router.contract import names
+
+SMALL, LARGE = 64 * 1024, 512 * 1024
+LINEAR = 4.0
+"""Most that eight times the text may cost beyond eight times the time: caches and the clock, not a square (8 more)."""
+
+NAME = "vllm:cache_config_info"
+QUERIES = "vllm:prefix_cache_queries_total"
+ROUTER = names.METRIC_REVISION_REQUESTS
+SHAPES = {
+    "a label name without end": lambda name, size: f"{name}{{{'a' * size}}} 1",
+    "label names without values": lambda name, size: f"{name}{{{'a,' * (size // 2)}}} 1",
+    "a label value without end": lambda name, size: f'{name}{{a="{"b" * size}',
+    "backslashes": lambda name, size: f'{name}{{a="{chr(92) * size}',
+    "escaped quotes": lambda name, size: f'{name}{{a="{(chr(92) + chr(34)) * (size // 2)}',
+    "quotes": lambda name, size: f"{name}{{{'a=' + chr(34) * size}}} 1",
+    "labels without end": lambda name, size: f"{name}{{" + 'a="b",' * (size // 6) + "} 1",
+    "spaces": lambda name, size: f"{name}{' ' * size}",
+    "braces": lambda name, size: f"{name}{'{' * size}",
+    "a value without end": lambda name, size: f"{name} {'9' * size}",
+    "lines of it": lambda name, size: f'{name}{{a="b"}} 1\n' * (size // (len(name) + 11)),
+    "broken lines of it": lambda name, size: f'{name}{{a="b" 1\n' * (size // (len(name) + 10)),
+    "empty lines": lambda name, size: "\n" * size,
+    "label names without end on lines at the limit": lambda name, size: (
+        f"{name}{{{'a' * (exposition.MAX_LINE - len(name) - 4)}}} 1\n" * (size // exposition.MAX_LINE)
+    ),
+    "groups without end": lambda name, size: "".join(
+        f'{name}{{group="chat/{i}",revision="r",le="{i}"}} 1\n' for i in range(size // (len(name) + 38))
+    ),
+}
+"""Shape → a page of so many characters about a metric."""
+
+
+def cpu(parse, page):
+    """Least CPU time of several tries, in seconds: noise only adds."""
+    least = float("inf")
+    for _ in range(4):
+        began = time.thread_time()
+        parse(page)
+        least = min(least, time.thread_time() - began)
+    return max(least, 2e-4)
+
+
+def read_engine(page):
+    try:
+        reading(page, VLLM)
+    except EngineError:
+        pass
+
+
+def read_router(page):
+    router_metrics.parse(page, lambda namespace: True)
+
+
+def unlimited(page):
+    """Every label of every line, of whatever length: what the limit on lines would hide."""
+    for line in page.split("\n"):
+        exposition._sample(line)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("parse", "name"),
+    [(read_engine, NAME), (read_engine, QUERIES), (read_router, ROUTER), (unlimited, NAME)],
+    ids=["engine info", "engine counter", "router", "no limit"],
+)
+def test_a_page_costs_time_in_proportion_to_its_length(shape, parse, name):
+    page = SHAPES[shape]
+    assert cpu(parse, page(name, LARGE)) < LINEAR * (LARGE / SMALL) * cpu(parse, page(name, SMALL))
+
+
+PIECES = st.sampled_from(
+    [
+        *[QUERIES, NAME, ROUTER, "vllm:time_to_first_token_seconds_bucket", "sglang:num_pages", "trtllm_"],
+        *['{le="', 'group="a/b"', 'revision="r"', 'turn="first"', 'le="1"', 'le="+Inf"', 'le="nan"', 'le="x"'],
+        *["{", "}", '"', "\\", "=", ",", " ", "\n", "\r", "\x0b", "\x00", "\u2028", "é", "\ud800"],
+        *["1", "-1", "1e308", "1e309", "nan", "+Inf", "0x1", "1_0", "9" * 400, "None", "٣"],
+    ]
+)
+PAGES = st.lists(PIECES, max_size=60).map("".join)
+
+
+@settings(max_examples=400)
+@given(page=PAGES)
+@pytest.mark.parametrize("engine", [VLLM, SGLANG, TENSORRT_LLM], ids=["vllm", "sglang", "trtllm"])
+def test_any_page_of_an_engine_is_a_reading_of_finite_numbers_or_an_error(page, engine):
+    try:
+        found = reading(page, engine)
+    except EngineError:
+        return
+    for value in (found.queries, found.hits, found.running, found.usage, found.kv_tokens, *found.first_token.counts):
+        assert 0 <= value < float("inf")
+
+
+@settings(max_examples=400)
+@given(page=PAGES)
+def test_any_page_of_a_router_is_counts_of_finite_numbers(page):
+    for counts in router_metrics.parse(page, lambda namespace: True).values():
+        assert 0 <= counts.requests < float("inf")
+        for sample in counts.samples.values():
+            for stratum in sample.values():
+                assert all(0 <= each < float("inf") for each in stratum.streamed.counts)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("NaN"),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["metric", "value", "a"]), inner),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=400)
+@given(result=JSON)
+def test_any_answer_of_prometheus_is_finite_numbers_or_an_error_that_is_expected(result):
+    try:
+        found = promql.parse_result(json.loads(json.dumps(result)))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError):
+        return
+    assert all(abs(value) < float("inf") for _, value in found)
