@@ -47,7 +47,7 @@ class Operator:
         self.metrics = OperatorMetrics()
         client = KubeClient(connect(settings), self.metrics.api_requests)
         self._engines = EngineClient()
-        self.queue = WorkQueue()
+        self.queue = WorkQueue(workers=settings.workers)
         self.term = Term(until=float("-inf") if settings.lease else float("inf"))
         self.elector = _elector(settings, client, self.term) if settings.lease else None
         stores = {kind: Store(kind, self.queue.add) for kind in KINDS}

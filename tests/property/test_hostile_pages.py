@@ -1,6 +1,7 @@
 """Parsers of what engines, routers and Prometheus write: any text ends in a value or in the parser's own error, in time
 that grows with its length and no faster."""
 
+import contextlib
 import json
 import time
 
@@ -57,10 +58,8 @@ def cpu(parse, page):
 
 
 def read_engine(page):
-    try:
+    with contextlib.suppress(EngineError):
         reading(page, VLLM)
-    except EngineError:
-        pass
 
 
 def read_router(page):

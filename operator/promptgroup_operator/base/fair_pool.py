@@ -5,14 +5,11 @@ A namespace may hold at most half of the workers that the others leave, so one w
 the fewest is served first.
 """
 
-import logging
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -105,7 +102,7 @@ class FairPool:
     def _run(self, namespace: str, future: Future[R], job: Callable[[], R]) -> None:
         try:
             result = job()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is raised to whoever asks for the result
             future.set_exception(error)
         else:
             future.set_result(result)

@@ -41,7 +41,7 @@ class Settings:
     """Port of /metrics; 0: none."""
     workers: int = 8
     """Passes that may run at the same time."""
-    warmups: int = 16
+    warmups: int = 32
     """Warm-ups that may run at the same time."""
     touch_seconds: float = 300.0
     """Longest time between two looks at a warm replica's prefix: one lost without pressure is missed no longer."""

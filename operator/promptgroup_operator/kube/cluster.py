@@ -117,6 +117,10 @@ class Cluster:
         }
         return ClusterState(group, values, tuple(revisions), self._rivals(group), live)
 
+    def has_group(self, key: Key) -> bool:
+        """Return True if there is a PromptGroup of this name."""
+        return self._stores["PromptGroup"].get(key.namespace, key.name) is not None
+
     def get_cached(self, key: Key, kind: str, name: str, seconds: float = OWN_SECONDS) -> Manifest | None:
         """One object of the group's namespace as it stood no longer ago than that; None when there is none."""
         return self._cache.get(key, kind, name, seconds)

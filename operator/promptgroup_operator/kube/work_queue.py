@@ -1,46 +1,57 @@
-"""Keys to reconcile: each once, never two passes of one key at a time, later when told so.
+"""A queue of groups to reconcile: each is in it once, and never runs twice at the same time.
 
-As client-go's workqueue: a key that is added while its pass runs is run again when it ends. Adding never waits.
+It behaves as client-go's workqueue: a key that is added while its pass runs is run again when the pass ends. Adding
+never waits. Namespaces share the workers as `base.fair_pool` says, so that slow passes of one keep no other waiting.
 """
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 
+from promptgroup_operator.base.fair_pool import may_begin
 from promptgroup_operator.world.snapshot import Key
 
 FIRST_RETRY = timedelta(milliseconds=200)
 LAST_RETRY = timedelta(seconds=30)
-"""Back-off of a key whose pass failed: soon at first (a conflict), seldom later (a server that is down)."""
+"""Back-off of a key whose pass failed: short at first (a conflict), long later (a server that is down)."""
 AHEAD = 1e6
-"""A key that is ahead of others counts as due so many seconds ago, a longer time than any key waits."""
+"""Seconds since when a key that goes ahead of the others counts as due: more than any key waits."""
 
 
 def backoff(failures: int, jitter: float) -> timedelta:
-    """Time until the next try after so many failures in a row.
+    """Return the time until the next try after so many failures in a row.
 
     Args:
         failures: 1 or more.
-        jitter: 0 to 1; spreads the keys so that a recovering server is not hit at once.
+        jitter: 0 to 1; it spreads the keys, so that a server that recovers is not asked for all at once.
     """
     return min(LAST_RETRY, FIRST_RETRY * float(2 ** min(failures - 1, 16))) * (0.5 + jitter / 2)
 
 
 class WorkQueue:
-    """A thread-safe queue of keys with times. A take scans all keys: groups are counted in hundreds."""
+    """A queue of keys with times. Safe to use from many threads. `take` scans all keys: groups come in hundreds.
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    Args:
+        clock: monotonic time in seconds.
+        workers: threads that take keys, which the namespaces share; 0 where there is nothing to share.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic, workers: int = 0) -> None:
         self._clock = clock
+        self._workers = workers
         self._condition = threading.Condition()
         self._due: dict[Key, float] = {}
         self._running: set[Key] = set()
+        self._of_namespace: Counter[str] = Counter()
+        """Namespace → its passes that run."""
         self._failures: dict[Key, int] = {}
         self._closed = False
 
     def add(self, key: Key, after: timedelta = timedelta(), *, ahead: bool = False) -> None:
-        """Run the key no later than `after` from now, and before all that are not `ahead`."""
+        """Run the key no later than `after` from now, and before all keys that are not `ahead`."""
         due = self._clock() + after.total_seconds() - (AHEAD if ahead else 0.0)
         with self._condition:
             if due < self._due.get(key, float("inf")):
@@ -48,10 +59,10 @@ class WorkQueue:
                 self._condition.notify()
 
     def take(self) -> Key | None:
-        """Wait for the next key that is due and not running; None once closed."""
+        """Wait for the next key that is due and may run, and return it; None once the queue is closed."""
         with self._condition:
             while not self._closed:
-                waiting = [(due, key) for key, due in self._due.items() if key not in self._running]
+                waiting = [(due, key) for key, due in self._due.items() if self._may_run(key)]
                 due, key = min(waiting, default=(None, None))
                 wait = due - self._clock() if due is not None else None
                 if key is None or wait is None or wait > 0:
@@ -59,40 +70,55 @@ class WorkQueue:
                     continue
                 del self._due[key]
                 self._running.add(key)
+                self._of_namespace[key.namespace] += 1
                 return key
             return None
 
+    def _may_run(self, key: Key) -> bool:
+        if key in self._running:
+            return False
+        return not self._workers or may_begin(self._workers, self._of_namespace, key.namespace)
+
     def done(self, key: Key, requeue_after: timedelta | None) -> None:
-        """The key's pass succeeded. None: the key is gone."""
+        """Note that the key's pass succeeded, and when the next one is due; None if the group is gone."""
         with self._condition:
-            self._running.discard(key)
+            self._ended(key)
             self._failures.pop(key, None)
-            self._condition.notify()
         if requeue_after is not None:
             self.add(key, requeue_after)
 
     def failed(self, key: Key, retry_after: timedelta = timedelta()) -> timedelta:
-        """The key's pass failed: run it again after a back-off, no sooner than the server asked. Returns when."""
+        """Note that the key's pass failed, and run it again after a back-off, no sooner than the server asked.
+
+        Returns:
+            Time until then.
+        """
         with self._condition:
-            self._running.discard(key)
+            self._ended(key)
             self._failures[key] = failures = self._failures.get(key, 0) + 1
-            self._condition.notify()
         after = max(retry_after, backoff(failures, random.random()))  # noqa: S311 - spreads load, guards nothing
         self.add(key, after)
         return after
 
+    def _ended(self, key: Key) -> None:
+        self._running.discard(key)
+        self._of_namespace[key.namespace] -= 1
+        if self._of_namespace[key.namespace] <= 0:
+            del self._of_namespace[key.namespace]
+        self._condition.notify_all()  # keys of several namespaces may have waited for this
+
     def depth(self) -> int:
-        """Keys that are due and not running."""
+        """Return the number of keys that are due and not running."""
         now = self._clock()
         with self._condition:
             return sum(due <= now and key not in self._running for key, due in self._due.items())
 
     def closed(self) -> bool:
-        """Whether nothing is given out any more."""
+        """Return True if the queue gives out no more keys."""
         return self._closed
 
     def close(self) -> None:
-        """Wake every waiter with None."""
+        """Give out no more keys, and wake every thread that waits for one."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()

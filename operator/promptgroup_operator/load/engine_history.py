@@ -52,8 +52,13 @@ class EngineHistory:
         self._spent: dict[str, deque[tuple[datetime, Spent]]] = {}
         """Container → the operator's own requests of the longer window."""
         self._began: datetime | None = None
-        """When a load was first asked for."""
+        """When the first pass began."""
         self._lock = threading.Lock()
+
+    def begin(self, now: datetime) -> None:
+        """Note that a pass begins; the first one counts."""
+        with self._lock:
+            self._began = self._began or now
 
     def due(self, container: str, now: datetime) -> bool:
         """Whether the engine should be read again. A group at rest is read as often as it is looked at."""
@@ -133,7 +138,7 @@ class EngineHistory:
             now: the time.
         """
         with self._lock:
-            began = self._began = self._began or now
+            began = self._began or now
             histories: dict[str, Sequence[Entry]] = {
                 container: tuple(self._series[container].entries) for container in self._of.get(of, ())
             }

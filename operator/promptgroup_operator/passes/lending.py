@@ -1,6 +1,6 @@
-"""The groups whose replicas lend to each other, as their own passes saw them last.
+"""The groups whose replicas lend to each other, as their own passes last saw them.
 
-A pass sees one group; what it needs of the others each of them has left here. Losing it costs a look at each of them.
+A pass sees one group; what it needs of the others, their own passes left here. Losing it costs one pass of each.
 """
 
 import threading
@@ -14,21 +14,21 @@ from promptgroup_operator.world.snapshot import GroupObject, Key, RevisionState
 from promptgroup_router.contract.table import Sharing
 
 KEPT = timedelta(minutes=3)
-"""What is older says nothing of now: three looks at a group at rest."""
+"""Age beyond which a group's figures are dropped: three passes of a group at rest."""
 
 Pool = tuple[str, str, str]
-"""Namespace, model, engine settings: what is alike in these lends, as routers see it."""
+"""Namespace, model, engine settings: groups that are alike in all three lend to each other."""
 
 
 def pool_of(group: GroupObject) -> Pool | None:
-    """The pool of a group; None when it keeps to itself."""
+    """Return the pool of a group; None if it is Dedicated, or its template is invalid."""
     if group.spec.routing.sharing is not Sharing.POOL or desired.template_problem(group) is not None:
         return None
     return group.key.namespace, group.spec.model, desired.engine_settings(group)
 
 
 def member(group: GroupObject, revisions: tuple[RevisionState, ...], target: str, load: GroupLoad | None) -> PoolMember:
-    """A group as the others of its pool see it."""
+    """Return a group as the others of its pool see it."""
     spec, sizing = group.spec, group.spec.sizing
     fixed = spec.replicas if spec.replicas is not None else 1
     ttft = sizing.targets.ttft if sizing is not None else None
@@ -43,30 +43,36 @@ def member(group: GroupObject, revisions: tuple[RevisionState, ...], target: str
 
 
 class Lending:
-    """Safe to use from many threads."""
+    """The members of all pools. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._pools: dict[Pool, dict[Key, tuple[datetime, PoolMember]]] = {}
         self._lock = threading.Lock()
 
-    def others(self, group: GroupObject, own: PoolMember, now: datetime) -> tuple[PoolMember, ...]:
-        """The other members of the group's pool, by name; from here on it is one of them as it is seen by `own`."""
-        key, pool = group.key, pool_of(group)
+    def others(self, group: GroupObject, now: datetime) -> tuple[PoolMember, ...]:
+        """Return the other members of the group's pool, by name."""
         with self._lock:
-            for known in self._pools.values():
-                known.pop(key, None)
-            if pool is None:
-                return ()
-            members = self._pools.setdefault(pool, {})
-            for old in [each for each, (at, _) in members.items() if now - at > KEPT]:
-                del members[old]
-            found = tuple(found for _, (_, found) in sorted(members.items()))
-            members[key] = now, own
-            self._pools = {each: known for each, known in self._pools.items() if known}
-            return found
+            members = self._pools.get(pool_of(group) or ("", "", ""), {})
+            return tuple(
+                member for key, (at, member) in sorted(members.items()) if key != group.key and now - at <= KEPT
+            )
+
+    def put(self, group: GroupObject, member: PoolMember, now: datetime) -> None:
+        """Replace what is known of a group; members that were not replaced for KEPT are dropped."""
+        pool = pool_of(group)
+        with self._lock:
+            self._drop(group.key)
+            if pool is not None:
+                members = self._pools.setdefault(pool, {})
+                members[group.key] = now, member
+                self._pools[pool] = {key: known for key, known in members.items() if now - known[0] <= KEPT}
 
     def forget(self, key: Key) -> None:
-        """The group is gone."""
+        """Drop a group that is gone."""
         with self._lock:
-            for known in self._pools.values():
-                known.pop(key, None)
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        for members in self._pools.values():
+            members.pop(key, None)
+        self._pools = {pool: members for pool, members in self._pools.items() if members}

@@ -1,13 +1,13 @@
-"""One pass for one group: observe, decide, act. Level-triggered: a pass reads the world, never a difference."""
+"""One pass for one group: observe, decide, act. Passes are level-triggered: each reads the world, never a change."""
 
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from promptgroup_operator.base.errors import ClusterError, EngineError
+from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.dialect import DIALECTS, Dialect
 from promptgroup_operator.engines.engine import EngineClient
@@ -17,6 +17,7 @@ from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.load_source import LoadSource, ScrapedLoad, load_subject
 from promptgroup_operator.load.prometheus import Prometheus
 from promptgroup_operator.load.router_history import RELEASE_PERIOD, RouterHistory
+from promptgroup_operator.load.router_metrics import RouterCounts
 from promptgroup_operator.load.router_scrape import RouterScraper
 from promptgroup_operator.passes import lending
 from promptgroup_operator.passes.lending import Lending
@@ -28,7 +29,6 @@ from promptgroup_operator.telemetry.collector import PassSummary, summarize
 from promptgroup_operator.telemetry.metrics import OperatorMetrics
 from promptgroup_operator.world.effects import ConditionChange
 from promptgroup_operator.world.load import PERIOD, GroupLoad
-from promptgroup_operator.world.samples import Traffic
 from promptgroup_operator.world.sizing_history import NEW
 from promptgroup_operator.world.snapshot import (
     Key,
@@ -47,13 +47,45 @@ from promptgroup_router.contract import names
 logger = logging.getLogger(__name__)
 
 REFUSED = frozenset({400, 403, 422})
-"""Statuses of a request that trying again does not mend."""
+"""Statuses of a request that a retry does not mend."""
 READERS = 16
-"""Engines read at the same time."""
+"""Engines and routers that are read at the same time."""
+READ_SECONDS = 10.0
+"""Time for all engines of a group; one that answers later counts as not read, and the pass goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What a pass read, before any of it is remembered."""
+
+    state: ClusterState
+    text: PromptText | Problem
+    engines: Mapping[str, tuple[str, Reading]]
+    """Container of an engine → the fingerprint of its revision, and its counters."""
+    routers: Mapping[str, Mapping[Key, RouterCounts]]
+    """Container of a router → its counters for each group."""
+    name_collisions: Mapping[tuple[str, str], Manifest]
+    """Objects that have the names which the group's objects shall have, and that are not labelled as the group's."""
+    peers_key: bool
+    """True if the Secret exists by which the namespace's routers know each other."""
+
+    @property
+    def released(self) -> bool:
+        """True while more than one revision has replicas."""
+        return _released(self.state)
+
+    @property
+    def containers(self) -> list[str]:
+        """Containers of all engines of the group."""
+        return [pod.container_id for each in self.state.revisions for pod in each.pods if pod.container_id]
+
+
+def _released(state: ClusterState) -> bool:
+    return sum(each.alive > 0 for each in state.revisions) > 1
 
 
 class Reconciler:
-    """Runs passes. Holds nothing that the next process would miss."""
+    """Runs passes. Its memories may be lost: the next process begins with none."""
 
     def __init__(
         self,
@@ -70,33 +102,41 @@ class Reconciler:
         self._router_history = RouterHistory()
         self._prometheus = Prometheus(settings, self._engine_history) if settings.prometheus_url else None
         self._source: LoadSource = self._prometheus or ScrapedLoad(self._engine_history, self._router_history)
-        self._router_namespaces = settings.router_namespaces
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
-        self._warmups = WarmupRunner(engines, settings.warmups, self._report, self._spend)
+        self._readers = FairPool(READERS, "read")
+        self._warmups = WarmupRunner(engines, settings.warmups, self._report_warmup, self._spend)
         self._refreshes = RefreshRunner(engines, self._report_refresh, self._spend, metrics.touches)
-        self._router_scraper = RouterScraper(cluster.list_routers, engines.text, self._router_history, self._readers)
-        self._touch_every = timedelta(seconds=settings.touch_seconds)
+        self._router_scraper = RouterScraper(
+            cluster.list_routers,
+            lambda address, limit: engines.text(address, limit=limit),
+            cluster.has_group,
+            settings.router_namespaces,
+            self._readers,
+        )
+        self._refresh_every = timedelta(seconds=settings.touch_seconds)
         self._lending = Lending()
         self._summaries: dict[Key, PassSummary] = {}
         self._warmup_outcomes = metrics.warmups
 
     def close(self) -> None:
-        """Stop warm-ups, touches and readings."""
+        """Stop warm-ups, refreshes and readings."""
         self._warmups.close()
         self._refreshes.close()
         if self._prometheus is not None:
             self._prometheus.close()
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._readers.close()
 
     def summaries(self) -> dict[Key, PassSummary]:
-        """What the latest pass over each group found."""
+        """Return what the latest pass over each group found."""
         return self._summaries.copy()
 
     def run(self, key: Key, now: datetime) -> timedelta | None:
-        """One pass: observe, decide, act. Returns when to look again, None when the group is gone.
+        """Run one pass: observe, decide, act.
+
+        Returns:
+            When the next pass is due; None if the group is gone.
 
         Raises:
-            ClusterError: the API server could not be asked or refused; the pass is to be tried again.
+            ClusterError: the API server did not answer or refused; the pass must be retried.
         """
         world = self.observe(key, now)
         if world is None:
@@ -107,15 +147,15 @@ class Reconciler:
         todo = plan.decide(world, now)
         try:
             self.act(world, todo, now)
-            self._remember(world, todo, now)
+            self._conclude(world, todo, now)
         except ClusterError as error:
             if error.status in REFUSED:
                 self._report_refusal(world, error, now)
             raise
         return todo.requeue_after
 
-    def _remember(self, world: World, todo: Plan, now: datetime) -> None:
-        """For the next pass, and for who asks what this one found."""
+    def _conclude(self, world: World, todo: Plan, now: datetime) -> None:
+        """Keep what this pass decided for the next one, and for the metrics."""
         key = world.group.key
         if todo.size is None:
             self._summaries.pop(key, None)
@@ -123,99 +163,94 @@ class Reconciler:
             self._summaries[key] = summarize(todo.size, world.hit_rate, world.load, self._summaries.get(key), now)
 
     def _report_refusal(self, world: World, error: ClusterError, now: datetime) -> None:
-        """The API server does not take an object (a template it finds invalid, an admission policy): say so."""
-        told = plan.decide(replace(world, prompt=Problem("ObjectRefused", str(error))), now)
-        self._write_status(world, told, now)
+        """Write into the status that the API server refused an object (an invalid template, an admission policy)."""
+        todo = plan.decide(replace(world, prompt=Problem("ObjectRefused", str(error))), now)
+        self._write_status(world, todo, now)
 
     # --- observe -------------------------------------------------------------------------------------------
 
     def observe(self, key: Key, now: datetime) -> World | None:
-        """A snapshot of the group's world; None when the group is gone."""
-        seen = self._cluster.observe(key)
-        if seen is None:
+        """Return a snapshot of the group's world; None if the group is gone.
+
+        Raises:
+            ClusterError: the API server did not answer or refused.
+        """
+        readings = self.read(key, now)
+        if readings is None:
             return None
-        text = prompt.resolve(seen.group.spec.prompt, seen.values)
-        dialect = DIALECTS[seen.group.spec.engine.type]
-        traffic = self._router_traffic(seen, now)
-        readings = self._read(key, seen.revisions, dialect, now)
-        self._engine_history.forget(now)
-        self._refreshes.forget(now)
-        containers = [pod.container_id for each in seen.revisions for pod in each.pods if pod.container_id]
-        load = self._load(seen, dialect, now)
-        target = text.fingerprint if isinstance(text, PromptText) else ""
-        return World(
-            group=seen.group,
-            prompt=text,
-            revisions=tuple(self._with_readings(each, readings, now) for each in seen.revisions),
-            siblings=seen.siblings,
-            live={**seen.live, **self._name_collisions(seen, text)},
-            traffic=traffic,
-            load=load,
-            pool=self._lending.others(seen.group, lending.member(seen.group, seen.revisions, target, load), now),
-            hit_rate=self._engine_history.rate(containers),
+        self.remember(readings, now)
+        world = self.snapshot(readings, now)
+        target = world.prompt.fingerprint if isinstance(world.prompt, PromptText) else ""
+        self._lending.put(world.group, lending.member(world.group, world.revisions, target, world.load), now)
+        return world
+
+    def read(self, key: Key, now: datetime) -> Readings | None:
+        """Read the cluster, the engines and the routers; None if the group is gone."""
+        state = self._cluster.observe(key)
+        if state is None:
+            return None
+        text = prompt.resolve(state.group.spec.prompt, state.values)
+        return Readings(
+            state=state,
+            text=text,
+            engines=self._read_engines(state, now),
+            routers=self._read_routers(state, now),
+            name_collisions=self._name_collisions(state, text),
             peers_key=self._cluster.get_cached(key, "Secret", names.SECRET_PEERS) is not None,
-            refresh_every=self._touch_every,
+        )
+
+    def remember(self, readings: Readings, now: datetime) -> None:
+        """Add what was read to the memories, and drop what is too old. Does no I/O; nothing else changes them."""
+        state, key = readings.state, readings.state.group.key
+        self._engine_history.begin(now)
+        for container, (fingerprint, reading) in readings.engines.items():
+            self._engine_history.add(container, reading, now, (key, fingerprint))
+        self._engine_history.forget(now)
+        for router, counts in readings.routers.items():
+            self._router_history.add(router, counts, now)
+        self._router_history.forget(now)
+        if readings.released:
+            self._router_history.begin(key, _step(state.revisions))
+        for pod in (pod for revision in state.revisions for pod in revision.pods):
+            if pod.container_id in readings.engines:
+                self._refreshes.record(pod, readings.engines[pod.container_id][1], now)
+        self._refreshes.forget(now)
+
+    def snapshot(self, readings: Readings, now: datetime) -> World:
+        """Return the world that a pass decides on: what was read now, and what the memories say. Changes neither."""
+        state, key = readings.state, readings.state.group.key
+        return World(
+            group=state.group,
+            prompt=readings.text,
+            revisions=tuple(self._with_readings(each, readings.engines) for each in state.revisions),
+            siblings=state.siblings,
+            live={**state.live, **readings.name_collisions},
+            traffic=self._router_history.traffic(key, now) if readings.released else None,
+            load=self._load(state, now),
+            pool=self._lending.others(state.group, now),
+            hit_rate=self._engine_history.rate(readings.containers),
+            peers_key=readings.peers_key,
+            refresh_every=self._refresh_every,
             sizing=self._summaries[key].size.history if key in self._summaries else NEW,
         )
 
-    def _router_traffic(self, seen: ClusterState, now: datetime) -> Traffic | None:
-        """What the routers counted, while more than one revision has replicas."""
-        key = seen.group.key
-        self._router_history.forget(now)
-        released = sum(each.alive > 0 for each in seen.revisions) > 1
-        if released or seen.group.spec.sizing is not None:
-            period = RELEASE_PERIOD if released else PERIOD
-            self._router_scraper.read({key.namespace, *self._router_namespaces}, now, period)
-        if not released:
-            return None
-        step = sorted(
-            (each.fingerprint, each.progress.step, each.progress.since is not None)
-            for each in seen.revisions
-            if each.progress is not None
-        )
-        self._router_history.begin(key, step)
-        return self._router_history.traffic(key, now)
-
-    def _load(self, seen: ClusterState, dialect: Dialect, now: datetime) -> GroupLoad | None:
-        """Of the revision that has most of the traffic; None before there is one, and where nobody asks for it."""
-        if seen.group.spec.sizing is None:
-            return None
-        serving = max(seen.revisions, key=lambda each: (each.weight, each.ready), default=None)
-        if serving is None or not serving.ready:
-            return None
-        return self._source.load(load_subject(seen.group.key, serving, dialect.metrics), now)
-
-    def _name_collisions(self, seen: ClusterState, text: object) -> dict[tuple[str, str], Manifest]:
-        """Objects under the names that the target wants, which do not carry the group's label."""
-        if not isinstance(text, PromptText):
-            return {}
-        name = desired.name(seen.group, text.fingerprint)
-        found = {}
-        for kind in ("Deployment", "PodDisruptionBudget", "Secret" if text.secret else "ConfigMap"):
-            if (kind, name) not in seen.live:
-                raw = self._cluster.get_cached(seen.group.key, kind, name, seconds=0)
-                if raw is not None:
-                    found[kind, name] = raw
-        return found
-
-    def _read(
-        self, key: Key, revisions: Iterable[RevisionState], dialect: Dialect, now: datetime
-    ) -> dict[str, Reading]:
-        """Container → reading, for engines that drain or whose counters are due."""
+    def _read_engines(self, state: ClusterState, now: datetime) -> dict[str, tuple[str, Reading]]:
+        """Read the engines that drain or whose counters are due."""
         due = [
             pod
-            for revision in revisions
+            for revision in state.revisions
             for pod in revision.pods
             if pod.is_warm
             and not self._refreshes.runs(pod.container_id)
             and (pod.draining_since is not None or self._engine_history.due(pod.container_id, now))
         ]
-        readings = {}
-        for pod, reading in zip(due, self._readers.map(lambda pod: self._reading(pod, dialect), due), strict=True):
-            if reading is not None:
-                self._engine_history.add(pod.container_id, reading, now, (key, pod.fingerprint))
-                readings[pod.container_id] = reading
-        return readings
+        dialect = DIALECTS[state.group.spec.engine.type]
+        found = self._readers.map(state.group.key.namespace, lambda pod: self._reading(pod, dialect), due, READ_SECONDS)
+        return {
+            pod.container_id: (pod.fingerprint, reading)
+            for pod, reading in zip(due, found, strict=True)
+            if reading is not None
+        }
 
     def _reading(self, pod: Pod, dialect: Dialect) -> Reading | None:
         try:
@@ -224,19 +259,50 @@ class Reconciler:
             logger.debug("pod %s: %s", pod.name, error)
             return None
 
-    def _with_readings(self, revision: RevisionState, readings: Mapping[str, Reading], now: datetime) -> RevisionState:
-        pods = tuple(self._with_reading(pod, readings.get(pod.container_id), now) for pod in revision.pods)
+    def _read_routers(self, state: ClusterState, now: datetime) -> dict[str, Mapping[Key, RouterCounts]]:
+        """Read the routers that are due, while a release or sizing needs their counters."""
+        released = _released(state)
+        if not released and state.group.spec.sizing is None:
+            return {}
+        return self._router_scraper.read(state.group.key.namespace, now, RELEASE_PERIOD if released else PERIOD)
+
+    def _name_collisions(self, state: ClusterState, text: object) -> dict[tuple[str, str], Manifest]:
+        """Read the objects that have the names which the target's objects shall have, without the group's label."""
+        if not isinstance(text, PromptText):
+            return {}
+        name = desired.name(state.group, text.fingerprint)
+        found = {}
+        for kind in ("Deployment", "PodDisruptionBudget", "Secret" if text.secret else "ConfigMap"):
+            if (kind, name) not in state.live:
+                raw = self._cluster.get_cached(state.group.key, kind, name, seconds=0)
+                if raw is not None:
+                    found[kind, name] = raw
+        return found
+
+    def _load(self, state: ClusterState, now: datetime) -> GroupLoad | None:
+        """Return the load of the revision with most of the traffic; None without sizing, and before one is ready."""
+        if state.group.spec.sizing is None:
+            return None
+        serving = max(state.revisions, key=lambda each: (each.weight, each.ready), default=None)
+        if serving is None or not serving.ready:
+            return None
+        metric_names = DIALECTS[state.group.spec.engine.type].metrics
+        return self._source.load(load_subject(state.group.key, serving, metric_names), now)
+
+    def _with_readings(self, revision: RevisionState, readings: Mapping[str, tuple[str, Reading]]) -> RevisionState:
+        def with_reading(pod: Pod) -> Pod:
+            reading = readings[pod.container_id][1] if pod.container_id in readings else None
+            busy = reading.busy if reading is not None else None
+            return replace(pod, in_flight=busy, last_seen=self._refreshes.last_seen(pod.container_id))
+
+        pods = tuple(with_reading(pod) for pod in revision.pods)
         quiet = self._engine_history.quiet_since(pod.container_id for pod in pods)
         return replace(revision, pods=pods, quiet_since=quiet)
-
-    def _with_reading(self, pod: Pod, reading: Reading | None, now: datetime) -> Pod:
-        busy = reading.busy if reading is not None else None
-        return replace(pod, in_flight=busy, last_seen=self._refreshes.read(pod, reading, now))
 
     # --- act -----------------------------------------------------------------------------------------------
 
     def act(self, world: World, todo: Plan, now: datetime) -> None:
-        """Perform the plan's effects in order; an error ends the pass, and the next one begins from what stands."""
+        """Perform the plan's effects in order. An error ends the pass; the next one begins from what was written."""
         key = world.group.key
         changes = {change.uid: change for change in todo.conditions}
         with_mark = {mark.uid: changes.pop(mark.uid, None) for mark in todo.pod_updates}
@@ -257,11 +323,11 @@ class Reconciler:
         self._write_status(world, todo, now)
 
     def _create_peers_key(self, namespace: str) -> None:
-        """Give the namespace's routers their key. Traffic does without it, so a refusal ends no pass."""
+        """Create the key by which the namespace's routers know each other; traffic flows without it."""
         try:
             self._cluster.create(desired.peers_secret(namespace, secrets.token_bytes(desired.PEERS_KEY_BYTES)))
         except ClusterError as error:
-            logger.warning("%s: the routers get no key to know each other by: %s", namespace, error)
+            logger.warning("%s: Secret %s cannot be created: %s", namespace, names.SECRET_PEERS, error)
 
     def _write_status(self, world: World, todo: Plan, now: datetime) -> None:
         if todo.status is not None and todo.status != world.group.status:
@@ -271,14 +337,14 @@ class Reconciler:
                 try:
                     self._cluster.emit_event(world.group, event, now)
                 except ClusterError as error:
-                    # the status has it all; a namespace on its way out takes no more events
+                    # The status says the same, and a namespace that is being deleted takes no more events.
                     logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
 
     def _spend(self, container: str, spent: Spent) -> None:
         self._engine_history.spend(container, spent, datetime.now(UTC))
 
-    def _report(self, key: Key, job: Warmup, outcome: Outcome) -> None:
-        """Write on the pod what its warm-up found; then look at the group."""
+    def _report_warmup(self, key: Key, job: Warmup, outcome: Outcome) -> None:
+        """Write the outcome of a warm-up on its pod, and queue a pass of the group."""
         serves = outcome.warm or outcome.reason is WarmReason.PROCEEDED
         self._warmup_outcomes.labels(outcome.reason).inc()
         logger.info("pod %s/%s: %s: %s", key.namespace, job.pod, outcome.reason, outcome.message)
@@ -288,10 +354,10 @@ class Reconciler:
             self._cluster.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC), container=container)
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
-        self._queue.add(key, ahead=True)  # a replica that could serve waits for nothing but its slot
+        self._queue.add(key, ahead=True)  # all that this replica lacks is its slot
 
     def _report_refresh(self, key: Key, touch: Refresh, outcome: Outcome) -> None:
-        """Write what a touch found into the pod's condition, which stays True; then look at the group."""
+        """Write the outcome of a refresh into the pod's condition, which stays True, and queue a pass of the group."""
         logger.info("pod %s/%s: %s: %s", key.namespace, touch.pod, outcome.reason, outcome.message)
         change = ConditionChange(touch.pod, touch.uid, outcome)
         try:
@@ -299,3 +365,12 @@ class Reconciler:
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, touch.pod, error)
         self._queue.add(key)
+
+
+def _step(revisions: Iterable[RevisionState]) -> list[tuple[str, int, bool]]:
+    """Return what identifies the step of a release: samples begin anew when it changes."""
+    return sorted(
+        (each.fingerprint, each.progress.step, each.progress.since is not None)
+        for each in revisions
+        if each.progress is not None
+    )

@@ -1,18 +1,19 @@
-"""Runs touches beside the passes, and remembers when each prefix was last seen.
+"""Run refreshes beside the passes, and remember when each prefix was last seen in cache.
 
-The memory is a process's own: losing it costs one touch of each replica.
+The memory is the process's own: losing it costs one refresh of each replica.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from prometheus_client import Counter
 
 from promptgroup_operator.base.errors import EngineError
+from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.warmth import refresh
@@ -21,20 +22,23 @@ from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, 
 
 logger = logging.getLogger(__name__)
 
-WORKERS = 4
-"""Touches at a time: each takes milliseconds of an engine that is well, and they keep no warm-up waiting."""
+WORKERS = 8
+"""Refreshes at a time: each takes milliseconds of a healthy engine, and they keep no warm-up waiting."""
 FORGOTTEN = timedelta(minutes=10)
-"""A container that was not read for so long is gone, or as good as new."""
+"""A container that was not read for so long is gone, or is treated as a new one."""
 
-UNTOLD = Spent(0, None)
-"""What a touch spent that failed: it may have reached the engine, and it may not."""
+UNKNOWN_SPENT = Spent(0, None)
+"""The tokens of a refresh that failed: it may have reached the engine or not."""
 
 
 class RefreshRunner:
-    """Starts touches and reports what a replica's condition must say after one, from a worker thread.
+    """Starts refreshes, and reports each outcome that a replica's condition must say. Safe to use from many threads.
 
-    `spend(container, spent)` is told what they added to the engine's counters before `runs` says that they ended;
-    `ended` counts them by what they found.
+    Args:
+        engines: client of the engines.
+        report: called with group, refresh and outcome, from a worker thread.
+        spend: called with the container and what a refresh added to its counters, before `runs` says that it ended.
+        ended: a counter of refreshes by result.
     """
 
     def __init__(
@@ -48,81 +52,82 @@ class RefreshRunner:
         self._report = report
         self._spend = spend
         self._ended = ended
-        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="touch")
+        self._pool = FairPool(WORKERS, "refresh")
         self._seen: dict[str, tuple[datetime, LastSeen]] = {}
-        """Container → when it was last read, and its prefix."""
+        """Container → when it was last read, and when its prefix was last seen."""
         self._running: set[str] = set()
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Start no more; what runs ends by its own time limits."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Start no more refreshes; those that run end by their own deadlines."""
+        self._pool.close()
 
     def runs(self, container: str) -> bool:
-        """Whether a touch is under way: the engine's counters hold a part of it that nobody has subtracted."""
+        """Return True while a refresh runs: its part of the engine's counters is not subtracted yet."""
         with self._lock:
             return container in self._running
 
-    def read(self, pod: Pod, reading: Reading | None, now: datetime) -> LastSeen | None:
-        """What is known of the pod's prefix, with a new reading if there is one."""
+    def record(self, pod: Pod, reading: Reading, now: datetime) -> None:
+        """Keep a reading of a pod's engine."""
         with self._lock:
             _, seen = self._seen.get(pod.container_id, (now, None))
-            if reading is not None:
-                seen = replace(seen, last=reading) if seen is not None else refresh.first_seen(pod, reading, now)
-                self._seen[pod.container_id] = now, seen
-            return seen
+            seen = replace(seen, last=reading) if seen is not None else refresh.first_seen(pod, reading, now)
+            self._seen[pod.container_id] = now, seen
+
+    def last_seen(self, container: str) -> LastSeen | None:
+        """Return when the prefix was last seen in a container's cache; None if the container was never read."""
+        with self._lock:
+            return self._seen.get(container, (None, None))[1]
 
     def forget(self, now: datetime) -> None:
-        """Drop what is known of containers that are gone."""
+        """Drop the containers that are gone."""
         with self._lock:
             self._seen = {key: each for key, each in self._seen.items() if now - each[0] <= FORGOTTEN}
 
-    def start(self, key: Key, touches: Sequence[Refresh]) -> None:
-        """Run the touches, but those that run already."""
+    def start(self, key: Key, refreshes: Sequence[Refresh]) -> None:
+        """Run the refreshes, except for containers on which one runs."""
         with self._lock:
-            fresh = [touch for touch in touches if touch.container_id not in self._running]
-            self._running.update(touch.container_id for touch in fresh)
-        for touch in fresh:
-            self._pool.submit(self._run, key, touch)
+            fresh = [each for each in refreshes if each.container_id not in self._running]
+            self._running.update(each.container_id for each in fresh)
+        for each in fresh:
+            self._pool.submit(key.namespace, partial(self._run, key, each))
 
-    def _run(self, key: Key, touch: Refresh) -> None:
+    def _run(self, key: Key, due: Refresh) -> None:
         try:
-            outcome = self._touch(touch)
+            outcome = self._refresh(due)
             if outcome is not None:
-                self._report(key, touch, outcome)
+                self._report(key, due, outcome)
         except Exception:
-            logger.exception("touch of pod %s/%s failed", key.namespace, touch.pod)
+            logger.exception("refresh of pod %s/%s failed", key.namespace, due.pod)
         finally:
             with self._lock:
-                self._running.discard(touch.container_id)
+                self._running.discard(due.container_id)
 
-    def _touch(self, touch: Refresh) -> Outcome | None:
-        spent, seen, outcome = UNTOLD, replace(touch.last_seen, at=datetime.now(UTC)), None
+    def _refresh(self, due: Refresh) -> Outcome | None:
+        spent, seen, outcome = UNKNOWN_SPENT, replace(due.last_seen, at=datetime.now(UTC)), None
         result = WarmReason.UNREACHABLE
         try:
-            found = self._engines.refresh(
-                touch.address, DIALECTS[touch.engine], touch.model, touch.prompt, touch.needed
-            )
+            found = self._engines.refresh(due.address, DIALECTS[due.engine], due.model, due.prompt, due.needed)
         except EngineError as error:
-            # whether the engine is well is for its own probes to say; it is asked again in its time
-            logger.info("pod %s was not touched: %s", touch.pod, error)
+            # The pod's own probes say whether the engine is healthy; the next refresh comes when it is due.
+            logger.info("pod %s was not refreshed: %s", due.pod, error)
         else:
             now = datetime.now(UTC)
             spent, seen, outcome = (
                 found.spent,
-                refresh.seen_after(touch, found, now),
-                refresh.judge_answer(touch, found, now),
+                refresh.seen_after(due, found, now),
+                refresh.judge_answer(due, found, now),
             )
             result = _result(found, outcome)
         self._ended.labels(result).inc()
-        self._spend(touch.container_id, spent)
+        self._spend(due.container_id, spent)
         with self._lock:
-            self._seen[touch.container_id] = datetime.now(UTC), seen
+            self._seen[due.container_id] = datetime.now(UTC), seen
         return outcome
 
 
 def _result(found: RefreshAnswer, outcome: Outcome | None) -> WarmReason:
-    """What a touch found, also where the replica's condition may stand."""
+    """Return the result of a refresh, for the metric; also where the replica's condition stays as it is."""
     if outcome is not None:
         return outcome.reason
     return WarmReason.NOT_REPORTED if found.cached is None else WarmReason.PROVEN

@@ -1,9 +1,10 @@
-"""Whose warm-up is next. Pure: the clock is an argument, the work is done elsewhere.
+"""The order of warm-ups. Does no I/O and reads no clock: the time is an argument, the work is done elsewhere.
 
-The group with the fewest that run is next, and those with as many take turns: a large one keeps no other waiting.
-Replicas that share prompt and pod template (a cohort) warm in waves: as many at a time as were proven warm, and one
-more. So 1 is followed by 2, 4, 8 and so on, and a prompt or an engine that is broken costs one replica's work at a
-time. One that failed waits before its next attempt.
+Namespaces share the workers as `base.fair_pool` says: one whose engines hang leaves some for all others. Within that,
+the group with the fewest running warm-ups is next, and groups with as many take turns, so a large group keeps no other
+waiting. Replicas that share prompt and pod template (a cohort) warm in waves: as many at a time as are proven warm, and
+one more. So 1 is followed by 2, 4, 8 and so on, and a prompt or an engine that is broken costs one replica's work at a
+time. A replica whose warm-up failed waits before its next attempt.
 """
 
 from collections import Counter, OrderedDict
@@ -11,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from promptgroup_operator.base.fair_pool import may_begin
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_operator.world.warming import Warmup
 
 FIRST_RETRY = timedelta(seconds=1)
 LAST_RETRY = timedelta(seconds=30)
-"""Back-off between attempts on one container: an engine that refuses is asked seldom, one that lags soon again."""
-
+"""Back-off between attempts on one container: short for an engine that starts late, long for one that refuses."""
 
 REMEMBERED = timedelta(minutes=5)
-"""How long the end of a warm-up is kept in mind: longer than any pass runs."""
+"""How long the end of a warm-up is remembered: longer than any pass runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +33,34 @@ class _Failed:
 @dataclass(slots=True)
 class _Group:
     wanted: dict[str, Warmup] = field(default_factory=dict)
-    """Container → job, as the latest pass wants them."""
+    """Container → warm-up, as the latest pass wants them."""
     running: dict[str, Warmup] = field(default_factory=dict)
     failed: dict[str, _Failed] = field(default_factory=dict)
     proven: Counter[str] = field(default_factory=Counter)
-    """Kin → replicas proven warm."""
+    """Cohort → replicas proven warm."""
 
 
 class WarmupQueue:
-    """Warm-ups that are wanted and that run. Not thread-safe."""
+    """The warm-ups that are wanted and those that run. Not thread-safe.
 
-    def __init__(self, at_once: int) -> None:
-        self._at_once = at_once
+    Args:
+        workers: most warm-ups that run at the same time.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
         self._groups: OrderedDict[Key, _Group] = OrderedDict()
-        """The one that waits longest first."""
+        """The group that waits longest comes first."""
         self._ended: dict[str, datetime] = {}
-        """Container → when its warm-up ended that left it warm."""
+        """Container → when the warm-up ended that left it warm."""
 
     def want(self, key: Key, jobs: Sequence[Warmup], seen: datetime) -> None:
-        """These are all the warm-ups that the group needs; what was wanted before and is not begun is forgotten.
+        """Replace the warm-ups that a group wants; earlier ones that have not begun are dropped.
 
         Args:
             key: the group.
-            jobs: its warm-ups. One that ended since `seen` is not begun again: who wants it could not know.
-            seen: when the group was looked at.
+            jobs: all warm-ups that it needs. One that ended after `seen` is not begun again: the pass could not know.
+            seen: when the pass began.
         """
         self._ended = {each: ended for each, ended in self._ended.items() if seen - ended < REMEMBERED}
         jobs = [job for job in jobs if job.container_id not in self._ended or self._ended[job.container_id] < seen]
@@ -66,11 +71,14 @@ class WarmupQueue:
         self._forget(key)
 
     def take(self, now: datetime) -> tuple[Key, Warmup] | None:
-        """Begin the next warm-up; None when none is due or enough run. `finished` must follow."""
-        if sum(len(group.running) for group in self._groups.values()) >= self._at_once:
-            return None
-        fewest_first = sorted(self._groups.items(), key=lambda item: len(item[1].running))
+        """Begin the next warm-up and return it; None if none may begin. `finished` must be called when it ends."""
+        running = Counter[str]()
+        for key, group in self._groups.items():
+            running[key.namespace] += len(group.running)
+        fewest_first = sorted(self._groups.items(), key=lambda item: (running[item[0].namespace], len(item[1].running)))
         for key, group in fewest_first:
+            if not may_begin(self._workers, running, key.namespace):
+                continue
             job = next((job for job in group.wanted.values() if _is_due(group, job, now)), None)
             if job is not None:
                 group.running[job.container_id] = job
@@ -79,7 +87,7 @@ class WarmupQueue:
         return None
 
     def finished(self, key: Key, job: Warmup, now: datetime, *, warm: bool) -> None:
-        """The warm-up ended."""
+        """Note that a warm-up ended; `warm` is True if it left the replica warm."""
         group, container = self._groups[key], job.container_id
         del group.running[container]
         if warm:

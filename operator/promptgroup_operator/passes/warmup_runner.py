@@ -1,6 +1,6 @@
-"""Runs warm-ups beside the passes, in the order that `turns` gives.
+"""Run warm-ups beside the passes, in the order that `warmup_queue` gives.
 
-What a warm-up found is written on the pod, so nothing here matters after a restart.
+The outcome is written on the pod, so nothing is lost in a restart.
 """
 
 import logging
@@ -21,9 +21,13 @@ logger = logging.getLogger(__name__)
 
 
 class WarmupRunner:
-    """Starts warm-ups and reports each outcome to `report(key, job, outcome)`, from a worker thread.
+    """Starts warm-ups and reports their outcomes. Safe to use from many threads.
 
-    `spend(container, spent)` is told what they added to the engine's counters.
+    Args:
+        engines: client of the engines.
+        workers: most warm-ups that run at the same time.
+        report: called with group, warm-up and outcome, from a worker thread.
+        spend: called with the container and what a warm-up added to its counters.
     """
 
     def __init__(
@@ -37,25 +41,25 @@ class WarmupRunner:
         self._report = report
         self._spend = spend
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="warmup")
-        self._turns = WarmupQueue(workers)
+        self._queue = WarmupQueue(workers)
         self._lock = threading.Lock()
         self._closed = False
 
     def close(self) -> None:
-        """Start no more; what runs ends by its own time limits."""
+        """Start no more warm-ups; those that run end by their own deadlines."""
         with self._lock:
             self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def want(self, key: Key, jobs: Sequence[Warmup], now: datetime) -> None:
-        """These are the warm-ups that the group needed when it was looked at, `now`: begin those whose turn it is."""
+        """Replace the warm-ups that a group needs, as its pass at `now` found, and begin those whose turn it is."""
         with self._lock:
-            self._turns.want(key, jobs, now)
+            self._queue.want(key, jobs, now)
             self._begin(now)
 
     def _begin(self, now: datetime) -> None:
-        while not self._closed and (turn := self._turns.take(now)) is not None:
-            self._pool.submit(self._run, *turn)
+        while not self._closed and (due := self._queue.take(now)) is not None:
+            self._pool.submit(self._run, *due)
 
     def _run(self, key: Key, job: Warmup) -> None:
         outcome = Outcome(WarmReason.UNREACHABLE, "the warm-up did not finish")
@@ -67,7 +71,7 @@ class WarmupRunner:
         finally:
             now = datetime.now(UTC)
             with self._lock:
-                self._turns.finished(key, job, now, warm=outcome.warm)
+                self._queue.finished(key, job, now, warm=outcome.warm)
                 self._begin(now)
 
     def _prove(self, job: Warmup) -> Outcome:

@@ -1,18 +1,20 @@
 """The parts of the module that need no engine: what it sends, and how it reads an answer."""
 
+import gzip
 import json
 from types import SimpleNamespace
 
 import pytest
 
 from promptgroup_operator.base.errors import EngineError
-from promptgroup_operator.engines import engine_metrics
+from promptgroup_operator.engines import engine, engine_metrics
 from promptgroup_operator.engines.dialect import SGLANG, TENSORRT_LLM, VLLM
 from promptgroup_operator.engines.engine import EngineClient, _bodies, _cached_tokens, _grown
 from promptgroup_operator.world.snapshot import Spent
 from promptgroup_operator.world.warming import RefreshAnswer
 from promptgroup_router.contract.table import Prompt
 from support.builders import reading
+from support.hostile import HOSTILE, hostile_server
 
 METRICS = """\
 vllm:prefix_cache_queries_total{engine="0",model_name="llama"} 1024.0
@@ -232,3 +234,71 @@ def test_a_touch_of_an_engine_that_leaves_a_zero_out(case):
         engines.close()
     assert (found.cached, found.then, found.spent) == (cached, then, spent)
     assert engines.usages == []
+
+
+# --- hostile engines -----------------------------------------------------------------------------------------------
+
+PROMPT = Prompt("the system text")
+
+
+@pytest.mark.parametrize("answer", HOSTILE)
+def test_every_exchange_with_a_hostile_engine_ends(answer, monkeypatch):
+    for limit in ("ASK_SECONDS", "PREFILL_SECONDS"):
+        monkeypatch.setattr(engine, limit, 0.2)
+    engines = EngineClient()
+    try:
+        with hostile_server(HOSTILE[answer]) as address:
+            for ask in (
+                lambda: engines.read(address, VLLM),
+                lambda: engines.prove(address, VLLM, "llama", PROMPT),
+                lambda: engines.refresh(address, VLLM, "llama", PROMPT, 10),
+            ):
+                with pytest.raises(EngineError):
+                    ask()
+    finally:
+        engines.close()
+
+
+def answering(head, body):
+    return lambda connection, over: connection.sendall(
+        b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\nConnection: close\r\n\r\n" % (head, len(body)) + body
+    )
+
+
+BODIES = {
+    "nested lists": b"[" * 60_000,
+    "nested objects": b'{"usage":' * 7_000,
+    "a number of 60,000 digits": b'{"usage":{"prompt_tokens":' + b"9" * 60_000 + b"}}",
+    "not UTF-8": b'{"usage":"\xff\xfe"}',
+    "a list": b"[1]",
+    "longer than a chat answer": b" " * (engine.MAX_CHAT + 1),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_chat_answer_that_is_no_answer_is_an_error_without_its_text(body):
+    engines = EngineClient()
+    try:
+        with hostile_server(answering(b"", BODIES[body])) as address, pytest.raises(EngineError) as refused:
+            engines._chat(address, {})
+    finally:
+        engines.close()
+    assert len(str(refused.value)) < 100
+    assert refused.value.__cause__ is None
+
+
+def test_an_answer_is_never_decompressed():
+    bomb = gzip.compress(b"vllm:prefix_cache_queries_total 1\n" + b" " * (64 << 20))
+    engines = EngineClient()
+    try:
+        with hostile_server(answering(b"Content-Encoding: gzip\r\n", bomb)) as address, pytest.raises(EngineError):
+            engines.read(address, VLLM)
+    finally:
+        engines.close()
+
+
+@pytest.mark.parametrize("count", [True, -1, 10**12, 1.5, "7", None, [7]])
+def test_a_count_of_tokens_that_no_engine_made_is_unknown(count):
+    assert _cached_tokens(VLLM, {"prompt_tokens_details": {"cached_tokens": count}}) == [None]
+    assert engine._prompt_tokens({"prompt_tokens": count}) == 0

@@ -182,3 +182,27 @@ def test_adding_wakes_one_who_waits_for_a_later_key():
 )
 def test_backoff(failures, jitter, expected):
     assert backoff(failures, jitter) == expected
+
+
+def test_passes_of_one_namespace_leave_workers_for_all_others():
+    queue = WorkQueue(workers=8)
+    for number in range(100):
+        queue.add(Key("hostile", f"g{number}"))
+    assert {queue.take().namespace for _ in range(4)} == {"hostile"}
+    queue.add(Key("chat", "support"))
+    queue.add(Key("sales", "support"))
+    assert {queue.take().namespace for _ in range(2)} == {"chat", "sales"}
+
+
+def test_a_namespace_that_has_its_share_goes_on_when_a_pass_ends():
+    queue = WorkQueue(workers=2)
+    first, second = Key("chat", "a"), Key("chat", "b")
+    queue.add(first)
+    queue.add(second)
+    taken = queue.take()
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(queue.take()))
+    waiting.start()
+    queue.done(taken, None)
+    waiting.join(10)
+    assert {taken, *found} == {first, second}

@@ -183,6 +183,7 @@ def test_before_anything_was_read_nothing_is_known():
 
 def test_it_is_early_until_who_reads_and_who_is_read_have_been_there_for_a_while():
     found = observed((0, {}))
+    found.begin(NOW)
     assert found.load(OF, {"c": NOW}, UNKNOWN, NOW).early
     soon, later = NOW + EARLY - timedelta(seconds=1), NOW + EARLY
     assert found.load(OF, {"c": NOW}, UNKNOWN, soon).early

@@ -13,6 +13,13 @@ def seen(name="support", **fields):
     return found, member(found, (revision(pods=[pod(), pod("p1")], size=2),), FINGERPRINT, LOAD)
 
 
+def turn(pools, group, member, now):
+    """A pass of the group: it sees the others, then the others see it."""
+    found = pools.others(group, now)
+    pools.put(group, member, now)
+    return found
+
+
 def test_a_sized_group_is_a_member_with_its_bounds_and_its_target():
     assert seen(**SIZED)[1] == PoolMember("support", LOAD, 2, 8, 2, 0.3)
 
@@ -24,32 +31,32 @@ def test_a_group_of_a_fixed_size_neither_grows_nor_shrinks():
 def test_groups_with_the_same_engines_see_each_other_as_they_were_last():
     pools = Lending()
     (one, first), (two, second) = seen("one"), seen("two", replicas=3)
-    assert pools.others(one, first, NOW) == ()
-    assert pools.others(two, second, NOW) == (first,)
+    assert turn(pools, one, first, NOW) == ()
+    assert turn(pools, two, second, NOW) == (first,)
     changed = seen("one", replicas=4)[1]
-    assert pools.others(one, changed, NOW) == (second,)
-    assert pools.others(two, second, NOW) == (changed,)
+    assert turn(pools, one, changed, NOW) == (second,)
+    assert turn(pools, two, second, NOW) == (changed,)
 
 
 def test_another_model_another_engine_and_who_keeps_to_himself_are_no_members():
     pools = Lending()
     one, first = seen("one")
-    pools.others(one, first, NOW)
+    turn(pools, one, first, NOW)
     for other in (
         seen("two", model="mistral"),
         seen("two", engine={"args": ["--max-model-len=8192"]}),
         seen("two", routing={"sharing": "Dedicated"}),
     ):
-        assert pools.others(*other, NOW) == ()
-        assert pools.others(one, first, NOW) == ()
+        assert turn(pools, *other, NOW) == ()
+        assert turn(pools, one, first, NOW) == ()
     assert pool_of(seen("two", routing={"sharing": "Dedicated"})[0]) is None
 
 
 def test_a_member_that_goes_or_falls_silent_is_none():
     pools = Lending()
     (one, first), (two, second) = seen("one"), seen("two")
-    pools.others(one, first, NOW)
-    assert pools.others(two, second, NOW + KEPT + timedelta(seconds=1)) == ()
-    pools.others(one, first, NOW)
+    turn(pools, one, first, NOW)
+    assert turn(pools, two, second, NOW + KEPT + timedelta(seconds=1)) == ()
+    turn(pools, one, first, NOW)
     pools.forget(one.key)
-    assert pools.others(two, second, NOW) == ()
+    assert turn(pools, two, second, NOW) == ()

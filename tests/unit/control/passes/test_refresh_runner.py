@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import Counter
 
 from promptgroup_operator.base.errors import EngineError
-from promptgroup_operator.passes.refresh_runner import FORGOTTEN, UNTOLD, RefreshRunner
+from promptgroup_operator.passes.refresh_runner import FORGOTTEN, UNKNOWN_SPENT, RefreshRunner
 from promptgroup_operator.warmth import refresh
 from promptgroup_operator.world.snapshot import Key, Spent
 from promptgroup_operator.world.warming import RefreshAnswer
@@ -64,14 +64,14 @@ def run():
         engines = Scripted(answer)
         told = Told(engines)
         runners.append(told.runner)
-        told.runner.read(pod(), reading(), ago(minutes=6))
-        seen = told.runner.read(pod(), None, ago(minutes=6))
+        told.runner.record(pod(), reading(), ago(minutes=6))
+        seen = told.runner.last_seen(pod().container_id)
         touch = refresh.due_refresh(pod(last_seen=seen), Prompt(TEXT), spec(), EVERY, NOW)
         for _ in range(times):
             told.runner.start(KEY, [touch])
         assert told.runner.runs(touch.container_id)
         engines.may.set()
-        told.runner._pool.shutdown(wait=True)
+        told.runner._pool._pool.shutdown(wait=True)
         assert not told.runner.runs(touch.container_id)
         return told, touch, engines
 
@@ -88,15 +88,15 @@ def test_what_a_touch_spent_is_told_before_the_engine_may_be_read_again(run):
 def test_a_touch_that_found_the_prefix_gone_is_reported_and_remembered(run):
     told, _, _ = run(RefreshAnswer(reading(10), 0, 96, Spent(200, 96)))
     assert told.lines[1:] == [("report", KEY, "p0", "PrefixEvicted")]
-    seen = told.runner.read(pod(), None, NOW)
+    seen = told.runner.last_seen(pod().container_id)
     assert seen.then == reading(10)
     assert seen.lost is not None
 
 
 def test_a_touch_that_failed_is_tried_again_in_its_time_and_what_it_spent_is_not_known(run):
     told, touch, _ = run(EngineError("/metrics: ReadTimeoutError"))
-    assert told.lines == [("spend", touch.container_id, UNTOLD, True)]
-    seen = told.runner.read(pod(), None, NOW)
+    assert told.lines == [("spend", touch.container_id, UNKNOWN_SPENT, True)]
+    seen = told.runner.last_seen(pod().container_id)
     assert seen.at > touch.last_seen.at
     assert (seen.then, seen.lost) == (touch.last_seen.then, None)
 
@@ -122,18 +122,19 @@ def test_one_replica_has_one_touch_at_a_time(run):
 
 def test_readings_after_a_touch_do_not_move_what_it_saw():
     runner = RefreshRunner(Scripted(None), lambda *_: None, lambda *_: None, counter())
-    assert runner.read(pod(), None, NOW) is None
-    runner.read(pod(), reading(1), NOW)
-    seen = runner.read(pod(), reading(2), NOW + EVERY)
+    assert runner.last_seen(pod().container_id) is None
+    runner.record(pod(), reading(1), NOW)
+    runner.record(pod(), reading(2), NOW + EVERY)
+    seen = runner.last_seen(pod().container_id)
     assert (seen.at, seen.then, seen.last) == (NOW, reading(1), reading(2))
     runner.close()
 
 
 def test_containers_that_are_gone_are_forgotten_and_others_kept():
     runner = RefreshRunner(Scripted(None), lambda *_: None, lambda *_: None, counter())
-    runner.read(pod("p0"), reading(), NOW)
-    runner.read(pod("p1"), reading(), NOW + FORGOTTEN)
+    runner.record(pod("p0"), reading(), NOW)
+    runner.record(pod("p1"), reading(), NOW + FORGOTTEN)
     runner.forget(NOW + FORGOTTEN + timedelta(seconds=1))
-    assert runner.read(pod("p0"), None, NOW) is None
-    assert runner.read(pod("p1"), None, NOW) is not None
+    assert runner.last_seen(pod("p0").container_id) is None
+    assert runner.last_seen(pod("p1").container_id) is not None
     runner.close()

@@ -64,7 +64,7 @@ def test_kinds_that_warm_beside_each_other_have_waves_of_their_own():
 
 
 def test_a_large_group_keeps_no_other_waiting():
-    turns = WarmupQueue(2)
+    turns = WarmupQueue(4)
     turns.want(LARGE, jobs(50, proven=50), NOW)
     running = take_all(turns)
     assert len(running) == 2
@@ -145,3 +145,13 @@ def test_one_that_failed_is_wanted_as_before():
     turns.finished(key, job, NOW + timedelta(seconds=2), warm=False)
     turns.want(SMALL, [a_job("p")], NOW + timedelta(seconds=1))
     assert names(take_all(turns, NOW + timedelta(minutes=1))) == ["p"]
+
+
+def test_a_namespace_whose_engines_hang_leaves_workers_for_all_others():
+    turns = WarmupQueue(16)
+    for number in range(50):
+        turns.want(Key("hostile", f"g{number}"), jobs(9, proven=9), NOW)
+    assert len(take_all(turns)) == 8
+    turns.want(Key("sales", "support"), [a_job("a")], NOW)
+    turns.want(SMALL, [a_job("b")], NOW)
+    assert {key.namespace for key, _ in take_all(turns)} == {"sales", "chat"}
