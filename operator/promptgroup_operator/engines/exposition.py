@@ -61,6 +61,8 @@ def _sample(line: str) -> Sample | None:
             at, closed = label.end(), label[3] == "}"
             if not closed and line.startswith("}", at):  # a comma may follow the last label
                 at, closed = at + 1, True
+    elif not line.startswith((" ", "\t"), at):
+        return None
     value = _VALUE.match(line, at)
     return Sample(name[0], labels, value[1]) if value is not None else None
 

@@ -45,8 +45,8 @@ def test_a_line_that_is_no_sample_is_passed_over(line):
 
 def test_a_line_that_is_too_long_is_passed_over():
     line = 'm{{a="{}"}} 1'
-    assert list(samples(line.format("b" * (MAX_LINE - 10)), ("m",)))
-    assert not list(samples(line.format("b" * (MAX_LINE - 9)), ("m",)))
+    assert list(samples(line.format("b" * (MAX_LINE - 9)), ("m",)))
+    assert not list(samples(line.format("b" * (MAX_LINE - 8)), ("m",)))
 
 
 def test_a_line_ends_where_prometheus_says_and_nowhere_else():
