@@ -167,11 +167,13 @@ class _Case(NamedTuple):
     ranked: list[_Candidate]
     """The members, those that can be chosen first, by cost; otherwise by slot."""
     chosen: Member | None
+    last_resort: bool
+    """True if only the group's other revisions have room; `ranked` are their members."""
 
 
 def _case(state: RouterState, found: Route, now: float) -> _Case:
     candidates, demand, balancer = found.candidates, found.demand, state.balancer
-    allowed, chosen = balancer.preview(candidates, demand, now)
+    candidates, allowed, chosen = balancer.preview(candidates, demand, now)
     costs = balancer.costs_by_member(candidates, demand, allowed, now)
     ranked = []
     for member in candidates.members if costs else candidates.ready or candidates.members:
@@ -184,6 +186,7 @@ def _case(state: RouterState, found: Route, now: float) -> _Case:
         home=next(preferred(candidates, _key(found), allowed)),
         ranked=sorted(ranked, key=_rank),
         chosen=chosen,
+        last_resort=candidates is not found.candidates,
     )
 
 
@@ -247,6 +250,10 @@ def _why(case: _Case) -> str:
     open_to = [each for each in case.ranked if not each.ejected]
     if len(open_to) == 1:
         return "no other replica can be sent to"
+    if case.last_resort:
+        return (
+            "no replica of the request's revision or of other groups has room: the best of the group's other revisions"
+        )
     taken = next(each for each in open_to if each.member is case.chosen)
     candidates = case.found.candidates
     match candidates.policy:

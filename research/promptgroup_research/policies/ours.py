@@ -142,11 +142,11 @@ class Ours:
             return True
 
         if self.held[index]:
-            self.held[index].release(fits)
+            self.held[index].admit(fits)
 
     def _sweep(self, now: float) -> None:
         for index, held in enumerate(self.held):
-            for turn in held.late(now):
+            for turn in held.expire(now):
                 turn.refused = True
             self._release(index, now)
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from promptgroup_router.contract.names import HEADER_SESSION
 from promptgroup_router.contract.table import (
+    LOAD_FACTOR_PERCENT,
     SYSTEM_KEY,
     TOOLS_KEY,
     Engine,
@@ -124,7 +125,7 @@ def decode_group(namespace: str, name: str, spec: object) -> Group:
     at = f"{namespace}/{name}"
     data = _mapping(spec, at)
     _check_format(data, at)
-    factor = _count(data, "loadFactorPercent", at, 125)
+    factor = _count(data, "loadFactorPercent", at, LOAD_FACTOR_PERCENT)
     if not 100 <= factor <= 10_000:
         raise TableError(f"{at}: loadFactorPercent is {factor}, expected 100 to 10000")
     revisions = tuple(
@@ -185,7 +186,7 @@ def _decode_prompt(item: object, at: str) -> Prompt:
     data = _mapping(item, at)
     parts = [data.get(key, "") for key in (SYSTEM_KEY, TOOLS_KEY)]
     if not all(isinstance(part, str) for part in parts):
-        raise TableError(f"{at}: system and tools must be strings")  # without the value: errors are logged
+        raise TableError(f"{at}: system and tools must be strings")  # without the value, because errors are logged
     return Prompt(*parts)
 
 

@@ -17,6 +17,10 @@ TOOLS_KEY = "tools"
 """Key of the tools in canonical form in a prompt ConfigMap or Secret; absent without tools."""
 
 
+LOAD_FACTOR_PERCENT = 125
+"""Default of a group's `load_factor_percent`."""
+
+
 class TableError(ValueError):
     """A table that cannot be used. The message names the field, its value and what is expected."""
 
@@ -133,7 +137,7 @@ class Group:
     revisions: tuple[Revision, ...]
     policy: Policy = Policy.EXPECTED_TTFT
     sharing: Sharing = Sharing.POOL
-    load_factor_percent: int = 125
+    load_factor_percent: int = LOAD_FACTOR_PERCENT
     """Bound of BoundedLoad: a slot takes at most this percentage of the mean load, rounded up."""
     session_header: str = HEADER_SESSION
 

@@ -9,7 +9,7 @@ Does no I/O and reads no clock; `now` is in monotonic seconds.
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from copy import copy
+from typing import NamedTuple
 
 import xxhash
 
@@ -57,6 +57,17 @@ class Pick:
         self.sent: PendingPrefill
 
 
+class Choice(NamedTuple):
+    """The member that gets a request, and what it was chosen from."""
+
+    candidates: Candidates
+    """Those of the request, or their last resort."""
+    allowed: Sequence[Member]
+    """The members that can be sent to."""
+    member: Member | None
+    """None if the request must wait for room."""
+
+
 class Balancer:
     """Chooses members by the policy of their candidates."""
 
@@ -74,13 +85,14 @@ class Balancer:
         self._has_peers = False
         """True once somebody reads the outbox."""
         self._outbox: deque[PlacementReport] = deque(maxlen=OUTBOX)
-        self._round_robin = RoundRobin()
+        self._turns: dict[str, int] = {}
+        """Id of candidates → requests that were placed among them."""
         self._expected = ExpectedTtft(self.locations)
         self._policies: Mapping[table.Policy, RoutingPolicy] = {
             table.Policy.EXPECTED_TTFT: self._expected,
             table.Policy.BOUNDED_LOAD: BoundedLoad(),
             table.Policy.LEAST_REQUEST: LeastRequest(),
-            table.Policy.ROUND_ROBIN: self._round_robin,
+            table.Policy.ROUND_ROBIN: RoundRobin(),
             table.Policy.PREFIX_HASH: PrefixHash(),
         }
 
@@ -108,18 +120,19 @@ class Balancer:
         left = self.replicas.get(place.member) if place is not None else None
         if left is not None:
             left.live.arrive(demand.session)
-        allowed = self._allowed(candidates, now, tried)
-        member = self._policies[candidates.policy].choose(candidates, demand, allowed, self.replicas, now)
-        return self._count(candidates, member, demand, now) if member is not None else None
+        chosen = self._choose(candidates, demand, now, tried)
+        if chosen.member is None:
+            return None
+        self._turns[candidates.id] = self._turns.get(candidates.id, 0) + 1
+        return self._count(chosen.candidates, chosen.member, demand, now)
 
-    def preview(self, candidates: Candidates, demand: Demand, now: float) -> tuple[Sequence[Member], Member | None]:
-        """Return the members that can be sent to, and the one that `pick` would choose; count nothing.
+    def preview(self, candidates: Candidates, demand: Demand, now: float) -> Choice:
+        """Return what `pick` would choose; count nothing.
 
         Raises:
             LookupError: there is no member.
         """
-        allowed = self._allowed(candidates, now)
-        return allowed, copy(self._policies[candidates.policy]).choose(candidates, demand, allowed, self.replicas, now)
+        return self._choose(candidates, demand, now)
 
     def costs_by_member(
         self, candidates: Candidates, demand: Demand, allowed: Sequence[Member], now: float
@@ -170,15 +183,29 @@ class Balancer:
             if pick.demand.cached:
                 pick.replica.live.leave(pick.demand.session, now)
 
+    def _choose(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[str] = ()) -> Choice:
+        """Choose a member, of the last resort only if no other has room or all others were tried."""
+        turn, fallback = self._turns.get(candidates.id, 0), candidates.last_resort
+        policy = self._policies[candidates.policy]
+        allowed = self._allowed(candidates, now, tried)
+        member = policy.choose(candidates, demand, allowed, self.replicas, now=now, turn=turn) if allowed else None
+        if member is None and fallback is not None:
+            others = self._allowed(fallback, now, tried)
+            other = policy.choose(fallback, demand, others, self.replicas, now=now, turn=turn) if others else None
+            if other is not None:
+                return Choice(fallback, others, other)
+            allowed = allowed or others
+        if not allowed:
+            raise LookupError(candidates.id)
+        return Choice(candidates, allowed, member)
+
     def _allowed(self, candidates: Candidates, now: float, tried: Collection[str] = ()) -> Sequence[Member]:
         overflow = candidates.policy is table.Policy.EXPECTED_TTFT
         eligible = candidates.members if overflow else candidates.ready or candidates.members
         untried = [each for each in eligible if each.id not in tried] if tried else eligible
-        if not untried:
-            raise LookupError(candidates.id)
         if self._health.no_failures():
             return untried
-        # fail open: with all of them ejected, one that may answer is better than an error
+        # with all of them ejected, a member that may answer is better than an error
         return [each for each in untried if self._health.available(each.id, each.incarnation, now)] or untried
 
     def _count(self, candidates: Candidates, member: Member, demand: Demand, now: float) -> Pick:
@@ -250,7 +277,8 @@ class Balancer:
             for member in revision.candidates.ready:
                 self.replicas[member.id] = self._replica(revision, member, known.get(member.id), kind, now)
         self._keys = {replica.key: id_ for id_, replica in self.replicas.items()}
-        self._round_robin.keep({each.candidates.id for each in revisions})
+        known_ids = {each.candidates.id for each in revisions}
+        self._turns = {id_: turn for id_, turn in self._turns.items() if id_ in known_ids}
 
     def _replica(
         self, revision: RevisionEntry, member: Member, known: ReplicaLoad | None, costs: EngineCosts, now: float
@@ -259,7 +287,7 @@ class Balancer:
             known.costs = costs
             return known
         replica = ReplicaLoad(xxhash.xxh3_64_intdigest(member.id.encode()), member.incarnation, costs, now)
-        # a new process has an empty cache: its clock begins where nothing that was ever recorded is believed
+        # a new process has an empty cache: its clock starts where no earlier record is believed
         if known is not None:
             replica.inherited = now
             self._clock = max(self._clock, known.tokens_written)

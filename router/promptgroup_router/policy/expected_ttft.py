@@ -91,7 +91,6 @@ class ExpectedTtft:
 
     def __init__(self, locations: SessionLocations) -> None:
         self._locations = locations
-        self._turn = 0
         self.home_trust = _FIRST
         """Share of a session's history that is found at home when nothing is recorded of it, from 0 to 1."""
         self._learned = 0
@@ -102,7 +101,9 @@ class ExpectedTtft:
         demand: Demand,
         allowed: Sequence[Member],
         replicas: Mapping[str, ReplicaLoad],
+        *,
         now: float,
+        turn: int,
     ) -> Member | None:
         """Return the cheapest member that has room for the session, or None if it must wait."""
         place = self._locations.get_by_origin(demand.session, demand.origin, now)
@@ -119,9 +120,9 @@ class ExpectedTtft:
                     best, least = member, cost
         costs = replicas[anchor.id].costs
         if least <= costs.overhead + _WEIGHT * costs.prefill(demand.tier1, demand.prompt):
-            return best  # an idle replica that has Tier 1 alone would cost as much: no need to look at others
+            return best  # no other costs less: an idle replica that has Tier 1 alone would cost as much
         if len(allowed) > SCANNED:
-            allowed = self._candidate_sample(candidates, demand.session, allowed)
+            allowed = _candidate_sample(candidates, demand.session, allowed, turn)
         rest = [member for member in allowed if member is not anchor and member is not before]
         return self._cheapest(demand, rest, replicas, now, own=own, share=share, best=best, least=least)
 
@@ -235,10 +236,11 @@ class ExpectedTtft:
         self._learned += 1
         self.home_trust += max(_LEAST_TRUST_STEP, 1 / (10 + self._learned)) * (share - self.home_trust)
 
-    def _candidate_sample(self, candidates: Candidates, session: int, allowed: Sequence[Member]) -> list[Member]:
-        """Return the members to compare beside the session's: home and its successors, and a sample that moves on."""
-        few = {member.id: member for member in islice(preferred(candidates, session, allowed), 1 + SUCCESSORS)}
-        self._turn = turn = (self._turn + SAMPLE) % len(allowed)
-        sample = (*allowed[turn : turn + SAMPLE], *allowed[: max(0, turn + SAMPLE - len(allowed))])
-        few |= {member.id: member for member in sample}
-        return list(few.values())
+
+def _candidate_sample(candidates: Candidates, session: int, allowed: Sequence[Member], turn: int) -> list[Member]:
+    """Return the members to compare beside the session's: home and its successors, and a sample that moves on."""
+    few = {member.id: member for member in islice(preferred(candidates, session, allowed), 1 + SUCCESSORS)}
+    start = turn * SAMPLE % len(allowed)
+    sample = (*allowed[start : start + SAMPLE], *allowed[: max(0, start + SAMPLE - len(allowed))])
+    few |= {member.id: member for member in sample}
+    return list(few.values())

@@ -5,7 +5,7 @@ from the pick on, not from the first byte, and includes the requests of peers as
 reads no clock.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from promptgroup_router.policy.demand import Demand
@@ -26,9 +26,22 @@ class RoutingPolicy(Protocol):
         demand: Demand,
         allowed: Sequence[Member],
         replicas: Mapping[str, ReplicaLoad],
+        *,
         now: float,
+        turn: int,
     ) -> Member | None:
-        """Return the member that gets the request, or None if it must wait."""
+        """Return the member that gets the request, or None if it must wait.
+
+        Policies have no memory of their own choices: the same arguments give the same member.
+
+        Args:
+            candidates: the members that can serve the request.
+            demand: the request.
+            allowed: those that can be sent to, by slot; never empty.
+            replicas: member id → load estimate.
+            now: monotonic seconds.
+            turn: number of the requests that these candidates were chosen for before.
+        """
 
 
 class BoundedLoad:
@@ -40,12 +53,14 @@ class BoundedLoad:
         demand: Demand,
         allowed: Sequence[Member],
         replicas: Mapping[str, ReplicaLoad],
+        *,
         now: float,
+        turn: int,
     ) -> Member:
         """Return the first member under the cap."""
         loads = {member.id: replicas[member.id].load for member in allowed}
         cap = load_cap(list(loads.values()), candidates.load_factor_percent)
-        # there is one: loads add up to less than the caps
+        # one always is, because the loads add up to less than the caps
         return next(member for member in preferred(candidates, demand.session, allowed) if loads[member.id] < cap)
 
 
@@ -58,7 +73,9 @@ class LeastRequest:
         demand: Demand,
         allowed: Sequence[Member],
         replicas: Mapping[str, ReplicaLoad],
+        *,
         now: float,
+        turn: int,
     ) -> Member:
         """Return the least loaded member."""
         least = min(replicas[member.id].load for member in allowed)
@@ -69,28 +86,18 @@ class LeastRequest:
 class RoundRobin:
     """Chooses the members in turn."""
 
-    def __init__(self, turns: Mapping[str, int] | None = None) -> None:
-        self._turns: dict[str, int] = dict(turns or {})
-
-    def __copy__(self) -> "RoundRobin":
-        return RoundRobin(self._turns)
-
     def choose(
         self,
         candidates: Candidates,
         demand: Demand,
         allowed: Sequence[Member],
         replicas: Mapping[str, ReplicaLoad],
+        *,
         now: float,
+        turn: int,
     ) -> Member:
         """Return the next member by slot."""
-        turn = self._turns.get(candidates.id, 0)
-        self._turns[candidates.id] = turn + 1
         return allowed[turn % len(allowed)]
-
-    def keep(self, pools: Collection[str]) -> None:
-        """Drop the turns of all other candidates."""
-        self._turns = {id_: turn for id_, turn in self._turns.items() if id_ in pools}
 
 
 class PrefixHash:
@@ -102,7 +109,9 @@ class PrefixHash:
         demand: Demand,
         allowed: Sequence[Member],
         replicas: Mapping[str, ReplicaLoad],
+        *,
         now: float,
+        turn: int,
     ) -> Member:
         """Return the first member after the prefix's hash."""
         return next(preferred(candidates, demand.prefix, allowed))

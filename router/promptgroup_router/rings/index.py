@@ -4,15 +4,23 @@ An index is immutable and replaced by one assignment; a request keeps the index 
 reads no clock.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import xxhash
 
 from promptgroup_router.apis.request import Preamble, preamble
 from promptgroup_router.contract import fingerprint
-from promptgroup_router.contract.table import Group, Policy, Revision, RoutingTable, Sharing, SlotState
-from promptgroup_router.rings.ring import preference, ring_of
+from promptgroup_router.contract.table import (
+    LOAD_FACTOR_PERCENT,
+    Group,
+    Policy,
+    Revision,
+    RoutingTable,
+    Sharing,
+    SlotState,
+)
+from promptgroup_router.rings.ring import NO_SLOTS, Ring, preference, ring_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +49,41 @@ class Candidates:
     id: str
     policy: Policy
     load_factor_percent: int
+    ring: Ring
+    """All slots of the revision, whatever their state; empty without a declared prompt."""
     ready: tuple[Member, ...]
     """The members that are warm for the prompt; without a declared prompt, all of the model."""
-    members: tuple[Member, ...]
-    """`ready`, followed by the members of other revisions that take overflow."""
-    by_id: Mapping[str, Member]
+    lent: tuple[Member, ...] = ()
+    """Members of other revisions that take overflow."""
+    last_resort: "Candidates | None" = None
+    """The lending members of the group's other revisions, for requests that no other member has room for. A new
+    revision is judged by its own replicas, and its requests would find their prefix cold on these."""
+    members: tuple[Member, ...] = field(init=False, compare=False, repr=False)
+    """`ready`, followed by `lent`."""
+    by_id: Mapping[str, Member] = field(init=False, compare=False, repr=False)
     """Id → member, for all `members`."""
-    order: Callable[[int], Iterator[Member]]
-    """Key (64 bits) → members, the preferred first."""
+    _by_slot: Mapping[int, Member] = field(init=False, compare=False, repr=False)
+    _without_ring: tuple[tuple[Member, ...], tuple[bytes, ...]] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        set_(self, "members", self.ready + self.lent)
+        set_(self, "by_id", {member.id: member for member in self.members})
+        on_ring = bool(self.ring)
+        set_(self, "_by_slot", {member.slot: member for member in self.ready} if on_ring else {})
+        # by id, because slots of several revisions share numbers; a replica that comes or goes moves only its own keys
+        rest = self.lent if on_ring else self.members
+        set_(self, "_without_ring", (rest, tuple(member.id.encode() for member in rest)))
+
+    def order(self, key: int) -> Iterator[Member]:
+        """Yield the members in the order in which a key (64 bits) prefers them; lent members come last."""
+        by_slot = self._by_slot
+        for slot in self.ring.order(key):
+            if slot in by_slot:
+                yield by_slot[slot]
+        rest, names = self._without_ring
+        for index in preference(names, key):
+            yield rest[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +97,7 @@ class RevisionEntry:
     prefix: int
     """Hash of the fingerprint (64 bits)."""
     candidates: Candidates
-    preamble: Preamble | None
+    preamble: Preamble | None = field(compare=False)
     """None until the text is known."""
     short: str
     """The fingerprint in the form that people and metrics use."""
@@ -182,43 +217,45 @@ def _build_group(
     revisions = []
     for revision in group.revisions:
         own = members[group.namespace, group.name, revision.fingerprint]
-        kind = _lending_key(group, revision)
+        key = _lending_key(group, revision)
         ids = {member.id for member in own.values()}
-        lent = [member for member in lenders.get(kind, ()) if member.id not in ids] if kind is not None else []
-        revisions.append(_build_revision(group, label, revision, own, lent))
+        others = [member for member in lenders.get(key, ()) if member.id not in ids] if key is not None else []
+        candidates = _revision_candidates(group, label, revision, tuple(own.values()), others)
+        revisions.append(_revision_entry(group, label, revision, candidates))
     return GroupEntry(group, label, tuple(revisions))
 
 
-def _build_revision(
-    group: Group, label: str, revision: Revision, own: Mapping[int, Member], lent: Sequence[Member]
-) -> RevisionEntry:
-    # all slots, whatever their state: keys of one that is away walk on, and come back with it
-    ring = ring_of(frozenset(slot.index for slot in revision.slots))
-    ids = [member.id.encode() for member in lent]
+def _revision_candidates(
+    group: Group, label: str, revision: Revision, ready: tuple[Member, ...], others: Sequence[Member]
+) -> Candidates:
+    # while a release is under way the group's own other revisions come last: see Candidates.last_resort
+    lent = tuple(member for member in others if member.group != label)
+    siblings = tuple(member for member in others if member.group == label)
+    if not ready and not lent:
+        lent, siblings = siblings, ()
+    candidates = Candidates(
+        id=f"{label}/{revision.fingerprint}",
+        policy=group.policy,
+        load_factor_percent=group.load_factor_percent,
+        # every slot, whatever its state: the keys of an absent one go to the next and come back with it
+        ring=ring_of(frozenset(slot.index for slot in revision.slots)),
+        ready=ready,
+        lent=lent,
+    )
+    if siblings:
+        fallback = replace(candidates, ring=NO_SLOTS, ready=(), lent=siblings)
+        candidates = replace(candidates, last_resort=fallback)
+    return candidates
 
-    def order(key: int) -> Iterator[Member]:
-        for slot in ring.order(key):
-            if slot in own:
-                yield own[slot]
-        for index in preference(ids, key):
-            yield lent[index]
 
-    members = (*own.values(), *lent)
+def _revision_entry(group: Group, label: str, revision: Revision, candidates: Candidates) -> RevisionEntry:
     return RevisionEntry(
         group=group,
         label=label,
         revision=revision,
         short=fingerprint.short(revision.fingerprint),
         prefix=xxhash.xxh3_64_intdigest(revision.fingerprint.encode()),
-        candidates=Candidates(
-            id=f"{label}/{revision.fingerprint}",
-            policy=group.policy,
-            load_factor_percent=group.load_factor_percent,
-            ready=tuple(own.values()),
-            members=members,
-            by_id={member.id: member for member in members},
-            order=order,
-        ),
+        candidates=candidates,
         preamble=preamble(revision.prompt.system, revision.prompt.tools) if revision.prompt is not None else None,
     )
 
@@ -237,17 +274,12 @@ def _build_model(model: str, groups: Iterable[GroupEntry], conflicts: list[Claim
             elif each.revision.system_bytes or each.revision.tools:
                 claims[full] = each
     longest_first = sorted(claims.values(), key=lambda claim: (-claim.revision.system_bytes, claim.candidates.id))
-    members = tuple(ready or last)  # a replica that lends nothing is still better than no answer
-    # by id, since slots of several revisions share numbers; a replica that comes or goes moves only its own keys
-    ids = [member.id.encode() for member in members]
     candidates = Candidates(
         id=f"-/{model}",
         policy=Policy.EXPECTED_TTFT,
-        load_factor_percent=125,
-        ready=members,
-        members=members,
-        by_id={member.id: member for member in members},
-        order=lambda key: (members[index] for index in preference(ids, key)),
+        load_factor_percent=LOAD_FACTOR_PERCENT,
+        ring=NO_SLOTS,
+        ready=tuple(ready or last),  # a replica that lends nothing is still better than no answer
     )
     return ModelEntry(tuple(longest_first), candidates)
 

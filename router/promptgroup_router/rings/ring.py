@@ -29,7 +29,7 @@ def preference(names: Sequence[bytes], key: int) -> Iterator[int]:
     home = weights.index(max(weights))
     yield home
     if len(weights) > _LONG:
-        # who asks for successors asks for a few: the whole order of a thousand slots would cost ten times as much
+        # callers that ask for successors ask for a few: to order a thousand slots would take ten times as long
         few = heapq.nlargest(_FEW, range(len(weights)), key=weights.__getitem__)
         yield from few[1:]
         yield from sorted(set(range(len(weights))) - set(few), key=weights.__getitem__, reverse=True)
@@ -47,6 +47,18 @@ class Ring:
         self._slots = sorted(set(slots))
         self._names = [slot.to_bytes(4, "little") for slot in self._slots]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ring) and self._slots == other._slots
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._slots))
+
+    def __repr__(self) -> str:
+        return f"Ring({self._slots})"
+
+    def __bool__(self) -> bool:
+        return bool(self._slots)
+
     def home(self, key: int) -> int | None:
         """Return the slot that a key (64 bits) belongs to, or None on an empty ring."""
         return next(self.order(key), None)
@@ -61,3 +73,7 @@ class Ring:
 def ring_of(slots: frozenset[int]) -> Ring:
     """Return the ring of a set of slots. Rings are shared: tables change often, sets of slots seldom."""
     return Ring(slots)
+
+
+NO_SLOTS = Ring(())
+"""The ring of members that have no slots in common: they are ordered by their ids."""

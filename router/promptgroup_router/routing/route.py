@@ -283,16 +283,13 @@ def _choose_revision(
         for each, prompt in serving:
             if find_holder(each.candidates, previous) is not None:
                 return each, prompt, True
-    # a chat that begins is nobody's next turn, though another began with the same words
+    # a chat that begins is not a next turn, even if another one began with the same words
     if key.named or ask.history or ask.kind is ApiKind.TEXT:
         place = locations.get_by_origin(key.key, key.first, now)
         for each, prompt in serving:
             if place is not None and each.prefix == place.prefix:
                 return each, prompt, True
-    choices = sorted(
-        ((each, prompt) for each, prompt in serving if each.revision.weight),
-        key=lambda choice: choice[0].revision.fingerprint,
-    )
+    choices = [(each, prompt) for each, prompt in serving if each.revision.weight]
     if not choices and any(each.revision.weight for each in ready):
         raise ApiError(
             503,
@@ -303,12 +300,28 @@ def _choose_revision(
     if not choices:
         raise _no_replica(group.label)
     # by the key of the first turn: a session keeps its revision when its key changes with what follows
-    at = xxhash.xxh3_64_intdigest(key.first.to_bytes(8, "little"), seed=_REVISION_SEED)
-    at %= sum(each.revision.weight for each, _ in choices)
+    weights = {each.revision.fingerprint: each.revision.weight for each, _ in choices}
+    chosen = revision_by_weight(key.first, weights)
     for each, prompt in choices:
-        at -= each.revision.weight
-        if at < 0:
+        if each.revision.fingerprint == chosen:
             return each, prompt, False
+    raise AssertionError("one of the weights was chosen")
+
+
+def revision_by_weight(key: int, weights: Mapping[str, int]) -> str:
+    """Return the fingerprint that a session gets, by its key on its first turn (64 bits).
+
+    Every router of every version gives a session the same revision: `tests/golden/weights.json` has test vectors.
+
+    Args:
+        key: the session's key.
+        weights: fingerprint → share of the sessions; at least one is not 0.
+    """
+    at = xxhash.xxh3_64_intdigest(key.to_bytes(8, "little"), seed=_REVISION_SEED) % sum(weights.values())
+    for fingerprint in sorted(weights):
+        at -= weights[fingerprint]
+        if at < 0:
+            return fingerprint
     raise AssertionError("the remainder is less than the sum of the weights")
 
 
@@ -321,9 +334,9 @@ def _leading(ask: ParsedRequest) -> tuple[Leading, int]:
     start = text[:LEADING_BYTES]
     if not start and ask.kind is not ApiKind.TEXT:
         said, first = chat_start(ask)
-        start = b"\0".join(said[:first])  # the same on every turn
+        start = b"\0".join(said[:first])  # these are the same on every turn
     listed = xxhash.xxh3_64_intdigest(start)
     if ask.kind is ApiKind.TEXT or not (text or ask.tools):
         return Leading(listed, len(text)), listed
-    # all of it: to believe a long text cached that only begins like another costs more than to compute it once more
+    # the whole text: to take a text for cached that only begins like another costs more than to compute it again
     return Leading(listed, len(text)), xxhash.xxh3_64_intdigest(ask.tools.encode() + b"\0" + text)

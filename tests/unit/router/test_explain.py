@@ -275,3 +275,13 @@ def test_what_is_told_is_what_happens_and_telling_changes_nothing(policy, sequen
             state.balancer.first_token(pick, now)
             if then == "ends":
                 state.balancer.end(pick, Usage(3000, 2000, 100), now)
+
+
+def test_a_canary_without_room_is_explained_by_the_revision_that_serves():
+    canary = revision("You are new.", slots=1, engine=ENGINE, lends=False)
+    state = serving(table(group("support", revision(engine=ENGINE), canary)))
+    new = next(each for each in state.index.groups[0].revisions if not each.revision.lends)
+    state.balancer.replicas[new.candidates.ready[0].id].live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens)
+    found = told(state, question(chat(system="You are new.")))
+    assert found["choice"] in {each["replica"] for each in found["candidates"] if each["lent"]}
+    assert "the group's other revisions" in found["why"]

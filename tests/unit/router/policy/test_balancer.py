@@ -307,3 +307,44 @@ def test_a_session_that_another_router_serves_on_is_on_its_books():
     one.merge(1, placements, [], 1.0)
     assert one.sessions.totals(1.0) == {}
     assert other.sessions.totals(1.0) == {11: (1, 1400)}
+
+
+# --- Releases ---------------------------------------------------------------------------------------------------
+
+
+def releasing():
+    """A group of two revisions: one serves and lends, the other is judged."""
+    serving = revision("old", slots=2, engine=ENGINE)
+    canary = revision("new", slots=1, engine=ENGINE, lends=False, weight=10)
+    view = build_index(table(group("a", serving, canary)))
+    balancer = Balancer(Health())
+    balancer.install(view, 0.0)
+    old, new = (each.candidates for each in view.names["a"].revisions)
+    return balancer, old, new
+
+
+def test_a_busy_canary_keeps_its_requests_while_it_has_room():
+    balancer, _, new = releasing()
+    for session in range(8):
+        assert balancer.pick(new, Demand(session, 11, prompt=8000, tier1=2000), 0.0).member in new.ready
+
+
+def test_a_canary_without_room_overflows_to_the_revision_that_serves():
+    balancer, old, new = releasing()
+    new_replica = balancer.replicas[new.ready[0].id]
+    new_replica.live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens)
+    assert balancer.preview(new, DEMAND, 0.0).member in old.ready
+    assert balancer.pick(new, DEMAND, 0.0).member in old.ready
+    for member in old.ready:
+        balancer.replicas[member.id].live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens)
+    assert balancer.pick(new, Demand(session=8, prefix=11, prompt=3000, tier1=2000), 0.0) is None
+
+
+def test_a_canary_whose_replica_was_tried_goes_to_the_revision_that_serves():
+    balancer, old, new = releasing()
+    tried = [new.ready[0].id]
+    for _ in old.ready:
+        tried.append(balancer.pick(new, DEMAND, 0.0, tried).member.id)
+    assert set(tried[1:]) == {member.id for member in old.ready}
+    with pytest.raises(LookupError):
+        balancer.pick(new, DEMAND, 0.0, tried)

@@ -32,8 +32,9 @@ class Case:
     def books(self, member):
         return self.replicas[member.id]
 
-    def choose(self, demand=NEW, now=0.0, allowed=None):
-        return self.policy.choose(self.candidates, demand, allowed or self.candidates.members, self.replicas, now)
+    def choose(self, demand=NEW, now=0.0, allowed=None, turn=0):
+        allowed = allowed or self.candidates.members
+        return self.policy.choose(self.candidates, demand, allowed, self.replicas, now=now, turn=turn)
 
     def record(self, member, tokens=3150.0, written=0.0):
         self.locations.put(demand_key(NEXT), Placement(member.id, 11, 1, tokens, written, 0.0))
@@ -204,7 +205,7 @@ def test_among_many_the_sample_moves_on():
     sent = case.books(idle).answers[0]
     case.books(idle).progress(sent, 0.0)
     case.books(idle).leave(sent)
-    assert idle in [case.choose(now=0.0) for _ in range(200 // SAMPLE + 1)]
+    assert idle in [case.choose(turn=turn) for turn in range(200 // SAMPLE + 1)]
 
 
 # --- Soft borders ---------------------------------------------------------------------------------------------
@@ -231,20 +232,44 @@ def test_overflow_goes_to_another_groups_replicas_when_ones_own_are_busy_and_not
     candidates = pooled()
     replicas, demand = books(candidates)
     policy = ExpectedTtft(SessionLocations())
-    assert policy.choose(candidates, demand, candidates.members, replicas, 0.0) in candidates.ready
+    assert policy.choose(candidates, demand, candidates.members, replicas, now=0.0, turn=0) in candidates.ready
     for member in candidates.ready:
         replicas[member.id].send(0.01, 1, 0.0, streamed=True)
-    assert policy.choose(candidates, demand, candidates.members, replicas, 0.0) in candidates.ready
+    assert policy.choose(candidates, demand, candidates.members, replicas, now=0.0, turn=0) in candidates.ready
     for member in candidates.ready:
         replicas[member.id].send(2.0, 1, 0.0, streamed=True)
-    assert policy.choose(candidates, demand, candidates.members, replicas, 0.0) not in candidates.ready
+    assert policy.choose(candidates, demand, candidates.members, replicas, now=0.0, turn=0) not in candidates.ready
 
 
 def test_a_group_without_a_replica_of_its_own_is_served_by_the_pool():
     candidates = pooled(ready=0)
     replicas, demand = books(candidates)
-    assert ExpectedTtft(SessionLocations()).choose(candidates, demand, candidates.members, replicas, 0.0) is not None
+    policy = ExpectedTtft(SessionLocations())
+    assert policy.choose(candidates, demand, candidates.members, replicas, now=0.0, turn=0) is not None
 
 
 def test_a_dedicated_group_borrows_nothing():
     assert len(pooled(Sharing.DEDICATED).members) == 2
+
+
+# --- Constants ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("backlog", "stays"), [(0.29, True), (0.34, False)])
+def test_the_price_of_computing_again_is_one_and_a_half_times_its_time(backlog, stays):
+    # 1,150 tokens of history take 0.123 s to compute again, which is charged 2.5 times: 0.307 s, and 5 ms more
+    case = Case()
+    case.record(case.order[0])
+    for member in case.order:
+        case.books(member).touch(11)
+    case.books(case.order[0]).send(backlog, 1, 0.0, streamed=True)
+    assert (case.choose(NEXT) is case.order[0]) is stays
+
+
+@pytest.mark.parametrize(("backlog", "stays"), [(0.0045, True), (0.0053, False)])
+def test_home_is_left_to_save_five_milliseconds_and_not_for_less(backlog, stays):
+    case = Case()
+    for member in case.order:
+        case.books(member).touch(11)
+    case.books(case.order[0]).send(backlog, 1, 0.0, streamed=True)
+    assert (case.choose(Demand(session=7, prefix=11, prompt=2100, tier1=2000)) is case.order[0]) is stays

@@ -1,8 +1,8 @@
 from promptgroup_router.policy.gossip import LoadReport, PlacementReport
-from support.peers import load, note
+from support.peers import load, placement
 
 
 def test_notes_and_loads_are_values():
-    assert note(1) == PlacementReport(session=1, member=1, prefix=2, turn=1, tokens=3000)
+    assert placement(1) == PlacementReport(session=1, member=1, prefix=2, turn=1, tokens=3000)
     assert load(1) == LoadReport(member=1, in_flight=2, context=6000, pending=0.25, age=0.5, written=0)
-    assert len({note(1), note(1), note(2)}) == 2
+    assert len({placement(1), placement(1), placement(2)}) == 2

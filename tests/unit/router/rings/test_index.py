@@ -99,3 +99,26 @@ def test_requests_without_a_group_go_to_replicas_that_lend_and_to_others_only_wh
     assert member.fingerprint == serving.fingerprint
     (member,) = build_index(table(group("support", old))).models["llama"].candidates.members
     assert member.fingerprint == old.fingerprint
+
+
+def test_two_indexes_of_one_table_are_equal_and_say_what_differs_otherwise():
+    served = table(group("a", revision("A", engine=Engine(settings="s"))), group("b", revision("B", 2)))
+    assert build_index(served) == build_index(served)
+    smaller = build_index(table(group("a", revision("A", 2))))
+    assert smaller.groups[0].revisions[0].candidates != build_index(served).groups[0].revisions[0].candidates
+
+
+def test_overflow_crosses_the_revisions_of_one_group_only_where_nothing_else_can_serve():
+    alike = {"engine": Engine(settings="s")}
+    serving, canary = revision("A", 2, **alike), revision("B", 1, lends=False, weight=10, **alike)
+    neighbour = group("other", revision("C", 1, **alike))
+    view = build_index(table(group("one", serving, canary), neighbour))
+    old, new = (each.candidates for each in view.names["one"].revisions)
+    assert [member.group for member in new.lent] == ["chat/other"]
+    assert new.last_resort.members == old.ready
+    assert [member.group for member in old.lent] == ["chat/other"]
+    assert old.last_resort is None
+    # a revision without a replica has nothing to be judged by
+    empty = revision("B", 0, lends=False, weight=10, **alike)
+    view = build_index(table(group("one", serving, empty)))
+    assert view.names["one"].revisions[1].candidates.lent == old.ready

@@ -2,9 +2,11 @@ import json
 from collections import Counter
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 
 import orjson
 import pytest
+import xxhash
 
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
@@ -13,7 +15,7 @@ from promptgroup_router.contract.table import SlotState
 from promptgroup_router.policy.session_locations import QUIET_SECONDS, Placement, SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.route import MOST_TURNS, UNMATCHED, refuse_empty, route
+from promptgroup_router.routing.route import MOST_TURNS, UNMATCHED, refuse_empty, revision_by_weight, route
 from support.tables import SYSTEM, group, revision, slot, table
 
 
@@ -302,3 +304,22 @@ def test_a_revision_without_weight_gets_no_new_session():
         503,
         "no_replica",
     )
+
+
+# --- Revisions by weight ----------------------------------------------------------------------------------------
+
+WEIGHTS = json.loads((Path(__file__).parents[3] / "golden" / "weights.json").read_text())
+
+
+def test_a_session_has_the_same_revision_in_every_router_and_version():
+    assert len(WEIGHTS) > 50
+    found = [revision_by_weight(int(each["key"], 16), each["weights"]) for each in WEIGHTS]
+    assert found == [each["revision"] for each in WEIGHTS]
+
+
+@pytest.mark.parametrize("weights", [{"a": 1}, {"a": 90, "b": 10}, {"a": 1, "b": 1, "c": 2}, {"a": 0, "b": 5}])
+def test_sessions_are_shared_by_weight(weights):
+    keys = [xxhash.xxh3_64_intdigest(number.to_bytes(4, "little")) for number in range(10_000)]
+    counts = Counter(revision_by_weight(key, weights) for key in keys)
+    for name, weight in weights.items():
+        assert counts[name] / len(keys) == pytest.approx(weight / sum(weights.values()), abs=0.015)

@@ -1,0 +1,68 @@
+"""Expected TTFT against its formula, under any sequence of requests, among them such whose first token is late."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.contract.table import Engine
+from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.health import Health
+from promptgroup_router.rings.index import build_index
+from support.tables import group, revision, table
+
+PROBES = [Demand(each * 0x9E3779B97F4A7C15 % 2**64, 1, 4000, tier1=2000) for each in range(1000, 1006)]
+"""Sessions without a record: nearly all that is compared for them is computed by the shortened formula."""
+
+
+class Choices(RuleBasedStateMachine):
+    """The member that is chosen has the least cost of all that have room, as the plain formula computes it."""
+
+    running = Bundle("running")
+
+    def __init__(self) -> None:
+        super().__init__()
+        engine = Engine("one", kv_tokens=60_000, prefill_rate=8000)
+        view = build_index(table(group("a", revision(slots=4, engine=engine))))
+        self.candidates = view.names["a"].revisions[0].candidates
+        self.balancer = Balancer(Health())
+        self.balancer.install(view, 0.0)
+        self.now = 0.0
+
+    @rule(target=running, session=st.integers(0, 20), prompt=st.integers(100, 20_000), slot=st.integers(0, 3))
+    def send(self, session, prompt, slot):
+        """Send a request to a slot, however loaded it is, so that replicas differ."""
+        key = session * 0x9E3779B97F4A7C15 % 2**64
+        tried = [each.id for each in self.candidates.members if each.slot != slot]
+        return self.balancer.pick(self.candidates, Demand(key, session % 2, prompt, tier1=prompt // 2), self.now, tried)
+
+    @rule(pick=running)
+    def first_token(self, pick):
+        if pick is not None:
+            self.balancer.first_token(pick, self.now)
+
+    @rule(pick=consumes(running))
+    def end(self, pick):
+        if pick is not None:
+            self.balancer.end(pick, Usage(pick.demand.prompt, 0, 10), self.now)
+
+    @rule(seconds=st.floats(0, 10))
+    def wait(self, seconds):
+        self.now += seconds
+
+    @invariant()
+    def the_cheapest_with_room_is_chosen(self):
+        for demand in PROBES:
+            chosen = self.balancer.preview(self.candidates, demand, self.now).member
+            costs = self.balancer.costs_by_member(self.candidates, demand, self.candidates.members, self.now)
+            with_room = {id_: cost.total for id_, (cost, room) in costs.items() if room}
+            if chosen is None:
+                assert not with_room
+            else:
+                assert with_room[chosen.id] == pytest.approx(min(with_room.values()), abs=1e-9)
+
+
+TestChoices = Choices.TestCase
+TestChoices.settings = settings(max_examples=60)
