@@ -5,6 +5,7 @@ from dataclasses import replace
 from promptgroup_router.apis.response_id import ResponseId, process_hash, replica_hash
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.rings.index import Candidates, Member
+from promptgroup_router.rings.ring import NO_SLOTS
 
 PREVIOUS = "previous_response_id"
 """The field that names the response which a request continues."""
@@ -12,7 +13,8 @@ PREVIOUS = "previous_response_id"
 
 def find_holder(candidates: Candidates, wanted: ResponseId) -> Member | None:
     """Return the member that a response's id names, whatever process it is; None if it is not among the candidates."""
-    return next((member for member in candidates.members if replica_hash(member.id) == wanted.replica), None)
+    others = candidates.last_resort.members if candidates.last_resort is not None else ()
+    return next((each for each in (*candidates.members, *others) if replica_hash(each.id) == wanted.replica), None)
 
 
 def holds(member: Member, wanted: ResponseId) -> bool:
@@ -22,8 +24,7 @@ def holds(member: Member, wanted: ResponseId) -> bool:
 
 def only(candidates: Candidates, member: Member) -> Candidates:
     """Return the same candidates without all but one member."""
-    alone = (member,)
-    return replace(candidates, ready=alone, members=alone, by_id={member.id: member}, order=lambda _: iter(alone))
+    return replace(candidates, ring=NO_SLOTS, ready=(member,), lent=(), last_resort=None)
 
 
 def lost(response_id: str, param: str, code: str, *, restarted: bool) -> ApiError:
