@@ -1,5 +1,7 @@
 """The shape of the project: what a newcomer may rely on, kept by a test."""
 
+import ast
+from collections import defaultdict
 from dataclasses import fields
 from pathlib import Path
 
@@ -99,3 +101,19 @@ def test_every_setting_is_a_flag_that_help_names(settings, capsys):
     shown = helped(settings.parse, capsys)
     named = {field.name for field in fields(settings.Settings)} - {"source"}  # the router's: --table, or the API server
     assert [name for name in sorted(named) if f"--{name.replace('_', '-')}" not in shown] == []
+
+
+def public_classes(package):
+    for path in package.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name, path.relative_to(ROOT).as_posix()
+
+
+def test_no_public_class_name_means_two_things():
+    places = defaultdict(list)
+    for package in PACKAGES.values():
+        for name, place in public_classes(package):
+            places[name].append(place)
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert twice.keys() <= {"Settings"}, f"rename one of {twice}"
