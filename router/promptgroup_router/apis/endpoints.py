@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from promptgroup_router.apis import anthropic, request, responses
+from promptgroup_router.apis import anthropic, by_model, request, responses
 from promptgroup_router.apis.errors import ErrorAnswer, anthropic_error, openai_error
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble
 from promptgroup_router.apis.usage import MessagesTail, NoUsage, ResponsesTail, Tail
@@ -44,6 +44,9 @@ _ENDPOINTS = (
     Endpoint(anthropic.MESSAGES_PATH, anthropic.parse_messages, MessagesTail, anthropic_error),
     Endpoint(anthropic.COUNT_PATH, anthropic.parse_messages, NoUsage, anthropic_error, cached=False),
     Endpoint(responses.RESPONSES_PATH, responses.parse_response, ResponsesTail),
+    Endpoint(by_model.TOKENIZE_PATH, by_model.parse_tokenize, NoUsage, cached=False),
+    *(Endpoint(path, by_model.parse_json, NoUsage, cached=False) for path in by_model.JSON_PATHS),
+    *(Endpoint(path, by_model.parse_form, NoUsage, cached=False) for path in by_model.FORM_PATHS),
 )
 
 BY_PATH_ALONE = Endpoint(b"", partial(request.parse, ApiKind.CHAT), NoUsage, cached=False)
@@ -57,4 +60,6 @@ BODIES = {
     ApiKind.TEXT: Bodies(request.with_preamble, request.with_ordered_tools),
     ApiKind.MESSAGES: Bodies(anthropic.with_preamble, anthropic.with_ordered_tools),
     ApiKind.RESPONSES: Bodies(responses.with_preamble, responses.with_ordered_tools),
+    ApiKind.BY_MODEL: Bodies(by_model.with_model, by_model.as_received),
+    ApiKind.FORM: Bodies(by_model.with_model, by_model.as_received),
 }

@@ -31,6 +31,10 @@ class ApiKind(enum.Enum):
     """Anthropic's messages, and the count of their tokens."""
     RESPONSES = "responses"
     """OpenAI's responses."""
+    BY_MODEL = "by model"
+    """Anything that is routed by its model alone, in JSON."""
+    FORM = "form"
+    """The same as a form."""
 
 
 class ParsedRequest(NamedTuple):

@@ -106,7 +106,7 @@ def route(
     found = _cached_route(view, ask, headers, locations=locations, tokens=tokens, now=now)
     if ask.kind is ApiKind.RESPONSES:
         found = _continued(found, ask, locations, now)
-    return found if cached else _uncached_route(found)
+    return found if cached else _uncached_route(found, ask)
 
 
 def _cached_route(
@@ -240,11 +240,15 @@ def _continued(found: Route, ask: ParsedRequest, locations: SessionLocations, no
     )
 
 
-def _uncached_route(found: Route) -> Route:
-    """Return the route of a request that leaves nothing in a cache: to the least loaded replica, and on no record."""
+def _uncached_route(found: Route, ask: ParsedRequest) -> Route:
+    """Return the route of a request that leaves nothing in a cache: to the least loaded replica, and on no record.
+
+    Of several replicas with the same load the content chooses, so that equal requests find what an engine remembers.
+    """
+    content = xxhash.xxh3_64_intdigest(ask.raw)
     return found._replace(
         candidates=replace(found.candidates, policy=Policy.LEAST_REQUEST),
-        demand=Demand(found.demand.session, found.demand.prefix, streamed=False, cached=False),
+        demand=Demand(content, found.demand.prefix, streamed=False, cached=False),
         estimated=0,
         revision="",
         leading=None,

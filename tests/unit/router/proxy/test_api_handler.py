@@ -11,7 +11,7 @@ from support.wire import ask, chat, connected, get, post, routing, run, table_of
 def test_what_the_port_does_not_serve(tmp_path):
     async def check():
         async with routing(tmp_path, table_of("127.0.0.1:1")) as router, connected(router.port) as client:
-            answer = await client.ask(get("/v1/embeddings"))
+            answer = await client.ask(get("/v1/nothing"))
             assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
             answer = await client.ask(get("/v1/chat/completions?x=y"))
             assert (answer.status, answer.headers[b"allow"]) == (405, b"POST")
