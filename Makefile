@@ -118,8 +118,8 @@ generate-docs: setup ## Write the generated parts of docs/ only (no kubectl)
 
 .PHONY: docs
 docs: setup ## Build the documentation site into site/, strictly: a broken link or anchor fails
-	@$(RUN) --group docs mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(RUN) --group docs mkdocs build --strict --quiet
 
 .PHONY: docs-serve
 docs-serve: setup ## Serve the documentation site on port 8000, again after each change
-	@$(RUN) --group docs mkdocs serve
+	@NO_MKDOCS_2_WARNING=1 $(RUN) --group docs mkdocs serve
