@@ -116,10 +116,13 @@ generate: setup ## Write crds/ from the models, docs/reference from the code, an
 generate-docs: setup ## Write the generated parts of docs/ only (no kubectl)
 	@PYTHONPATH=docs $(RUN) python -m sitegen
 
+# the site's tools are apart from the project's environment, which they do not need
+MKDOCS = NO_MKDOCS_2_WARNING=1 UV_PROJECT_ENVIRONMENT=.venv-docs $(UV) run --frozen --only-group docs mkdocs
+
 .PHONY: docs
-docs: setup ## Build the documentation site into site/, strictly: a broken link or anchor fails
-	@NO_MKDOCS_2_WARNING=1 $(RUN) --group docs mkdocs build --strict --quiet
+docs: $(UV) ## Build the documentation site into site/, strictly: a broken link or anchor fails
+	@$(MKDOCS) build --strict
 
 .PHONY: docs-serve
-docs-serve: setup ## Serve the documentation site on port 8000, again after each change
-	@NO_MKDOCS_2_WARNING=1 $(RUN) --group docs mkdocs serve
+docs-serve: $(UV) ## Serve the documentation site on port 8000, again after each change
+	@$(MKDOCS) serve

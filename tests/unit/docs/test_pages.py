@@ -143,14 +143,14 @@ def test_the_tutorials_plan_is_what_it_says(tmp_path):
     assert "most pods at once: 2" in done.stdout
 
 
-# --- a stranger's test -----------------------------------------------------------------------------------------------
+# --- a newcomer's test -----------------------------------------------------------------------------------------------
 
-STRANGER = ROOT / "docs/development/stranger.md"
-ROWS = re.findall(r"^\| (.+\?) \| (`README\.md` .+?) \| (.+?) \|$", STRANGER.read_text(), re.MULTILINE)
+NEWCOMER = ROOT / "docs/development/newcomer.md"
+ROWS = re.findall(r"^\| (.+\?) \| (`README\.md` .+?) \| (.+?) \|$", NEWCOMER.read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize(("question", "way", "answer"), ROWS, ids=[row[0] for row in ROWS])
-def test_a_stranger_finds_the_answer_within_three_links(question, way, answer):
+def test_a_newcomer_finds_the_answer_within_three_links(question, way, answer):
     stations = [ROOT / each.strip().strip("`") for each in way.split("→")]
     assert len(stations) <= 4
     for here, there in pairwise(stations):
