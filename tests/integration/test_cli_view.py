@@ -111,7 +111,7 @@ def test_status_of_a_namespace_has_a_line_a_group_and_of_what_does_not_start_why
         ["turns", "True"],
     ]
     said = run("status", "broken", "-n", "cliview").stdout
-    assert "waits for    not every replica is proven warm (PodNotStarting)" in said
+    assert "Not ready:" in said
     assert "no-such-image" in said
     assert "cliview" in run("status", "-A").stdout
     kube.delete("promptgroup", "broken")

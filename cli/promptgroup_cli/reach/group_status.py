@@ -1,4 +1,4 @@
-"""A PromptGroup, its PromptRoute and its pods → what is told of it. Pure."""
+"""Makes the status of a group from its PromptGroup, its PromptRoute and its pods. Does no I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,37 +12,37 @@ from promptgroup_router.contract import names
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A condition that is not as it should be."""
+    """A condition whose status is not the wanted one."""
 
     condition: str
     reason: str
     words: str
-    """What it means."""
+    """Meaning of the condition."""
     message: str
-    """What the operator says of it."""
+    """Message of the operator."""
     holds: bool
-    """Whether the group waits for it to be Ready; else it is only worth knowing."""
+    """True if it keeps the group from being Ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotRow:
-    """A replica: a place on the ring with the pod that holds it, a place without one, or a pod without a place."""
+    """A slot with the pod that holds it, a slot that no pod holds, or a pod without a slot."""
 
     slot: int | None
     pod: str
-    """Empty when nobody holds the slot."""
+    """Name of the pod; empty when none holds the slot."""
     state: str
-    """Ready, Draining or Absent, as routers are told; Terminating; Cold where the pod has no slot yet."""
+    """Ready, Draining or Absent, as the PromptRoute has it; Terminating; Cold for a pod that has no slot yet."""
     warm: str
-    """Status of its pod's condition prefix-warm: True, False, Unknown; empty where no pod is, or one that ends."""
+    """Status of the pod's condition prefix-warm: True, False, Unknown; empty without a live pod."""
     reason: str
     message: str
-    """Why it is warm, or is not."""
+    """Message of that condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionRow:
-    """A prompt of the group, with its replicas."""
+    """A revision of the group, with its replicas."""
 
     fingerprint: str
     phase: str
@@ -55,62 +55,64 @@ class RevisionRow:
 
 @dataclass(frozen=True, slots=True)
 class SizingRow:
-    """Why there are so many replicas."""
+    """The number of replicas that sizing chose, and its reason."""
 
     least: int | None
     most: int | None
-    """Bounds of spec.sizing; None where the operator does not decide the number."""
+    """Limits of spec.sizing; None for a group without it."""
     reason: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """What is told of a group."""
+    """The status of a group."""
 
     key: Key
     model: str
     ready: bool
-    """Whether it is Ready for its present spec."""
+    """True if it is Ready for its present spec."""
     revision: str
-    """Short fingerprint of the one that it wants to serve; empty before the operator has looked."""
+    """Short fingerprint of the wanted revision; empty before the first pass of the operator."""
     warm: str
-    """As in 3/4."""
+    """Warm and wanted replicas, as in 3/4."""
     replicas: int
-    """Of all revisions."""
+    """Replicas of all revisions."""
     hit_rate: str
-    """As in 93%; empty when nothing is known."""
+    """Hit rate, as in 93%; empty when it is not known."""
     sizing: SizingRow
     said: tuple[Statement, ...]
-    """What it waits for first, in the order in which one leads to the next; then what is worth knowing."""
+    """What keeps it from being Ready, causes before effects; then the notes."""
     revisions: tuple[RevisionRow, ...]
-    """The newest first."""
+    """Revisions, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
     wanted: str
-    """Status that is as it should be."""
+    """Wanted status of the condition."""
     words: str
     holds: bool = True
 
 
 MEANINGS: Final[Mapping[str, _Meaning]] = {
-    "Accepted": _Meaning("True", "the spec cannot be acted on"),
-    "ResolvedRefs": _Meaning("True", "something that the spec refers to is not there"),
-    "PrefixWarm": _Meaning("True", "not every replica is proven warm"),
-    "RouterProgrammed": _Meaning("True", "routers have no replica to send to"),
-    "Ready": _Meaning("True", "it does not serve as wanted"),
-    "Degraded": _Meaning("False", "something keeps it from its wanted state", holds=False),
-    "CacheEffective": _Meaning("True", "what repeats in prompts is not found in cache", holds=False),
-    "ScalingActive": _Meaning("True", "the load is not known, the number of replicas is held", holds=False),
-    "ScalingLimited": _Meaning("False", "bounds or policies hold the number of replicas back", holds=False),
+    "Accepted": _Meaning("True", "The spec is not accepted"),
+    "ResolvedRefs": _Meaning("True", "An object that the spec refers to is missing"),
+    "PrefixWarm": _Meaning("True", "Not every replica is warm"),
+    "RouterProgrammed": _Meaning("True", "Routers have no replica to send to"),
+    "Ready": _Meaning("True", "The group does not serve as wanted"),
+    "Degraded": _Meaning("False", "The group is kept from its wanted state", holds=False),
+    "CacheEffective": _Meaning("True", "Caches do not hold what prompts repeat", holds=False),
+    "ScalingActive": _Meaning("True", "The load is not known, so the number of replicas is kept", holds=False),
+    "ScalingLimited": _Meaning(
+        "False", "Limits or policies keep the number of replicas from the wanted one", holds=False
+    ),
 }
-"""Conditions in the order in which one leads to the next."""
+"""Conditions, causes before effects."""
 
 
 def group_status(group: Manifest, route: Manifest | None, pods: Sequence[Manifest]) -> GroupStatus:
-    """What is told of a group.
+    """Return the status of a group.
 
     Args:
         group: the PromptGroup.
@@ -145,12 +147,13 @@ def _said(
 ) -> Iterator[Statement]:
     observed = status.get("observedGeneration", -1)
     if observed < 0:
-        text = "is it running? `kubectl get deployments -A -l app.kubernetes.io/name=promptgroup-operator`"
-        yield Statement("", "NotObserved", "no operator has looked at it yet", text, holds=True)
+        query = "`kubectl get deployments -A -l app.kubernetes.io/name=promptgroup-operator`"
+        text = f"No operator has seen this group yet; {query} shows whether one runs"
+        yield Statement("", "NotObserved", "No operator has seen this group yet", text, holds=True)
         return
     if observed != generation:
-        text = f"generation {generation} is wanted, what follows is of {observed}"
-        yield Statement("", "NotObserved", "the operator has not acted on the latest change yet", text, holds=True)
+        text = f"The operator has not seen generation {generation} yet; the following is of generation {observed}"
+        yield Statement("", "NotObserved", "The operator has not acted on the latest change yet", text, holds=True)
     told = set()
     for kind, meaning in MEANINGS.items():
         found = conditions.get(kind)
@@ -158,7 +161,7 @@ def _said(
             continue
         if kind == "CacheEffective" and found["status"] == "Unknown":
             continue
-        if found["reason"] not in told:  # one cause is told by several conditions: the first of them is enough
+        if found["reason"] not in told:  # several conditions state one cause: the first of them is enough
             yield Statement(kind, found["reason"], meaning.words, found.get("message", ""), meaning.holds)
         told.add(found["reason"])
 
@@ -180,7 +183,7 @@ def _revisions(status: Mapping[str, Any], route: Manifest | None, pods: Sequence
 
 
 def _slots(routed: Sequence[Mapping[str, Any]], pods: Sequence[Pod]) -> Iterator[SlotRow]:
-    """Slots by number, then the pods that hold none."""
+    """Yield the slots by number, then the pods that hold none."""
     by_name = {pod.name: pod for pod in pods}
     holders = set()
     for each in sorted(routed, key=lambda slot: int(slot["slot"])):

@@ -1,4 +1,4 @@
-"""How many replicas a described load takes, and what happens when it is another. Pure."""
+"""Computes how many replicas a described load needs, and the same for other loads. Does no I/O."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,24 +10,24 @@ from promptgroup_cli.forecast.preview import least
 from promptgroup_operator.sizing.limits import Limit
 
 MOST = 512
-"""Replicas that are tried: more is another design."""
+"""Largest number of replicas that is tried: more is another design."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeQuestion:
-    """What was asked."""
+    """A load to size for, and the engine that serves it."""
 
     name: str
-    """Of the model, for people."""
+    """Name of the model, for people."""
     engine: EngineEstimate
     replica: ReplicaForecast
     workload: Workload
     target: float
-    """Seconds to the first token, p95."""
+    """Target for the seconds to the first token, 95th percentile."""
     reported: kv.Agreement | None
-    """Whether the KV tokens that an engine reported are as computed; None when none were given."""
+    """Comparison of the KV tokens that an engine reported with those computed; None when none were given."""
     assumed: tuple[str, ...]
-    """What nobody said, a sentence each."""
+    """Assumptions in place of flags that were not given, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,22 @@ class SizeCase:
 
     what: str
     needed: int | None
-    """Replicas that this case takes; None when MOST are too few."""
+    """Replicas that this case needs; None when MOST are too few."""
     expected: Expectation
-    """With the replicas of the row."""
+    """Prediction for the replicas of the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeAnswer:
-    """What is said."""
+    """The answer."""
 
     question: SizeQuestion
     replicas: int | None
     """None when no number up to MOST keeps the target."""
     bound: Limit | None
-    """What one replica less would not keep; without a number, what MOST do not."""
+    """Limit that one replica less would not keep; without a number, that MOST do not keep."""
     expected: Expectation
-    """With these replicas; without a number, with as many as bear the load, or MOST."""
+    """Prediction for these replicas; without a number, for as many as bear the load, or MOST."""
     cases: tuple[SizeCase, ...]
     working_set: kv.WorkingSetForecast
     offload: kv.Offload | None

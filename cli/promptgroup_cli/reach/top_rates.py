@@ -1,7 +1,7 @@
-"""Two looks at the routers → what goes on in each group. Pure.
+"""Makes the rates of each group from two readings of the routers. Does no I/O.
 
-A look is what every router answered at one moment: its page of metrics, and its table with what it has put on each
-replica. Counters are compared router by router, so that one that has begun anew counts as nothing.
+A reading is the answer of every router at one moment: its metrics, and its table with the load of each replica.
+Counters are compared router by router, so that one that has restarted counts as nothing.
 """
 
 from collections import defaultdict
@@ -23,20 +23,20 @@ _BUCKET = names.METRIC_REVISION_FIRST_TOKEN + "_bucket"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRate:
-    """What routers have on a replica."""
+    """The load of a replica, as the routers have it."""
 
     group: str
     revision: str
     """Short fingerprint."""
     slot: int
     in_flight: int = 0
-    """Of all routers together."""
+    """Requests of all routers together."""
     wait: float = 0.0
-    """Seconds until what was sent there is computed; of several routers' views the longest, as in what follows."""
+    """Seconds until the requests sent there are computed; the longest of the routers' views, as below."""
     sessions: int = 0
-    """That take turns there."""
+    """Sessions that take turns there."""
     filled: float = 0.0
-    """Their tokens over the KV cache's."""
+    """Tokens of the sessions over tokens of the KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +49,32 @@ class RouterPage:
     first_token: Mapping[str, Histogram]
     """Seconds to the first byte of answers that are streamed."""
     waiting: Mapping[str, float]
-    """Requests that wait for room."""
+    """Requests that wait for a replica."""
     replicas: tuple[ReplicaRate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TopRates:
-    """What goes on in a group."""
+    """The traffic of a group."""
 
     requests: float = 0.0
-    """A second."""
+    """Requests per second."""
     hit_rate: float | None = None
-    """Share of prompt tokens found in cache; of this and the times, None without any."""
+    """Share of prompt tokens found in cache; None without a request, as the times are."""
     median: float | None = None
     """Seconds to the first token of answers that are streamed."""
     late: float | None = None
-    """The same, 99th percentile."""
+    """Its 99th percentile."""
     in_flight: int = 0
-    """On its replicas."""
+    """Requests on its replicas."""
     waiting: int = 0
-    """For room, in the routers."""
+    """Requests that wait in the routers for a replica."""
     replicas: tuple[ReplicaRate, ...] = field(default=())
-    """By revision and slot."""
+    """Its replicas by revision and slot."""
 
 
 def page(metrics: str, table: Mapping[str, Any]) -> RouterPage:
-    """A router's answers to /metrics and /table."""
+    """Parse the answers of a router to /metrics and /table."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     buckets: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
     for family in text_string_to_metric_families(metrics):
@@ -109,7 +109,7 @@ def _replica(id_: str, known: Mapping[str, Any]) -> ReplicaRate:
 
 
 def rates(before: Mapping[str, RouterPage], after: Mapping[str, RouterPage], seconds: float) -> dict[str, TopRates]:
-    """`namespace/group` → what went on between two looks, and is there at the second; routers by name."""
+    """Return the traffic between two readings by `namespace/group`; the readings are by the name of the router."""
     both = [(before[name], page) for name, page in after.items() if name in before]
     replicas = _together(each for page in after.values() for each in page.replicas)
     groups = {group for page in after.values() for group in page.requests} | {each.group for each in replicas}
@@ -138,7 +138,7 @@ def _since(old: Mapping[str, float], new: Mapping[str, float], group: str) -> fl
 
 
 def _together(seen: Iterable[ReplicaRate]) -> list[ReplicaRate]:
-    """Several routers' views of each replica as one."""
+    """Merge the routers' views of each replica."""
     found: dict[tuple[str, str, int], ReplicaRate] = {}
     for each in seen:
         key = each.group, each.revision, each.slot

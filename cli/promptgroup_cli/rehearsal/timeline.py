@@ -1,4 +1,4 @@
-"""What happens from one moment of a rehearsal to the next, in words. Pure."""
+"""Describes what changes from one moment of a rehearsal to the next. Does no I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from promptgroup_operator.world.snapshot import Manifest, Pod, RevisionState, Wo
 from promptgroup_router.contract.fingerprint import short
 
 Live = Mapping[tuple[str, str], Manifest]
-"""(kind, name) → object."""
+"""Objects by kind and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +21,15 @@ class Chapter:
     """A moment of the rehearsal."""
 
     after: timedelta
-    """Since the start."""
+    """Time since the start."""
     events: tuple[str, ...]
     world: World
-    """As it stands then."""
+    """The world at that time."""
 
 
 def chapters(before: World | None, moments: Iterable[Moment], start: datetime) -> Iterator[Chapter]:
-    """The moments. One at which a pod that terminated is gone has no events; the first one always has."""
-    nothing: tuple[str, ...] = ("nothing to do",)
+    """Yield the moments. The first one always has an event; one at which a terminated pod is gone has none."""
+    nothing: tuple[str, ...] = ("there is nothing to do",)
     for moment in moments:
         events = tuple(_events(before, moment.world))
         yield Chapter(moment.at - start, events or nothing, moment.world)
@@ -37,13 +37,13 @@ def chapters(before: World | None, moments: Iterable[Moment], start: datetime) -
 
 
 def said(world: World, kind: str) -> Mapping[str, Any]:
-    """A condition of the group's status; empty when nobody wrote one."""
+    """Return a condition of the group's status; empty when there is none."""
     conditions = world.group.status.get("conditions", [])
     return next((each for each in conditions if each["type"] == kind), {})
 
 
 def _events(old: World | None, new: World) -> Iterator[str]:
-    """What differs, causes before effects."""
+    """Yield the differences, causes before effects."""
     before = {each.fingerprint: each for each in old.revisions} if old is not None else {}
     live = old.live if old is not None else {}
     pairs = [(before.get(each.fingerprint), each) for each in new.revisions]
@@ -60,9 +60,9 @@ def _events(old: World | None, new: World) -> Iterator[str]:
     yield from _changed(live, new.live)
     for pair in pairs:
         yield from _ends(*pair)
-    yield from (f"deletes {kind} {name}" for kind, name in sorted(live.keys() - new.live.keys()))
+    yield from (f"{kind} {name} is deleted" for kind, name in sorted(live.keys() - new.live.keys()))
     if old is None or _is_ready(old) != _is_ready(new):
-        yield f"the PromptGroup is {'' if _is_ready(new) else 'not '}Ready: {said(new, 'Ready')['reason']}"
+        yield f"the PromptGroup is {'' if _is_ready(new) else 'not '}Ready ({said(new, 'Ready')['reason']})"
 
 
 def _is_ready(world: World) -> bool:
@@ -76,26 +76,26 @@ def _created(old: Live, new: Live) -> Iterator[str]:
     made: dict[str, list[str]] = {}
     for kind, name in sorted(new.keys() - old.keys()):
         if kind == "Deployment":
-            yield f"creates Deployment {name} with {replicas(new[kind, name]['spec']['replicas'])}"
+            yield f"Deployment {name} is created with {replicas(new[kind, name]['spec']['replicas'])}"
         else:
             made.setdefault(name, []).append(kind)
-    yield from (f"creates {' and '.join(kinds)} {name}" for name, kinds in made.items())
+    yield from (f"{' and '.join(kinds)} {name} {_verb(kinds, 'is', 'are')} created" for name, kinds in made.items())
 
 
 def _changed(old: Live, new: Live) -> Iterator[str]:
-    """Deployments, those that get smaller first: they make room."""
+    """Yield the changes of Deployments, those that shrink first: they make room."""
     both = [(old[key], new[key]) for key in new.keys() & old.keys() if key[0] == "Deployment"]
     both.sort(key=lambda pair: (pair[1]["spec"]["replicas"] > pair[0]["spec"]["replicas"], pair[1]["metadata"]["name"]))
     for before, after in both:
         name, counts = after["metadata"]["name"], [each["spec"]["replicas"] for each in (before, after)]
         if counts[0] != counts[1]:
-            yield f"Deployment {name}: {counts[0]} → {replicas(counts[1])}"
+            yield f"Deployment {name} is scaled from {counts[0]} to {replicas(counts[1])}"
         if desired.settings_of(before) != desired.settings_of(after):
-            yield f"Deployment {name}: another pod template, its pods are replaced one by one"
+            yield f"Deployment {name} gets another pod template; its pods are replaced one by one"
 
 
 def replicas(count: int) -> str:
-    """As in `1 replica`."""
+    """Return a count in words, as in `1 replica`."""
     return f"{count} replica" if count == 1 else f"{count} replicas"
 
 
@@ -108,8 +108,8 @@ def _warm(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
     held = sorted(each.slot for each in warm if each.slot is not None)
     inherited = held and {each.slot for each in before.values() if each.is_warm}.issuperset(held)
     if held:
-        source = ", inherited from a replica that goes" if inherited else ""
-        yield f"{short(new.fingerprint)}: {_slots(held)} warm{source}"
+        source = ", inherited from a replica that leaves" if inherited else ""
+        yield f"{short(new.fingerprint)}: {_slots(held)} {_verb(held, 'is', 'are')} warm{source}"
 
 
 def _drains(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
@@ -117,22 +117,22 @@ def _drains(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
     drain = [each for each in new.pods if each.draining_since and not _was(before, each, "draining_since")]
     held = sorted(each.slot for each in drain if each.slot is not None)
     if held:
-        yield f"{short(new.fingerprint)}: {_slots(held)} {_verb(held, 'drain')}, routers send elsewhere"
+        yield f"{short(new.fingerprint)}: {_slots(held)} {_verb(held, 'drains', 'drain')}; routers send elsewhere"
 
 
 def _ends(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
     before = _by_name(old)
     ends = [each for each in new.pods if each.deleting and not _was(before, each, "deleting")]
     if ends:
-        yield f"{short(new.fingerprint)}: {replicas(len(ends))} {_verb(ends, 'end')}"
+        yield f"{short(new.fingerprint)}: {replicas(len(ends))} {_verb(ends, 'terminates', 'terminate')}"
 
 
 def _by_name(revision: RevisionState | None) -> dict[str, Pod]:
     return {each.name: each for each in revision.pods} if revision is not None else {}
 
 
-def _verb(who: Sequence[object], verb: str) -> str:
-    return f"{verb}s" if len(who) == 1 else verb
+def _verb(who: Sequence[object], one: str, several: str) -> str:
+    return one if len(who) == 1 else several
 
 
 def _was(before: Mapping[str, Pod], pod: Pod, what: str) -> bool:
@@ -152,7 +152,7 @@ def _slots(numbers: Sequence[int]) -> str:
 
 
 def _weights(pairs: Sequence[tuple[RevisionState | None, RevisionState]]) -> Iterator[str]:
-    """Shares of the new sessions that name the group, the one that rises first."""
+    """Yield the weights that change, the one that rises first."""
     moves = [(old.weight if old is not None else 0, new.weight, short(new.fingerprint)) for old, new in pairs]
     moves = sorted((each for each in moves if each[0] != each[1]), key=lambda each: each[0] - each[1])
     if moves:
@@ -160,15 +160,15 @@ def _weights(pairs: Sequence[tuple[RevisionState | None, RevisionState]]) -> Ite
 
 
 def _step(old: RevisionState | None, new: RevisionState, steps: Sequence[StepSpec]) -> Iterator[str]:
-    """A step of the release begins, when its weight stands; or the last one is over."""
+    """Yield the step of the release that begins once its weight is applied, or that the last one is over."""
     before, after = old.progress if old is not None else None, new.progress
     if not steps or after is None or after == before:
         return
     if after.step >= len(steps):
-        yield f"{short(new.fingerprint)}: passed its steps, takes over as fast as its replicas get warm"
+        yield f"{short(new.fingerprint)} passed its steps and takes over as its replicas become warm"
     elif after.since is not None:
         pause = steps[after.step].pause
-        yield f"{short(new.fingerprint)}: step {after.step + 1} of {len(steps)} begins, it lasts {pause} at least"
+        yield f"{short(new.fingerprint)}: step {after.step + 1} of {len(steps)} begins and lasts at least {pause}"
 
 
 def _phases(old: World, new: World) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _phases(old: World, new: World) -> Iterator[str]:
         name = short(fingerprint)
         match phase:
             case Phase.SERVING if fingerprint in before:
-                yield f"{name} took over"
+                yield f"{name} has taken over"
             case Phase.SUPERSEDED:
                 yield f"{name} stays routable for {new.group.spec.rollout.retire_after} (retireAfter)"
             case Phase.ROLLED_BACK:
@@ -187,7 +187,7 @@ def _phases(old: World, new: World) -> Iterator[str]:
             case Phase.RETIRING:
                 yield f"{name} retires"
             case Phase.RETIRED:
-                yield f"{name} is retired: kept without replicas, its prompt applied again finds it"
+                yield f"{name} is retired: it is kept without replicas, for the case that its prompt returns"
             case _:
                 pass
 

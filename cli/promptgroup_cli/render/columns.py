@@ -1,31 +1,47 @@
-"""Facts and tables as text, the tables as kubectl prints them. Pure."""
+"""The printer of all tables and facts. Does no I/O.
+
+`columns` prints a table whose rows are all known, `line` one row of a table that is printed while it is computed, and
+`fact` a named text.
+"""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import zip_longest
 
 WIDTH = 100
-"""Columns of a line; a table is as wide as it must be."""
+"""Columns of a line; a table is as wide as its cells."""
 GAP = 3
 """Blanks between two columns of a table."""
-INDENT = 13
-"""Columns of the names before facts."""
+INDENT = 14
+"""Columns of the names of facts."""
 
 
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table, each column as wide as its widest cell; a row may end early."""
+def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return the lines of a table; a row may end early.
+
+    Args:
+        rows: the heads and the rows.
+        right: indexes of the columns that are aligned to the right.
+    """
     widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
-    return [
-        (" " * GAP).join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows
-    ]
+    return [line(row, widths, right) for row in rows]
+
+
+def line(cells: Sequence[str], widths: Sequence[int], right: Collection[int] = (), gap: int = GAP) -> str:
+    """Return one row of a table, with a width for each column and blanks between them."""
+    padded = (
+        cell.rjust(width) if index in right else cell.ljust(width)
+        for index, (cell, width) in enumerate(zip(cells, widths, strict=False))
+    )
+    return (" " * gap).join(padded).rstrip()
 
 
 def fact(name: str, text: str) -> list[str]:
-    """Lines of a named fact; without a name it belongs to the one before."""
+    """Return the lines of a named text; one without a name belongs to the fact before."""
     return textwrap.wrap(
         text,
         WIDTH,
-        initial_indent=name.ljust(INDENT),
+        initial_indent=(f"{name}:" if name else "").ljust(INDENT),
         subsequent_indent=" " * INDENT,
         break_on_hyphens=False,
         break_long_words=False,

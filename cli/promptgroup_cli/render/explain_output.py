@@ -1,4 +1,4 @@
-"""A router's explanation of a request as text. Pure."""
+"""A router's explanation of a request as text. Does no I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,18 +7,18 @@ from promptgroup_cli.render.columns import columns, fact
 from promptgroup_router.contract.fingerprint import short
 
 Told = Mapping[str, Any]
-"""What `POST /explain` answers: `promptgroup_router.explain` has its fields."""
+"""The answer to `POST /explain`; `promptgroup_router.explain` lists its fields."""
 
 _HEADS = ("REPLICA", "RING", "STATE", "REQUESTS", "CACHED", "WAIT", "PREFILL", "STEP", "MARGIN", "COST")
 _WEIGHED = 4
-"""Columns before those that only ExpectedTTFT fills."""
+"""Number of the columns that every policy fills; ExpectedTTFT fills the others too."""
 _HOW = {"content": "by its system prompt", "name": "by its name"}
-_WHY = {"content": "the one whose prompt it brings", "session": "the one that its session began with"}
-_UNGROUPED = "no group declares the beginning of its prompt"
+_WHY = {"content": "its prompt is the one in the request", "session": "the session began with it"}
+_UNGROUPED = "no group declares the beginning of the prompt"
 
 
 def table(told: Told) -> str:
-    """For people."""
+    """Return the text for people."""
     return "\n".join(_lines(told))
 
 
@@ -27,25 +27,25 @@ def _lines(told: Told) -> Iterator[str]:
         yield from _request(told)
     refusal = told["refusal"]
     if refusal is not None:
-        yield from fact("refused", f"{refusal['status']} {refusal['code'] or ''}".rstrip() + f": {refusal['message']}")
+        yield from fact("Refused", f"{refusal['status']} {refusal['code'] or ''}".rstrip() + f": {refusal['message']}")
     else:
         yield from _placement(told)
 
 
 def _request(told: Told) -> Iterator[str]:
-    yield from fact("group", _group(told["match"]))
-    yield from fact("session", _session(told["session"]))
+    yield from fact("Group", _group(told["match"]))
+    yield from fact("Session", _session(told["session"]))
     if told["revision"] is not None:
-        yield from fact("revision", _revision(told["revision"]))
+        yield from fact("Revision", _revision(told["revision"]))
     tokens = told["tokens"]
-    parts = f"{tokens['prefix']:,} of them the prefix, {tokens['history']:,} up to the last answer"
-    yield from fact("tokens", f"about {tokens['prompt']:,}, {parts}")
+    parts = f"{tokens['prefix']:,} of the prefix and {tokens['history']:,} of the history up to the last answer"
+    yield from fact("Tokens", f"about {tokens['prompt']:,}, with {parts}")
 
 
 def _placement(told: Told) -> Iterator[str]:
     home = told["ring"][0]
-    yield from fact("home", home["replica"] + (f" ({home['state']})" if home["state"] != "Ready" else ""))
-    yield from fact("goes to", f"{told['choice'] or 'nowhere yet'}: {told['why']} ({told['policy']})")
+    yield from fact("Home", home["replica"] + (f" ({home['state']})" if home["state"] != "Ready" else ""))
+    yield from fact("Goes to", f"{told['choice'] or 'no replica yet'}: {told['why']} ({told['policy']})")
     yield ""
     weighed = any(each["cost"] is not None for each in told["candidates"])
     rows = [_HEADS, *_rows(told)]
@@ -54,30 +54,36 @@ def _placement(told: Told) -> Iterator[str]:
 
 def _group(match: Told) -> str:
     if match["group"] is not None:
-        return f"{match['group']}, {_HOW[match['how']]}, model {match['model']}"
+        return f"{match['group']} (model {match['model']}), matched {_HOW[match['how']]}"
     missed = match["departed"]
-    near = f"; it leaves that of {missed['group']} at byte {missed['atByte']:,}" if missed is not None else ""
-    return f"none, model {match['model']}: {_UNGROUPED}{near}"
+    near = (
+        f"; it departs from the prompt of {missed['group']} at byte {missed['atByte']:,}" if missed is not None else ""
+    )
+    return f"none (model {match['model']}): {_UNGROUPED}{near}"
 
 
 def _session(session: Told) -> str:
     source = session["source"]
     if session["named"]:
-        key = f"by {source}"
+        key = f"named by {source}"
     else:
-        key = f"by the start of the conversation, within {source}" if source else "by the start of the conversation"
+        start = "recognised by the start of the conversation"
+        key = f"{start}, within {source}" if source else start
     last = session["last"]
-    where = f"{last['secondsAgo']:g} s ago on {last['replica']}, {last['tokens']:,} tokens" if last else "not known yet"
+    where = "not seen before"
+    if last:
+        where = f"{last['secondsAgo']:g} s ago on {last['replica']} with {last['tokens']:,} tokens"
     return f"{session['key']}, {key}; {where}"
 
 
 def _revision(revision: Told) -> str:
-    share = f"its weight is {revision['weight']} of {revision['weights']}"
-    return f"{short(revision['fingerprint'])}, {_WHY.get(revision['why'], 'of a new session by its key')}; {share}"
+    share = f"weight {revision['weight']} of {revision['weights']}"
+    reason = _WHY.get(revision["why"], "drawn by weight for a new session")
+    return f"{short(revision['fingerprint'])} ({share}): {reason}"
 
 
 def _rows(told: Told) -> Iterator[Sequence[str]]:
-    """Candidates as the router has them, then the slots that nothing may be sent to."""
+    """Yield the candidates in the order of the router, then the slots that get no requests."""
     ring = {each["replica"]: (str(place), each["state"]) for place, each in enumerate(told["ring"])}
     for each in told["candidates"]:
         place, state = ring.pop(each["replica"])

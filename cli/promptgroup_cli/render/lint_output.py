@@ -1,4 +1,4 @@
-"""What `promptgroup lint` prints: text, JSON, or SARIF 2.1.0. Pure.
+"""The report of `promptgroup lint` as text, JSON or SARIF 2.1.0. Does no I/O.
 
 SARIF: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 """
@@ -6,20 +6,21 @@ SARIF: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from promptgroup_cli.lint.finding import Finding
 from promptgroup_cli.lint.length import TOKEN_BYTES
 from promptgroup_cli.lint.linter import RULES, LintReport
 from promptgroup_cli.lint.prefixes import PromptPrefix
 from promptgroup_cli.lint.variants import EXAMINED
+from promptgroup_cli.render.columns import columns
 
 WIDTH = 120
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def text(report: LintReport) -> str:
-    """For people."""
+    """Return the text for people."""
     return "\n".join(_lines(report))
 
 
@@ -34,33 +35,37 @@ def _lines(report: LintReport) -> Iterator[str]:
         )
         if each.rule.id not in explained:
             explained.add(each.rule.id)
-            for said in (f"why: {each.rule.why}", f"way out: {each.rule.way_out}"):
+            for said in (f"why: {each.rule.why}", f"fix: {each.rule.way_out}"):
                 yield textwrap.fill(said, WIDTH, initial_indent="    ", subsequent_indent="      ")
-    yield from (f"{count} more of {rule}" for rule, count in report.more)
+    yield from (f"{count} more findings of {rule}" for rule, count in report.more)
     if report.unexamined:
-        yield f"{report.unexamined} requests not looked at for volatile text: the log has more than {EXAMINED} texts"
+        texts = f"the log has more than {EXAMINED} texts"
+        yield f"{report.unexamined} requests were not examined for volatile text: {texts}"
     if report.prompts > 1 and report.prefixes:
         yield from _table(report)
     counts = Counter(each.severity.name.lower() for each in report.findings)
     found = ", ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items())
-    looked = f"{report.prompts} prompt{'s' * (report.prompts != 1)} looked at"
+    looked = f"{report.prompts} prompt{'s' * (report.prompts != 1)} examined"
     yield f"{looked}: {found or 'nothing found'}"
+
+
+_HEADS = ("hash", "bytes", "tokens", "requests", "share", "then")
 
 
 def _table(report: LintReport) -> Iterator[str]:
     yield f"prefixes that requests share (tokens estimated at {TOKEN_BYTES} bytes each):"
-    yield f"  {'hash':8}  {'bytes':>9}  {'tokens':>7}  {'requests':>8}  {'share':>5}  then"
-    for each in report.prefixes:
-        then = (
-            "the same prompt"
-            if each.prompts == 1
-            else f"{each.prompts} prompts, from byte {each.offset} of {each.field}"
-        )
-        yield f"  {each.hash}  {each.length:9}  {each.tokens:7}  {each.requests:8}  {each.share:5.0%}  {then}"
+    rows = [_HEADS, *map(_row, report.prefixes)]
+    yield from (f"  {each}" for each in columns(rows, right=range(1, 5)))
+
+
+def _row(prefix: PromptPrefix) -> Sequence[str]:
+    parts = f"{prefix.prompts} prompts, from byte {prefix.offset} of {prefix.field}"
+    then = "the same prompt" if prefix.prompts == 1 else parts
+    return prefix.hash, f"{prefix.length}", f"{prefix.tokens}", f"{prefix.requests}", f"{prefix.share:.0%}", then
 
 
 def document(report: LintReport) -> str:
-    """For programs; docs/how-to/cli.md describes it."""
+    """Return the JSON for programs; docs/how-to/cli.md describes it."""
     return json.dumps(
         {
             "prompts": report.prompts,
@@ -105,7 +110,7 @@ def _prefix(prefix: PromptPrefix) -> dict[str, object]:
 
 
 def sarif(report: LintReport) -> str:
-    """For code scanning."""
+    """Return SARIF for code scanning."""
     rules = [
         {
             "id": each.id,

@@ -1,6 +1,6 @@
-"""A rehearsal as lines to read: what is wanted, a row a step, what it comes to. Pure.
+"""A rehearsal as text: the change, a row for each step, the result. Does no I/O.
 
-Text of a prompt is shown only when it stands in the PromptGroup itself, and only its beginning.
+Of a prompt only the beginning is shown, and only if it stands in the PromptGroup itself.
 """
 
 import textwrap
@@ -11,13 +11,14 @@ from promptgroup_cli.rehearsal import timeline
 from promptgroup_cli.rehearsal.manifest import Wanted
 from promptgroup_cli.rehearsal.simulated_cluster import IDLE_AFTER, SimulatedPace
 from promptgroup_cli.rehearsal.timeline import Chapter
+from promptgroup_cli.render.columns import line
 from promptgroup_operator.world.snapshot import World
 from promptgroup_router.contract.fingerprint import short
 
 WIDTH = 120
 """Columns of the table."""
 TIME, REVISION, PODS = 10, 15, 6
-"""Columns of the time, of each revision's figures, and of the replicas of all of them."""
+"""Columns of the time, of the figures of a revision, and of the pods."""
 RULE = "─" * WIDTH
 
 QUOTED = 60
@@ -25,56 +26,55 @@ QUOTED = 60
 
 
 def heading(old: Wanted | None, new: Wanted, pace: SimulatedPace) -> Iterator[str]:
-    """What stands, what is wanted, what is assumed."""
-    for word, each in (("stands", old), ("wanted", new)):
+    """Yield the change and the assumptions."""
+    for word, each in (("before", old), ("after", new)):
         if each is not None:
             yield f"{word:{TIME}}{_wanted(each)}"
             yield f"{'':{TIME}}{_prompt(each)}"
     warm, idle = clock(pace.warm_after), clock(IDLE_AFTER)
-    yield f"{'assumed':{TIME}}a replica is warm {warm} after its creation, one that drains is idle after {idle}"
+    yield f"{'assumed':{TIME}}a replica is warm {warm} after its creation, and a draining one is idle after {idle}"
     if new.group.spec.rollout.steps:
-        yield f"{'':{TIME}}the judge finds a new prompt {'worse' if pace.worse else 'no worse'} at each step"
+        yield f"{'':{TIME}}the analysis finds the new revision {'worse' if pace.worse else 'no worse'} at each step"
     yield ""
 
 
 def head(shown: Sequence[str]) -> Iterator[str]:
-    """The table's columns.
+    """Yield the heads of the table.
 
     Args:
-        shown: fingerprints of the revisions that have one.
+        shown: fingerprints of the revisions that have a column.
     """
     yield _line("", "", [short(each) for each in shown], "")
-    yield _line("time", "what happens", ["warm   weight" for _ in shown], "pods")
+    yield _line("time", "event", ["warm   weight" for _ in shown], "pods")
     yield RULE
 
 
 def row(chapter: Chapter, shown: Sequence[str]) -> Iterator[str]:
-    """A moment and what happens then; nothing when nothing does."""
-    lines = [line for event in chapter.events for line in _wrapped(event, _room(len(shown)) - 2)]
+    """Yield the lines of a moment; none for one without events."""
+    lines = [each for event in chapter.events for each in _wrapped(event, _room(len(shown)) - 2)]
     cells = [_standing(chapter.world, each) for each in shown]
     for first in lines[:1]:
         yield _line(f"+{clock(chapter.after)}", first, cells, str(pods(chapter.world)))
-    for line in lines[1:]:
-        yield f"{'':{TIME}}{line}"
+    yield from (f"{'':{TIME}}{each}" for each in lines[1:])
 
 
 def ending(end: World, most: int, took: timedelta) -> Iterator[str]:
-    """What it comes to: the most pods at once, the time, and what it waits for, if anybody has to do something."""
+    """Yield the result: the most pods at once, the time, and the conditions that ask for somebody's action."""
     yield RULE
-    yield f"at rest after {clock(took)}; most pods at once: {most}, those that terminate aside"
+    yield f"done after {clock(took)}, with at most {most} pods at once, not counting those that terminate"
     for kind in ("Degraded", "Progressing"):
         found = timeline.said(end, kind)
         if found["status"] == "True":
-            yield from _wrapped(f"{kind}, {found['reason']}: {found['message']}", WIDTH)
+            yield from _wrapped(f"{kind} ({found['reason']}): {found['message']}", WIDTH)
 
 
 def pods(world: World) -> int:
-    """Pods of all revisions that do not terminate."""
+    """Return the number of pods that do not terminate."""
     return sum(not pod.deleting for each in world.revisions for pod in each.pods)
 
 
 def clock(span: timedelta) -> str:
-    """A duration in whole seconds, as in 1h00m05s."""
+    """Return a duration in whole seconds, as in 1h00m05s."""
     minutes, seconds = divmod(round(span.total_seconds()), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -123,5 +123,5 @@ def _room(revisions: int) -> int:
 
 
 def _line(time: str, event: str, cells: Sequence[str], count: str) -> str:
-    figures = "".join(f"{each:>{REVISION}}" for each in cells)
-    return f"{time:<{TIME}}{event:<{_room(len(cells))}}{figures}{count:>{PODS}}".rstrip()
+    widths = (TIME, _room(len(cells)), *(REVISION for _ in cells), PODS)
+    return line((time, event, *cells, count), widths, right=range(2, len(widths)), gap=0)

@@ -1,24 +1,25 @@
-"""What runs: a load that was observed, and what other numbers of replicas would do with it. Pure.
+"""Sizes a running group: predicts what other numbers of replicas would do with the observed load. Does no I/O.
 
-By the model that the operator itself sizes by, so that its next decision can be seen coming.
+The model is the one that the operator sizes by, so that its next decision can be seen coming.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from promptgroup_cli.render.size_output import row, time
+from promptgroup_cli.render.columns import columns, fact
+from promptgroup_cli.render.size_output import time
 from promptgroup_operator.sizing.limits import Limit, Target, exceeded, least
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.world.load import GroupLoad
 
 AROUND = 2
-"""Replicas more and fewer than there are that are shown."""
+"""Numbers of replicas shown above and below the present one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What so many replicas would do with the load."""
+    """Prediction for a number of replicas."""
 
     replicas: int
     hit_rate: float
@@ -30,32 +31,34 @@ class Prospect:
 
 @dataclass(frozen=True, slots=True)
 class ObservedSize:
-    """What is said of a group that runs."""
+    """The sizing of a running group."""
 
     observed: float
-    """Replicas that the load was observed with."""
+    """Mean number of replicas while the load was observed."""
     rate: float
     prompt_tokens: float
-    """Of a request, the mean."""
+    """Mean prompt tokens of a request."""
     needed: int | None
-    """Replicas that keep all limits; None when no number up to the most does."""
+    """Replicas that keep all limits; None when no number that was tried does."""
     prospects: tuple[Prospect, ...]
 
 
 def running(load: GroupLoad, target: float | None, most: int) -> ObservedSize:
-    """Size what runs.
+    """Size a running group.
 
     Args:
-        load: as it was observed.
+        load: the observed load.
         target: seconds to the first token, p95; None when the load alone counts.
-        most: replicas to look at.
+        most: largest number of replicas to try.
 
     Raises:
-        ValueError: too little is known; says why.
+        ValueError: too little is known; the message says why.
     """
     model = fit(load)
     if model is None:
-        raise ValueError(load.stale or "too little is known of the engines: no readings, or no proven prefill rate")
+        raise ValueError(
+            load.stale or "too little is known of the engines: there are no readings, or no measured prefill rate"
+        )
     wanted, present = Target(target), max(1, round(model.observed))
     needed = least(model, 1, most, wanted)
     shown = sorted({*range(max(1, present - AROUND), present + AROUND + 1), *((needed,) if needed <= most else ())})
@@ -72,16 +75,15 @@ def running(load: GroupLoad, target: float | None, most: int) -> ObservedSize:
 
 
 _HEADS = ("replicas", "hit rate", "TTFT p95", "busy", "lacks")
-_WIDTHS = (8, 10, 11, 7, 26)
 
 
 def table(found: ObservedSize) -> str:
-    """For people."""
+    """Return the text for people."""
     return "\n".join(_lines(found))
 
 
 def document(found: ObservedSize) -> str:
-    """For programs; times in seconds, shares 0 to 1."""
+    """Return the JSON for programs; seconds, and shares of 0 to 1."""
     return json.dumps(
         {
             "observed": {
@@ -107,11 +109,13 @@ def document(found: ObservedSize) -> str:
 
 def _lines(found: ObservedSize) -> Iterator[str]:
     requests = f"{found.rate:,.1f} requests/s of {found.prompt_tokens:,.0f} tokens"
-    yield f"observed     {found.observed:.1f} replicas, {requests}"
-    yield f"needs        {found.needed if found.needed is not None else 'more replicas than were looked at'}"
+    yield from fact("Observed", f"{found.observed:.1f} replicas, {requests}")
+    yield from fact("Needs", f"{found.needed}" if found.needed is not None else "more replicas than were tried")
     yield ""
-    yield row(_HEADS, _WIDTHS)
-    for each in found.prospects:
-        lacks = each.lacks.value if each.lacks is not None else "-"
-        cells = (str(each.replicas), f"{each.hit_rate:.1%}", time(each.ttft), f"{each.utilization:.0%}", lacks)
-        yield row(cells, _WIDTHS)
+    yield from columns([_HEADS, *map(_prospect, found.prospects)], right=range(4))
+
+
+def _prospect(prospect: Prospect) -> Sequence[str]:
+    lacks = prospect.lacks.value if prospect.lacks is not None else "-"
+    figures = f"{prospect.hit_rate:.1%}", time(prospect.ttft), f"{prospect.utilization:.0%}"
+    return str(prospect.replicas), *figures, lacks

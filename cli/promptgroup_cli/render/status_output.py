@@ -1,4 +1,4 @@
-"""What is told of PromptGroups as text, or as JSON. Pure."""
+"""The status of PromptGroups as text or as JSON. Does no I/O."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,12 @@ from promptgroup_cli.render.columns import columns, fact
 from promptgroup_router.contract.fingerprint import short
 
 WHY_SO_MANY = "ScalingActive"
-"""Condition that one group's text has in a fact of its own."""
-_HEADS = ("NAME", "READY", "REVISION", "WARM", "REPLICAS", "HIT RATE", "WAITS FOR")
+"""Condition that the text has in a fact of its own."""
+_HEADS = ("NAME", "READY", "REVISION", "WARM", "REPLICAS", "HIT RATE", "STATUS")
 
 
 def table(groups: Sequence[GroupStatus], *, namespaces: bool) -> str:
-    """For people: one group with all that is known, several with a line each."""
+    """Return the text for people: one group in detail, several with a line each."""
     if len(groups) == 1:
         return "\n".join(_one(groups[0]))
     rows = [_HEADS, *map(_row, groups)]
@@ -27,7 +27,7 @@ def table(groups: Sequence[GroupStatus], *, namespaces: bool) -> str:
 
 
 def document(groups: Sequence[GroupStatus]) -> str:
-    """For programs."""
+    """Return the JSON for programs."""
     return json.dumps({"groups": [_group(each) for each in groups]}, indent=2)
 
 
@@ -43,45 +43,47 @@ def _row(group: GroupStatus) -> tuple[str, ...]:
         group.warm or "-",
         str(group.replicas),
         group.hit_rate or "-",
-        _brief(first) if first is not None else "-",
+        _brief(first) if first is not None else "Ready" if group.ready else "-",
     )
 
 
-def _brief(said: Statement) -> str:
-    return f"{said.words} ({said.reason})" if said.holds else f"nothing; {said.words} ({said.reason})"
+def _brief(statement: Statement) -> str:
+    return f"{statement.words} ({statement.reason})"
 
 
 # --- one ---------------------------------------------------------------------------------------------------
 
 
 def _one(group: GroupStatus) -> Iterator[str]:
-    yield from fact("group", f"{group.key.namespace}/{group.key.name}, model {group.model}")
-    yield from fact("ready", "yes" if group.ready else "no")
+    yield from fact("Group", f"{group.key.namespace}/{group.key.name} (model {group.model})")
     held = [each for each in group.said if each.holds]
+    if not held:
+        yield from fact("Ready" if group.ready else "Not ready", "yes" if group.ready else "the reason is not known")
     for number, each in enumerate(held):
-        yield from fact("waits for" if number == 0 else "", _sentence(each))
+        yield from fact("Not ready" if number == 0 else "", _sentence(each))
     notes = [each for each in group.said if not each.holds and each.condition != WHY_SO_MANY]
     for number, each in enumerate(notes):
-        yield from fact("note" if number == 0 else "", _sentence(each))
-    yield from fact("replicas", f"{group.replicas}, warm {group.warm or '-'}")
+        yield from fact("Note" if number == 0 else "", f"{each.words}: {_sentence(each)}")
+    warm = f" ({group.warm} warm)" if group.warm else ""
+    yield from fact("Replicas", f"{group.replicas}{warm}")
     if group.sizing.message:
-        bounds = f"sizing, {group.sizing.least} to {group.sizing.most}: " if group.sizing.most is not None else ""
-        yield from fact("why so many", f"{bounds}{group.sizing.message} ({group.sizing.reason})")
-    yield from fact("hit rate", group.hit_rate or "not known")
+        limits = f" (min {group.sizing.least}, max {group.sizing.most})" if group.sizing.most is not None else ""
+        count = f"{group.replicas} replica{'' if group.replicas == 1 else 's'}"
+        yield from fact("Sizing", f"{count}{limits}; {group.sizing.message} ({group.sizing.reason})")
+    yield from fact("Hit rate", group.hit_rate or "not known yet")
     if group.revisions:
         yield ""
-        yield from columns(
-            [("REVISION", "PHASE", "WEIGHT", "REPLICAS", "WARM", "READY"), *map(_revision, group.revisions)]
-        )
+        heads = ("REVISION", "PHASE", "WEIGHT", "REPLICAS", "WARM", "READY")
+        yield from columns([heads, *map(_revision, group.revisions)])
     slots = [(each, slot) for each in group.revisions for slot in each.slots]
     if slots:
         yield ""
-        heads = ("REVISION", "SLOT", "POD", "STATE", "PREFIX WARM", "WHY")
+        heads = ("REVISION", "SLOT", "POD", "STATE", "PREFIX WARM", "REASON")
         yield from columns([heads, *(_slot(revision, slot) for revision, slot in slots)])
 
 
-def _sentence(said: Statement) -> str:
-    return f"{said.words} ({said.reason}): {said.message}"
+def _sentence(statement: Statement) -> str:
+    return f"{statement.message or statement.words} ({statement.reason})"
 
 
 def _revision(revision: RevisionRow) -> tuple[str, ...]:
@@ -92,8 +94,8 @@ def _revision(revision: RevisionRow) -> tuple[str, ...]:
 def _slot(revision: RevisionRow, slot: SlotRow) -> tuple[str, ...]:
     number = str(slot.slot) if slot.slot is not None else "-"
     # a warm replica's message has figures that say no more than its reason
-    why = slot.reason if slot.warm == "True" else f"{slot.reason}: {slot.message}" if slot.reason else "-"
-    return short(revision.fingerprint), number, slot.pod or "-", slot.state, slot.warm or "-", why
+    reason = slot.reason if slot.warm == "True" else f"{slot.reason}: {slot.message}" if slot.reason else "-"
+    return short(revision.fingerprint), number, slot.pod or "-", slot.state, slot.warm or "-", reason
 
 
 # --- JSON --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What goes on in groups as text, or as JSON. Pure."""
+"""The traffic and load of groups as text or as JSON. Does no I/O."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from promptgroup_cli.render.size_output import time
 from promptgroup_operator.rollout.annotations import rfc3339
 
 UNMATCHED = "-"
-"""The routers' word for requests that belong to no group."""
+"""The routers' name for requests that match no group."""
 
 _HEADS = ("GROUP", "READY", "WARM", "REQ/S", "HIT RATE", "TTFT P50", "P99", "IN FLIGHT", "WAITING")
 _SLOTS = ("REPLICA", "IN FLIGHT", "BACKLOG", "SESSIONS", "KV OF SESSIONS")
@@ -20,7 +20,7 @@ _SLOTS = ("REPLICA", "IN FLIGHT", "BACKLOG", "SESSIONS", "KV OF SESSIONS")
 
 @dataclass(frozen=True, slots=True)
 class TopState:
-    """What stands in a group's status."""
+    """The part of a group's status that is shown."""
 
     ready: bool
     warm: str
@@ -28,39 +28,39 @@ class TopState:
 
 @dataclass(frozen=True, slots=True)
 class TopFrame:
-    """All that is shown at one moment."""
+    """The values of one moment."""
 
     now: datetime
     seconds: float
-    """That rates are of."""
+    """Time that the rates cover."""
     routers: int
     silent: tuple[str, ...]
     """Routers that did not answer."""
     states: Mapping[str, TopState]
-    """`namespace/group` → what stands in its status; empty where no cluster was asked."""
+    """Status by `namespace/group`; empty where no cluster was asked."""
     rates: Mapping[str, TopRates]
 
     @property
     def groups(self) -> Sequence[tuple[str, TopState | None, TopRates]]:
-        """Those that there are, and those that routers know; requests of none of them at the end, if there are any."""
+        """Return the groups of the cluster and of the routers; requests that match none are last, if there are any."""
         names = sorted({*self.states, *self.rates} - {UNMATCHED})
         if self.rates.get(UNMATCHED, TopRates()).requests:
             names.append(UNMATCHED)
         return [(name, self.states.get(name), self.rates.get(name, TopRates())) for name in names]
 
 
-def table(look: TopFrame) -> str:
-    """For people."""
-    return "\n".join(_lines(look))
+def table(frame: TopFrame) -> str:
+    """Return the text for people."""
+    return "\n".join(_lines(frame))
 
 
-def _lines(look: TopFrame) -> Iterator[str]:
-    silent = f", no answer of {', '.join(look.silent)}" if look.silent else ""
-    routers = "1 router" if look.routers == 1 else f"{look.routers} routers"
-    yield f"{rfc3339(look.now)}, the last {look.seconds:.0f} s, {routers}{silent}"
+def _lines(frame: TopFrame) -> Iterator[str]:
+    silent = f", no answer from {', '.join(frame.silent)}" if frame.silent else ""
+    routers = "1 router" if frame.routers == 1 else f"{frame.routers} routers"
+    yield f"{rfc3339(frame.now)}, the last {frame.seconds:.0f} s, {routers}{silent}"
     yield ""
-    yield from columns([_HEADS, *(_row(*each) for each in look.groups)])
-    replicas = [each for _, _, rates in look.groups for each in rates.replicas]
+    yield from columns([_HEADS, *(_row(*each) for each in frame.groups)])
+    replicas = [each for _, _, rates in frame.groups for each in rates.replicas]
     if replicas:
         yield ""
         yield from columns([_SLOTS, *map(_slot, replicas)])
@@ -85,15 +85,15 @@ def _slot(replica: ReplicaRate) -> tuple[str, ...]:
     return name, str(replica.in_flight), time(replica.wait), str(replica.sessions), f"{replica.filled:.0%}"
 
 
-def document(look: TopFrame) -> str:
-    """For programs, in one line; times in seconds, shares 0 to 1, null for what is not known."""
+def document(frame: TopFrame) -> str:
+    """Return the JSON for programs in one line; seconds, shares of 0 to 1, null for what is not known."""
     return json.dumps(
         {
-            "time": rfc3339(look.now),
-            "seconds": round(look.seconds, 3),
-            "routers": look.routers,
-            "silent": list(look.silent),
-            "groups": [_group(*each) for each in look.groups],
+            "time": rfc3339(frame.now),
+            "seconds": round(frame.seconds, 3),
+            "routers": frame.routers,
+            "silent": list(frame.silent),
+            "groups": [_group(*each) for each in frame.groups],
         }
     )
 

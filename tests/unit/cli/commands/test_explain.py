@@ -34,7 +34,7 @@ def test_by_a_table_file_and_no_cluster(explain, served, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     code, out, _ = explain("--table", served, "-H", "X-Session-ID: 7")
     assert code == 0
-    assert "chat/support, by its system prompt" in out
+    assert "chat/support (model llama), matched by its system prompt" in out
     assert "by header x-session-id" in out
 
 
@@ -53,7 +53,7 @@ def test_a_file_and_a_text_prompt(explain, served, tmp_path):
 
 def test_what_would_be_refused_is_one(explain, served):
     code, out, _ = explain("--table", served, body={"model": "nobody", "messages": CHAT["messages"]})
-    assert (code, out[:12].strip()) == (1, "refused")
+    assert (code, out[:12].strip()) == (1, "Refused:")
     assert explain("--table", served, body=b"{")[0] == 1
 
 

@@ -46,12 +46,12 @@ def test_standard_input(tmp_path, monkeypatch):
 
 def test_the_namespace_of_what_names_none(tmp_path):
     path = write(tmp_path)
-    assert run(path)[0].startswith("wanted    default/support")
-    assert run(path, "-n", "chat")[0].startswith("wanted    chat/support")
+    assert run(path)[0].startswith("after     default/support")
+    assert run(path, "-n", "chat")[0].startswith("after     chat/support")
 
 
 def test_the_start_takes_as_long_as_it_is_said(tmp_path):
-    assert run(write(tmp_path), "--warm-seconds", "90")[-1].startswith("at rest after 1m30s")
+    assert run(write(tmp_path), "--warm-seconds", "90")[-1].startswith("done after 1m30s")
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "a day", "86401", "²"])

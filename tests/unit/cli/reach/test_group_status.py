@@ -61,14 +61,14 @@ def test_a_change_that_the_operator_has_not_seen_comes_before_all_and_is_not_rea
     found = group_status(promptgroup(observedGeneration=1), None, ())
     assert not found.ready
     assert (found.said[0].reason, found.said[0].holds) == ("NotObserved", True)
-    assert "generation 2 is wanted, what follows is of 1" in found.said[0].message
+    assert "has not seen generation 2 yet; the following is of generation 1" in found.said[0].message
 
 
 @pytest.mark.parametrize("status", [{}, {"observedGeneration": -1}])
 def test_a_group_that_no_operator_has_seen(status):
     group = promptgroup() | {"status": status}
     found = group_status(group, None, ())
-    assert [each.words for each in found.said] == ["no operator has looked at it yet"]
+    assert [each.words for each in found.said] == ["No operator has seen this group yet"]
     assert (found.ready, found.revisions, found.warm, found.replicas) == (False, (), "", 0)
 
 

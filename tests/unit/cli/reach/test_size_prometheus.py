@@ -81,7 +81,7 @@ def test_another_engine_is_asked_for_in_its_own_words(size, prometheus):
 
 
 def test_it_reads_as_a_table(size):
-    assert "observed     4.0 replicas, 20.0 requests/s of 4,300 tokens" in size(output="table")[1]
+    assert "Observed:     4.0 replicas, 20.0 requests/s of 4,300 tokens" in size(output="table")[1]
 
 
 def test_a_server_that_fails_is_named_without_its_words(size, prometheus):

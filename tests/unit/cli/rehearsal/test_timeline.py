@@ -38,19 +38,23 @@ def deployment(replicas, settings="a"):
 def test_of_a_world_that_is_the_same_nothing_is_said_but_once():
     same = world(builders.revision(pods=[builders.pod()]), live={("Deployment", "d"): deployment(1)})
     found = timeline.chapters(same, [Moment(NOW, same), Moment(NOW, same)], NOW)
-    assert [each.events for each in found] == [("nothing to do",), ()]
+    assert [each.events for each in found] == [("there is nothing to do",), ()]
 
 
 def test_objects_come_and_change_and_go():
     empty = world()
     full = world(live={("Deployment", "d"): deployment(1), ("ConfigMap", "d"): {}, ("Secret", "e"): {}})
-    assert told(empty, full) == ["creates Deployment d with 1 replica", "creates ConfigMap d", "creates Secret e"]
+    assert told(empty, full) == [
+        "Deployment d is created with 1 replica",
+        "ConfigMap d is created",
+        "Secret e is created",
+    ]
     more = world(live={("Deployment", "d"): deployment(3, "b")})
     assert told(full, more) == [
-        "Deployment d: 1 → 3 replicas",
-        "Deployment d: another pod template, its pods are replaced one by one",
-        "deletes ConfigMap d",
-        "deletes Secret e",
+        "Deployment d is scaled from 1 to 3 replicas",
+        "Deployment d gets another pod template; its pods are replaced one by one",
+        "ConfigMap d is deleted",
+        "Secret e is deleted",
     ]
 
 
@@ -63,7 +67,10 @@ def test_deployments_that_shrink_are_told_first():
             }
         )
 
-    assert told(both(1, 2), both(2, 1)) == ["Deployment b: 2 → 1 replica", "Deployment a: 1 → 2 replicas"]
+    assert told(both(1, 2), both(2, 1)) == [
+        "Deployment b is scaled from 2 to 1 replica",
+        "Deployment a is scaled from 1 to 2 replicas",
+    ]
 
 
 def test_replicas_get_warm_and_drain_and_end():
@@ -71,9 +78,9 @@ def test_replicas_get_warm_and_drain_and_end():
     warm = builders.revision(pods=[builders.pod("a", 0), builders.pod("b", 1)])
     drains = builders.revision(pods=[builders.pod("a", 0), builders.pod("b", 1, draining_since=NOW)])
     ends = builders.revision(pods=[builders.pod("a", 0), builders.pod("b", 1, draining_since=NOW, deleting=True)])
-    assert told(world(cold), world(warm)) == [f"{ID}: slots 0-1 warm"]
-    assert told(world(warm), world(drains)) == [f"{ID}: slot 1 drains, routers send elsewhere"]
-    assert told(world(drains), world(ends)) == [f"{ID}: 1 replica ends"]
+    assert told(world(cold), world(warm)) == [f"{ID}: slots 0-1 are warm"]
+    assert told(world(warm), world(drains)) == [f"{ID}: slot 1 drains; routers send elsewhere"]
+    assert told(world(drains), world(ends)) == [f"{ID}: 1 replica terminates"]
     assert told(world(ends), world(builders.revision(pods=[builders.pod("a", 0)]))) == []
 
 
@@ -81,14 +88,14 @@ def test_a_slot_is_inherited():
     before = builders.revision(pods=[builders.pod("a", 3), builders.cold("b")])
     after = builders.revision(pods=[builders.pod("a", 3, deleting=True), builders.pod("b", 3)])
     assert told(world(before), world(after)) == [
-        f"{ID}: slot 3 warm, inherited from a replica that goes",
-        f"{ID}: 1 replica ends",
+        f"{ID}: slot 3 is warm, inherited from a replica that leaves",
+        f"{ID}: 1 replica terminates",
     ]
 
 
 def test_slots_with_gaps_are_listed():
     warm = builders.revision(pods=[builders.pod("a", 0), builders.pod("b", 2)])
-    assert told(world(), world(warm))[0] == f"{ID}: slots 0, 2 warm"
+    assert told(world(), world(warm))[0] == f"{ID}: slots 0, 2 are warm"
 
 
 def test_weights_the_one_that_rises_first():
@@ -108,10 +115,10 @@ def test_steps_begin_and_end():
     name = short(NEW)
     coming, first, second = at(Progress(0, None)), at(Progress(0, NOW)), at(Progress(1, NOW))
     assert told(coming, coming) == told(first, first) == told(first, at(Progress(1, None))) == []
-    assert told(coming, first) == [f"{name}: step 1 of 2 begins, it lasts 7m at least"]
-    assert told(first, second) == [f"{name}: step 2 of 2 begins, it lasts 10m at least"]
+    assert told(coming, first) == [f"{name}: step 1 of 2 begins and lasts at least 7m"]
+    assert told(first, second) == [f"{name}: step 2 of 2 begins and lasts at least 10m"]
     assert told(second, at(Progress(2, None))) == [
-        f"{name}: passed its steps, takes over as fast as its replicas get warm"
+        f"{name} passed its steps and takes over as its replicas become warm"
     ]
 
 
@@ -124,7 +131,7 @@ def test_phases():
         return told(world(*revisions, new=before), world(*revisions, new=phase))
 
     assert after("Coming", "Canary") == []
-    assert after("Canary", "Serving") == [f"{name} took over"]
+    assert after("Canary", "Serving") == [f"{name} has taken over"]
     assert after("Serving", "Superseded") == [f"{name} stays routable for 30m (retireAfter)"]
     assert after("Canary", "RolledBack") == [f"{name} is rolled back: too many failed"]
     assert after("Superseded", "Retiring") == [f"{name} retires"]
@@ -132,6 +139,6 @@ def test_phases():
 
 
 def test_readiness():
-    assert told(None, world(ready="False")) == ["the PromptGroup is not Ready: Why"]
-    assert told(world(ready="False"), world()) == ["the PromptGroup is Ready: Why"]
+    assert told(None, world(ready="False")) == ["the PromptGroup is not Ready (Why)"]
+    assert told(world(ready="False"), world()) == ["the PromptGroup is Ready (Why)"]
     assert timeline.said(world(), "Degraded") == {}

@@ -14,8 +14,8 @@ def test_no_rows_are_no_lines():
 
 
 def test_a_long_fact_goes_on_under_itself():
-    lines = fact("waits for", "word " * 40)
-    assert lines[0].startswith("waits for    word")
+    lines = fact("Not ready", "word " * 40)
+    assert lines[0].startswith("Not ready:    word")
     assert all(line.startswith(" " * INDENT + "word") for line in lines[1:])
     assert max(map(len, lines)) <= WIDTH
     assert fact("", "more")[0] == " " * INDENT + "more"

@@ -2,7 +2,7 @@ import orjson
 import pytest
 
 from promptgroup_cli.render import explain_output
-from promptgroup_cli.render.columns import WIDTH
+from promptgroup_cli.render.columns import INDENT, WIDTH
 from promptgroup_router.contract.table import Engine, Policy, SlotState
 from promptgroup_router.explain import explain_with_table, parse_explain_request
 from support.tables import SYSTEM, group, revision, slot, table
@@ -22,8 +22,8 @@ def facts(text):
     """Name → text of the facts, joined; the table's lines are left out."""
     found, name = {}, ""
     for line in text.partition("\n\n")[0].splitlines():
-        name = line[:13].strip() or name
-        found[name] = f"{found.get(name, '')} {line[13:]}".strip()
+        name = line[:INDENT].strip().removesuffix(":") or name
+        found[name] = f"{found.get(name, '')} {line[INDENT:]}".strip()
     return found
 
 
@@ -31,11 +31,11 @@ def test_a_request_that_brings_the_prompt():
     found = told(headers={"x-session-id": "7"})
     text = explain_output.table(found)
     shown = facts(text)
-    assert list(shown) == ["group", "session", "revision", "tokens", "home", "goes to"]
-    assert shown["group"] == "chat/support, by its system prompt, model llama"
-    assert shown["session"] == f"{found['session']['key']}, by header x-session-id; not known yet"
-    assert shown["tokens"].startswith("about 2,001, 2,000 of them the prefix")
-    assert shown["goes to"] == f"{found['choice']}: {found['why']} (ExpectedTTFT)"
+    assert list(shown) == ["Group", "Session", "Revision", "Tokens", "Home", "Goes to"]
+    assert shown["Group"] == "chat/support (model llama), matched by its system prompt"
+    assert shown["Session"] == f"{found['session']['key']}, named by header x-session-id; not seen before"
+    assert shown["Tokens"].startswith("about 2,001, with 2,000 of the prefix and 0 of the history")
+    assert shown["Goes to"] == f"{found['choice']}: {found['why']} (ExpectedTTFT)"
     assert all(len(line) <= WIDTH + 20 for line in text.splitlines())
 
 
@@ -57,31 +57,35 @@ def test_a_policy_that_weighs_no_time_shows_none():
 @pytest.mark.parametrize(
     ("changes", "fact", "words"),
     [
-        ({"match": {"how": "name", "group": "chat/support", "model": "llama"}}, "group", "by its name"),
-        ({"session": {"key": "ff", "named": False, "source": "", "last": None}}, "session", "ff, by the start of the"),
+        ({"match": {"how": "name", "group": "chat/support", "model": "llama"}}, "Group", "by its name"),
+        (
+            {"session": {"key": "ff", "named": False, "source": "", "last": None}},
+            "Session",
+            "ff, recognised by the start of the",
+        ),
         (
             {"session": {"key": "ff", "named": False, "source": "header api-key", "last": None}},
-            "session",
+            "Session",
             "by the start of the conversation, within header api-key",
         ),
         (
             {"session": {"key": "ff", "named": True, "source": "header a",
                          "last": {"replica": "a/b/c/0", "tokens": 2345, "secondsAgo": 3.5}}},
-            "session",
-            "3.5 s ago on a/b/c/0, 2,345 tokens",
+            "Session",
+            "3.5 s ago on a/b/c/0 with 2,345 tokens",
         ),
         (
             {"revision": {"fingerprint": "a" * 32, "weight": 10, "weights": 100, "why": "weight"}},
-            "revision",
-            "aaaaaaaa, of a new session by its key; its weight is 10 of 100",
+            "Revision",
+            "aaaaaaaa (weight 10 of 100): drawn by weight for a new session",
         ),
         (
             {"revision": {"fingerprint": "a" * 32, "weight": 0, "weights": 100, "why": "session"}},
-            "revision",
-            "the one that its session began with",
+            "Revision",
+            "the session began with it",
         ),
-        ({"ring": [{"replica": "a/b/c/1", "state": "Absent"}], "candidates": []}, "home", "c/1 (Absent)"),
-        ({"choice": None, "why": "no room"}, "goes to", "nowhere yet: no room"),
+        ({"ring": [{"replica": "a/b/c/1", "state": "Absent"}], "candidates": []}, "Home", "c/1 (Absent)"),
+        ({"choice": None, "why": "no room"}, "Goes to", "no replica yet: no room"),
     ],
 )  # fmt: skip
 def test_facts_in_words(changes, fact, words):
@@ -90,9 +94,9 @@ def test_facts_in_words(changes, fact, words):
 
 def test_a_request_without_a_group_is_told_which_prompt_it_leaves():
     shown = facts(explain_output.table(told(system=SYSTEM[:-1] + "!")))
-    assert shown["group"].startswith("none, model llama: no group declares")
-    assert f"leaves that of chat/support at byte {len(SYSTEM) - 1}" in shown["group"]
-    assert "revision" not in shown
+    assert shown["Group"].startswith("none (model llama): no group declares")
+    assert f"departs from the prompt of chat/support at byte {len(SYSTEM) - 1}" in shown["Group"]
+    assert "Revision" not in shown
 
 
 def test_states_that_a_replica_cannot_be_taken_in():
@@ -107,11 +111,11 @@ def test_states_that_a_replica_cannot_be_taken_in():
 
 def test_a_refusal():
     shown = explain_output.table(told(model="nobody"))
-    assert shown.startswith("refused      404 model_not_found: model 'nobody' is neither")
+    assert shown.startswith("Refused:      404 model_not_found: model 'nobody' is neither")
 
 
 def test_a_group_without_a_replica():
     nobody = group("support", revision(slots=(slot(0, SlotState.ABSENT),)))
     shown = facts(explain_output.table(told(groups=(nobody,))))
-    assert list(shown) == ["group", "session", "revision", "tokens", "refused"]
-    assert shown["refused"].startswith("503 no_replica: group 'chat/support' has no replica")
+    assert list(shown) == ["Group", "Session", "Revision", "Tokens", "Refused"]
+    assert shown["Refused"].startswith("503 no_replica: group 'chat/support' has no replica")

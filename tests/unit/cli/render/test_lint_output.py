@@ -15,9 +15,9 @@ def test_text_explains_each_rule_once():
         f"file:1: warning time at byte 6 of system: a time of day, {len(STATIC) + 11} bytes follow it: '18:11:05'"
     )
     assert lines[1].startswith("    why: ")
-    assert lines[2].startswith("    way out: ")
+    assert lines[2].startswith("    fix: ")
     assert lines[-2].startswith("file:2: warning time at byte ")
-    assert lines[-1] == "1 prompt looked at: 2 warnings"
+    assert lines[-1] == "1 prompt examined: 2 warnings"
     assert [line for line in lines if "why:" in line] == [lines[1]]
     assert max(map(len, lines)) <= lint_output.WIDTH
 
@@ -27,7 +27,7 @@ def test_text_has_a_table_of_prefixes():
     assert lines[1].split() == ["hash", "bytes", "tokens", "requests", "share", "then"]
     assert lines[2].split()[1:5] == [str(len(STATIC)), str(len(STATIC) // 4), "4", "100%"]
     assert lines[2].endswith(f"2 prompts, from byte {len(STATIC)} of system")
-    assert lines[-1] == "4 prompts looked at: nothing found"
+    assert lines[-1] == "4 prompts examined: nothing found"
 
 
 def test_json():

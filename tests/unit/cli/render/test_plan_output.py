@@ -29,9 +29,12 @@ def heading(old=None, pace=PACE, text=None, **fields):
 
 def test_the_heading_says_what_is_wanted_and_assumed():
     lines = heading(replicas=None)
-    assert lines[0] == "wanted    chat/support: 1 replica of llama"
+    assert lines[0] == "after     chat/support: 1 replica of llama"
     assert lines[1].endswith(f'bytes: "{builders.TEXT}"')
-    assert lines[2:] == ["assumed   a replica is warm 1m00s after its creation, one that drains is idle after 5s", ""]
+    assert lines[2:] == [
+        "assumed   a replica is warm 1m00s after its creation, and a draining one is idle after 5s",
+        "",
+    ]
 
 
 def test_bounds_instead_of_a_size():
@@ -41,7 +44,7 @@ def test_bounds_instead_of_a_size():
 def test_the_judge_is_named_where_it_judges():
     steps = {"steps": [{"weight": 5}]}
     assert "no worse" in heading(rollout=steps)[-2]
-    assert "prompt worse" in heading(rollout=steps, pace=replace(PACE, worse=True))[-2]
+    assert "new revision worse" in heading(rollout=steps, pace=replace(PACE, worse=True))[-2]
 
 
 def test_a_prompt_is_shown_by_its_beginning_and_only_when_it_is_inline():
@@ -87,6 +90,6 @@ def test_the_end_names_what_it_waits_for():
     ]
     end = builders.world(of=builders.group(status={"conditions": conditions}))
     assert list(plan_output.ending(end, 7, MINUTE))[1:] == [
-        "at rest after 1m00s; most pods at once: 7, those that terminate aside",
-        "Progressing, Paused: set rollout.paused to false",
+        "done after 1m00s, with at most 7 pods at once, not counting those that terminate",
+        "Progressing (Paused): set rollout.paused to false",
     ]

@@ -39,7 +39,7 @@ def test_what_is_needed_is_shown_even_far_from_what_there_is():
 def test_a_need_beyond_the_most_is_none():
     found = running(small(40_000), 0.3, 8)
     assert found.needed is None
-    assert "more replicas than were looked at" in table(found)
+    assert "more replicas than were tried" in table(found)
 
 
 def test_an_idle_group_needs_one():

@@ -12,6 +12,7 @@ from promptgroup_cli.forecast.kv import Agreement
 from promptgroup_cli.forecast.model_config import ModelConfig
 from promptgroup_cli.reach.size_answer import SizeQuestion, answer
 from promptgroup_cli.render import size_output
+from promptgroup_cli.render.columns import WIDTH
 from promptgroup_operator.sizing.limits import Limit
 
 
@@ -41,7 +42,7 @@ QUESTIONS = {
 @pytest.mark.parametrize("case", QUESTIONS)
 def test_text_is_readable_at_100_columns(case):
     text = size_output.table(answer(QUESTIONS[case]))
-    assert max(map(len, text.splitlines())) <= size_output.COLUMNS
+    assert max(map(len, text.splitlines())) <= WIDTH
     assert not any(line.endswith(" ") for line in text.splitlines())
 
 
@@ -64,8 +65,8 @@ def test_json_has_no_number_that_json_has_not(case):
 def test_what_is_said_is_what_was_found():
     found = answer(asked())
     text = size_output.table(found)
-    assert f"replicas: {found.expected.replicas}   hit rate {found.expected.hit_rate:.1%}" in text
-    assert "assumed: the moon is full" in text
+    assert f"Replicas:     {found.expected.replicas} (hit rate {found.expected.hit_rate:.1%}" in text
+    assert "Assumed:      the moon is full" in text
     assert found.offload.message in " ".join(text.split())
     assert "(DemandRose)" in text
 
@@ -74,7 +75,7 @@ def test_layers_that_are_counted_otherwise_are_named():
     assert "18 of 36 layers keep the last 128 tokens" in size_output.table(answer(QUESTIONS["windows"]))
     engine = asked().engine
     hybrid = replace(engine, model=replace(engine.model, shape=ModelConfig(12, 2, 512, constant=36)))
-    assert "and 36 layers a state of constant size" in size_output.table(answer(asked(engine=hybrid)))
+    assert "36 layers keep a state of constant size" in size_output.table(answer(asked(engine=hybrid)))
 
 
 def test_a_load_that_cannot_be_served_never_has_a_first_token():

@@ -6,7 +6,7 @@ from promptgroup_cli.render.status_output import document, table
 from support.rawobjects import FULL, SHORT, condition, engine, promptgroup, promptroute
 
 COLD = {"status": "False", "reason": "Warming", "message": "the prefix is being sent"}
-UNWARM = condition("PrefixWarm", "False", "Warming", "1/2 replicas are warm")
+UNWARM = condition("PrefixWarm", "False", "Warming", "1 of 2 replicas are warm")
 THRASHING = condition("CacheEffective", "False", "Thrashing", "the KV cache is too small " * 6)
 
 
@@ -21,12 +21,11 @@ def test_one_group_has_all_that_is_known():
     text = table([one()], namespaces=False)
     lines = text.splitlines()
     assert lines[:3] == [
-        "group        chat/support, model llama",
-        "ready        no",
-        "waits for    not every replica is proven warm (Warming): 1/2 replicas are warm",
+        "Group:        chat/support (model llama)",
+        "Not ready:    1 of 2 replicas are warm (Warming)",
+        "Note:         Caches do not hold what prompts repeat: the KV cache is too small the KV cache is too",
     ]
-    assert "note         what repeats in prompts is not found in cache (Thrashing): the KV cache" in text
-    assert "why so many  sizing, 2 to 8: busy for 70 % (Utilisation)" in text
+    assert "Sizing:       2 replicas (min 2, max 8); busy for 70 % (Utilisation)" in text
     assert f"{SHORT}   Serving   100" in text
     assert [line.split() for line in lines[-3:]] == [
         [SHORT, "0", "p0", "Ready", "True", "PrefixCached"],
@@ -47,9 +46,9 @@ def test_a_number_that_is_held_is_told_once():
 def test_several_groups_have_a_line_each_with_what_comes_first():
     other = group_status(promptgroup("sales", THRASHING, hitRate=None), None, ())
     lines = table([one(), other], namespaces=True).splitlines()
-    assert " ".join(lines[0].split()) == "NAMESPACE NAME READY REVISION WARM REPLICAS HIT RATE WAITS FOR"
-    assert lines[1].endswith("93%        not every replica is proven warm (Warming)")
-    assert lines[2].endswith("-          nothing; what repeats in prompts is not found in cache (Thrashing)")
+    assert " ".join(lines[0].split()) == "NAMESPACE NAME READY REVISION WARM REPLICAS HIT RATE STATUS"
+    assert lines[1].endswith("93%        Not every replica is warm (Warming)")
+    assert lines[2].endswith("-          Caches do not hold what prompts repeat (Thrashing)")
     assert not table([one(), other], namespaces=False).startswith("NAMESPACE")
 
 
@@ -68,6 +67,6 @@ def test_the_document_has_everything():
 
 def test_a_group_that_nobody_has_looked_at():
     found = group_status(promptgroup() | {"status": {}}, None, ())
-    assert "no operator has looked at it yet" in table([found], namespaces=False)
+    assert "No operator has seen this group yet" in table([found], namespaces=False)
     (shown,) = json.loads(document([found]))["groups"]
     assert (shown["hitRate"], shown["revision"], shown["revisions"]) == (None, None, [])

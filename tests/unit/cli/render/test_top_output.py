@@ -45,7 +45,7 @@ def test_requests_of_no_group_are_shown_when_there_are_some():
 
 
 def test_routers_that_do_not_answer_are_named():
-    assert table(look(silent=("r3",))).splitlines()[0].endswith("2 routers, no answer of r3")
+    assert table(look(silent=("r3",))).splitlines()[0].endswith("2 routers, no answer from r3")
 
 
 def test_the_document_is_one_line_with_everything():
