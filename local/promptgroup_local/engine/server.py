@@ -11,6 +11,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from promptgroup_local.engine import protocol
+from promptgroup_local.engine.agent_apis import AgentApis
 from promptgroup_local.engine.core import Engine, Token
 from promptgroup_local.engine.flags import Flags, Knobs, Speech
 from promptgroup_local.engine.metrics.page import Source
@@ -44,6 +45,10 @@ def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Ap
             web.get("/version", server.version),
         ]
     )
+    agents = server.agents
+    app.add_routes(agents.responses_routes())
+    if flags.speech is not Speech.TENSORRT_LLM:
+        app.add_routes(agents.messages_routes())
     match flags.speech:
         case Speech.VLLM:
             app.add_routes(
@@ -117,6 +122,7 @@ class _Server:
         self._error_rate = knobs.error_rate
         self._errors_due = 0.0
         self._started = _unix_time()
+        self.agents = AgentApis(self._engine, self._model, self._usage)
 
     async def stepping(self, _: web.Application) -> AsyncIterator[None]:
         """Run the engine for the life of the application."""
