@@ -8,7 +8,7 @@ from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.explain import explain, parse_explain_request
 from promptgroup_router.http11.reader import HttpRequest
-from promptgroup_router.proxy.downstream import ClientConnection, ClientListener
+from promptgroup_router.proxy.downstream import ClientConnection
 from promptgroup_router.routing.state import RouterState
 
 EXPLAIN_PATH = b"/explain"
@@ -21,15 +21,15 @@ _METRICS = b"text/plain; version=0.0.4; charset=utf-8"
 class Admin:
     """The handler of the admin port."""
 
-    def __init__(self, state: RouterState, front: ClientListener, clock: Callable[[], float]) -> None:
+    def __init__(self, state: RouterState, connections: Callable[[], int], clock: Callable[[], float]) -> None:
         self._state = state
-        self._front = front
+        self._connections = connections
         self._clock = clock
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> None:
         """Answer a request."""
         path, allowed = request.head.path, b"POST" if request.head.path == EXPLAIN_PATH else b"GET"
-        if request.head.method != allowed:
+        if request.head.method not in ((b"GET", b"HEAD") if allowed == b"GET" else (allowed,)):
             message = f"this path only allows {allowed.decode()}: use it"
             client.refuse(ApiError(405, message, code="method_not_allowed", allow=allowed.decode()))
             return
@@ -40,7 +40,7 @@ class Admin:
                 problem = self._not_ready()
                 client.answer(503 if problem else 200, [(b"content-type", _TEXT)], problem or b"ok\n")
             case b"/metrics":
-                text = self._state.exposition(self._clock(), len(self._front.connections))
+                text = self._state.exposition(self._clock(), self._connections())
                 client.answer(200, [(b"content-type", _METRICS)], text.encode())
             case b"/table":
                 client.answer(200, [(b"content-type", _JSON)], self._table())

@@ -17,6 +17,7 @@ from promptgroup_router.feed.kubernetes_feed import KubernetesFeed
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.peers.transport import GossipTransport
 from promptgroup_router.proxy.api_handler import ApiHandler
+from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.downstream import ClientListener
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.routing.state import RouterState
@@ -42,8 +43,14 @@ class Router:
         self.state = RouterState()
         self._connections = EngineConnections(clock, settings.connect_timeout)
         front = ApiHandler(self.state, self._connections, clock, settings.request_timeout)
-        self._clients = ClientListener(front, clock, settings.max_body_bytes)
-        self._admin_clients = ClientListener(Admin(self.state, self._clients, clock), clock, settings.max_body_bytes)
+        admin = Admin(self.state, lambda: len(self._clients.connections), clock)
+        budget = BodyBudget(settings.body_memory_bytes)
+        self._clients, self._admin_clients = (
+            ClientListener(
+                handler, clock, settings.max_body_bytes, budget=budget, max_connections=settings.max_connections
+            )
+            for handler in (front, admin)
+        )
         self._publisher = Publisher(self.state, clock, settings.cache_file)
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []

@@ -86,9 +86,9 @@ def test_answers_pass_through_however_they_are_cut_and_end_where_they_end(sent, 
     assert reader.done
     assert passed == data[head_end:]
     if reader.head.framing is Framing.CHUNKED:
-        sink = []
+        sink = bytearray()
         Chunked().feed(passed + behind, sink)
-        assert b"".join(sink) == body
+        assert sink == body
     whole = ResponseReader()
     assert whole.feed(data + behind) == data[head_end:]
     assert whole.reusable == (not behind)

@@ -153,9 +153,9 @@ def test_h11_reads_every_answer_that_the_router_reads_and_reads_it_the_same(data
     if not reader.done:
         return
     if reader.head.framing is Framing.CHUNKED:
-        pieces: list[bytes] = []
-        Chunked().feed(body, pieces)
-        body = b"".join(pieces)
+        content = bytearray()
+        Chunked().feed(body, content)
+        body = bytes(content)
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=2 * MAX_HEAD)
     connection.send(h11.Request(method="POST", target="/", headers=[("host", "engine"), ("content-length", "0")]))
     connection.send(h11.EndOfMessage())

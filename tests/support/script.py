@@ -69,9 +69,19 @@ class FakeTransport:
     def __init__(self) -> None:
         self.written = b""
         self.did: list[str] = []
+        self.unsent = 0
 
     def write(self, data: bytes) -> None:
         self.written += data
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.written += b"".join(parts)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def get_extra_info(self, name: str) -> None:
+        """There is no socket."""
 
     def close(self) -> None:
         self.did.append("close")

@@ -68,9 +68,9 @@ class Client:
                 raise EOFError(f"the connection ended within an answer, after {raw!r}")
         body = raw
         if answer.head.framing is Framing.CHUNKED:
-            pieces: list[bytes] = []
-            Chunked().feed(raw, pieces)
-            body = b"".join(pieces)
+            content = bytearray()
+            Chunked().feed(raw, content)
+            body = bytes(content)
         return Answer(answer.head.status, dict(answer.head.headers), body)
 
     async def ask(self, data: bytes) -> Answer:
@@ -145,6 +145,8 @@ def settings_for(path: Path, **fields: object) -> Settings:
         peer_key_file=None,
         peer_tick=0.02,
         max_body_bytes=2**20,
+        body_memory_bytes=2**26,
+        max_connections=1000,
         request_timeout=30.0,
         connect_timeout=1.0,
         drain_delay=0.0,

@@ -15,6 +15,11 @@ PORT_PEERS = 9094
 """UDP port of datagrams between routers."""
 MAX_PEER_PORTS = 64
 """Most router processes on one machine: more would spend their time on heartbeats."""
+MAX_BODY_BYTES = 16 * 2**20
+"""Four times a prompt of a million tokens, or some images. A body takes up to 8 times its size while it is parsed:
+twice as bytes, four times as text in which one character needs four bytes, and twice for its structure."""
+BODY_MEMORY_BYTES = 256 * 2**20
+"""With MAX_BODY_BYTES this fits a pod with 1 GiB: bodies count twice, since some are rewritten for the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class Settings:
     peer_key_file: Path | None
     peer_tick: float
     max_body_bytes: int
+    body_memory_bytes: int
+    max_connections: int
     request_timeout: float
     connect_timeout: float
     drain_delay: float
@@ -75,7 +82,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     for flag in ("port", "admin_port"):
         if not 0 <= getattr(given, flag) <= 65535:
             parser.error(f"--{flag.replace('_', '-')} is {getattr(given, flag)}, expected 0 to 65535")
-    for flag in ("max_body_bytes", "request_timeout", "connect_timeout"):
+    for flag in ("max_body_bytes", "body_memory_bytes", "max_connections", "request_timeout", "connect_timeout"):
         if not getattr(given, flag) > 0:
             parser.error(f"--{flag.replace('_', '-')} is {getattr(given, flag)}, expected more than 0")
     for flag in ("drain_delay", "drain_timeout"):
@@ -103,6 +110,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
         peer_key_file=given.peer_key_file,
         peer_tick=given.peer_tick,
         max_body_bytes=given.max_body_bytes,
+        body_memory_bytes=given.body_memory_bytes,
+        max_connections=given.max_connections,
         request_timeout=given.request_timeout,
         connect_timeout=given.connect_timeout,
         drain_delay=drain_delay,
@@ -230,8 +239,13 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     help_text = "seconds between datagrams, 0.01 to 1 (default: %(default)s)"
     add(peers, "peer-tick", "0.05", type=float, metavar="S", help=help_text)
     limits = parser.add_argument_group("limits, times in seconds")
-    size = str(32 * 2**20)
-    add(limits, "max-body-bytes", size, type=int, metavar="N", help="largest request body (default: %(default)s)")
+    size: dict[str, object] = {"type": int, "metavar": "N"}
+    help_text = "largest request body (default: %(default)s)"
+    add(limits, "max-body-bytes", str(MAX_BODY_BYTES), **size, help=help_text)
+    help_text = "all request bodies together; the router needs twice that, 8 times --max-body-bytes, and 256 MiB "
+    add(limits, "body-memory-bytes", str(BODY_MEMORY_BYTES), **size, help=help_text + "(default: %(default)s)")
+    help_text = "client connections; more are answered with 503 (default: %(default)s)"
+    add(limits, "max-connections", "10000", **size, help=help_text)
     seconds: dict[str, object] = {"type": float, "metavar": "S"}
     add(
         limits,

@@ -160,9 +160,9 @@ class _Answer:
     def _decoded(self, data: bytes) -> bytes:
         if self._reader.head is None or self._reader.head.framing is not Framing.CHUNKED:
             return data
-        pieces: list[bytes] = []
-        self._chunks.feed(data, pieces)
-        return b"".join(pieces)
+        content = bytearray()
+        self._chunks.feed(data, content)
+        return bytes(content)
 
 
 def _context(authorities: Path) -> ssl.SSLContext:

@@ -26,7 +26,7 @@ class Body(Protocol):
     done: bool
 
     def feed(self, data: bytes) -> int:
-        """Return the number of bytes of `data` that belong to the body; raises HttpError."""
+        """Return the number of bytes of `data` that belong to the body; raise HttpError for a malformed body."""
 
 
 class Sized:
@@ -40,7 +40,10 @@ class Sized:
 
     def feed(self, data: bytes) -> int:
         """Return the number of bytes of `data` that belong to the body."""
-        size = len(data)
+        return self.take(len(data))
+
+    def take(self, size: int) -> int:
+        """Return how many of the next `size` bytes belong to the body."""
         if size < self._left:
             self._left -= size
             return size
@@ -87,42 +90,41 @@ class Chunked:
         self._line = b""
         self._trailers = 0
 
-    def feed(self, data: bytes, sink: list[bytes] | None = None) -> int:
-        """Count received bytes, and append the decoded content to `sink`.
+    def feed(self, data: bytes, sink: bytearray | None = None, at: int = 0) -> int:
+        """Count the received bytes from `at` on, and append the decoded content to `sink`.
 
         Returns:
-            The number of bytes of `data` that belong to the body.
+            The number of bytes that belong to the body.
 
         Raises:
             HttpError: the coding is malformed, or a chunk size says that the content exceeds the limit (413).
         """
-        end = len(data)
-        at = self._whole_chunks(data, sink)
+        start, end = at, len(data)
+        at = self._whole_chunks(data, sink, at)
         while at < end and not self.done:
             if self._expect is _Expect.DATA:
                 taken = min(self._left, end - at)
                 if sink is not None:
-                    sink.append(data[at : at + taken])
+                    sink += data[at : at + taken]
                 at += taken
                 self._left -= taken
                 if self._left == 0:
                     self._expect = _Expect.DATA_END
                 continue
-            line_end = data.find(b"\n", at) + 1
-            line = self._line + data[at : line_end or end]
+            line_end = data.find(b"\n", at, at + MAX_LINE) + 1
+            line = self._line + data[at : line_end or at + MAX_LINE + 1]
             if len(line) > MAX_LINE:
                 raise HttpError(400, f"a chunk-size or trailer line is longer than {MAX_LINE} bytes")
             if not line_end:
                 self._line = line
-                return end
+                return end - start
             self._line = b""
             at = line_end
             self._take_line(line)
-        return at
+        return at - start
 
-    def _whole_chunks(self, data: bytes, sink: list[bytes] | None) -> int:
-        """Count the chunks that begin and end in `data`, as most do: 0.7 µs for one; step by step takes 1.9 µs."""
-        at = 0
+    def _whole_chunks(self, data: bytes, sink: bytearray | None, at: int) -> int:
+        """Take the chunks that begin and end in `data`, as most do: 0.7 µs for one; step by step takes 1.9 µs."""
         if self._expect is not _Expect.SIZE or self._line:
             return at
         while (line := _SIZE.match(data, at)) is not None and line.end() - at <= MAX_LINE:
@@ -133,7 +135,7 @@ class Chunked:
             if self._limit is not None:
                 self._count(stop - start)
             if sink is not None:
-                sink.append(data[start:stop])
+                sink += data[start:stop]
             at = stop + 2
         return at
 

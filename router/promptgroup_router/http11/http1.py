@@ -91,7 +91,7 @@ class ResponseHead:
 class HeadBuffer:
     """A buffer for the bytes of a head until it is whole."""
 
-    __slots__ = ("_data", "_seen", "_skip_blank_lines")
+    __slots__ = ("_data", "_skip_blank_lines")
 
     def __init__(self, *, skip_blank_lines: bool) -> None:
         """Start an empty buffer.
@@ -101,34 +101,34 @@ class HeadBuffer:
         """
         self._skip_blank_lines = skip_blank_lines
         self._data = b""
-        self._seen = 0
 
     def __len__(self) -> int:
         return len(self._data)
 
-    def take(self, data: bytes) -> tuple[bytes, bytes] | None:
-        """Add received bytes.
+    def take(self, data: bytes, at: int = 0) -> tuple[bytes, int] | None:
+        """Add the received bytes from `at` on.
 
         Returns:
-            The head with its blank line, and the bytes that follow it; None while the head is not whole.
+            The head with its blank line, and the position in `data` behind it; None while the head is not whole, which
+            takes all of `data`.
 
         Raises:
             HttpError: 431 for a head over MAX_HEAD, 400 for bytes that no head begins with.
         """
-        data = self._data + data if self._data else data
-        if self._skip_blank_lines and data.startswith(b"\r\n"):
-            data = data[_BLANK_LINES.match(data).end() :]  # type: ignore[union-attr] # matches the empty string too
-            self._seen = 0
-        end = data.find(b"\r\n\r\n", max(0, self._seen - 3))
-        if 0 <= end <= MAX_HEAD - 4:
-            self._data, self._seen = b"", 0
-            return data[: end + 4], data[end + 4 :]
+        seen = len(self._data)
+        text, start, shift = (self._data + data[at:], 0, at - seen) if seen else (data, at, 0)
+        if self._skip_blank_lines and text.startswith(b"\r\n", start):
+            start, seen = _BLANK_LINES.match(text, start).end(), 0  # type: ignore[union-attr] # matches the empty string
+        end = text.find(b"\r\n\r\n", max(start, start + seen - 3)) + 4
+        if 4 <= end <= start + MAX_HEAD:
+            self._data = b""
+            return text[start:end], end + shift
         # a whole head is checked when it is parsed; this check ends the wait for the rest of what can be no head
-        if _NEVER.search(data, max(0, self._seen - 1), MAX_HEAD):
+        if _NEVER.search(text, max(start, start + seen - 1), start + MAX_HEAD):
             raise HttpError(400, "the head has a control character, or a line that ends with LF alone: send HTTP/1.1")
-        if len(data) >= MAX_HEAD:
+        if len(text) - start >= MAX_HEAD:
             raise HttpError(431, f"the head is larger than {MAX_HEAD} bytes: send fewer or shorter header fields")
-        self._data, self._seen = data, len(data)
+        self._data = text[start:]
         return None
 
 

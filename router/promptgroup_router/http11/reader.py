@@ -7,6 +7,9 @@ from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Body, Chunked, Sized, body_of, too_large
 from promptgroup_router.http11.http1 import Framing, HeadBuffer, RequestHead, ResponseHead
 
+MAX_INTERIM = 100
+"""Most interim answers (1xx) before a final one."""
+
 _NO_BODY = Sized(0)
 
 
@@ -21,26 +24,33 @@ class HttpRequest:
 class RequestReader:
     """A reader of one client's requests, in order; bytes that follow a request wait for the next call."""
 
-    __slots__ = ("_body", "_buffer", "_head", "_head_buffer", "_max_body", "_parts", "_size")
+    __slots__ = ("_at", "_body", "_buffer", "_content", "_head", "_head_buffer", "_max_body")
 
     def __init__(self, max_body: int) -> None:
         self._max_body = max_body
         self._buffer = b""
+        self._at = 0
+        """Position in the buffer of the first byte that was not taken."""
         self._head_buffer = HeadBuffer(skip_blank_lines=True)
         self._head: RequestHead | None = None
         self._body: Sized | Chunked = _NO_BODY
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._content = bytearray()
+        """The body as far as it was received, chunks decoded."""
 
     @property
     def begun(self) -> bool:
         """Whether part of a request has been received."""
-        return self._head is not None or len(self._head_buffer) > 0 or len(self._buffer) > 0
+        return self._head is not None or len(self._head_buffer) > 0 or self.buffered > 0
 
     @property
     def buffered(self) -> int:
         """Number of bytes that wait behind the current request."""
-        return len(self._buffer)
+        return len(self._buffer) - self._at
+
+    @property
+    def body_bytes(self) -> int:
+        """Number of bytes of a body that is not whole."""
+        return len(self._content)
 
     @property
     def head(self) -> RequestHead | None:
@@ -50,11 +60,12 @@ class RequestReader:
     @property
     def awaits_continue(self) -> bool:
         """Whether the client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1)."""
-        return self._head is not None and self._head.expects_continue and self._size == 0
+        return self._head is not None and self._head.expects_continue and not self._content
 
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
-        self._buffer = self._buffer + data if self._buffer else data
+        self._buffer = self._buffer[self._at :] + data if self.buffered else data
+        self._at = 0
 
     def next(self) -> HttpRequest | None:
         """Return the next request, None while it is not whole.
@@ -63,48 +74,50 @@ class RequestReader:
             HttpError: carries the status to answer; 413 as soon as the body is known to be too large.
         """
         if self._head is None:
-            if not self._buffer:
+            if not self.buffered:
                 return None
-            data, self._buffer = self._buffer, b""
-            split = self._head_buffer.take(data)
-            if split is None:
+            found = self._head_buffer.take(self._buffer, self._at)
+            if found is None:
+                self._drop_buffer()
                 return None
-            head = http1.parse_request(split[0])
-            self._buffer = split[1]
+            text, self._at = found
+            head = http1.parse_request(text)
             if head.length > self._max_body:
                 raise too_large(head.length, self._max_body)
             self._head = head
             self._body = Chunked(self._max_body) if head.framing is Framing.CHUNKED else Sized(head.length)
         self._take_body(self._body)
+        if self.buffered == 0:
+            self._drop_buffer()
         if not self._body.done:
             return None
-        request = HttpRequest(self._head, self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
-        self._head, self._body, self._parts, self._size = None, _NO_BODY, [], 0
+        request = HttpRequest(self._head, bytes(self._content))
+        self._head, self._body, self._content = None, _NO_BODY, bytearray()
         return request
 
     def _take_body(self, body: Sized | Chunked) -> None:
-        data = self._buffer
         if isinstance(body, Chunked):
-            known = len(self._parts)
-            used = body.feed(data, self._parts)
-            self._size += sum(map(len, self._parts[known:]))
-        else:
-            used = body.feed(data)
-            if used:
-                self._parts.append(data[:used])
-                self._size += used
-        self._buffer = data[used:]
+            self._at += body.feed(self._buffer, self._content, self._at)
+        elif not body.done:
+            begin = self._at
+            self._at += body.take(self.buffered)
+            self._content += self._buffer[begin : self._at]
+
+    def _drop_buffer(self) -> None:
+        self._buffer, self._at = b"", 0
 
 
 class ResponseReader:
     """A reader of one answer: it parses the head, then finds the end of the body. The body is not decoded."""
 
-    __slots__ = ("_body", "_head_buffer", "_surplus", "begun", "head")
+    __slots__ = ("_body", "_head_buffer", "_interim", "_interims", "_surplus", "begun", "head")
 
     def __init__(self) -> None:
         self._head_buffer = HeadBuffer(skip_blank_lines=False)
         self._body: Body | None = None
         self._surplus = False
+        self._interim: list[ResponseHead] = []
+        self._interims = 0
         self.begun = False
         """Whether any byte has been received."""
         self.head: ResponseHead | None = None
@@ -125,6 +138,11 @@ class ResponseReader:
         """Whether the end of the connection is the end of the answer."""
         return self.head is not None and self.head.framing is Framing.UNTIL_CLOSE
 
+    def take_interim(self) -> list[ResponseHead]:
+        """Return the interim answers (1xx) that were received since the last call."""
+        interim, self._interim = self._interim, []
+        return interim
+
     def feed(self, data: bytes) -> bytes:
         """Add received bytes.
 
@@ -136,17 +154,21 @@ class ResponseReader:
         """
         self.begun = True
         while self._body is None:
-            split = self._head_buffer.take(data)
-            if split is None:
+            found = self._head_buffer.take(data)
+            if found is None:
                 return b""
-            head = http1.parse_response(split[0])
-            data = split[1]
+            head = http1.parse_response(found[0])
+            data = data[found[1] :]
             if head.status >= 200:
                 self.head = head
                 self._body = body_of(head.framing, head.length)
             elif head.status == 101:
                 raise HttpError(502, "the engine switched protocols, which nobody asked for")
-            # any other 1xx is an interim answer: the final one follows
+            else:
+                self._interims += 1
+                if self._interims > MAX_INTERIM:
+                    raise HttpError(502, f"the engine sent more than {MAX_INTERIM} interim answers")
+                self._interim.append(head)
         used = self._body.feed(data)
         if used == len(data):
             return data

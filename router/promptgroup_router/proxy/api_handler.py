@@ -69,7 +69,7 @@ class ApiHandler:
             body = model_card(index, head.path, anthropic=anthropic)
         if body is None:
             raise _no_such_path()
-        if head.method != b"GET":
+        if head.method not in (b"GET", b"HEAD"):
             raise _no_such_method(head.method, (b"GET",))
         client.answer(200, [(b"content-type", b"application/json")], body)
 

@@ -1,76 +1,122 @@
-"""Client connections: requests in, in order, answers out. What an answer is, a handler decides.
+"""Client connections: reads requests in order, writes answers. A handler decides the content of an answer.
 
-The handler gets each whole request and either answers it at once (`answer`) or returns what runs for it, which then
-writes (`write`, `finish`, `cut`) and is told when the client leaves or does not keep up.
+The handler gets each whole request. It answers at once (`answer`), or returns an active request, which writes (`write`,
+`finish`, `cut`) and learns when the client leaves or reads too slowly.
+
+A connection is in one of three phases, and its transport takes more bytes (writable) or does not (paused):
+
+| event                 | OPEN                         | ANSWERING                  | CLOSING                     |
+|-----------------------|------------------------------|----------------------------|-----------------------------|
+| bytes, writable       | begin the next request       | keep PIPELINED_BYTES       | discard                     |
+| bytes, paused         | keep PIPELINED_BYTES         | keep PIPELINED_BYTES       | discard                     |
+| paused                | begin no request             | pause the active request   | -                           |
+| writable again        | begin the next request       | resume the active request  | -                           |
+| client sends no more  | CLOSING                      | it left: stop, abort       | close                       |
+| answer ended, kept    | -                            | OPEN                       | -                           |
+| answer ended, not kept| -                            | CLOSING                    | -                           |
+| answer cut            | -                            | CLOSING, or a reset        | -                           |
+| time, all bytes sent  | close; 408 for half a request| as the active request says | close after LINGER_SECONDS  |
+| time, bytes not sent  | reset after STALL_SECONDS    | as the active request says | reset after STALL_SECONDS   |
+
+CLOSING shuts the sending side once all bytes are sent and discards what comes: closing on unread bytes would reset the
+connection and destroy the end of the answer (RFC 9112 section 9.6).
 """
 
 import asyncio
+import enum
+import fcntl
 import os
 import socket
 import struct
+import termios
 from collections.abc import Callable
 from typing import Protocol
 
 from promptgroup_router.base.errors import ApiError, HttpError
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.http11.reader import HttpRequest, RequestReader
+from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.response import own_answer
 
 IDLE_SECONDS = 75.0
-"""For the next request on a kept connection: above the 60 s of common load balancers, so that they let go first."""
+"""Time limit for the next request on a kept connection: above the 60 s of common load balancers, so that they close
+first."""
 READ_SECONDS = 60.0
-"""From a request's first byte to its last: bounds what a client that trickles can hold."""
+"""Time limit from a request's first byte to its last: bounds the memory that a slow sender can hold."""
 LINGER_SECONDS = 2.0
-"""After an early refusal, for the client to read it: closing on unread bytes would reset the connection under it
-(RFC 9112 section 9.6)."""
+"""Time for the client to close after the last answer was sent."""
+STALL_SECONDS = 60.0
+"""Time limit for a client that reads nothing, after the end of an answer or its cut."""
 PIPELINED_BYTES = 65536
-"""Bytes of later requests that are taken in while one runs; then the client has to wait."""
+"""Bytes of later requests that are kept; beyond them nothing is read from the client. One read may exceed it."""
+ANSWERS_AT_ONCE = 32
+"""Pipelined requests that are handled before other connections have their turn."""
+REFUSED_CONNECTIONS = 256
+"""Connections beyond the limit that are answered with 503; more are reset."""
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ActiveRequest(Protocol):
-    """What works on a request."""
+    """A request that is being answered."""
 
     def client_left(self) -> None:
-        """The client is gone: stop, write nothing more."""
+        """Stop: the client is gone. Nothing may be written."""
 
     def pause(self) -> None:
-        """The client does not keep up."""
+        """Stop writing until `resume`."""
 
     def resume(self) -> None:
-        """It does again."""
+        """Write again."""
 
     def tick(self, now: float) -> None:
-        """Called every second, to keep deadlines."""
+        """Enforce deadlines; called every second."""
 
 
 Handler = Callable[["ClientConnection", HttpRequest], ActiveRequest | None]
 
 
+class Phase(enum.Enum):
+    """The phases of a client's connection."""
+
+    OPEN = "waits for a request, or reads one"
+    ANSWERING = "has a request that is not answered"
+    CLOSING = "has had its last answer"
+
+
 class ClientListener:
     """All connections of one port."""
 
-    def __init__(self, handler: Handler, clock: Callable[[], float], max_body: int) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        clock: Callable[[], float],
+        max_body: int,
+        *,
+        budget: BodyBudget | None = None,
+        max_connections: int = 2**31,
+    ) -> None:
         self.clock = clock
         self.handler = handler
         self.max_body = max_body
+        self.max_connections = max_connections
+        self.budget = budget or BodyBudget(2**62)
         self.draining = False
         self.connections: set[ClientConnection] = set()
         self._empty = asyncio.Event()
         self._empty.set()
 
     def accept(self) -> "ClientConnection":
-        """A protocol for a new connection."""
+        """Return a protocol for a new connection."""
         return ClientConnection(self)
 
     def add(self, connection: "ClientConnection") -> None:
-        """A client has come."""
+        """Add a connection that was opened."""
         self.connections.add(connection)
         self._empty.clear()
 
     def remove(self, connection: "ClientConnection") -> None:
-        """A client is gone."""
+        """Remove a connection that was closed."""
         self.connections.discard(connection)
         if not self.connections:
             self._empty.set()
@@ -79,43 +125,54 @@ class ClientListener:
         """Wait until there is no connection."""
         await self._empty.wait()
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back after other connections had their turn."""
+        asyncio.get_running_loop().call_soon(callback)
+
     def tick(self, now: float) -> None:
-        """Keep deadlines; called every second."""
+        """Enforce deadlines; called every second."""
         for connection in list(self.connections):
             connection.tick(now)
 
     def drain(self) -> None:
-        """Close what is idle, and every other connection after its answer."""
+        """Close idle connections at once, and the others after their answers."""
         self.draining = True
         for connection in list(self.connections):
             connection.close_if_idle()
 
     def abort(self) -> None:
-        """Close everything at once."""
+        """Reset all connections."""
         for connection in list(self.connections):
             connection.abort()
 
 
 class ClientConnection(asyncio.Protocol):
-    """One connection."""
+    """One connection of a client."""
 
     __slots__ = (
-        "_advancing", "_busy", "_clients", "_deadline", "_lingering", "_reader", "_reading", "_request", "_running",
-        "_told_to_go_on", "_transport",
+        "_active", "_advancing", "_clients", "_continued", "_deadline", "_deferred", "_held", "_phase", "_reader",
+        "_reading_began", "_reading_paused", "_request", "_transport", "_unsent", "_writing_paused",
     )  # fmt: skip
 
     def __init__(self, clients: ClientListener) -> None:
         self._clients = clients
         self._reader = RequestReader(clients.max_body)
         self._transport: asyncio.Transport
+        self._phase = Phase.OPEN
         self._request: HttpRequest | None = None
-        self._running: ActiveRequest | None = None
-        self._busy = False
+        self._active: ActiveRequest | None = None
         self._advancing = False
-        self._lingering = False
-        self._told_to_go_on = False
-        self._reading = False
+        self._deferred = False
+        self._continued = False
+        """Whether `100 Continue` was sent."""
+        self._reading_began = False
+        self._reading_paused = False
+        self._writing_paused = False
         self._deadline = 0.0
+        self._unsent = 0
+        """Bytes that were not sent when `tick` looked last."""
+        self._held = 0
+        """Bytes of the body that were taken from the budget."""
 
     @property
     def keeps_alive(self) -> bool:
@@ -123,14 +180,22 @@ class ClientConnection(asyncio.Protocol):
         return self._request is not None and self._request.head.keep_alive and not self._clients.draining
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send a whole answer and go on."""
-        keep = self.keeps_alive
-        minor = self._request.head.minor if self._request is not None else 1
-        self.write(own_answer(status, headers, body, minor=minor, keep=keep))
+        """Send a whole answer, without its body if the request is HEAD."""
+        keep, head = self.keeps_alive, self._request.head if self._request is not None else None
+        self.write(
+            own_answer(
+                status,
+                headers,
+                body,
+                minor=head.minor if head is not None else 1,
+                keep=keep,
+                head_only=head is not None and head.method == b"HEAD",
+            )
+        )
         self.finish(keep=keep)
 
     def refuse(self, error: ApiError) -> None:
-        """Send an error and go on."""
+        """Send an error."""
         self.answer(error.status, error.headers(), error.body())
 
     def write(self, data: bytes) -> None:
@@ -138,135 +203,242 @@ class ClientConnection(asyncio.Protocol):
         self._transport.write(data)
 
     def finish(self, *, keep: bool) -> None:
-        """The answer is whole."""
-        self._busy = False
-        self._running = None
+        """End an answer that is whole."""
+        self._active = None
         self._request = None
+        self._release_body()
         if not keep or (self._clients.draining and not self._reader.begun):
-            self._transport.close()
+            self._close()
             return
+        self._phase = Phase.OPEN
         self._deadline = self._clients.clock() + IDLE_SECONDS
         if not self._advancing:
-            self._transport.resume_reading()
             self._advance()
 
     def cut(self, *, visibly: bool) -> None:
         """End an answer that is not whole; `visibly` by a reset, where its framing would not show it."""
-        self._running = None
+        self._active = None
         if visibly:
+            self._phase = Phase.CLOSING
+            self._release_body()
             _reset(self._transport)
         else:
-            self._transport.close()
+            self._close()
 
     def abort(self) -> None:
-        """Close at once, whatever runs."""
+        """Reset the connection in any phase."""
         self._leave()
+        self._phase = Phase.CLOSING
         _reset(self._transport)
 
     def close_if_idle(self) -> None:
-        """Close, unless a request is here or on its way."""
-        if not self._busy and not self._reader.begun:
-            self._transport.close()
+        """Close, unless a request or part of one was received."""
+        if self._phase is Phase.OPEN and not self._reader.begun:
+            self._close()
 
     def tick(self, now: float) -> None:
-        """Keep deadlines."""
-        if self._busy:
-            if self._running is not None:
-                self._running.tick(now)
+        """Enforce deadlines."""
+        if self._phase is Phase.ANSWERING:
+            if self._active is not None:
+                self._active.tick(now)
+            return
+        unsent = self._transport.get_write_buffer_size()
+        if not unsent and (self._unsent or self._phase is Phase.CLOSING or now >= self._deadline):
+            unsent = _unacknowledged(self._transport)
+        if unsent:
+            if unsent != self._unsent:
+                self._unsent, self._deadline = unsent, now + STALL_SECONDS
+            elif now >= self._deadline:
+                # a reset, since an ordinary end could make the answer look whole
+                _reset(self._transport)
+        elif self._unsent:
+            self._unsent = 0
+            self._deadline = now + (LINGER_SECONDS if self._phase is Phase.CLOSING else IDLE_SECONDS)
         elif now >= self._deadline:
-            if self._reader.begun and not self._lingering:
-                self._refuse_and_close(408, f"the request did not end within {READ_SECONDS:.0f} s: send it faster")
+            if self._phase is Phase.OPEN and self._reader.begun:
+                message = f"the request did not end within {READ_SECONDS:.0f} s: send it faster"
+                self._refuse_and_close(ApiError(408, message, code="bad_request"))
             else:
                 self._transport.abort()
 
-    # --- Events of the transport ---------------------------------------------------------------------------
+    # --- Events of the transport ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
-        """A client has come."""
+        """Start a connection, or refuse it where there are too many."""
         self._transport = transport
-        self._deadline = self._clients.clock() + IDLE_SECONDS
-        self._clients.add(self)
+        clients = self._clients
+        self._deadline = clients.clock() + IDLE_SECONDS
+        excess = len(clients.connections) - clients.max_connections
+        if excess >= REFUSED_CONNECTIONS:
+            self._phase = Phase.CLOSING
+            transport.abort()
+            return
+        clients.add(self)
+        if excess >= 0:
+            message = f"this router has {clients.max_connections} connections already: retry"
+            self._refuse_and_close(ApiError(503, message, code="overloaded"))
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of this request, or of one behind it."""
-        if self._lingering:
+        """Take bytes of a request."""
+        if self._phase is Phase.CLOSING:
             return
         self._reader.feed(data)
-        if not self._busy:
-            self._advance()
-        elif self._reader.buffered > PIPELINED_BYTES:
-            self._transport.pause_reading()
+        self._advance()
 
     def eof_received(self) -> None:
-        """The client sends no more: it has left, as far as a request that runs is concerned."""
-        if self._busy:
+        """Close: a client that sends no more has left, as far as its request is concerned."""
+        if self._phase is Phase.ANSWERING:
             self._leave()
             self._transport.abort()
+        self._phase = Phase.CLOSING
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed, by whichever side."""
+        """Stop the active request."""
         self._clients.remove(self)
         self._leave()
+        self._phase = Phase.CLOSING
 
     def pause_writing(self) -> None:
-        """More is waiting to be sent than is good."""
-        if self._running is not None:
-            self._running.pause()
+        """Pause the active request, or begin no other: the client does not read as fast."""
+        self._writing_paused = True
+        if self._active is not None:
+            self._active.pause()
 
     def resume_writing(self) -> None:
-        """It was sent."""
-        if self._running is not None:
-            self._running.resume()
+        """Resume the active request, or begin the next one."""
+        self._writing_paused = False
+        if self._active is not None:
+            self._active.resume()
+        elif not self._advancing:
+            self._advance()
 
-    # --- Requests in order ---------------------------------------------------------------------------------
+    # --- Requests in order ---------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Handle requests as long as they are whole and answered at once."""
+        """Handle requests as long as they are whole, answered at once, and read by the client."""
         self._advancing = True
-        while not self._busy and not self._transport.is_closing():
+        left = ANSWERS_AT_ONCE
+        while self._phase is Phase.OPEN and not self._writing_paused:
+            if not left:
+                self._defer()
+                break
+            left -= 1
             try:
                 request = self._reader.next()
             except HttpError as error:
-                self._refuse_and_close(error.status, str(error))
+                self._refuse_and_close(ApiError(error.status, str(error), code="bad_request"))
+                break
+            if not self._hold_body(request):
                 break
             if request is None:
                 self._wait()
                 break
-            self._told_to_go_on = self._reading = False
-            self._request = request
-            self._busy = True
-            running = self._clients.handler(self, request)
-            if self._busy:
-                self._running = running
+            self._begin(request)
         self._advancing = False
+        self._regulate_reading()
+
+    def _begin(self, request: HttpRequest) -> None:
+        self._continued = self._reading_began = False
+        self._request = request
+        self._phase = Phase.ANSWERING
+        active = self._clients.handler(self, request)
+        # the handler may have answered, or lost the client
+        if self._phase is Phase.ANSWERING:
+            self._active = active
+            if self._writing_paused and active is not None:
+                active.pause()
+
+    def _defer(self) -> None:
+        """Go on after other connections had their turn."""
+        if not self._deferred:
+            self._deferred = True
+            self._clients.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._deferred = False
+        if not self._transport.is_closing():
+            self._advance()
 
     def _wait(self) -> None:
-        """More bytes are needed."""
-        if self._reader.awaits_continue and not self._told_to_go_on:
-            self._told_to_go_on = True
+        """Wait for more bytes of a request."""
+        if self._reader.awaits_continue and not self._continued:
+            self._continued = True
             self._transport.write(_CONTINUE)
-        if self._reader.begun and not self._reading:
-            self._reading = True
+        if self._reader.begun and not self._reading_began:
+            self._reading_began = True
             self._deadline = self._clients.clock() + READ_SECONDS
 
-    def _refuse_and_close(self, status: int, message: str) -> None:
-        error = ApiError(status, message, code="bad_request")
-        self._transport.write(own_answer(status, error.headers(), error.body(), minor=1, keep=False))
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        self._lingering = True
+    def _regulate_reading(self) -> None:
+        """Read from the client unless it has sent too much ahead."""
+        pause = self._phase is not Phase.CLOSING and self._reader.buffered > PIPELINED_BYTES
+        if pause != self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = pause
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _hold_body(self, request: HttpRequest | None) -> bool:
+        """Take the received bytes of a body from the budget. Return False if the request was refused."""
+        head = self._reader.head
+        size = len(request.body) if request is not None else self._reader.body_bytes
+        announced = head.length if head is not None else 0
+        budget = self._clients.budget
+        if announced > size and not self._held and not budget.fits(announced, announced):
+            fits = False
+        else:
+            fits = size == self._held or budget.take(size - self._held, max(size, announced))
+        if fits:
+            self._held = size
+            return True
+        message = f"request bodies of {budget.limit} bytes are being processed, which is the limit: retry later"
+        self._refuse_and_close(ApiError(503, message, code="overloaded"))
+        return False
+
+    def _release_body(self) -> None:
+        held, self._held = self._held, 0
+        if held:
+            self._clients.budget.give_back(held)
+
+    def _refuse_and_close(self, error: ApiError) -> None:
+        self._transport.write(own_answer(error.status, error.headers(), error.body(), minor=1, keep=False))
+        self._close()
+
+    def _close(self) -> None:
+        """Shut the sending side once all is sent, and discard what the client sends."""
+        self._phase = Phase.CLOSING
+        self._reader = RequestReader(self._clients.max_body)
+        self._release_body()
         self._deadline = self._clients.clock() + LINGER_SECONDS
+        if not self._transport.is_closing():
+            self._regulate_reading()
+            self._transport.write_eof()
 
     def _leave(self) -> None:
-        running, self._running = self._running, None
-        if running is not None:
-            running.client_left()
+        active, self._active = self._active, None
+        self._request = None
+        self._release_body()
+        if active is not None:
+            active.client_left()
+
+
+def _unacknowledged(transport: asyncio.Transport) -> int:
+    """Return the bytes in the kernel's send queue, 0 where it cannot be asked."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.fileno() < 0:
+        return 0
+    try:
+        size: int = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))[0]
+    except OSError:
+        return 0
+    return size
 
 
 def _reset(transport: asyncio.Transport) -> None:
     """Close with a TCP reset: `abort` alone sends an ordinary end."""
     # on a copy of the descriptor, since uvloop lends no socket object; options belong to the socket itself
-    descriptor = transport.get_extra_info("socket").fileno()
-    with socket.socket(fileno=os.dup(descriptor)) as copy:
-        copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.fileno() >= 0:
+        with socket.socket(fileno=os.dup(connection.fileno())) as copy:
+            copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()

@@ -20,14 +20,16 @@ from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ClientConnection
 from promptgroup_router.proxy.exchange import Action, Exchange, Failed, Refuse, Send
 from promptgroup_router.proxy.record import RequestRecord
-from promptgroup_router.proxy.response import REQUEST_ID, relayed_head
+from promptgroup_router.proxy.response import REQUEST_ID, interim_head, relayed_head
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.route import UNMATCHED, Route
 from promptgroup_router.routing.state import RouterState
 
+CONTINUE = 100
+
 _NOT_FORWARDED = frozenset(
-    (b"host", b"content-length", b"expect", names.HEADER_GROUP.encode(), names.HEADER_WARMUP.encode())
+    (b"host", b"content-length", b"expect", REQUEST_ID, names.HEADER_GROUP.encode(), names.HEADER_WARMUP.encode())
 )
 """Fields that are set anew for each engine, that concern the router, or that only the operator may set."""
 
@@ -82,6 +84,12 @@ class Relay:
 
     # --- Events of the engine's connection (step 6) ------------------------------------------------------------
 
+    def interim_answer(self, head: ResponseHead) -> None:
+        """Relay an interim answer, which changes nothing of the request's state (RFC 9110 section 15.2)."""
+        # the router does not wait for 100 before it sends a body, and no interim answer exists in HTTP/1.0
+        if head.status != CONTINUE and self._request.head.minor == 1:
+            self._client.write(interim_head(head))
+
     def answer_began(self, head: ResponseHead) -> None:
         """Keep the head until the first byte of the body: another engine can still be tried if this one dies."""
         action = self._exchange.answered(head.status, self._clock())
@@ -97,9 +105,9 @@ class Relay:
             self._begin_answer(self._answer)
         self._tail.add(data)
         if self._decoder is not None:
-            pieces: list[bytes] = []
-            self._decoder.feed(data, pieces)
-            data = b"".join(pieces)
+            content = bytearray()
+            self._decoder.feed(data, content)
+            data = bytes(content)
         if self._pending:
             data, self._pending = self._pending + data, b""
         self._client.write(data)
@@ -186,7 +194,9 @@ class Relay:
         match action:
             case Send(member, fresh):
                 self._engine = self._connections.acquire(member.address, fresh=fresh)
-                self._engine.send(self._engine_request(member), self)
+                if self._paused:
+                    self._engine.pause()
+                self._engine.send(*self._engine_request(member), self)
             case Refuse(error):
                 self._refuse(error)
             case Action.CUT:
@@ -202,7 +212,8 @@ class Relay:
         self._record.refused(error, status, self._clock())
         self._client.answer(status, [*error.headers(), (REQUEST_ID, self._request_id)], body)
 
-    def _engine_request(self, member: Member) -> bytes:
+    def _engine_request(self, member: Member) -> tuple[bytes, bytes]:
+        """Return head and body of the request for a member."""
         head, body = self._request.head, self._route.body
         if self._route.stamped:
             body = with_id(body, new_id(member.id, member.incarnation, self._route.demand.session))
@@ -210,10 +221,10 @@ class Relay:
         headers.append((b"host", member.address.encode()))
         if body or head.method == b"POST":
             headers.append((b"content-length", b"%d" % len(body)))
-        if REQUEST_ID not in head.fields:
-            headers.append((REQUEST_ID, self._request_id))
+        # an id for each try: engines take it as their own, and one that clients choose could stand for two requests
+        headers.append((REQUEST_ID, new_request_id()))
         target = head.path + b"?" + head.query if head.query else head.path
-        return http1.encode(head.method + b" " + target + b" HTTP/1.1", headers) + body
+        return http1.encode(head.method + b" " + target + b" HTTP/1.1", headers), body
 
     def _begin_answer(self, answer: ResponseHead) -> None:
         """Write the client's head; from here on no other engine is tried."""
@@ -231,8 +242,6 @@ class Relay:
         self._pending, self._keep = relayed.head, relayed.keep
         if relayed.decode:
             self._decoder = Chunked()
-        if self._paused and self._engine is not None:
-            self._engine.pause()
 
     def _drop_engine(self) -> None:
         engine, self._engine = self._engine, None
@@ -248,4 +257,9 @@ def new_id(member: str, incarnation: str, session: int) -> str:
 
 def request_id(request: HttpRequest) -> bytes:
     """Return the client's id of the request, or a new one."""
-    return request.head.fields.get(REQUEST_ID) or b"req-" + os.urandom(16).hex().encode()
+    return request.head.fields.get(REQUEST_ID) or new_request_id()
+
+
+def new_request_id() -> bytes:
+    """Return an id that no other request has."""
+    return b"req-" + os.urandom(16).hex().encode()

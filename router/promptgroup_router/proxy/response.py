@@ -14,7 +14,8 @@ STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() 
 STATUS_LINES[OVERLOADED] = b"HTTP/1.1 %d Overloaded" % OVERLOADED
 
 _SERVED_BY = names.HEADER_SERVED_BY.encode()
-_NOT_RELAYED = frozenset((_SERVED_BY,))
+_NOT_RELAYED = frozenset((_SERVED_BY, REQUEST_ID))
+_LENGTH = frozenset((b"content-length",))
 
 
 class RelayedHead(NamedTuple):
@@ -27,10 +28,17 @@ class RelayedHead(NamedTuple):
     """Whether chunks are decoded: HTTP/1.0 has none, so that the end of the connection ends the body."""
 
 
-def own_answer(status: int, headers: Headers, body: bytes, *, minor: int, keep: bool) -> bytes:
-    """Return a whole answer of the router itself."""
+def own_answer(status: int, headers: Headers, body: bytes, *, minor: int, keep: bool, head_only: bool = False) -> bytes:
+    """Return a whole answer of the router itself; `head_only` leaves out the body, for HEAD."""
     framing = [(b"content-length", b"%d" % len(body))]
-    return http1.encode(STATUS_LINES[status], [*headers, *framing, *connection_header(minor, keep=keep)]) + body
+    head = http1.encode(STATUS_LINES[status], [*headers, *framing, *connection_header(minor, keep=keep)])
+    return head if head_only else head + body
+
+
+def interim_head(answer: ResponseHead) -> bytes:
+    """Rewrite the head of an interim answer (1xx) for the client."""
+    line = STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d " % answer.status
+    return http1.encode(line, http1.forwarded(answer.headers, _NOT_RELAYED))
 
 
 def relayed_head(answer: ResponseHead, *, minor: int, keep: bool, served_by: str, request_id: bytes) -> RelayedHead:
@@ -41,16 +49,16 @@ def relayed_head(answer: ResponseHead, *, minor: int, keep: bool, served_by: str
         minor: the client's version is HTTP/1.minor.
         keep: whether client and router would keep the connection.
         served_by: the replica's label.
-        request_id: the id for an answer that brings none.
+        request_id: the client's id of the request; engines know another one.
     """
-    headers = http1.forwarded(answer.headers, _NOT_RELAYED)
+    # a 204 has no length (RFC 9110 section 8.6): a client might wait for so many bytes
+    headers = http1.forwarded(answer.headers, _NOT_RELAYED if answer.status != 204 else _NOT_RELAYED | _LENGTH)
     decode = answer.framing is Framing.CHUNKED and minor == 0
     keep = keep and answer.framing is not Framing.UNTIL_CLOSE and not decode
     if answer.framing is Framing.CHUNKED and not decode:
         headers.append((b"transfer-encoding", b"chunked"))
     headers.append((_SERVED_BY, served_by.encode()))
-    if not any(name == REQUEST_ID for name, _ in answer.headers):
-        headers.append((REQUEST_ID, request_id))
+    headers.append((REQUEST_ID, request_id))
     headers += connection_header(minor, keep=keep)
     line = STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d " % answer.status
     return RelayedHead(http1.encode(line, headers), keep, decode)

@@ -1,7 +1,21 @@
-"""Connections to engines: one request at a time each, kept for the next one.
+"""Connections to engines: each carries one request at a time, and is pooled for the next one if it is clean.
 
-A connection is lent at once and sends when it is open; `abort` closes it at any time. What happens is told to a
-listener by plain method calls; after `answer_ended` or `failed` it hears nothing more.
+A connection is acquired at once and sends when it is open; `abort` closes it in any phase. A listener learns what
+happens by plain method calls; after `answer_ended` or `failed` it hears nothing more.
+
+| event                  | CONNECTING | SENT (no answer)             | ANSWERING                    | IDLE   |
+|------------------------|------------|------------------------------|------------------------------|--------|
+| open                   | send       | -                            | -                            | -      |
+| bytes                  | -          | a whole head: ANSWERING      | relay                        | close  |
+| pause, resume          | remember   | stop reading, read           | stop reading, read           | -      |
+| answer ends, clean     | -          | IDLE, reading                | IDLE, reading                | -      |
+| answer ends, not clean | -          | abort                        | abort                        | -      |
+| engine closes          | -          | RESET; STALE if used before  | RESET, or the answer's end   | remove |
+| abort                  | give up    | abort                        | abort                        | abort  |
+
+An answer leaves its connection clean if its framing allows another request, nothing follows it, and the engine has
+read the whole request. The last cannot be seen beyond this machine's buffers, so that after an error to a large
+request the connection is not clean either.
 """
 
 import asyncio
@@ -13,85 +27,96 @@ from promptgroup_router.http11.http1 import ResponseHead
 from promptgroup_router.http11.reader import ResponseReader
 
 IDLE_SECONDS = 4.0
-"""Below uvicorn's keep-alive of 5 s, vLLM's default: the router lets go first, so that few requests meet a connection
-that is just being closed."""
+"""Time limit for a pooled connection, below uvicorn's keep-alive of 5 s, vLLM's default: the router closes first, so
+that few requests meet a connection that is just being closed."""
 MAX_IDLE = 256
-"""Kept connections an engine: as many as it decodes at the same time."""
+"""Most pooled connections of one engine: as many requests as it decodes at the same time."""
+UNREAD_BYTES = 16384
+"""Bytes of a request that an engine has surely read when it answers with an error."""
 
 
 class AnswerListener(Protocol):
-    """Who is told of an answer."""
+    """The receiver of an answer."""
+
+    def interim_answer(self, head: ResponseHead) -> None:
+        """Take an interim answer (1xx); the final one follows."""
 
     def answer_began(self, head: ResponseHead) -> None:
-        """The head is whole; `abort` on the connection drops the rest."""
+        """Take the head; `abort` on the connection drops the rest."""
 
     def answer_data(self, data: bytes) -> None:
-        """Bytes of the body, as received."""
+        """Take bytes of the body, as received."""
 
     def answer_ended(self) -> None:
-        """The answer is whole."""
+        """Finish: the answer is whole."""
 
     def failed(self, failure: Failure) -> None:
-        """There will be no (whole) answer."""
+        """Give up: there will be no whole answer."""
 
 
 class EngineConnection(asyncio.Protocol):
     """One connection to one engine."""
 
-    __slots__ = ("_connections", "_listener", "_reader", "_request", "_transport", "address", "idle_since", "used")
+    __slots__ = (
+        "_connections", "_listener", "_paused", "_reader", "_request", "_sent", "_transport", "address", "idle_since",
+        "used",
+    )  # fmt: skip
 
     def __init__(self, connections: "EngineConnections", address: str) -> None:
         self.address = address
         self.used = False
-        """Whether it has carried an answer: the engine may have closed it since."""
+        """Whether it has carried an answer, so that the engine may have closed it since."""
         self.idle_since = 0.0
         self._connections = connections
         self._transport: asyncio.Transport | None = None
         self._listener: AnswerListener | None = None
         self._reader = ResponseReader()
-        self._request = b""
+        self._request: tuple[bytes, bytes] = (b"", b"")
+        """Head and body, until they are written."""
+        self._sent = 0
+        """Bytes of the request."""
+        self._paused = False
 
-    def send(self, request: bytes, listener: AnswerListener) -> None:
-        """Send a request, as soon as the connection is open."""
+    def send(self, head: bytes, body: bytes, listener: AnswerListener) -> None:
+        """Send a request as soon as the connection is open."""
         self._listener = listener
         self._reader = ResponseReader()
-        if self._transport is None:
-            self._request = request
-        else:
-            self._transport.write(request)
+        self._sent = len(head) + len(body)
+        self._request = head, body
+        if self._transport is not None:
+            self._write(self._transport)
 
     def abort(self) -> None:
         """Close at once; the listener hears nothing more."""
         self._listener = None
-        self._request = b""
+        self._request = (b"", b"")
         if self._transport is not None:
             self._transport.abort()
         else:
             self._connections.cancel(self)
 
     def pause(self) -> None:
-        """Read no more until `resume`: the client does not keep up."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        """Read nothing until `resume`: the client does not read as fast."""
+        self._set_paused(paused=True)
 
     def resume(self) -> None:
-        """Read on."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        """Read again."""
+        self._set_paused(paused=False)
 
-    # --- Events of the transport ---------------------------------------------------------------------------
+    # --- Events of the transport ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
-        """Open: send what waits."""
+        """Send the request that waits."""
         self._transport = transport
         if self._listener is None:
             transport.abort()  # the client has left meanwhile
             return
-        transport.write(self._request)
-        self._request = b""
+        self._write(transport)
+        if self._paused:
+            transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the answer."""
+        """Take bytes of the answer."""
         listener, reader = self._listener, self._reader
         if listener is None:
             self.close()  # an answer that nobody asked for
@@ -103,7 +128,9 @@ class EngineConnection(asyncio.Protocol):
             self._fail(Failure.MALFORMED)
             return
         if not begun:
-            if reader.head is None:
+            for interim in reader.take_interim():
+                listener.interim_answer(interim)
+            if reader.head is None or self._listener is not listener:
                 return
             listener.answer_began(reader.head)
             if self._listener is not listener:
@@ -115,8 +142,13 @@ class EngineConnection(asyncio.Protocol):
         if reader.done:
             self._end(listener)
 
+    def eof_received(self) -> None:
+        """Close at once: to flush the rest of a request first could take for ever."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed, by whichever side."""
+        """End the answer, or fail."""
         self._connections.remove(self)
         listener = self._listener
         if listener is None:
@@ -129,7 +161,7 @@ class EngineConnection(asyncio.Protocol):
         self._fail(Failure.STALE if self.used and untouched else Failure.RESET)
 
     def connect_failed(self, failure: Failure) -> None:
-        """It could not be opened."""
+        """Fail: the connection could not be opened."""
         self._fail(failure)
 
     def close(self) -> None:
@@ -137,14 +169,37 @@ class EngineConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def _write(self, transport: asyncio.Transport) -> None:
+        (head, body), self._request = self._request, (b"", b"")
+        # two writes, since joining them would copy a large body
+        transport.writelines([head, body] if body else [head])
+
+    def _set_paused(self, *, paused: bool) -> None:
+        changed, self._paused = paused != self._paused, paused
+        if changed and self._transport is not None and not self._transport.is_closing():
+            if paused:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
     def _end(self, listener: AnswerListener) -> None:
         self._listener = None
         self.used = True
-        if self._reader.reusable and self._transport is not None and not self._transport.is_closing():
+        if self._is_clean():
+            self.resume()
             self._connections.put_back(self)
-        else:
-            self.close()
+        elif self._transport is not None:
+            self._transport.abort()
         listener.answer_ended()
+
+    def _is_clean(self) -> bool:
+        """Return True if the connection may carry another request."""
+        head, transport = self._reader.head, self._transport
+        if head is None or transport is None or transport.is_closing() or not self._reader.reusable:
+            return False
+        if transport.get_write_buffer_size():
+            return False
+        return head.status < 400 or self._sent <= UNREAD_BYTES
 
     def _fail(self, failure: Failure) -> None:
         listener, self._listener = self._listener, None
@@ -155,7 +210,7 @@ class EngineConnection(asyncio.Protocol):
 
 
 class EngineConnections:
-    """All connections to engines, and those that are idle by address."""
+    """All connections to engines; those that are idle are pooled by address."""
 
     def __init__(self, clock: Callable[[], float], connect_timeout: float) -> None:
         self._clock = clock
@@ -165,10 +220,10 @@ class EngineConnections:
         self._connecting: dict[EngineConnection, asyncio.Task[None]] = {}
 
     def acquire(self, address: str, *, fresh: bool) -> EngineConnection:
-        """A connection to `host:port`, kept or new; `fresh` asks for a new one."""
+        """Return a connection to `host:port`, pooled or new; `fresh` asks for a new one."""
         idle = self._idle.get(address)
         if idle and not fresh:
-            # the one used last: the others grow old and are closed
+            # the one used last, so that the others grow old and are closed
             connection = idle.pop()
             if not idle:
                 del self._idle[address]
@@ -178,7 +233,7 @@ class EngineConnections:
         return connection
 
     def put_back(self, connection: EngineConnection) -> None:
-        """Keep a connection for the next request."""
+        """Pool a connection for the next request."""
         idle = self._idle.setdefault(connection.address, [])
         if len(idle) >= MAX_IDLE:
             connection.close()
@@ -187,7 +242,7 @@ class EngineConnections:
         idle.append(connection)
 
     def remove(self, connection: EngineConnection) -> None:
-        """A connection is closed."""
+        """Remove a connection that was closed."""
         idle = self._idle.get(connection.address)
         if idle and connection in idle:
             idle.remove(connection)
@@ -201,14 +256,14 @@ class EngineConnections:
             task.cancel()
 
     def tick(self, now: float) -> None:
-        """Close connections that were idle for too long; called every second."""
+        """Close connections that have been idle for too long; called every second."""
         for idle in list(self._idle.values()):
             for connection in [each for each in idle if now - each.idle_since > IDLE_SECONDS]:
                 self.remove(connection)
                 connection.close()
 
     def close(self) -> None:
-        """Close all idle connections and give up all that are being opened."""
+        """Close all idle connections, and give up those that are being opened."""
         for idle in list(self._idle.values()):
             for connection in idle:
                 connection.close()

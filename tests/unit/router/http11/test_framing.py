@@ -8,10 +8,10 @@ BODY = b"5\r\nhello\r\n6;name=value\r\n world\r\n0\r\nX-Trailer: yes\r\n\r\n"
 
 
 def decoded(*pieces: bytes) -> tuple[bytes, int, bool]:
-    chunked, sink, used = Chunked(), [], 0
+    chunked, sink, used = Chunked(), bytearray(), 0
     for piece in pieces:
         used += chunked.feed(piece, sink)
-    return b"".join(sink), used, chunked.done
+    return bytes(sink), used, chunked.done
 
 
 @pytest.mark.parametrize(

@@ -237,17 +237,15 @@ def test_a_head_is_encoded_as_it_is_parsed():
 def test_heads_are_limited_and_the_limit_is_exact():
     filler = b"GET / HTTP/1.1\r\nhost: r\r\nx: "
     exact = filler + b"a" * (MAX_HEAD - len(filler) - 4) + b"\r\n\r\n"
-    assert HeadBuffer(skip_blank_lines=True).take(exact + b"rest") == (exact, b"rest")
+    assert HeadBuffer(skip_blank_lines=True).take(exact + b"rest") == (exact, len(exact))
     with pytest.raises(HttpError) as caught:
         HeadBuffer(skip_blank_lines=True).take(filler + b"a" * (MAX_HEAD - len(filler) - 3) + b"\r\n\r\n")
     assert caught.value.status == 431
 
 
 def test_blank_lines_before_a_head_are_skipped_however_many():
-    assert HeadBuffer(skip_blank_lines=True).take(b"\r\n" * 100_000 + b"GET / HTTP/1.0\r\n\r\n") == (
-        b"GET / HTTP/1.0\r\n\r\n",
-        b"",
-    )
+    data = b"\r\n" * 100_000 + b"GET / HTTP/1.0\r\n\r\n"
+    assert HeadBuffer(skip_blank_lines=True).take(data) == (b"GET / HTTP/1.0\r\n\r\n", len(data))
 
 
 def test_a_tls_client_is_refused_at_once():

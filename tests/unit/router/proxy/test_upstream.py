@@ -40,7 +40,7 @@ class Case:
     def opened(self) -> tuple[EngineConnection, FakeTransport, Listener]:
         """A connection that has a request."""
         connection, transport, listener = EngineConnection(self.connections, "e:1"), FakeTransport(), Listener()
-        connection.send(b"request", listener)
+        connection.send(b"request", b"", listener)
         connection.connection_made(transport)
         return connection, transport, listener
 
@@ -65,7 +65,7 @@ def in_loop(test):
 @in_loop
 def test_the_request_goes_out_when_the_connection_is_open(case):
     connection, transport, listener = EngineConnection(case.connections, "e:1"), FakeTransport(), Listener()
-    connection.send(b"request", listener)
+    connection.send(b"request", b"", listener)
     connection.connection_made(transport)
     assert transport.taken() == b"request"
     connection.data_received(ANSWER)
@@ -80,7 +80,7 @@ def test_a_connection_is_kept_and_the_one_used_last_is_lent_first(case):
     second.data_received(ANSWER)
     assert case.connections.acquire("e:1", fresh=False) is second
     listener = Listener()
-    second.send(b"again", listener)
+    second.send(b"again", b"", listener)
     assert second_transport.taken() == b"requestagain"
     second.data_received(ANSWER)
     assert listener.heard == ["head 200", b"ok", "end"]
@@ -100,7 +100,7 @@ def test_a_connection_that_cannot_be_used_again_is_closed(data):
         connection, transport, listener = case.opened()
         connection.data_received(data)
         assert listener.heard == ["head 200", b"ok", "end"]
-        assert transport.did == ["close"]
+        assert transport.did == ["abort"]
         assert case.connections._idle == {}
 
     check()
@@ -113,7 +113,7 @@ def test_a_loss_before_any_byte(case):
     assert listener.heard == [Failure.RESET]
     kept, _, _ = case.kept()
     later = Listener()
-    case.connections.acquire("e:1", fresh=False).send(b"again", later)
+    case.connections.acquire("e:1", fresh=False).send(b"again", b"", later)
     kept.connection_lost(ConnectionResetError())
     assert later.heard == [Failure.STALE]
 
@@ -122,7 +122,7 @@ def test_a_loss_before_any_byte(case):
 def test_a_loss_within_an_answer(case):
     kept, _, _ = case.kept()
     listener = Listener()
-    case.connections.acquire("e:1", fresh=False).send(b"again", listener)
+    case.connections.acquire("e:1", fresh=False).send(b"again", b"", listener)
     kept.data_received(b"HTTP/1.1 200")
     kept.connection_lost(None)
     assert listener.heard == [Failure.RESET]
@@ -206,7 +206,7 @@ def test_what_cannot_be_connected_to_is_told():
             ("[::1]:1", Failure.REFUSED),
         ):
             listener = Listener()
-            connections.acquire(address, fresh=False).send(b"request", listener)
+            connections.acquire(address, fresh=False).send(b"request", b"", listener)
             async with asyncio.timeout(5):
                 await asyncio.gather(*connections._connecting.values())
             assert listener.heard == [failure]
@@ -225,7 +225,7 @@ def test_an_engine_that_does_not_accept_is_given_up_in_time():
                 client.setblocking(False)
                 client.connect_ex(full.getsockname())
             connections, listener = EngineConnections(lambda: 0.0, connect_timeout=0.05), Listener()
-            connections.acquire(f"127.0.0.1:{full.getsockname()[1]}", fresh=False).send(b"request", listener)
+            connections.acquire(f"127.0.0.1:{full.getsockname()[1]}", fresh=False).send(b"request", b"", listener)
             async with asyncio.timeout(5):
                 await asyncio.gather(*connections._connecting.values())
             assert listener.heard == [Failure.CONNECT_TIMEOUT]
@@ -237,7 +237,7 @@ def test_a_client_that_leaves_while_connecting_ends_the_attempt():
     async def check():
         connections, listener = EngineConnections(lambda: 0.0, connect_timeout=5), Listener()
         connection = connections.acquire("127.0.0.1:1", fresh=False)
-        connection.send(b"request", listener)
+        connection.send(b"request", b"", listener)
         (task,) = connections._connecting.values()
         connection.abort()
         await asyncio.gather(task, return_exceptions=True)
