@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
-import promptgroup_cli.__main__
 import promptgroup_operator.__main__
 import promptgroup_router.base.settings
+from promptgroup_cli.__main__ import COMMANDS, build_parser
 from sitegen.tables import sentence, table
 
 
@@ -64,7 +64,7 @@ def router_parser() -> argparse.ArgumentParser:
 
 def command_parsers() -> dict[str, argparse.ArgumentParser]:
     """Return the parser of each command of `promptgroup`, in the order in which help lists them."""
-    return _subcommands(captured(promptgroup_cli.__main__.main, "promptgroup", "--help"))
+    return {name: _subcommands(build_parser("promptgroup", [name]))[name] for name in COMMANDS}
 
 
 def options(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
@@ -120,7 +120,7 @@ def commands() -> str:
             for action in options(parser)
         ]
         note = f"\n```text\n{parser.epilog.strip()}\n```\n" if parser.epilog else ""
-        text = sentence(parser.description or "")
+        text = sentence(parser.description or COMMANDS[name])
         parts.append(
             f"## `promptgroup {name}`\n\n{text}\n\n```text\n{usage}\n```\n\n"
             + table(["Argument or flag", "Default", "Description"], rows)

@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from promptgroup_cli.lint.linter import RULES
 from promptgroup_router.apis import session_key
+from promptgroup_router.apis.endpoints import ENDPOINTS
 from sitegen.tables import sentence, table
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +92,7 @@ PORTS = {
     "PORT_ROUTER": (
         "router",
         "TCP",
-        "OpenAI API for clients: `/v1/chat/completions`, `/v1/completions`, `/v1/models`.",
+        "[the APIs of OpenAI and Anthropic](api.md) for clients.",
     ),
     "PORT_ROUTER_ADMIN": ("router", "TCP", "`/healthz`, `/readyz`, `/metrics`, `/table`, `/unmatched`, `/explain`."),
     "PORT_PEERS": ("router", "UDP", "Datagrams between the routers of a namespace."),
@@ -107,4 +109,25 @@ def ports() -> str:
     return table(
         ["Port", "Program", "Protocol", "Serves"],
         [[f"`{value}`", *PORTS[name]] for name, value in sorted(found.items(), key=lambda each: int(str(each[1])))],
+    )
+
+
+def endpoints() -> str:
+    """Return the paths that the router serves."""
+    rows = [
+        [
+            f"`POST {path.decode()}`",
+            "by its prompt, or by name" if each.cached else "by its model, or by name",
+            "the replica with the session's cache" if each.cached else "the replica with the least load",
+        ]
+        for path, each in ENDPOINTS.items()
+    ]
+    return table(["Path", "Group", "Replica"], rows)
+
+
+def lint_rules() -> str:
+    """Return the rules of `promptgroup lint`."""
+    return table(
+        ["Rule", "Severity", "Finds", "Remedy"],
+        [[f"`{rule.id}`", rule.severity.name.lower(), sentence(rule.title), sentence(rule.way_out)] for rule in RULES],
     )

@@ -28,6 +28,8 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "annotations": identifiers.annotations,
     "headers": identifiers.headers,
     "ports": identifiers.ports,
+    "endpoints": identifiers.endpoints,
+    "lint-rules": identifiers.lint_rules,
     "decisions": decisions.index,
 }
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from promptgroup_router.apis.endpoints import ENDPOINTS
 from sitegen import crds, decisions, drawings, flags, identifiers, pages, reasons, recordings, series
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -91,3 +92,14 @@ def test_every_label_annotation_and_header_is_on_a_page():
 
 def test_every_decision_record_has_a_status_and_a_date():
     assert decisions.index().count("\n| [") == len(list(decisions.FOLDER.glob("[0-9]*.md")))
+
+
+def test_every_error_code_of_the_router_is_on_a_page():
+    texts = "".join(path.read_text() for path in (DOCS.parent / "router").rglob("*.py"))
+    codes = set(re.findall(r'\bcode="([a-z_]+)"', texts))
+    assert codes
+    assert [each for each in sorted(codes) if f"`{each}`" not in REFERENCE] == []
+
+
+def test_every_path_of_the_router_is_on_a_page():
+    assert [path.decode() for path in ENDPOINTS if f"`POST {path.decode()}`" not in REFERENCE] == []
