@@ -51,6 +51,8 @@ HEADER_WARMUP: Final = "x-promptgroup-warmup"
 # --- Response headers --------------------------------------------------------------------------------------
 HEADER_SERVED_BY: Final = "x-promptgroup-served-by"
 """`namespace/group/revision/slot` of the replica that answered; group `-` when nothing matched."""
+HEADER_REVISION: Final = "x-promptgroup-revision"
+"""Short fingerprint of the request's own revision, which a replica of another revision may have served."""
 
 # --- Metrics of the router by which releases are judged and groups are sized -------------------------------
 METRIC_REVISION: Final = "promptgroup_router_revision_"

@@ -237,6 +237,7 @@ class Relay:
             minor=self._request.head.minor,
             keep=self._client.keeps_alive,
             served_by=UNMATCHED if self._route.group == UNMATCHED else self._exchange.member.label,
+            revision=self._route.revision,
             request_id=self._request_id,
         )
         self._pending, self._keep = relayed.head, relayed.keep

@@ -14,7 +14,8 @@ STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() 
 STATUS_LINES[OVERLOADED] = b"HTTP/1.1 %d Overloaded" % OVERLOADED
 
 _SERVED_BY = names.HEADER_SERVED_BY.encode()
-_NOT_RELAYED = frozenset((_SERVED_BY, REQUEST_ID))
+_REVISION = names.HEADER_REVISION.encode()
+_NOT_RELAYED = frozenset((_SERVED_BY, _REVISION, REQUEST_ID))
 _LENGTH = frozenset((b"content-length",))
 
 
@@ -41,7 +42,9 @@ def interim_head(answer: ResponseHead) -> bytes:
     return http1.encode(line, http1.forwarded(answer.headers, _NOT_RELAYED))
 
 
-def relayed_head(answer: ResponseHead, *, minor: int, keep: bool, served_by: str, request_id: bytes) -> RelayedHead:
+def relayed_head(
+    answer: ResponseHead, *, minor: int, keep: bool, served_by: str, revision: str, request_id: bytes
+) -> RelayedHead:
     """Rewrite the head of an engine's answer for the client.
 
     Args:
@@ -49,6 +52,7 @@ def relayed_head(answer: ResponseHead, *, minor: int, keep: bool, served_by: str
         minor: the client's version is HTTP/1.minor.
         keep: whether client and router would keep the connection.
         served_by: the replica's label.
+        revision: short fingerprint of the request's own prompt; empty without a group.
         request_id: the client's id of the request; engines know another one.
     """
     # a 204 has no length (RFC 9110 section 8.6): a client might wait for so many bytes
@@ -58,6 +62,8 @@ def relayed_head(answer: ResponseHead, *, minor: int, keep: bool, served_by: str
     if answer.framing is Framing.CHUNKED and not decode:
         headers.append((b"transfer-encoding", b"chunked"))
     headers.append((_SERVED_BY, served_by.encode()))
+    if revision:
+        headers.append((_REVISION, revision.encode()))
     headers.append((REQUEST_ID, request_id))
     headers += connection_header(minor, keep=keep)
     line = STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d " % answer.status

@@ -12,7 +12,7 @@ from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import fingerprint, short
-from promptgroup_router.contract.table import RoutingTable, Sharing
+from promptgroup_router.contract.table import Engine, RoutingTable, Sharing, SlotState
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.routing.route import route
 from support.fakeengine import Call, FakeEngine, engines, until, well
@@ -95,6 +95,7 @@ def test_an_answer_passes_through_with_the_routers_headers(tmp_path):
             assert (found.status, found.body) == (200, b'{"ok":true}')
             short = revision().fingerprint[:8]
             assert found.served_by == f"chat/support/{short}/0"
+            assert found.headers[b"x-promptgroup-revision"] == short.encode()
             assert found.headers[b"x-request-id"] == b"mine"
             assert b"connection" not in found.headers
             (seen,) = engine.requests
@@ -575,9 +576,26 @@ def test_without_a_match_any_replica_of_the_model_serves_and_the_prompt_is_liste
         async with engines(1) as (engine,), routing(tmp_path, table_for([engine])) as router:
             answer = await ask(router.port, post(chat(system="Something else.")))
             assert (answer.status, answer.served_by) == (200, "-")
+            assert b"x-promptgroup-revision" not in answer.headers
             listed = (await ask(router.admin_port, get("/unmatched"))).json["unmatched"]
             assert [(each["model"], each["requests"], each["systemBytes"]) for each in listed] == [("llama", 1, 15)]
             assert 'unmatched_requests_total{model="llama"} 1' in metrics(router)
+
+    run(check())
+
+
+def test_a_lent_replica_answers_with_the_revision_that_the_request_belongs_to(tmp_path):
+    async def check():
+        async with engines(1) as (engine,):
+            alike = {"engine": Engine(settings="one")}
+            absent = (slot(0, SlotState.ABSENT),)
+            mine = group("mine", revision("You are mine.", absent, **alike))
+            lender = group("lender", revision("You lend.", (slot(0, address=engine.address),), **alike))
+            async with routing(tmp_path, table(mine, lender)) as router:
+                answer = await ask(router.port, post(chat(system="You are mine.")))
+                assert answer.served_by.startswith("chat/lender/")
+                own = mine.revisions[0].fingerprint[:8]
+                assert answer.headers[b"x-promptgroup-revision"] == own.encode()
 
     run(check())
 
