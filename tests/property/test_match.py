@@ -1,10 +1,14 @@
-"""Matching by content against the definition: the longest declared text that the system text begins with."""
+"""Lookups of declared prompts against the plain search through all of them, and what they cost with many."""
+
+import random
+import time
 
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_router.apis.request import ApiKind, parse
+from promptgroup_router.rings.claims import LONGEST, Claim, Claims, common_length
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.match import ByContent, match_group
 from support.tables import group, revision, table
@@ -35,3 +39,121 @@ def test_the_longest_declared_prefix_wins_whether_its_text_is_known_or_not(decla
     view = build_index(table(*groups, group("other", revision("never said"))))
     found = match_group(view, ask)
     assert (found.claim.label if isinstance(found, ByContent) else None) == (max(fitting)[1] if fitting else None)
+
+
+# --- Namespaces ---------------------------------------------------------------------------------------------------
+
+namespaces = st.sampled_from(["a", "b", "c"])
+declarations = st.lists(st.tuples(namespaces, texts, tools, st.booleans()), max_size=10)
+
+
+def claim_of(number, namespace, text, spelled, known):
+    fields = revision(text, tools=spelled)
+    return Claim(
+        number, namespace, fields.fingerprint, len(text.encode()), text if known else None, spelled if known else ""
+    )
+
+
+def plain_match(declared, given_tools, system, namespace):
+    """The definition: of the oldest claims on each prefix, the longest in the namespace of the request."""
+    first = {}
+    for number, (where, text, spelled, _) in enumerate(declared):
+        first.setdefault((where, text, spelled), number)
+    fitting = [
+        (number, where, text)
+        for (where, text, spelled), number in first.items()
+        if spelled == given_tools and system.startswith(text)
+    ]
+    if not fitting:
+        return None
+    where = namespace or min(fitting)[1]
+    return max(((len(text.encode()), number) for number, each, text in fitting if each == where), default=(0, None))[1]
+
+
+@given(declared=declarations, system=texts, given_tools=tools, namespace=st.sampled_from(["", "a", "b", "c"]))
+def test_a_lookup_finds_what_a_search_through_all_claims_finds(declared, system, given_tools, namespace):
+    # one prompt is read or unread wherever it is declared
+    read = {(text, spelled): known for _, text, spelled, known in declared}
+    declared = [(where, text, spelled, read[text, spelled]) for where, text, spelled, _ in declared]
+    claims = Claims(claim_of(number, *each) for number, each in enumerate(declared))
+    assert claims.match(given_tools, system, namespace) == plain_match(declared, given_tools, system, namespace)
+
+
+@given(declared=declarations, system=texts, namespace=namespaces, added=st.tuples(texts, tools, st.booleans()))
+def test_a_younger_claim_of_another_namespace_takes_no_request(declared, system, namespace, added):
+    claims = [claim_of(number, *each) for number, each in enumerate(declared)]
+    other = claim_of(len(claims), "z", *added)
+    for given_tools in ("", "[2]"):
+        before = Claims(claims).match(given_tools, system)
+        after = Claims([*claims, other]).match(given_tools, system)
+        assert after == before or before is None
+        assert Claims([*claims, other]).match(given_tools, system, namespace) == Claims(claims).match(
+            given_tools, system, namespace
+        )
+
+
+# --- Near misses --------------------------------------------------------------------------------------------------
+
+
+@given(declared=st.sets(texts, max_size=10), text=texts)
+def test_the_claims_that_begin_like_a_text_come_with_what_they_have_in_common(declared, text):
+    listed = sorted(declared)
+    claims = Claims(claim_of(number, "a", each, "", True) for number, each in enumerate(listed))
+    found = list(claims.alike("", text))
+    shared = {each: common_length(each, text) for each in listed}
+    for claim, characters in found:
+        assert characters <= shared[claim.system]
+    # for every share of a text that is asked for, the first that has it has as much in common as any
+    for share in (0.3, 0.5, 0.9):
+        near = [characters for claim, characters in found if characters >= share * len(claim.system)]
+        plain = [shared[each] for each in listed if shared[each] >= share * len(each)]
+        assert near[:1] == ([max(plain)] if plain else [])
+
+
+@given(declared=st.sets(texts, max_size=20))
+def test_the_longest_claims_are_the_longest(declared):
+    claims = Claims(claim_of(number, "a", each, "", True) for number, each in enumerate(sorted(declared)))
+    lengths = sorted((len(each) for each in declared), reverse=True)[:LONGEST]
+    assert [len(claim.system) for claim in claims.longest("")] == lengths
+
+
+# --- Cost ---------------------------------------------------------------------------------------------------------
+
+
+def cost(claims, requests):
+    """Return the least CPU time of one look-up each, of several rounds: what else runs only adds to it."""
+    found = []
+    for _ in range(9):
+        began = time.process_time_ns()
+        for each in requests:
+            claims.match("", each)
+        found.append(time.process_time_ns() - began)
+    return min(found) / len(requests)
+
+
+def declared_texts(count, common, size):
+    draw = random.Random(count)
+    return [common + f"{number:06}" + draw.randbytes(size // 2).hex() for number in range(count)]
+
+
+def test_ten_thousand_claims_cost_what_ten_cost():
+    few, many = declared_texts(10, "You are ", 200), declared_texts(10_000, "You are ", 200)
+    costs = []
+    for texts_ in (few, many):
+        claims = Claims(claim_of(number, "a", text, "", True) for number, text in enumerate(texts_))
+        requests = [texts_[number * len(texts_) // 500] + " And more." for number in range(500)]
+        assert claims.match("", requests[0]) == 0
+        costs.append(cost(claims, requests))
+    assert costs[1] < 4 * costs[0]
+
+
+def test_a_hundred_long_claims_with_a_common_start_cost_what_two_cost():
+    common = "word " * 56_000
+    costs = []
+    for count in (2, 100):
+        texts_ = declared_texts(count, common, 200)
+        claims = Claims(claim_of(number, "a", text, "", True) for number, text in enumerate(texts_))
+        costs.append(cost(claims, [text + " And more." for text in texts_[:2]] * 20))
+        assert claims.match("", common + "else") is None
+        assert [each.characters for each in claims.alike("", common + "else")] == [len(common)]
+    assert costs[1] < 3 * costs[0]

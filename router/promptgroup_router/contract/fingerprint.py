@@ -15,7 +15,7 @@ teams may meet in one table: with a fast hash, somebody could construct a collis
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 FINGERPRINT_LENGTH = 32
 """Hex digits of a fingerprint: 128 bits."""
@@ -64,3 +64,23 @@ def hash_prefix(tools: str, system: bytes) -> str:
 def short(full: str) -> str:
     """Return the part of a fingerprint that names objects: `<group>-<short>`."""
     return full[:SHORT_LENGTH]
+
+
+def prefix_hashes(tools: str, system: bytes, lengths: Iterable[int]) -> Iterator[tuple[int, str]]:
+    """Yield (length, fingerprint) of the prefixes of a system text, hashing it once.
+
+    Args:
+        tools: in canonical form.
+        system: the system text in UTF-8.
+        lengths: in increasing order; those beyond the text are left out.
+    """
+    digest = hashlib.sha256(tools.encode())
+    digest.update(b"\0")
+    at = 0
+    view = memoryview(system)
+    for length in lengths:
+        if length > len(system):
+            return
+        digest.update(view[at:length])
+        at = length
+        yield length, digest.copy().hexdigest()[:FINGERPRINT_LENGTH]

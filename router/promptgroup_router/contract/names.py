@@ -45,6 +45,8 @@ HEADER_SESSION: Final = "x-session-id"
 """Default session header; a group may name another."""
 HEADER_GROUP: Final = "x-promptgroup"
 """Names the group (`name` or `namespace/name`) when the body's `model` does not."""
+HEADER_NAMESPACE: Final = "x-promptgroup-namespace"
+"""Names the namespace whose groups count for the request, where the router serves several."""
 HEADER_WARMUP: Final = "x-promptgroup-warmup"
 """Sent with the operator's warm-up requests, so that engines and proxies can leave them out of hit rates."""
 

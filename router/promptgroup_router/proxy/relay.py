@@ -29,7 +29,15 @@ from promptgroup_router.routing.state import RouterState
 CONTINUE = 100
 
 _NOT_FORWARDED = frozenset(
-    (b"host", b"content-length", b"expect", REQUEST_ID, names.HEADER_GROUP.encode(), names.HEADER_WARMUP.encode())
+    (
+        b"host",
+        b"content-length",
+        b"expect",
+        REQUEST_ID,
+        names.HEADER_GROUP.encode(),
+        names.HEADER_NAMESPACE.encode(),
+        names.HEADER_WARMUP.encode(),
+    )
 )
 """Fields that are set anew for each engine, that concern the router, or that only the operator may set."""
 

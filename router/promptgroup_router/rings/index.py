@@ -20,6 +20,7 @@ from promptgroup_router.contract.table import (
     Sharing,
     SlotState,
 )
+from promptgroup_router.rings.claims import Claim, Claims
 from promptgroup_router.rings.ring import NO_SLOTS, Ring, preference, ring_of
 
 
@@ -114,13 +115,29 @@ class GroupEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelEntry:
-    """The groups and replicas of a model."""
+class TenantEntry:
+    """The groups and replicas of one namespace that serve a model."""
 
-    claims: tuple[RevisionEntry, ...]
-    """Declared prefixes, longest first; one claim per fingerprint."""
+    namespace: str
+    claims: Claims[RevisionEntry] = field(compare=False)
+    """The declared prefixes."""
     candidates: Candidates
-    """Every ready replica of the model, for requests that match no declared prefix."""
+    """Every replica that serves requests which match no declared prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """The groups and replicas of a model. What one namespace serves is kept apart from the others."""
+
+    tenants: Mapping[str, TenantEntry]
+    """Namespace → its part, in the order in which the namespaces first had a group of the model."""
+    claims: Claims[RevisionEntry] = field(compare=False)
+    """The declared prefixes of all namespaces."""
+
+    @property
+    def first(self) -> TenantEntry:
+        """The namespace of requests that name none and match no declared prefix."""
+        return next(iter(self.tenants.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,27 +278,51 @@ def _revision_entry(group: Group, label: str, revision: Revision, candidates: Ca
 
 
 def _build_model(model: str, groups: Iterable[GroupEntry], conflicts: list[ClaimConflict]) -> ModelEntry:
-    claims: dict[str, RevisionEntry] = {}
-    ready: list[Member] = []
-    last: list[Member] = []
+    by_namespace: dict[str, list[GroupEntry]] = {}
+    claims: dict[tuple[str, str], Claim[RevisionEntry]] = {}
     for group in sorted(groups, key=_age):
+        by_namespace.setdefault(group.group.namespace, []).append(group)
         for each in group.revisions:
-            if group.group.sharing is Sharing.POOL:
-                (ready if each.revision.lends else last).extend(each.candidates.ready)
-            full = each.revision.fingerprint
-            if full in claims:
-                conflicts.append(ClaimConflict(group.label, claims[full].label, full))
+            key = each.group.namespace, each.revision.fingerprint
+            if key in claims:
+                conflicts.append(ClaimConflict(group.label, claims[key].entry.label, each.revision.fingerprint))
             elif each.revision.system_bytes or each.revision.tools:
-                claims[full] = each
-    longest_first = sorted(claims.values(), key=lambda claim: (-claim.revision.system_bytes, claim.candidates.id))
-    candidates = Candidates(
-        id=f"-/{model}",
+                claims[key] = _claim(each)
+    everybodys = Claims(claims.values())
+    tenants = {}
+    for namespace, theirs in by_namespace.items():
+        alone = len(by_namespace) == 1
+        own = everybodys if alone else Claims(each for each in claims.values() if each.namespace == namespace)
+        label = f"-/{model}" if alone else f"-/{namespace}/{model}"
+        tenants[namespace] = TenantEntry(namespace, own, _model_candidates(label, theirs))
+    return ModelEntry(tenants, everybodys)
+
+
+def _claim(entry: RevisionEntry) -> Claim[RevisionEntry]:
+    prompt = entry.preamble
+    return Claim(
+        entry=entry,
+        namespace=entry.group.namespace,
+        fingerprint=entry.revision.fingerprint,
+        system_bytes=entry.revision.system_bytes,
+        system=prompt.system if prompt is not None else None,
+        tools=prompt.canonical_tools if prompt is not None else "",
+    )
+
+
+def _model_candidates(label: str, groups: Iterable[GroupEntry]) -> Candidates:
+    shared = [group for group in groups if group.group.sharing is Sharing.POOL]
+    revisions = [each for group in shared for each in group.revisions]
+    lending = [member for each in revisions if each.revision.lends for member in each.candidates.ready]
+    # a replica that lends nothing is still better than no answer
+    others = [member for each in revisions if not each.revision.lends for member in each.candidates.ready]
+    return Candidates(
+        id=label,
         policy=Policy.EXPECTED_TTFT,
         load_factor_percent=LOAD_FACTOR_PERCENT,
         ring=NO_SLOTS,
-        ready=tuple(ready or last),  # a replica that lends nothing is still better than no answer
+        ready=tuple(lending or others),
     )
-    return ModelEntry(tuple(longest_first), candidates)
 
 
 def _age(group: GroupEntry) -> tuple[bool, str, str]:

@@ -9,8 +9,21 @@
 | absent        | a model            | begins with none              | no match: any replica of the model     |
 | absent        | neither            |                               | 404                                    |
 
-Content comes before names, so that a group may have the name of the model that it serves. Does no I/O and reads no
-clock.
+Content comes before names, so that a group may have the name of the model that it serves.
+
+A router that serves several namespaces keeps them apart: a request belongs to one namespace, and only that namespace's
+groups, names and replicas count for it. The namespace of a request is, in this order,
+
+1. the one that the header `x-promptgroup-namespace` names;
+2. that of the group that the client names;
+3. that of the oldest group whose declared prefix the request begins with: a younger group of another namespace takes no
+   request from it by declaring the same prefix, or a longer one;
+4. the one that first had a group of the model.
+
+So no group that is created later, in another namespace, changes where a request goes. The header selects, it does not
+authenticate: see docs/development/decisions/0012.
+
+Does no I/O and reads no clock.
 """
 
 import enum
@@ -18,8 +31,8 @@ from dataclasses import dataclass
 
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract import fingerprint
-from promptgroup_router.rings.index import GroupEntry, ModelEntry, RevisionEntry, RoutingIndex
+from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE
+from promptgroup_router.rings.index import GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +51,13 @@ class ByContent:
 
 @dataclass(frozen=True, slots=True)
 class NoMatch:
-    """A request of which only the model is known."""
+    """A request of which only the model and the namespace are known."""
 
-    model: ModelEntry
+    model: TenantEntry
+    """What serves the model in the request's namespace."""
+
+
+Match = ByName | ByContent | NoMatch
 
 
 class MatchedBy(enum.StrEnum):
@@ -51,37 +68,46 @@ class MatchedBy(enum.StrEnum):
     NONE = "none"
 
 
-def match_group(view: RoutingIndex, ask: ParsedRequest, named: str = "") -> ByName | ByContent | NoMatch:
-    """Return the group of a request; `named` is the header that names one.
+def match_group(view: RoutingIndex, ask: ParsedRequest, named: str = "", namespace: str = "") -> Match:
+    """Return the group of a request.
+
+    Args:
+        view: the routing table.
+        ask: the request.
+        named: the header that names a group.
+        namespace: the header that names a namespace.
 
     Raises:
         ApiError: 404 for a model or group that is not served, 400 for a name that several groups have.
     """
     if named:
-        return ByName(_named(view, named, "x-promptgroup"))
+        return ByName(_named(view, named, HEADER_GROUP, namespace))
     model = view.models.get(ask.model)
-    if model is not None:
-        claim = _longest(model, ask)
+    if model is not None and (not namespace or namespace in model.tenants):
+        claim = model.claims.match(ask.tools, ask.system, namespace)
         if claim is not None:
             return ByContent(claim)
-    if ask.model in view.names or ask.model in view.ambiguous:
-        return ByName(_named(view, ask.model, "model"))
-    if model is None:
-        raise ApiError(
-            404,
-            f"model {shown(ask.model)} is neither a model nor a PromptGroup served here: GET /v1/models lists both",
-            param="model",
-            code="model_not_found",
-        )
-    return NoMatch(model)
+        tenant = model.tenants[namespace] if namespace else model.first
+        group = view.names.get(f"{tenant.namespace}/{ask.model}")
+        return ByName(group) if group is not None else NoMatch(tenant)
+    if f"{namespace}/{ask.model}" in view.names or ask.model in view.names or ask.model in view.ambiguous:
+        return ByName(_named(view, ask.model, "model", namespace))
+    raise ApiError(
+        404,
+        f"model {shown(ask.model)} is neither a model nor a PromptGroup served {_where(namespace)}: GET /v1/models "
+        "lists both",
+        param="model",
+        code="model_not_found",
+    )
 
 
-def _named(view: RoutingIndex, name: str, param: str) -> GroupEntry:
-    group = view.names.get(name)
-    if group is not None:
+def _named(view: RoutingIndex, name: str, param: str, namespace: str) -> GroupEntry:
+    group = view.names.get(f"{namespace}/{name}") if namespace else None
+    group = group or view.names.get(name)
+    if group is not None and (not namespace or group.group.namespace == namespace):
         return group
     several = view.ambiguous.get(name)
-    if several is not None:
+    if several is not None and not namespace:
         raise ApiError(
             400,
             f"{param} is {shown(name)}, which several groups are called: name one of {', '.join(several)}",
@@ -90,28 +116,12 @@ def _named(view: RoutingIndex, name: str, param: str) -> GroupEntry:
         )
     raise ApiError(
         404,
-        f"{param} is {shown(name)}, and no PromptGroup of that name is served here: GET /v1/models lists them",
+        f"{param} is {shown(name)}, and no PromptGroup of that name is served {_where(namespace)}: GET /v1/models "
+        "lists them",
         param=param,
         code="group_not_found",
     )
 
 
-def _longest(model: ModelEntry, ask: ParsedRequest) -> RevisionEntry | None:
-    """Return the claim with the longest text that the request's system text begins with and the same tools."""
-    encoded = b""
-    hashes: dict[int, str] = {}
-    for claim in model.claims:
-        if claim.preamble is not None:
-            if claim.preamble.canonical_tools == ask.tools and ask.system.startswith(claim.preamble.system):
-                return claim
-            continue
-        # the text is not known here: compare hashes of as many bytes as it has
-        encoded = encoded or ask.system.encode()
-        size = claim.revision.system_bytes
-        if size > len(encoded):
-            continue
-        if size not in hashes:
-            hashes[size] = fingerprint.hash_prefix(ask.tools, encoded[:size])
-        if hashes[size] == claim.revision.fingerprint:
-            return claim
-    return None
+def _where(namespace: str) -> str:
+    return f"in namespace {shown(namespace)} ({HEADER_NAMESPACE})" if namespace else "here"

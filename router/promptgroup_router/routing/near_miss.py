@@ -11,7 +11,8 @@ from statistics import median_low
 from typing import NamedTuple
 
 from promptgroup_router.apis.request import ParsedRequest, size_of
-from promptgroup_router.rings.index import ModelEntry
+from promptgroup_router.rings.claims import Claim, common_length
+from promptgroup_router.rings.index import RevisionEntry, TenantEntry
 
 ALIKE = 0.5
 """Share of a declared text that a near miss must begin with: many prompts begin with the same sentence."""
@@ -20,8 +21,6 @@ ENDING = 128
 NEAR_END = 2048
 """Characters that count as the end of a request. What clients put behind a prompt is shorter, or it is the
 conversation."""
-SEARCHED = 8
-"""Declared prompts whose ends are searched for in one request, 2 µs each; of others only beginnings are compared."""
 REMEMBERED = 64
 """Latest offsets kept per group: their median stands still when one client in three differs elsewhere."""
 
@@ -35,46 +34,26 @@ class NearMiss(NamedTuple):
     """Bytes of the declared text before the first one that differs."""
 
 
-def find_near_miss(model: ModelEntry, ask: ParsedRequest) -> NearMiss | None:
+def find_near_miss(model: TenantEntry, ask: ParsedRequest) -> NearMiss | None:
     """Return the declared prompt that a request without a group comes closest to, or None if it is another prompt.
 
     A prompt with other tools is another prompt: the chat template puts them before or behind the text.
     """
-    best: NearMiss | None = None
+    declared = model.claims.alike(ask.tools, ask.system)
+    near = next((each for each in declared if each.characters >= ALIKE * len(each.claim.system or "")), None)
+    best = _near_miss(near.claim, near.characters) if near is not None else None
     end = ask.system[-NEAR_END:]
-    searched = 0
-    for claim in model.claims:
-        if claim.preamble is None or claim.preamble.canonical_tools != ask.tools:
-            continue
-        declared = claim.preamble.system
-        alike = common(declared, ask.system)
-        near = alike >= ALIKE * len(declared)
-        if not near and searched < SEARCHED and len(declared) >= ENDING:
-            searched += 1
-            near = declared[-ENDING:] in end
-        if near:
-            at = size_of(declared[:alike])
-            if best is None or at > best.at:
-                best = NearMiss(claim.label, at)
+    for claim in model.claims.longest(ask.tools):
+        text = claim.system or ""
+        if len(text) >= ENDING and text[-ENDING:] in end:
+            found = _near_miss(claim, common_length(text, ask.system))
+            if best is None or found.at > best.at:
+                best = found
     return best
 
 
-def common(a: str, b: str) -> int:
-    """Return the number of characters that both texts begin with.
-
-    Compares windows that double until one holds a difference, and halves that one.
-    """
-    low, high, most = 0, 64, min(len(a), len(b))
-    while high < most and a[low:high] == b[low:high]:
-        low, high = high, 2 * high
-    high = min(high, most)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def _near_miss(claim: Claim[RevisionEntry], characters: int) -> NearMiss:
+    return NearMiss(claim.entry.label, size_of((claim.system or "")[:characters]))
 
 
 class NearMisses:

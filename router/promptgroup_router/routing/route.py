@@ -17,11 +17,11 @@ from promptgroup_router.apis.responses import previous_response
 from promptgroup_router.apis.session_key import SessionKey, chat_start, first_ids, session_key
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract.names import HEADER_GROUP, HEADER_SESSION
+from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION
 from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.session_locations import SessionLocations
-from promptgroup_router.rings.index import Candidates, GroupEntry, ModelEntry, RevisionEntry, RoutingIndex
+from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost, only
 from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMatch, match_group
 from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
@@ -37,6 +37,7 @@ LEADING_IDS = 512
 MOST_TURNS = 65535
 """Largest turn that a placement for other routers can hold (16 bits)."""
 
+_GROUP, _NAMESPACE = HEADER_GROUP.encode(), HEADER_NAMESPACE.encode()
 _REVISION_SEED = 1
 """Keeps a session's revision and its place on the ring independent of each other."""
 
@@ -118,7 +119,8 @@ def _cached_route(
     tokens: Tokens,
     now: float,
 ) -> Route:
-    found = match_group(view, ask, headers.get(HEADER_GROUP.encode(), b"").decode("latin-1"))
+    named, namespace = (headers.get(name, b"").decode("latin-1") for name in (_GROUP, _NAMESPACE))
+    found = match_group(view, ask, named, namespace)
     match found:
         case ByContent(claim):
             key = _session_key(ask, headers, claim.label, claim.group.session_header, claim.revision.system_bytes)
@@ -133,8 +135,8 @@ def _cached_route(
             inside = size_of(ask.tools)
             put = revision.revision.system_bytes + size_of(prompt.canonical_tools) - inside
             return _to(MatchedBy.NAME, revision, key, ask, body=body, inside=inside, put=put, rate=rate, pinned=pinned)
-        case NoMatch(model):
-            return _unmatched(model, ask, headers, tokens.per_byte(ask.model))
+        case NoMatch(tenant):
+            return _unmatched(tenant, ask, headers, tokens.per_byte(ask.model))
 
 
 def _session_key(
@@ -178,8 +180,8 @@ def _to(
     )
 
 
-def _unmatched(found: ModelEntry, ask: ParsedRequest, headers: Mapping[bytes, bytes], rate: float) -> Route:
-    key = _session_key(ask, headers, f"{UNMATCHED}/{ask.model}", HEADER_SESSION, LEADING_BYTES)
+def _unmatched(found: TenantEntry, ask: ParsedRequest, headers: Mapping[bytes, bytes], rate: float) -> Route:
+    key = _session_key(ask, headers, found.candidates.id, HEADER_SESSION, LEADING_BYTES)
     leading, prefix = _leading(ask)
     if ask.ids:
         tier1 = min(ask.ids, LEADING_IDS)

@@ -122,7 +122,7 @@ def test_requests_without_a_group_count_as_load(policy):
     view = build_index(table(group("a", policy=policy)))
     balancer = Balancer(Health())
     balancer.install(view, 0.0)
-    picks = [balancer.pick(view.models["llama"].candidates, Demand(session, 5), 0.0) for session in SESSIONS[:30]]
+    picks = [balancer.pick(view.models["llama"].first.candidates, Demand(session, 5), 0.0) for session in SESSIONS[:30]]
     assert sum(balancer.loads.values()) == 30
     assert max(balancer.loads.values()) <= 20
     for pick in picks:

@@ -1,6 +1,6 @@
 from promptgroup_router.contract.table import Engine, SlotState
 from promptgroup_router.rings.index import build_index
-from support.tables import group, revision, slot, table
+from support.tables import SYSTEM, group, revision, slot, table
 
 
 def test_groups_are_found_by_full_name_and_by_short_name_where_it_is_theirs_alone():
@@ -31,16 +31,15 @@ def test_slots_that_are_away_keep_their_place_and_get_nothing():
     assert [member.slot for member in partial.ready] == [0]
 
 
-def test_claims_are_sorted_by_length_and_empty_prompts_claim_nothing():
-    view = build_index(
-        table(
-            group("a", revision("short")),
-            group("b", revision("much longer")),
-            group("c", revision("")),
-            group("d", revision("", tools="[1]")),
-        )
-    )
-    assert [claim.label for claim in view.models["llama"].claims] == ["chat/b", "chat/a", "chat/d"]
+def claimed(view, system="", tools=""):
+    found = view.models["llama"].claims.match(tools, system)
+    return found.label if found is not None else None
+
+
+def test_a_prompt_without_text_and_tools_claims_nothing():
+    view = build_index(table(group("c", revision("")), group("d", revision("", tools="[1]"))))
+    assert claimed(view, "anything") is None
+    assert claimed(view, "anything", tools="[1]") == "chat/d"
 
 
 def test_of_two_groups_with_one_prompt_the_older_keeps_it():
@@ -48,7 +47,7 @@ def test_of_two_groups_with_one_prompt_the_older_keeps_it():
     old = group("b", created="2026-11-04T00:00:00Z")
     undated = group("c", created="")
     view = build_index(table(young, old, undated))
-    assert [claim.label for claim in view.models["llama"].claims] == ["chat/b"]
+    assert claimed(view, SYSTEM) == "chat/b"
     assert [(conflict.group, conflict.keeper) for conflict in view.conflicts] == [
         ("chat/a", "chat/b"),
         ("chat/c", "chat/b"),
@@ -57,7 +56,19 @@ def test_of_two_groups_with_one_prompt_the_older_keeps_it():
 
 def test_of_two_groups_of_one_age_the_first_by_name_keeps_it():
     view = build_index(table(group("b"), group("a")))
-    assert [claim.label for claim in view.models["llama"].claims] == ["chat/a"]
+    assert claimed(view, SYSTEM) == "chat/a"
+
+
+def test_one_prompt_in_two_namespaces_is_no_conflict():
+    view = build_index(table(group("a"), group("b", namespace="other")))
+    assert view.conflicts == ()
+    assert list(view.models["llama"].tenants) == ["chat", "other"]
+
+
+def test_requests_that_match_nothing_stay_in_a_namespace():
+    view = build_index(table(group("a"), group("b", namespace="other")))
+    for namespace, tenant in view.models["llama"].tenants.items():
+        assert {member.group.partition("/")[0] for member in tenant.candidates.members} == {namespace}
 
 
 def test_one_prompt_for_two_models_is_no_conflict():
@@ -69,7 +80,7 @@ def test_a_models_pool_is_every_ready_slot_of_its_groups():
     view = build_index(
         table(group("a", revision("x", 2)), group("b", revision("y", (slot(0), slot(1, SlotState.ABSENT)))))
     )
-    candidates = view.models["llama"].candidates
+    candidates = view.models["llama"].first.candidates
     assert sorted(member.label.split("/")[1] + member.label[-1] for member in candidates.ready) == ["a0", "a1", "b0"]
     orders = [[member.id for member in candidates.order(key)] for key in range(20)]
     assert all(sorted(order) == sorted(member.id for member in candidates.ready) for order in orders)
@@ -95,9 +106,9 @@ def test_a_revision_that_does_not_lend_borrows_and_is_not_borrowed_from():
 
 def test_requests_without_a_group_go_to_replicas_that_lend_and_to_others_only_where_there_are_none():
     serving, old = revision("A", 1), revision("B", 1, lends=False, weight=0)
-    (member,) = build_index(table(group("support", serving, old))).models["llama"].candidates.members
+    (member,) = build_index(table(group("support", serving, old))).models["llama"].first.candidates.members
     assert member.fingerprint == serving.fingerprint
-    (member,) = build_index(table(group("support", old))).models["llama"].candidates.members
+    (member,) = build_index(table(group("support", old))).models["llama"].first.candidates.members
     assert member.fingerprint == old.fingerprint
 
 

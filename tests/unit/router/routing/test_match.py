@@ -19,14 +19,14 @@ def ask(system: str | None = None, model: str = "llama", **fields):
     return parse(ApiKind.CHAT, orjson.dumps({"model": model, "messages": messages} | fields))
 
 
-def found(view, request, named=""):
-    match match_group(view, request, named):
+def found(view, request, named="", namespace=""):
+    match match_group(view, request, named, namespace):
         case ByContent(claim):
             return f"content {claim.label}"
         case ByName(by_name):
             return f"name {by_name.label}"
-        case NoMatch():
-            return "none"
+        case NoMatch(tenant):
+            return f"none in {tenant.namespace}"
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["text known", "by hash"])
@@ -37,26 +37,26 @@ class TestByContent:
         )
         assert found(view, ask("You are here")) == "content chat/long"
         assert found(view, ask("You")) == "content chat/short"
-        assert found(view, ask("Yo")) == "none"
-        assert found(view, ask("you are")) == "none"
-        assert found(view, ask()) == "none"
+        assert found(view, ask("Yo")) == "none in chat"
+        assert found(view, ask("you are")) == "none in chat"
+        assert found(view, ask()) == "none in chat"
 
     def test_lengths_are_of_bytes_not_of_characters(self, known):
         view = build_index(table(group("a", revision("Grüße ö ", known=known))))
         assert found(view, ask("Grüße ö an alle")) == "content chat/a"
-        assert found(view, ask("Grüße o an alle")) == "none"
+        assert found(view, ask("Grüße o an alle")) == "none in chat"
 
     def test_tools_belong_to_the_prefix(self, known):
         view = build_index(table(group("a", revision(known=known)), group("b", revision(tools=CANON, known=known))))
         assert found(view, ask(SYSTEM)) == "content chat/a"
         assert found(view, ask(SYSTEM, tools=TOOLS)) == "content chat/b"
         assert found(view, ask(SYSTEM, tools=[{"a": 1, "name": "b"}])) == "content chat/b"
-        assert found(view, ask(SYSTEM, tools=[{"name": "c"}])) == "none"
+        assert found(view, ask(SYSTEM, tools=[{"name": "c"}])) == "none in chat"
 
     def test_a_prompt_of_tools_alone_is_found(self, known):
         view = build_index(table(group("a", revision("", tools=CANON, known=known))))
         assert found(view, ask("anything", tools=TOOLS)) == "content chat/a"
-        assert found(view, ask("anything")) == "none"
+        assert found(view, ask("anything")) == "none in chat"
 
     def test_another_model_is_another_matter(self, known):
         view = build_index(table(group("a", revision(known=known)), group("b", revision(known=known), model="other")))
@@ -83,9 +83,9 @@ def test_a_group_may_be_called_like_the_model_that_it_serves():
     assert found(view, ask()) == "name chat/llama"
 
 
-def refused(view, request, named=""):
+def refused(view, request, named="", namespace=""):
     with pytest.raises(ApiError) as caught:
-        match_group(view, request, named)
+        match_group(view, request, named, namespace)
     return caught.value.status, caught.value.code, caught.value.param
 
 
@@ -95,3 +95,40 @@ def test_what_nobody_serves_is_refused():
     assert refused(view, ask(), "nobody") == (404, "group_not_found", "x-promptgroup")
     assert refused(view, ask(model="a")) == (400, "ambiguous_group", "model")
     assert refused(view, ask(), "a") == (400, "ambiguous_group", "x-promptgroup")
+
+
+# --- Several namespaces ---------------------------------------------------------------------------------------------
+
+THEFT = table(
+    group("mine", revision("You are."), namespace="a", created="2026-01-01T00:00:00Z"),
+    group("thief", revision("You are. Today"), namespace="b", created="2026-01-02T00:00:00Z"),
+)
+
+
+def test_another_namespace_takes_no_requests_by_a_longer_prompt():
+    view = build_index(THEFT)
+    assert found(view, ask("You are. Today is Sunday.")) == "content a/mine"
+    assert found(view, ask("You are. Today is Sunday."), namespace="b") == "content b/thief"
+
+
+def test_an_undeclared_prompt_stays_in_the_namespace_that_it_names_or_that_served_the_model_first():
+    view = build_index(THEFT)
+    assert found(view, ask("Something else")) == "none in a"
+    assert found(view, ask("Something else"), namespace="b") == "none in b"
+
+
+def test_a_group_named_like_a_model_of_another_namespace_takes_none_of_its_requests():
+    late = group("llama", revision("Read this."), namespace="b", model="other", created="2026-01-02T00:00:00Z")
+    view = build_index(table(*THEFT.groups, late))
+    assert found(view, ask()) == "none in a"
+    assert found(view, ask(), namespace="b") == "name b/llama"
+    assert found(view, ask(), "b/llama") == "name b/llama"
+
+
+def test_a_name_is_looked_up_in_the_namespace_that_the_request_names():
+    view = build_index(table(group("x", namespace="a"), group("x", namespace="b"), group("y", namespace="b")))
+    assert found(view, ask(), "x", "b") == "name b/x"
+    assert found(view, ask(model="x"), namespace="a") == "name a/x"
+    assert refused(view, ask(), "y", "a") == (404, "group_not_found", "x-promptgroup")
+    assert refused(view, ask(), "b/y", "a") == (404, "group_not_found", "x-promptgroup")
+    assert refused(view, ask(), "", "c") == (404, "model_not_found", "model")

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from promptgroup_router.apis import request
 from promptgroup_router.apis.request import ApiKind
+from promptgroup_router.rings.claims import common_length
 from promptgroup_router.rings.index import build_index
-from promptgroup_router.routing.near_miss import ENDING, REMEMBERED, NearMiss, NearMisses, common, find_near_miss
+from promptgroup_router.routing.near_miss import ENDING, REMEMBERED, NearMiss, NearMisses, find_near_miss
 from support.tables import group, revision, table
 
 DECLARED = "Du bist der Helfer für Kundinnen. " + "Regel: " * 60 + "Antworte höflich."
@@ -16,7 +17,7 @@ OTHER = "You write poems. " + "Rhyme: " * 60 + "Be brief."
 
 def model(*texts, tools=()):
     groups = [group(name, revision(text)) for name, text in zip(("support", "poems"), texts, strict=False)]
-    return build_index(table(*groups)).models["llama"]
+    return build_index(table(*groups)).models["llama"].first
 
 
 def ask(system, tools=None):
@@ -62,7 +63,7 @@ def test_of_a_short_prompt_only_the_beginning_is_compared():
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
 def test_the_common_beginning_is_as_long_as_can_be(start, a, b):
-    found = common(start + a, start + b)
+    found = common_length(start + a, start + b)
     one, other = start + a, start + b
     assert one[:found] == other[:found]
     assert found == min(len(one), len(other)) or one[found] != other[found]
