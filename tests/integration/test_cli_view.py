@@ -228,7 +228,7 @@ def test_explain_of_a_prompt_that_no_group_declares(
     file.write_text(json.dumps(chat(PROMPTS["a"][:-9] + " secret!!", "my password")))
     done = run("explain", str(file), "--router", admin)
     assert done.returncode == 0
-    assert "it leaves that of cliview/talks at byte" in " ".join(done.stdout.split())
+    assert "it departs from the prompt of cliview/talks at byte" in " ".join(done.stdout.split())
     logs = [
         kube.run("logs", each["metadata"]["name"]).stdout
         for each in kube.list("pods", f"app.kubernetes.io/name={names.ROUTER}")

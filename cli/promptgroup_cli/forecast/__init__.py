@@ -1,4 +1,4 @@
-"""What a group will need before there is anything to observe. Does no I/O.
+"""Predicts what a group needs before there is anything to observe. Does no I/O.
 
 model_config  computes what a model keeps of a token, from its config
 kv            computes bytes of a token and tokens of a replica

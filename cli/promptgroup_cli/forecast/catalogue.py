@@ -1,6 +1,6 @@
-"""Shapes and sizes of well-known models, by their published configs and model cards. Pure.
+"""Shapes and sizes of well-known models, by their published configs and model cards.
 
-So that nothing need be fetched. Quantized variants have names of their own and are not listed.
+Nothing is fetched. Does no I/O. Quantized variants have names of their own and are not listed.
 """
 
 import re
@@ -87,12 +87,12 @@ MODELS: Mapping[str, KnownModel] = {
 }
 
 _TUNED = re.compile(r"-(instruct|chat|it|base|pt|thinking)(?=-|$)", re.IGNORECASE)
-"""What names of one shape add: how it was tuned."""
+"""Suffixes of names of one shape: how it was tuned."""
 _DATED = re.compile(r"-2507$")
 
 
 def model(name: str) -> KnownModel | None:
-    """The model of a Hugging Face name, however it was tuned; None when it is not listed."""
+    """Return the model of a Hugging Face name, however it was tuned; None when it is not listed."""
     return _PLAIN.get(_plain(name))
 
 

@@ -1,4 +1,4 @@
-"""What one replica can do, by its model's size and its GPUs' data sheets, where nothing is measured. Pure.
+"""Estimates what one replica can do by its model's size and its GPUs' data sheets. Does no I/O.
 
     prefill rate = GPUs x FLOPS x MFU / (2 x active parameters)      a token takes 2 operations a parameter
     step         = weights / (GPUs x bandwidth x MBU)                decoding reads all weights once a step
@@ -29,7 +29,7 @@ class EngineEstimate:
     model: KnownModel
     gpu: Gpu
     gpus: int = 1
-    """Of one replica: `--tensor-parallel-size`."""
+    """GPUs of one replica: `--tensor-parallel-size`."""
     kv_dtype: str = "auto"
     """One of `kv.BYTES`."""
     utilization: float = kv.UTILIZATION
@@ -52,7 +52,7 @@ class EngineEstimate:
 
 
 def replica(engine: EngineEstimate, kv_tokens: int | None = None, prefill_rate: float | None = None) -> ReplicaForecast:
-    """What a replica of an engine can do; what is measured goes before what is computed.
+    """Return what a replica of an engine can do; measured figures take precedence.
 
     Args:
         engine: model and GPUs.

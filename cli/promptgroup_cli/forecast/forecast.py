@@ -1,4 +1,4 @@
-"""What n replicas of a group will do, before there is anything to observe. Pure.
+"""Predicts what n replicas of a group will do. Does no I/O.
 
 **Found in caches.** Of a request's prompt = Tier-1 prefix + history + turn the prefix is found in every replica, the
 turn in none, and the history where it was not evicted since the session's last turn. By Che's approximation of a
@@ -34,23 +34,23 @@ SEQUENCE = 0.000_06
 
 ROUNDS = 100
 CLOSE = 1e-6
-"""When the circle between what is found and what runs is closed: shares of histories that differ by less are equal."""
+"""Largest difference between two shares of histories at which the iteration ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What clients of a group send; lengths are means, in tokens."""
+    """The requests of a group's clients; lengths are means, in tokens."""
 
     rate: float
     """Requests a second."""
     sessions: float
-    """That live at the same time."""
+    """Sessions that are live at the same time."""
     prefix: int
     """The Tier-1 prefix: system prompt and tools."""
     history: float
-    """What a request repeats of its session, first turns (which repeat nothing) included in the mean."""
+    """Tokens of its session that a request repeats; the mean includes first turns, which repeat none."""
     turn: float
-    """What is new in a request."""
+    """New tokens in a request."""
     answer: float
 
     @property
@@ -71,7 +71,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaForecast:
-    """What one replica can do."""
+    """The capacity of one replica."""
 
     kv_tokens: int
     prefill_rate: float
@@ -81,7 +81,7 @@ class ReplicaForecast:
     context_rate: float
     """Tokens of context a second that decoding reads."""
     shape: ModelConfig | None = None
-    """Of the model; None when all layers keep every token."""
+    """Layers of the model; None when all of them keep every token."""
 
     def held(self, context: float) -> float:
         """KV tokens that a session of so many tokens takes, by what all layers together keep of one token."""
@@ -90,7 +90,7 @@ class ReplicaForecast:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What so many replicas will do."""
+    """The prediction for a number of replicas."""
 
     replicas: int
     use: float
@@ -112,12 +112,12 @@ class Expectation:
 
 
 def working_set(workload: Workload, replica: ReplicaForecast) -> WorkingSetForecast:
-    """KV that is wanted again."""
+    """Return the KV tokens that are needed again."""
     return WorkingSetForecast(workload.prefix, workload.sessions * replica.held(workload.context))
 
 
 def found(fill: float, turns: float) -> float:
-    """Share of histories that are still in the cache when a session comes back.
+    """Return the share of histories that are still in the cache when a session comes back.
 
     Args:
         fill: room for idle sessions over the KV of all that will come back.
@@ -136,7 +136,7 @@ def found(fill: float, turns: float) -> float:
 
 
 def expect(workload: Workload, replica: ReplicaForecast, replicas: int, *, pooled: bool = False) -> Expectation:
-    """What so many replicas will do; see the module's formulas.
+    """Predict what so many replicas will do; the module has the formulas.
 
     Args:
         workload: what clients send.

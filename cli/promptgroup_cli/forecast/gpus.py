@@ -1,4 +1,4 @@
-"""What GPUs have, by their vendors' data sheets. Pure.
+"""Memory, arithmetic and bandwidth of GPUs, by their vendors' data sheets. Does no I/O.
 
 Memory as printed (GB of 10^9 bytes where the driver reports up to 7 % more), arithmetic dense (without sparsity), of
 the SXM or only form: NVIDIA A100 80GB (2021), H100 and H200 Tensor Core GPU, L4, L40S data sheets (2023-2024), DGX B200
@@ -39,7 +39,7 @@ GPUS: Mapping[str, Gpu] = {
 
 
 def gpu(name: str) -> Gpu:
-    """The GPU of a name, whose memory may be left out where there is one size only.
+    """Return the GPU of a name, which may omit the memory where there is one size only.
 
     Raises:
         KeyError: with the names to choose from.

@@ -1,4 +1,4 @@
-"""How much KV cache tokens take, and how many tokens a replica holds. Pure.
+"""Computes the bytes of a token in the KV cache, and the tokens that a replica holds. Does no I/O.
 
     bytes of a token = layers x KV heads x (key + value) x bytes of a number
 
@@ -75,14 +75,14 @@ def capacity(memory: float, weights: float, per_token: int, gpus: int = 1, utili
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Whether an engine's own figure is near the computed one."""
+    """Comparison of an engine's own figure with the computed one."""
 
     agrees: bool
     message: str
 
 
 def compare(computed: int, reported: int, per_token: int, memory: float) -> Agreement:
-    """What a model's config lets expect, against what the engine reports (`cache_config_info`).
+    """Compare the tokens computed from a model's config with those that the engine reports (`cache_config_info`).
 
     Compared in bytes, as a share of the memory: where the weights take nearly all of it, a small error of theirs is a
     large one of the rest.
@@ -109,9 +109,9 @@ class WorkingSetForecast:
     """Tokens of KV that are wanted again."""
 
     prefix: int
-    """Of the Tier-1 prefix; every replica keeps its own."""
+    """Tokens of the Tier 1 prefix; every replica keeps its own."""
     sessions: float
-    """Of all sessions together, beyond the prefix."""
+    """Tokens of all sessions together, beyond the prefix."""
 
     def room(self, kv_tokens: int, replicas: int) -> float:
         """Tokens that all replicas have for sessions; 0 when the prefix alone does not fit."""
@@ -124,7 +124,7 @@ class WorkingSetForecast:
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """Whether KV kept outside of the GPUs (CPU memory, a shared pool) would pay."""
+    """Verdict on keeping KV outside of the GPUs (CPU memory, a shared pool)."""
 
     pays: bool | None
     """None: it depends; to be measured."""
@@ -132,7 +132,7 @@ class Offload:
 
 
 def offload(replicas: int, with_pool: int, history: float, prefill_rate: float) -> Offload:
-    """Whether an offload to CPU memory or a shared pool would pay, for sessions that come back with their history.
+    """Judge whether an offload to CPU memory or a shared pool pays for sessions that return with their history.
 
     Args:
         replicas: that it takes without.

@@ -1,4 +1,4 @@
-"""What a model keeps of a token, read from its Hugging Face config.json. Pure.
+"""Reads what a model keeps of a token from its Hugging Face config.json. Does no I/O.
 
 | attention                  | kept of a token in one layer                         | by                               |
 |----------------------------|------------------------------------------------------|----------------------------------|
@@ -20,7 +20,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What a model's layers keep of tokens."""
+    """The numbers that a model's layers keep of tokens."""
 
     full: int
     """Layers that keep every token."""
@@ -62,7 +62,7 @@ _STATE = ("mamba_d_state", "mamba_state_dim", "ssm_state_size", "state_size", "l
 
 
 def shape(config: Mapping[str, object]) -> ModelConfig:
-    """What the layers of a model keep.
+    """Return what the layers of a model keep.
 
     Args:
         config: a parsed config.json; of a multi-modal model its language part (`text_config`) counts.
@@ -83,7 +83,7 @@ def shape(config: Mapping[str, object]) -> ModelConfig:
 
 
 def _kept(text: Mapping[str, object]) -> tuple[int, int]:
-    """(KV heads, numbers kept by each)."""
+    """Return the KV heads of a layer, and the numbers that each keeps."""
     if text.get("kv_lora_rank"):
         return 1, _number(text, "kv_lora_rank") + _number(text, "qk_rope_head_dim")
     queries = _number(text, "num_attention_heads", "n_head")
@@ -98,7 +98,7 @@ def _kept(text: Mapping[str, object]) -> tuple[int, int]:
 
 
 def _layout(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:
-    """How many layers keep all tokens, a window of them, and none."""
+    """Return the numbers of layers that keep all tokens, a window of them, and none."""
     for listed in (_by_types(text), _by_period(text, layers)):
         if listed is not None:
             if sum(listed) != layers:
@@ -121,7 +121,7 @@ def _layout(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:
 
 
 def _by_types(text: Mapping[str, object]) -> tuple[int, int, int] | None:
-    """By a list of words (`layer_types`), or of letters (Nemotron-H: `*` is attention, M Mamba, - neither)."""
+    """Return the layout from a list of words (`layer_types`) or of letters (of Nemotron-H: `*`, M, -)."""
     types = text.get("layer_types")
     if isinstance(types, (list, tuple)):
         unknown = sorted({str(each) for each in types} - _KEPT - _WINDOWED - _CONSTANT)
@@ -137,7 +137,7 @@ def _by_types(text: Mapping[str, object]) -> tuple[int, int, int] | None:
 
 
 def _by_period(text: Mapping[str, object], layers: int) -> tuple[int, int, int] | None:
-    """By the period of the layers that have attention (Qwen3-Next, Jamba)."""
+    """Return the layout from the period of the layers that have attention (Qwen3-Next, Jamba)."""
     if text.get("full_attention_interval"):
         full = layers // _number(text, "full_attention_interval")
     elif text.get("attn_layer_period"):

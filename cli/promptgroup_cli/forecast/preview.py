@@ -1,6 +1,6 @@
-"""What the operator would decide if what is expected of replicas were what it observed. Pure.
+"""Predicts what the operator would decide if it observed what is expected. Does no I/O.
 
-So that a size planned ahead keeps the very limits that are kept later, and has the same reasons.
+A size that is planned ahead keeps the limits that the operator keeps later, for the same reasons.
 """
 
 from promptgroup_cli.forecast.forecast import Expectation, ReplicaForecast, Workload, expect, working_set
@@ -16,7 +16,7 @@ FEWEST = 1000.0
 
 
 def observed(workload: Workload, replica: ReplicaForecast, expected: Expectation, *, pooled: bool = False) -> GroupLoad:
-    """The load that an operator would observe.
+    """Return the load that an operator would observe.
 
     Args:
         workload: what clients send.
@@ -63,7 +63,7 @@ def observed(workload: Workload, replica: ReplicaForecast, expected: Expectation
 def lacks(
     workload: Workload, replica: ReplicaForecast, expected: Expectation, target: float | None, *, pooled: bool = False
 ) -> Limit | None:
-    """The limit that so many replicas do not keep; None when they keep all.
+    """Return the limit that so many replicas do not keep; None when they keep all.
 
     Args:
         workload: what clients send.
@@ -84,13 +84,13 @@ def lacks(
 def least(
     workload: Workload, replica: ReplicaForecast, target: float | None, most: int, *, pooled: bool = False
 ) -> tuple[int | None, Limit | None]:
-    """The fewest replicas that keep all limits, None when `most` do not; and the limit that fewer would not keep.
+    """Return the fewest replicas that keep all limits (None when `most` do not), and the limit that fewer break.
 
     Args:
         workload: what clients send.
         replica: what one can do.
         target: see `lacks`.
-        most: replicas to look at.
+        most: largest number of replicas to try.
         pooled: see `observed`.
     """
     before: Limit | None = None

@@ -1,14 +1,14 @@
-"""What is found: rules, and findings of them. Findings hold no text of a prompt but what was asked for."""
+"""Rules, and findings of them. A finding holds no text of a prompt unless --show asked for it."""
 
 import enum
 from dataclasses import dataclass
 
 
 class Severity(enum.IntEnum):
-    """How bad it is; the words are SARIF's levels."""
+    """The severity of a finding; the words are SARIF's levels."""
 
     NOTE = 1
-    """Harmless as far as can be told, or cheap."""
+    """Probably harmless, or cheap."""
     WARNING = 2
     """Breaks caches if it is what it looks like."""
     ERROR = 3
@@ -21,16 +21,16 @@ class Rule:
 
     id: str
     severity: Severity
-    """Where nothing says that it is worse or better."""
+    """Severity of a finding unless its case is better or worse."""
     title: str
     why: str
-    """What it does to the cache."""
+    """Effect on the cache."""
     way_out: str
 
 
 @dataclass(frozen=True, slots=True)
 class FindingPlace:
-    """Where something is found."""
+    """The place of a finding."""
 
     file: str
     line: int
@@ -43,7 +43,7 @@ class FindingPlace:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is found."""
+    """A finding of a rule."""
 
     rule: Rule
     severity: Severity

@@ -36,12 +36,12 @@ _CERTAIN = (
     r"\$[A-Z][A-Z0-9_]{2,}\b"
 )
 _LIKELY = r"(?<![\w\\{}$])\{[A-Za-z_][\w.]*(?:\[\w*\])?(?:![rsa])?(?::[^{}\n\"' ]{0,20})?\}(?!\})"
-"""Of an f-string; instructions about a form of answers look the same."""
+"""Holes of f-strings; instructions about the form of answers look the same."""
 _HOLE = re.compile(f"(?P<certain>{_CERTAIN})|(?P<likely>{_LIKELY})")
 
 
 def findings(subject: LintSubject, show: int) -> Iterator[Finding]:
-    """The holes in a prompt; `show` is how many bytes of text a finding quotes."""
+    """Yield the holes in a prompt; `show` is how many bytes of text a finding quotes."""
     for field, text in subject.texts():
         for match in islice(_HOLE.finditer(text), HOLES):
             severity, said = _judged(subject.origin, match)

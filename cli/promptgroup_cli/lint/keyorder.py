@@ -11,7 +11,7 @@ _DECODER = json.JSONDecoder()
 
 
 def ordered(text: str) -> str:
-    """The text with the keys of all JSON objects in it sorted, and without blanks around them."""
+    """Return the text with the keys of all JSON objects in it sorted, and without blanks around them."""
     parts = []
     done = 0
     for match in islice(_OBJECT.finditer(text), OBJECTS):

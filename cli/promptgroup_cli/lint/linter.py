@@ -17,7 +17,7 @@ from promptgroup_cli.lint.variants import Variants
 UNREADABLE = Rule(
     "unreadable-request",
     Severity.WARNING,
-    "a line of a log that is no request",
+    "a line of a log that is not a request",
     "it is not looked at, so nothing is known of it",
     "one JSON body a line, or a record with the body under a key such as `body` or `request`",
 )
@@ -41,7 +41,7 @@ KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """What a run found."""
+    """The result of a run."""
 
     prompts: int
     """Prompts and requests that were looked at."""
@@ -50,7 +50,7 @@ class LintReport:
     more: tuple[tuple[str, int], ...]
     """(rule, findings of it that are left out)."""
     worst: Severity | None
-    """Of all findings, those left out among them."""
+    """Worst severity of all findings, including those left out."""
     prefixes: tuple[PromptPrefix, ...]
     unexamined: int
     """Requests whose text was not looked at for volatile text, since the log has too many different ones."""
@@ -84,11 +84,11 @@ class Linter:
             each.see(subject)
 
     def unreadable(self, file: str, line: int, problem: str) -> None:
-        """A line of a log is no request."""
+        """Note a line of a log that is not a request."""
         self._keep([Finding(UNREADABLE, UNREADABLE.severity, FindingPlace(file, line, "body", 0), problem)])
 
     def report(self) -> LintReport:
-        """What was found, all in all; ends the run."""
+        """End the run and return its findings."""
         for each in (self._variants, *self._across):
             self._keep(each.findings())
         self._found.sort(key=lambda each: (-each.severity, -each.requests, each.place.file, each.place.line))

@@ -1,4 +1,4 @@
-"""Which requests begin alike, how far, and where they part: a radix tree of prompts, of bounded size.
+"""Finds the requests that begin alike, and where they part: a radix tree of prompts, of bounded size.
 
 root ── "You are the support …" (900 of 1000) ─┬─ "Today is …" (850)   ← requests part here
                                                └─ (ends: 50)
@@ -49,9 +49,9 @@ LEAST = 0.01
 @dataclass(slots=True)
 class _Node:
     edge: bytes
-    """What it adds to its parent's prefix."""
+    """Bytes that it adds to its parent's prefix."""
     place: FindingPlace
-    """Of the first request that came by."""
+    """Place of its first request."""
     count: int = 0
     """Requests whose prompt begins with this node's prefix."""
     ends: int = 0
@@ -59,7 +59,7 @@ class _Node:
     prompts: int = 0
     """Different prompts in children that were dropped."""
     children: "dict[int, _Node]" = field(default_factory=dict)
-    """By their first byte."""
+    """Children by their first byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +68,19 @@ class PromptPrefix:
 
     model: str
     hash: str
-    """Of its bytes: the short fingerprint, where it is a whole prompt."""
+    """Hash of its bytes; the short fingerprint, if it is a whole prompt."""
     length: int
     """Bytes."""
     tokens: int
     """Estimated."""
     requests: int
     share: float
-    """Of all requests of the model."""
+    """Share of all requests of the model."""
     prompts: int
     """Different prompts that begin with it; 1 when it is a prompt itself."""
     field: str
     offset: int
-    """Where its requests part."""
+    """Offset at which its requests part."""
 
 
 class Prefixes:
@@ -141,7 +141,7 @@ class Prefixes:
                 self._bytes -= len(leaf.edge)
 
     def table(self) -> list[PromptPrefix]:
-        """The prefixes of a block or more that most requests share, heaviest first."""
+        """Return the prefixes of a block or more that most requests share, heaviest first."""
         found = []
         for model, root in self._roots.items():
             different = _different(root)
@@ -158,7 +158,7 @@ class Prefixes:
         return found[:LISTED]
 
     def findings(self) -> Iterator[Finding]:
-        """Where requests part that should not, and whether they share enough."""
+        """Yield where requests part that should not, and whether they share too little."""
         for root in self._roots.values():
             if root.count < FEWEST:
                 continue

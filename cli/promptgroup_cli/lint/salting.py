@@ -47,7 +47,7 @@ class Salting:
             self._looks_volatile = re.search("[0-9]", salt) is not None and bool(volatile.tokens(salt))
 
     def findings(self) -> Iterator[Finding]:
-        """Whether salts are those of requests."""
+        """Yield a finding if salts differ between requests."""
         if self._first is None:
             return
         different, requests = len(self._salts), self._requests

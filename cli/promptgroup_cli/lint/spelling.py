@@ -1,4 +1,4 @@
-"""How a prompt is written: characters and blanks that look alike and are different bytes."""
+"""The spelling of a prompt: characters and blanks that look alike and are different bytes."""
 
 import re
 import unicodedata
@@ -55,7 +55,7 @@ marks of direction."""
 
 
 def findings(subject: LintSubject) -> Iterator[Finding]:
-    """What is spelled dangerously in one prompt: each rule's first place."""
+    """Yield the dangerous spellings of one prompt: the first place of each rule."""
     for field, text in subject.texts():
         for rule, start in _found(text):
             yield Finding(rule, rule.severity, subject.place(field, text, start), rule.title)
@@ -100,12 +100,12 @@ _BLANKS = re.compile(r"\s+")
 
 
 def characters(text: str) -> str:
-    """With one spelling of look-alike characters, and without invisible ones."""
+    """Return the text with one spelling of look-alike characters, and without invisible ones."""
     if text.isascii():
         return text
     return _INVISIBLE.sub("", unicodedata.normalize("NFKC", text.translate(_ALIKE)))
 
 
 def blanks(text: str) -> str:
-    """With one blank between words."""
+    """Return the text with one blank between words."""
     return _BLANKS.sub(" ", text).strip()

@@ -44,7 +44,7 @@ class Starts:
         self._latest: dict[tuple[int, int], int] = {}
         """(hash of the question without its tokens, of the answer) → hash of the question."""
         self._suspects: dict[str, _Suspect] = {}
-        """By the kind of token."""
+        """Suspects by the kind of token."""
         self._differ: _Suspect | None = None
 
     def see(self, subject: LintSubject) -> None:
@@ -82,7 +82,7 @@ class Starts:
             del self._latest[next(iter(self._latest))]
 
     def findings(self) -> Iterator[Finding]:
-        """What varies, or looks as if it did."""
+        """Yield the first messages that vary or look volatile."""
         if self._differ is not None:
             said = f"{SESSION_START.title}; the session's key is made of it"
             yield Finding(SESSION_START, SESSION_START.severity, self._differ.place, said, self._differ.requests)

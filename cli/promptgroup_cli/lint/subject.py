@@ -41,7 +41,7 @@ class LintSubject:
     late: str = ""
     """System text that stands behind another message: it is no part of a prefix that sessions share."""
     late_index: int = 0
-    """Its index in `messages`."""
+    """Index of that message."""
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         """Return (field, text) of the parts, in the order in which chat templates put them."""

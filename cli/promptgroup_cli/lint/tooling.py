@@ -46,7 +46,7 @@ class _Lists:
     """Hash of a list → hash of its first spelling."""
     requests: int = 0
     found: dict[str, Finding] = field(default_factory=dict)
-    """By rule."""
+    """Findings by rule."""
 
 
 class Tooling:
@@ -83,7 +83,7 @@ class Tooling:
             _note(lists, TOOLS_KEY_ORDER, place, TOOLS_KEY_ORDER.title)
 
     def findings(self) -> Iterator[Finding]:
-        """What differs."""
+        """Yield the differences between tool lists."""
         for lists in self._by_text.values():
             for each in lists.found.values():
                 said = each.message.format(len(lists.orders))

@@ -1,4 +1,4 @@
-"""What the texts of a log have in common: texts that are equal once volatile tokens and spelling are set aside.
+"""Compares the texts of a log: finds those that are equal once volatile tokens and spelling are set aside.
 
 A class of texts is known by its normal form. In it, what differs between its texts is what really varies: the tokens
 that are others, and the steps of the normal form without which the texts would not be equal. Of a text hashes are kept.
@@ -71,7 +71,7 @@ class Variants:
         """Requests whose text was not looked at."""
 
     def see(self, subject: LintSubject) -> bool:
-        """Whether one of the prompt's texts is a new one."""
+        """Compare a prompt. Return True if one of its texts is new."""
         if subject.ask is None:
             self._declared += 1
         # a log's texts are compared with each other, declared prompts with none
@@ -115,7 +115,7 @@ class Variants:
         return _Seen(token, place, rest, excerpt)
 
     def findings(self) -> Iterator[Finding]:
-        """What varies, or looks as if it did."""
+        """Yield what varies or looks volatile."""
         for each in self._classes.values():
             for index, seen in enumerate(each.tokens):
                 yield _token(each, seen, index in each.varied)
@@ -138,7 +138,7 @@ def _token(found: _Class, seen: _Seen, varied: bool) -> Finding:
 
 
 def _masked(text: str, tokens: list[VolatileToken]) -> str:
-    """With a mark in place of each token; a number stays a number, so that JSON stays JSON."""
+    """Return the text with a mark in place of each token; a number stays a number, so that JSON stays JSON."""
     parts, done = [], 0
     for each in tokens:
         mark = "0" if text[each.start : each.end].isdigit() else f"\ue000{each.rule.id}\ue001"

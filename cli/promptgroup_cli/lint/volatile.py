@@ -1,6 +1,6 @@
 """Text that is another one on the next request: dates, times, ids, counters.
 
-A token is found by how it is written. Whether it really differs only a log can tell (`variants`): then it is an error;
+A token is found by how it is written. Only a log shows that it really differs (`variants`): then it is an error;
 where many requests agree on it, a note. Dates without a time are notes by themselves: most of them are part of a rule
 (`valid until 2027-01-31`), unless a word in front says that this is today.
 """
@@ -96,7 +96,7 @@ class VolatileToken(NamedTuple):
 
 
 def tokens(text: str) -> list[VolatileToken]:
-    """The first tokens of a text, in order; none overlaps another."""
+    """Return the first tokens of a text, in order; none overlaps another."""
     return [each for each, _ in zip(_tokens(text), range(TOKENS), strict=False)]
 
 

@@ -1,1 +1,1 @@
-"""Where the commands get their values from: flags, files, the cluster, Prometheus."""
+"""The sources of the commands' values: flags, files, the cluster, Prometheus."""

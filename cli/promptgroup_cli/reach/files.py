@@ -7,7 +7,7 @@ from promptgroup_cli.base.errors import InputError
 
 STDIN = "-"
 MANIFEST_BYTES = 4 << 20
-"""Of YAML; an API server takes 3 MiB in a request, and YAML takes two seconds a MiB to read without libyaml."""
+"""Limit of a manifest; an API server takes requests of 3 MiB."""
 
 
 def shown(name: str) -> str:

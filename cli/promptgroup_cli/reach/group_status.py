@@ -82,7 +82,7 @@ class GroupStatus:
     """Hit rate, as in 93%; empty when it is not known."""
     sizing: SizingRow
     said: tuple[Statement, ...]
-    """What keeps it from being Ready, causes before effects; then the notes."""
+    """Conditions that keep it from being Ready, causes before effects; then the notes."""
     revisions: tuple[RevisionRow, ...]
     """Revisions, the newest first."""
 

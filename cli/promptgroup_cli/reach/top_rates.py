@@ -64,13 +64,13 @@ class TopRates:
     median: float | None = None
     """Seconds to the first token of answers that are streamed."""
     late: float | None = None
-    """Its 99th percentile."""
+    """99th percentile of the same."""
     in_flight: int = 0
     """Requests on its replicas."""
     waiting: int = 0
     """Requests that wait in the routers for a replica."""
     replicas: tuple[ReplicaRate, ...] = field(default=())
-    """Its replicas by revision and slot."""
+    """Replicas by revision and slot."""
 
 
 def page(metrics: str, table: Mapping[str, Any]) -> RouterPage:

@@ -1,4 +1,4 @@
-"""`promptgroup plan FILE`: the operator's own planner acts on a simulated cluster, and its steps are told.
+"""`promptgroup plan FILE`: runs the operator's own planner on a simulated cluster, and describes its steps.
 
-Does no I/O: manifests come in as text, time is moved by hand.
+Does no I/O: manifests come in as text, the caller moves the time.
 """

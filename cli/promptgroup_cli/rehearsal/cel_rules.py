@@ -1,4 +1,4 @@
-"""The CRD's rules in CEL, read in Python: a file is checked where no API server is. Pure.
+"""Checks the CRD's CEL rules in Python, where no API server is asked. Does no I/O.
 
 The API server adds defaults before it evaluates rules, as the models do; `has(self.x)` is a field that is not None.
 """
@@ -14,19 +14,19 @@ from promptgroup_operator.api.prompt_group import HOLDS, KEEPS, PromptGroup, Pro
 
 @dataclass(frozen=True, slots=True)
 class _Root:
-    """The object itself, whose metadata no model has."""
+    """The object itself; the models have no metadata."""
 
     name: str
     spec: PromptGroupSpec
 
 
 def broken(name: str, spec: PromptGroupSpec, old: PromptGroupSpec | None = None) -> Iterator[str]:
-    """What the API server would refuse: where, and the rule's message.
+    """Yield what the API server would refuse: the field and the rule's message.
 
     Args:
         name: of the PromptGroup.
-        spec: as it is to be.
-        old: as it stands; None when there is none.
+        spec: the wanted one.
+        old: the applied one; None when there is none.
     """
     for rule in of(PromptGroup):
         if not HOLDS[rule["rule"]](_Root(name, spec)):
@@ -39,14 +39,14 @@ def broken(name: str, spec: PromptGroupSpec, old: PromptGroupSpec | None = None)
 
 
 def of(model: type[BaseModel]) -> list[dict[str, str]]:
-    """The CEL rules of a model."""
+    """Return the CEL rules of a model."""
     extra = model.model_config.get("json_schema_extra")
     rules: Any = extra.get("x-kubernetes-validations", []) if isinstance(extra, dict) else []
     return list(rules)
 
 
 def _broken(path: str, value: Any) -> Iterator[str]:
-    """In a value and all that it holds."""
+    """Yield what is refused in a value and in its fields."""
     if isinstance(value, BaseModel):
         for rule in of(type(value)):
             if rule["rule"] not in KEEPS and not HOLDS[rule["rule"]](value):

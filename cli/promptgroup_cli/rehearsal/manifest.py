@@ -47,32 +47,32 @@ class ManifestRefused(ManifestError):  # noqa: N818 - the API server or the oper
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A PromptGroup that somebody wants."""
+    """The PromptGroup of a file."""
 
     group: GroupObject
     text: PromptText
     warnings: tuple[str, ...]
-    """What the API server would not take as it stands, and the plan ignores."""
+    """Fields that the API server would refuse and the plan ignores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The prompt of a PromptGroup, whatever else is in it."""
+    """The prompt of a PromptGroup; the rest of its spec may be invalid."""
 
     key: Key
     text: PromptText
     pin: str | None
-    """`spec.prompt.fingerprint`; whether the prompt hashes to it is for the caller to compare."""
+    """`spec.prompt.fingerprint`; the caller compares it with the prompt."""
 
 
 def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | None = None) -> Wanted:
-    """The one PromptGroup of a file.
+    """Return the only PromptGroup of a file.
 
     Args:
         content: YAML or JSON, of one or more documents.
-        namespace: where objects go that name none.
+        namespace: of objects that name none.
         now: when the group is created.
-        old: the spec that stands, when the file changes it.
+        old: the spec that is applied, when the file changes it.
 
     Raises:
         ManifestError: it cannot be planned.
@@ -80,7 +80,7 @@ def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | Non
     objects = list(_objects(content))
     groups = _groups(objects)
     if len(groups) > 1:
-        raise ManifestError(f"{len(groups)} PromptGroups in it: plan one at a time, each from a file of its own")
+        raise ManifestError(f"{len(groups)} PromptGroups in the file: plan one at a time, each from a file of its own")
     raw = groups[0]
     key = _key(raw, namespace)
     spec = _valid(PromptGroupSpec, raw.get("spec"), "spec")
@@ -97,7 +97,7 @@ def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | Non
 
 
 def prompts(content: str, namespace: str) -> list[Declared]:
-    """The prompts of all PromptGroups of a file; of their specs nothing else is looked at.
+    """Return the prompts of all PromptGroups of a file, whose specs may be invalid otherwise.
 
     Raises:
         ManifestError: one of them cannot be read, or there is none.
@@ -121,7 +121,7 @@ def _declared(raw: Mapping[str, Any], objects: Sequence[Mapping[str, Any]], name
 
 
 def _objects(content: str) -> Iterator[dict[str, Any]]:
-    """The objects of all documents, those of Lists among them."""
+    """Yield the objects of all documents and of the Lists in them."""
     try:
         documents = bounded_yaml.load_all(content)
     except YamlError as error:
@@ -130,7 +130,7 @@ def _objects(content: str) -> Iterator[dict[str, Any]]:
         if document is None:
             continue
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise ManifestError("a document is no Kubernetes object: it has no kind")
+            raise ManifestError("a document is not a Kubernetes object: it has no kind")
         if document["kind"] == "List":
             yield from (each for each in document.get("items") or [] if isinstance(each, dict))
         else:
@@ -138,11 +138,11 @@ def _objects(content: str) -> Iterator[dict[str, Any]]:
 
 
 def _groups(objects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The PromptGroups, at least one."""
+    """Return the PromptGroups, at least one."""
     groups = [each for each in objects if each.get("kind") == "PromptGroup"]
     if not groups:
         kinds = ", ".join(sorted({str(each.get("kind")) for each in objects})) or "nothing"
-        raise ManifestError(f"no PromptGroup in it, but {kinds}: write one, with its kind and apiVersion")
+        raise ManifestError(f"no PromptGroup in the file, but {kinds}: add one, with its kind and apiVersion")
     for raw in groups:
         if raw.get("apiVersion") != API_VERSION:
             raise ManifestError(f"apiVersion: {_value(raw.get('apiVersion'))} is unknown: write {API_VERSION}")
@@ -153,7 +153,7 @@ def _key(raw: Mapping[str, Any], namespace: str) -> Key:
     metadata = raw.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
-        raise ManifestError(f"metadata.name: {_value(name)} is no name: write lower-case letters, digits and '-'")
+        raise ManifestError(f"metadata.name: {_value(name)} is not a name: write lower-case letters, digits and '-'")
     return Key(_namespace(raw, namespace), name)
 
 
@@ -167,7 +167,7 @@ def _namespace(raw: Mapping[str, Any], default: str) -> str:
 
 
 def _valid(model: type[_Model], raw: object, path: str) -> _Model:
-    """A part of the spec as an API server reads it: JSON, whose numbers are no strings."""
+    """Parse a part of the spec as an API server does: as JSON, where numbers are not strings."""
     try:
         return model.model_validate_json(json.dumps(raw), strict=True)
     except ValidationError as error:
@@ -185,7 +185,7 @@ def _path(root: str, loc: Sequence[int | str]) -> str:
 
 
 def _not(path: str, value: object) -> str:
-    """The value that was given, when it is short and no part of a prompt."""
+    """Return the given value for a message; empty when it is long or a part of a prompt."""
     if isinstance(value, dict | list) or path.startswith("spec.prompt"):
         return ""
     shown = _value(value)
@@ -199,11 +199,11 @@ def _value(value: object) -> str:
 def _unknown(raw: Mapping[str, Any]) -> Iterator[str]:
     known = crd.structural(PromptGroup)["properties"]["spec"]
     for path in _name_collisions("spec", raw["spec"], known):
-        yield f"{path} is no field of a PromptGroup: kubectl refuses it, the plan goes without it"
+        yield f"{path} is not a field of a PromptGroup: kubectl refuses it, and the plan ignores it"
 
 
 def _name_collisions(path: str, value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
-    """Paths of the fields that a structural schema does not have."""
+    """Yield the paths of fields that a structural schema does not have."""
     if isinstance(value, list) and "items" in schema:
         for index, each in enumerate(value):
             yield from _name_collisions(f"{path}[{index}]", each, schema["items"])
@@ -219,7 +219,7 @@ def _name_collisions(path: str, value: Any, schema: Mapping[str, Any]) -> Iterat
 
 
 def _values(objects: Sequence[Mapping[str, Any]], spec: PromptSpec, default: str, namespace: str) -> prompt.Values:
-    """The objects that the prompt refers to, those that are in the file and in the group's namespace."""
+    """Return the objects of the file that the prompt refers to, in the group's namespace."""
     wanted = set(prompt.references(spec))
     found = {}
     for each in objects:
@@ -231,11 +231,11 @@ def _values(objects: Sequence[Mapping[str, Any]], spec: PromptSpec, default: str
 
 
 def _data(raw: Mapping[str, Any]) -> dict[str, str]:
-    """Data of a ConfigMap or Secret as text."""
+    """Return the data of a ConfigMap or Secret as text."""
     data = raw.get("data") or {}
     clear = raw.get("stringData") or {}
     if not isinstance(data, dict) or not isinstance(clear, dict):
-        raise ManifestError(f"{raw['kind']} {raw['metadata']['name']}: data is no map of keys to texts")
+        raise ManifestError(f"{raw['kind']} {raw['metadata']['name']}: data is not a map of keys to texts")
     if raw["kind"] == "ConfigMap":
         return {str(key): str(value) for key, value in data.items()}
     texts = {}
@@ -244,7 +244,7 @@ def _data(raw: Mapping[str, Any]) -> dict[str, str]:
             texts[str(key)] = base64.b64decode(str(value), validate=True).decode()
         except (binascii.Error, ValueError):
             raise ManifestError(
-                f"Secret {raw['metadata']['name']}: key {key} of data is no text in base64: "
+                f"Secret {raw['metadata']['name']}: key {key} of data is not a text in base64: "
                 "encode it, or write it as it is under stringData"
             ) from None
     return texts | {str(key): str(value) for key, value in clear.items()}
@@ -252,4 +252,4 @@ def _data(raw: Mapping[str, Any]) -> dict[str, str]:
 
 def _said(problem: Problem) -> str:
     missing = problem.reason in ("PromptNotFound", "ToolsNotFound")
-    return problem.message + (": put it into the file, in a document of its own" if missing else "")
+    return problem.message + (": add it to the file, in a document of its own" if missing else "")

@@ -1,7 +1,7 @@
-"""What becomes of a PromptGroup on an ideal cluster: plans are performed until nothing is left to do. Pure.
+"""Runs a PromptGroup on a simulated cluster: performs plans until nothing is left to do. Does no I/O.
 
-What only time brings (the end of a pause, a retirement) is not waited for but asked of the planner: it is pure, so what
-it would do later about the same world can be asked at once. The operator itself looks every few seconds.
+The end of a pause or a retirement is not waited for. The planner reads no clock, so it is asked at once what it
+would do later about the same world. The operator itself plans every few seconds.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from promptgroup_operator.world.snapshot import World
 SECOND = timedelta(seconds=1)
 """Resolution of times on Kubernetes' objects."""
 NEVER = timedelta(days=3650)
-"""What the planner does not do within it, it never does."""
+"""Longest time ahead that the planner is asked about."""
 MOMENTS = 20_000
-"""Bound on the moments of a rehearsal: a release of 1000 replicas one by one takes a few thousand."""
+"""Largest number of moments of a rehearsal: a release of 1000 replicas one by one takes a few thousand."""
 PASSES = 100
-"""Bound on the passes at one moment; a few are needed, since effects bring effects."""
+"""Largest number of passes at one moment; a few are needed, since effects cause effects."""
 
 
 class UnsettledError(Exception):
@@ -28,14 +28,14 @@ class UnsettledError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What stands once all is done that can be done at a time."""
+    """The world at a time, once everything is done that can be done then."""
 
     at: datetime
     world: World
 
 
 def run(cluster: SimulatedCluster) -> Iterator[Moment]:
-    """The moments at which something changes, until nothing does any more.
+    """Yield the moments at which something changes.
 
     Raises:
         UnsettledError: there are too many of them.
@@ -64,7 +64,7 @@ def _finish(cluster: SimulatedCluster) -> None:
 
 
 def _next(cluster: SimulatedCluster) -> datetime | None:
-    """When something happens next: on a node, or because the planner acts by then."""
+    """Return when something happens next, on a node or by the planner; None when nothing does."""
     happens = cluster.happens_at()
     end = happens - cluster.now if happens is not None else NEVER
     quiet, ahead = timedelta(), min(SECOND, end)
@@ -76,7 +76,7 @@ def _next(cluster: SimulatedCluster) -> datetime | None:
 
 
 def _first(cluster: SimulatedCluster, quiet: timedelta, acts: timedelta) -> timedelta:
-    """The first second at which the planner acts, by bisection: what it does not do yet, it did not do before."""
+    """Return the first second at which the planner acts, by bisection: once it acts, it also acts later."""
     while acts - quiet > SECOND:
         middle = quiet + (acts - quiet) // 2 // SECOND * SECOND
         if _acts_by(cluster, middle):
@@ -92,6 +92,6 @@ def _acts_by(cluster: SimulatedCluster, ahead: timedelta) -> bool:
 
 
 def _acts(world: World, todo: Plan) -> bool:
-    """Whether a plan changes anything but the status, whose messages may count the time."""
+    """Return True if a plan changes anything but the status, whose messages may count the time."""
     effects = todo.conditions or todo.pod_updates or todo.deletions or todo.warmups or unwritten(world, todo)
     return bool(effects) or route_unwritten(world, todo)

@@ -1,11 +1,11 @@
-"""An ideal cluster with one PromptGroup: what a plan asks for happens, and nothing else does. No I/O.
+"""A simulated cluster with one PromptGroup: what a plan asks for happens, and nothing else does. Does no I/O.
 
     controllers  Deployments and ReplicaSets act at once: surge, order of deletion
     nodes        a pod is ready so long after its creation, a terminating one is gone after its preStop sleep
     engines      a warm-up succeeds at once, a replica that drains idles after IDLE_AFTER
     routers      follow the PromptRoute at once; sessions split as the weights say
 
-`rehearsal.py` moves its time.
+`simulate` moves its time.
 """
 
 from collections.abc import Sequence
@@ -38,19 +38,19 @@ TERMINATION = timedelta(seconds=DRAIN_SECONDS)
 """Time from a pod's deletion until it is gone."""
 
 REQUESTS = 1_000_000
-"""Requests of each step's sample: as many as a judge may ask for."""
+"""Requests of each step's sample: as many as the analysis may ask for."""
 SAMPLED_AFTER = timedelta(minutes=1)
-"""From the moment at which a step's weight stands until there are so many."""
+"""Time from the start of a step until its sample is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPace:
-    """What the cluster is assumed to do."""
+    """Assumptions about the cluster."""
 
     warm_after: timedelta
-    """From a pod's creation to its proof of warmth."""
+    """Time from a pod's creation until it is warm."""
     worse: bool = False
-    """Whether all requests of a revision that is judged fail."""
+    """True if all requests of the canary fail."""
 
 
 class SimulatedCluster:
@@ -75,13 +75,13 @@ class SimulatedCluster:
         self._made = 0
 
     def change(self, group: GroupObject, text: PromptText) -> None:
-        """Another version of the group is applied."""
+        """Apply another version of the group."""
         self._group = replace(group, generation=self._group.generation + 1, status=self._group.status)
         self._text = text
         self._texts[text.fingerprint] = text.prompt
 
     def world(self, at: datetime | None = None) -> World:
-        """What a pass sees; at a later time, if nothing happens until then."""
+        """Return the world of a pass; at a later time, if nothing happens until then."""
         now = at or self.now
         standing = prompt_route.standing(self._live.get(("PromptRoute", self._group.key.name)))
         pods = [self._seen(pod, now) for pod in self._pods.values()]
@@ -101,7 +101,7 @@ class SimulatedCluster:
         return replace(pod, in_flight=0 if now >= pod.draining_since + IDLE_AFTER else 1)
 
     def _traffic(self, revisions: Sequence[RevisionState], now: datetime) -> Traffic:
-        """Everybody names the group, sessions are short, and the sample of a step is there at once or not at all."""
+        """Return traffic of short sessions that name the group; the sample of a step is complete or empty."""
         shares = {short(each.fingerprint): REQUESTS * each.weight / 100 for each in revisions}
         flows = {name: Flow(share, share) for name, share in shares.items()}
         since = next((each.progress.since for each in revisions if each.progress and each.progress.since), now)
@@ -115,7 +115,7 @@ class SimulatedCluster:
     # --- what happens ----------------------------------------------------------------------------------------
 
     def perform(self, world: World, todo: Plan) -> None:
-        """What one pass of the operator does."""
+        """Perform the effects of one pass of the operator."""
         for change in todo.conditions:
             self._set_condition(change.pod, change.outcome)
         for manifest in unwritten(world, todo):
@@ -147,14 +147,14 @@ class SimulatedCluster:
         self._pods[mark.pod] = replace(self._pods[mark.pod], slot=mark.slot, draining_since=mark.draining_since)
 
     def happens_at(self) -> datetime | None:
-        """When a pod starts or ends next."""
+        """Return when a pod starts or terminates next; None when none does."""
         starts = (
             _ready_at(pod, self._pace) for pod in self._pods.values() if not pod.container_id and not pod.deleting
         )
         return min([*starts, *self._gone_at.values()], default=None)
 
     def nodes(self) -> None:
-        """Pods start and end, those whose time it is."""
+        """Start and remove the pods whose time has come."""
         for name in [name for name, at in self._gone_at.items() if at <= self.now]:
             del self._gone_at[name], self._pods[name]
         for pod in list(self._pods.values()):
@@ -168,14 +168,14 @@ class SimulatedCluster:
                 )
 
     def controllers(self) -> bool:
-        """Deployments and their ReplicaSets. Returns whether they did anything."""
+        """Run the controllers of Deployments and ReplicaSets. Return True if they did anything."""
         before = dict(self._pods)
         for deployment in self._deployments():
             self._roll(deployment)
         return self._pods != before
 
     def _roll(self, deployment: Manifest) -> None:
-        """Surge first, then old pods as new ones are ready (pkg/controller/deployment/rolling.go)."""
+        """Create surge pods, then remove old ones as new ones become ready (pkg/controller/deployment/rolling.go)."""
         fingerprint, settings = decode.fingerprint_of(deployment), _settings(deployment)
         wanted: int = deployment["spec"]["replicas"]
         surge: int = deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
@@ -225,7 +225,7 @@ def _ready_at(pod: Pod, pace: SimulatedPace) -> datetime:
 
 
 def _rank(pod: Pod) -> tuple[bool, int, str]:
-    """Who goes first (ActivePodsWithRanks): not ready, then the lowest deletion cost."""
+    """Return the order of deletion (ActivePodsWithRanks): not ready, then the lowest deletion cost."""
     return pod.is_warm, PodUpdate(pod.name, pod.uid, pod.slot, pod.draining_since).deletion_cost, pod.name
 
 

@@ -1,1 +1,1 @@
-"""What the commands print. Each module turns values into text; none does I/O."""
+"""The output of the commands. Each module turns values into text; none does I/O."""

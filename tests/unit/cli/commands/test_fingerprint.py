@@ -105,7 +105,7 @@ def test_json(run):
 @pytest.mark.parametrize(
     ("name", "content", "words", "said"),
     [
-        ("a.yaml", "kind: Pod\n", (), "a.yaml: no PromptGroup in it, but Pod"),
+        ("a.yaml", "kind: Pod\n", (), "a.yaml: no PromptGroup in the file, but Pod"),
         ("a.jsonl", "{}", (), "a.jsonl:1: no body of a request"),
         ("a.txt", TEXT, ("--tools", "b.json"), "--tools b.json: No such file"),
         ("a.txt", TEXT, ("--tools", "a.txt"), "--tools a.txt: not JSON"),

@@ -81,7 +81,7 @@ def test_exit_status(lint, text, words, status):
 @pytest.mark.parametrize(
     ("content", "name", "said"),
     [
-        ("kind: Pod\n", "a.yaml", "a.yaml: no PromptGroup in it, but Pod"),
+        ("kind: Pod\n", "a.yaml", "a.yaml: no PromptGroup in the file, but Pod"),
         ("kind: [\n", "a.yaml", "a.yaml: not YAML"),
         ("{\n{", "a.jsonl", "a.jsonl:1: not JSON"),
         ("", "a.jsonl", "a.jsonl: it has no request"),

@@ -96,7 +96,7 @@ def test_a_verdict_where_nothing_is_judged(tmp_path):
 
 def test_unknown_fields_are_warned_of_and_the_plan_goes_on(tmp_path, capsys):
     assert run(write(tmp_path, replica=3))
-    assert "file.yaml: spec.replica is no field" in capsys.readouterr().err
+    assert "file.yaml: spec.replica is not a field" in capsys.readouterr().err
 
 
 def test_one_that_does_not_settle_is_an_error(tmp_path, monkeypatch):

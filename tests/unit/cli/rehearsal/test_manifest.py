@@ -95,16 +95,16 @@ def test_unknown_fields_are_warned_of():
 
 
 REFUSED = {
-    "nothing": ((), "no PromptGroup in it, but nothing"),
-    "another kind": ((holder(),), "no PromptGroup in it, but ConfigMap"),
-    "two groups": ((group(), group(name="b")), "2 PromptGroups in it"),
+    "nothing": ((), "no PromptGroup in the file, but nothing"),
+    "another kind": ((holder(),), "no PromptGroup in the file, but ConfigMap"),
+    "two groups": ((group(), group(name="b")), "2 PromptGroups in the file"),
     "a list": (([1],), "it has no kind"),
     "another version": (
         (group() | {"apiVersion": "promptgroup.dev/v9"},),
         'apiVersion: "promptgroup.dev/v9" is unknown',
     ),
-    "no metadata": ((group() | {"metadata": None},), "metadata.name: null is no name"),
-    "a bad name": ((group(name="Support"),), 'metadata.name: "Support" is no name'),
+    "no metadata": ((group() | {"metadata": None},), "metadata.name: null is not a name"),
+    "a bad name": ((group(name="Support"),), 'metadata.name: "Support" is not a name'),
     "no spec": ((group() | {"spec": None},), "spec: Input should be an object"),
     "no image": ((group({"engine": {}}),), "spec.engine.image: Field required"),
     "too many": ((group({"replicas": 4000}),), "spec.replicas: Input should be less than or equal to 1000, not 4000"),
@@ -118,11 +118,11 @@ REFUSED = {
     ),
     "no object": (
         (group({"prompt": FROM_MAP}),),
-        "ConfigMap p (spec.prompt.systemFrom) does not exist: put it into the",
+        "ConfigMap p (spec.prompt.systemFrom) does not exist: add it to the",
     ),
     "no key": ((group({"prompt": FROM_MAP}), holder(data={"other": "x"})), "does not exist in that object"),
-    "no map": ((group({"prompt": FROM_MAP}), holder(data=["x"])), "ConfigMap p: data is no map"),
-    "no base64": ((group({"prompt": FROM_SECRET}), holder("Secret", data={"system": "#"})), "no text in base64"),
+    "no map": ((group({"prompt": FROM_MAP}), holder(data=["x"])), "ConfigMap p: data is not a map"),
+    "no base64": ((group({"prompt": FROM_SECRET}), holder("Secret", data={"system": "#"})), "not a text in base64"),
     "not its namespace": (
         (group({"prompt": FROM_MAP}), holder(data={"system": "x"}, metadata={"name": "p", "namespace": "b"})),
         "does not exist",
