@@ -75,9 +75,11 @@ def annotations() -> str:
 def headers() -> str:
     """Return the HTTP headers that the router reads or sets."""
     rows = []
+    answers = NAMES.read_text().partition("# --- Response headers")[2]
     for constant, value, text in constants(NAMES):
         if constant.startswith("HEADER_"):
-            rows.append([f"`{value}`", "answer" if "SERVED" in constant else "request", sentence(text)])
+            where = "answer" if f"{constant}:" in answers else "request"
+            rows.append([f"`{value}`", where, sentence(text)])
     for group, text in (
         (session_key.NAMING_HEADERS, "Names the session; its value alone makes the key."),
         (session_key.SHARED_HEADERS, "Names a session that several conversations share: key with their start."),
