@@ -94,8 +94,9 @@ def _result(content: object) -> str:
 def _function(tool: object) -> Json:
     match tool:
         case {"name": str(name), "input_schema": dict(schema), **rest}:
-            function: Json = {"name": name, "description": rest.get("description"), "parameters": schema}
-            return {"type": "function", "function": function}
+            # in the order of keys in which the router sends tools of chat completions: vLLM has one order for all APIs
+            described = {"description": rest["description"]} if rest.get("description") is not None else {}
+            return {"function": {**described, "name": name, "parameters": schema}, "type": "function"}
         case _:
             raise ApiError(400, "a tool has no name or no input_schema", "tools")
 

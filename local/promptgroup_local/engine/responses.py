@@ -63,7 +63,9 @@ def _text(content: object) -> str:
 
 
 def _function(tool: Json) -> Json:
-    return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
+    # in the order of keys in which the router sends tools of chat completions: vLLM has one order for all APIs
+    function = {name: tool[name] for name in sorted(tool) if name != "type" and tool[name] is not None}
+    return {"function": function, "type": "function"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def test_all_apis_render_one_prompt():
 
 def test_tools_and_blocks_render_as_those_of_chat_completions():
     async def test(client: Client) -> None:
-        tool = {"name": "find", "description": None, "parameters": SCHEMA}
+        tool = {"name": "find", "parameters": SCHEMA}
         chat = [
             {"role": "system", "content": SYSTEM},
             {"role": "user", "content": "Hi"},
@@ -90,7 +90,7 @@ def test_tools_and_blocks_render_as_those_of_chat_completions():
             {"role": "tool", "content": "found"},
             {"role": "user", "content": "So?"},
         ]
-        tools = [{"type": "function", "function": tool}]
+        tools = [{"function": tool, "type": "function"}]
         _, counted = await client.post("/tokenize", {"model": "m", "messages": chat, "tools": tools})
         blocks = [
             {"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]},

@@ -1,0 +1,72 @@
+"""A router in front of stand-in engines, in a thread of its own, for clients that block."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from promptgroup_local.engine.flags import Knobs, parse
+from promptgroup_local.engine.server import serving
+from promptgroup_router.contract.table import RoutingTable
+from promptgroup_router.server import Router
+from support.tables import SYSTEM, group, revision, slot, table
+from support.wire import routing
+
+START_SECONDS = 20.0
+"""Within which engines and router are up."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a test may look at."""
+
+    url: str
+    router: Router
+
+    def in_flight(self) -> int:
+        """Requests that the router has sent and that have not ended."""
+        return sum(self.router.state.balancer.loads.values())
+
+
+@contextlib.asynccontextmanager
+async def _engines(count: int, knobs: Knobs) -> AsyncIterator[list[str]]:
+    flags = parse(["llama", "--host=127.0.0.1", "--port=0", "--enable-prompt-tokens-details"])
+    async with contextlib.AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(serving(flags, knobs)) for _ in range(count)]
+        yield [url.removeprefix("http://") for url in urls]
+
+
+@contextlib.contextmanager
+def served(folder: Path, *, engines: int = 3, tools: str = "", time_scale: float = 0.0) -> Iterator[Served]:
+    """Serve a group `support` of the model `llama` while the context lasts."""
+    ready: Future[Served] = Future()
+    stop = threading.Event()
+
+    async def run() -> None:
+        async with _engines(engines, Knobs(time_scale=time_scale, startup=0.0)) as addresses:
+            slots = tuple(slot(index, address=address) for index, address in enumerate(addresses))
+            known: RoutingTable = table(group("support", revision(SYSTEM, slots, tools=tools)))
+            async with routing(folder, known) as router:
+                ready.set_result(Served(f"http://127.0.0.1:{router.port}", router))
+                await asyncio.get_running_loop().run_in_executor(None, stop.wait)
+
+    def main() -> None:
+        try:
+            uvloop.run(run())
+        except BaseException as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    thread = threading.Thread(target=main, name="served")
+    thread.start()
+    try:
+        yield ready.result(START_SECONDS)
+    finally:
+        stop.set()
+        thread.join(START_SECONDS)
