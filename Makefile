@@ -40,6 +40,10 @@ check: setup ## Format, lint, types, import contracts, unit and property tests: 
 	$(RUN) lint-imports
 	$(RUN) pytest -m 'not integration and not slow' --numprocesses=$(JOBS)
 
+.PHONY: compat
+compat: $(UV) ## The official clients of OpenAI and Anthropic, and requests in the shapes of agents, against a router
+	UV_PROJECT_ENVIRONMENT=.venv-compat $(RUN) --group compat pytest tests/compat
+
 .PHONY: test-python
 test-python: $(UV) ## Types, unit and property tests under another Python (PYTHON=3.13; uv fetches it where it is not there)
 	@test -n "$(PYTHON)" || { echo "missing: which Python, as in make test-python PYTHON=3.13"; exit 1; }

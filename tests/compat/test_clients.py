@@ -7,7 +7,6 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,6 @@ from promptgroup_router.contract.fingerprint import canonical_tools  # noqa: E40
 from support.served import Served, served  # noqa: E402
 from support.tables import SYSTEM  # noqa: E402
 
-SHAPES = Path(__file__).parent / "shapes"
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 FUNCTION = {"type": "function", "function": {"name": "note", "description": "Notes a text.", "parameters": SCHEMA}}
 TOOL = {"name": "note", "description": "Notes a text.", "input_schema": SCHEMA}

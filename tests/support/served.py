@@ -42,15 +42,17 @@ async def _engines(count: int, knobs: Knobs) -> AsyncIterator[list[str]]:
 
 
 @contextlib.contextmanager
-def served(folder: Path, *, engines: int = 3, tools: str = "", time_scale: float = 0.0) -> Iterator[Served]:
-    """Serve a group `support` of the model `llama` while the context lasts."""
+def served(
+    folder: Path, *, engines: int = 3, system: str = SYSTEM, tools: str = "", time_scale: float = 0.0
+) -> Iterator[Served]:
+    """Serve a group `support` of the model `llama`, with this prompt, while the context lasts."""
     ready: Future[Served] = Future()
     stop = threading.Event()
 
     async def run() -> None:
         async with _engines(engines, Knobs(time_scale=time_scale, startup=0.0)) as addresses:
             slots = tuple(slot(index, address=address) for index, address in enumerate(addresses))
-            known: RoutingTable = table(group("support", revision(SYSTEM, slots, tools=tools)))
+            known: RoutingTable = table(group("support", revision(system, slots, tools=tools)))
             async with routing(folder, known) as router:
                 ready.set_result(Served(f"http://127.0.0.1:{router.port}", router))
                 await asyncio.get_running_loop().run_in_executor(None, stop.wait)

@@ -21,6 +21,7 @@ def chat_body(body: Json, before: list[Json]) -> Json:
     if not isinstance(given, str | list):
         raise ApiError(400, "input is missing, expected a text or a list of items", "input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    items = [item for item in items if not isinstance(item, dict) or item.get("type") != "reasoning"]
     system: list[Json] = [{"role": "system", "content": instructions}] if instructions else []
     chat: Json = {"model": body.get("model"), "messages": [*system, *before, *map(_message, items)]}
     tools = body.get("tools")

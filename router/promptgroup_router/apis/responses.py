@@ -34,6 +34,8 @@ RESPONSES_PATH = b"/v1/responses"
 TOOL_LISTS = 256
 """Declared tool lists whose form in this API is remembered."""
 
+_RENDERED = ("function", "custom", "namespace", None)
+"""Types of tools that become part of the prompt."""
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal")
 """Types of parts that hold text."""
 
@@ -42,8 +44,11 @@ _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text",
 
 
 def chat_tools(tools: Sequence[Any]) -> list[Any]:
-    """Return tools as chat completions have them. A built-in tool of the API stays as it is."""
-    return [_function(tool) for tool in tools]
+    """Return tools as chat completions have them; without the API's built-in tools, which engines do not render.
+
+    A custom tool and a namespace, which each engine renders in its own way, stay as they are: no group declares them.
+    """
+    return [_function(tool) for tool in tools if not isinstance(tool, dict) or tool.get("type") in _RENDERED]
 
 
 def _function(tool: Any) -> Any:
@@ -198,7 +203,8 @@ def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
                 param="model",
                 code="tools_not_in_this_api",
             )
-        doc["tools"] = orjson.Fragment(tools)
+        # the tools that are given are built-in ones, which are not rendered
+        doc["tools"] = [*orjson.loads(tools), *(doc.get("tools") or ())]
     elif ask.tools:
         doc["tools"] = _ordered(ask)
     return encoded(doc)

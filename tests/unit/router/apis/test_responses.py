@@ -51,12 +51,21 @@ def test_a_function_tool_is_a_function_of_chat_completions():
     assert response(tools=[TOOL]).tools == DECLARED
     strict = chat_tools([TOOL | {"strict": False}])[0]["function"]
     assert strict["strict"] is False
-    assert chat_tools([{"type": "web_search"}, "find"]) == [{"type": "web_search"}, "find"]
+
+
+def test_tools_that_are_not_rendered_are_no_part_of_a_prompt():
+    custom = {"type": "custom", "name": "patch"}
+    assert chat_tools([{"type": "web_search"}, TOOL, custom, "find"]) == [FUNCTION, custom, "find"]
+    assert response(tools=[{"type": "web_search"}, TOOL]).tools == DECLARED
+    built_in = response(tools=[{"type": "web_search"}])
+    assert built_in.tools == ""
+    doc = orjson.loads(with_preamble(built_in, preamble("Sys", DECLARED), "llama"))
+    assert doc["tools"] == [PLAIN, {"type": "web_search"}]
 
 
 def test_declared_tools_in_the_form_of_this_api():
     assert orjson.loads(responses_tools(DECLARED)) == [PLAIN]
-    assert responses_tools(canonical_tools([{"type": "web_search"}])) is None
+    assert responses_tools(canonical_tools([{"type": "web_search", "function": {}}])) is None
     assert responses_tools(canonical_tools([FUNCTION | {"extra": 1}])) is None
 
 
@@ -129,7 +138,7 @@ def test_the_declared_prompt_is_put_in_front():
         (response(instructions="Mine"), "", "prompt_given_twice", "instructions"),
         (response([said("developer", "Mine")]), "", "prompt_given_twice", "input"),
         (response(tools=[TOOL]), "", "tools_given_twice", "tools"),
-        (response(), canonical_tools([{"type": "web_search"}]), "tools_not_in_this_api", "model"),
+        (response(), canonical_tools([FUNCTION | {"extra": 1}]), "tools_not_in_this_api", "model"),
     ],
 )
 def test_what_cannot_be_combined_with_the_declared_prompt(ask, tools, code, param):
