@@ -6,6 +6,7 @@ reads no clock.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import xxhash
 
@@ -22,6 +23,10 @@ from promptgroup_router.contract.table import (
 )
 from promptgroup_router.rings.claims import Claim, Claims
 from promptgroup_router.rings.ring import NO_SLOTS, Ring, preference, ring_of
+
+LENDERS = 64
+"""Most members of other groups that take the overflow of one revision. Where more could, each revision has its own
+choice of them, so that neither memory nor the cost of a request grows with the number of groups that share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +188,9 @@ def build_index(table: RoutingTable) -> RoutingIndex:
             ready = members[group.namespace, group.name, revision.fingerprint] = _ready_members(group, revision)
             if revision.lends and (kind := _lending_key(group, revision)) is not None:
                 lenders.setdefault(kind, []).extend(ready.values())
+    for lending in lenders.values():
+        if len(lending) > LENDERS:
+            lending.sort(key=lambda member: _hash(member.id))
     groups = [_build_group(group, members, lenders) for group in table.groups]
     names = {group.label: group for group in groups}
     by_name: dict[str, list[GroupEntry]] = {}
@@ -231,23 +239,50 @@ def _build_group(
     lenders: Mapping[_LendingKey, Sequence[Member]],
 ) -> GroupEntry:
     label = f"{group.namespace}/{group.name}"
+    ready = {each.fingerprint: members[group.namespace, group.name, each.fingerprint] for each in group.revisions}
     revisions = []
     for revision in group.revisions:
-        own = members[group.namespace, group.name, revision.fingerprint]
+        own = tuple(ready[revision.fingerprint].values())
         key = _lending_key(group, revision)
-        ids = {member.id for member in own.values()}
-        others = [member for member in lenders.get(key, ()) if member.id not in ids] if key is not None else []
-        candidates = _revision_candidates(group, label, revision, tuple(own.values()), others)
+        siblings: tuple[Member, ...] = ()
+        lent: tuple[Member, ...] = ()
+        if key is not None:
+            siblings = tuple(
+                member
+                for each in group.revisions
+                if each is not revision and each.lends and _lending_key(group, each) == key
+                for member in ready[each.fingerprint].values()
+            )
+            lent = _lent(lenders.get(key, ()), label, revision)
+        candidates = _revision_candidates(group, label, revision, own, lent=lent, siblings=siblings)
         revisions.append(_revision_entry(group, label, revision, candidates))
     return GroupEntry(group, label, tuple(revisions))
 
 
+def _lent(lending: Sequence[Member], label: str, revision: Revision) -> tuple[Member, ...]:
+    """Return the members that a revision borrows, none of its own group; at most LENDERS."""
+    if len(lending) <= LENDERS:
+        return tuple(member for member in lending if member.group != label)
+    # the members are ordered by their hashes, so that neighbours belong to different groups
+    start = _hash(f"{label}/{revision.fingerprint}") % len(lending)
+    around = (lending[(start + step) % len(lending)] for step in range(len(lending)))
+    return tuple(islice((member for member in around if member.group != label), LENDERS))
+
+
+def _hash(text: str) -> int:
+    return xxhash.xxh3_64_intdigest(text.encode())
+
+
 def _revision_candidates(
-    group: Group, label: str, revision: Revision, ready: tuple[Member, ...], others: Sequence[Member]
+    group: Group,
+    label: str,
+    revision: Revision,
+    ready: tuple[Member, ...],
+    *,
+    lent: tuple[Member, ...],
+    siblings: tuple[Member, ...],
 ) -> Candidates:
     # while a release is under way the group's own other revisions come last: see Candidates.last_resort
-    lent = tuple(member for member in others if member.group != label)
-    siblings = tuple(member for member in others if member.group == label)
     if not ready and not lent:
         lent, siblings = siblings, ()
     candidates = Candidates(
@@ -271,7 +306,7 @@ def _revision_entry(group: Group, label: str, revision: Revision, candidates: Ca
         label=label,
         revision=revision,
         short=fingerprint.short(revision.fingerprint),
-        prefix=xxhash.xxh3_64_intdigest(revision.fingerprint.encode()),
+        prefix=_hash(revision.fingerprint),
         candidates=candidates,
         preamble=preamble(revision.prompt.system, revision.prompt.tools) if revision.prompt is not None else None,
     )

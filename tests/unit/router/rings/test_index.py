@@ -1,5 +1,5 @@
 from promptgroup_router.contract.table import Engine, SlotState
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.index import LENDERS, build_index
 from support.tables import SYSTEM, group, revision, slot, table
 
 
@@ -133,3 +133,16 @@ def test_overflow_crosses_the_revisions_of_one_group_only_where_nothing_else_can
     empty = revision("B", 0, lends=False, weight=10, **alike)
     view = build_index(table(group("one", serving, empty)))
     assert view.names["one"].revisions[1].candidates.lent == old.ready
+
+
+def test_of_many_groups_that_share_each_borrows_a_few_and_every_replica_is_lent():
+    count = 3 * LENDERS
+    alike = {"engine": Engine(settings="s")}
+    groups = [group(f"g{number}", revision(f"prompt {number}", 1, **alike)) for number in range(count)]
+    view = build_index(table(*groups))
+    lent = {each.label: each.revisions[0].candidates.lent for each in view.groups}
+    assert {len(members) for members in lent.values()} == {LENDERS}
+    assert not any(member.group == label for label, members in lent.items() for member in members)
+    assert len({member.id for members in lent.values() for member in members}) == count
+    other_order = build_index(table(*groups[::-1]))
+    assert {each.label: each.revisions[0].candidates.lent for each in other_order.groups} == lent
