@@ -63,14 +63,14 @@ def parse_explain_request(data: bytes) -> ExplainRequest:
     try:
         asked = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise ApiError(400, f"the question is not JSON: {error}", code="invalid_json") from None
+        raise ApiError(400, f"the request to explain is not JSON: {error}", code="invalid_json") from None
     match asked:
         case {"body": str(body)}:
             headers, path = asked.get("headers", {}), asked.get("path", CHAT_PATH.decode())
         case _:
-            raise ApiError(400, "body is missing, expected the request's body as a text", param="body")
+            raise ApiError(400, "body is missing or no string, expected the body of a request as a string", param="body")
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
-        raise ApiError(400, "headers is no object of texts", param="headers")
+        raise ApiError(400, "headers is not an object whose values are strings", param="headers")
     endpoint = ENDPOINTS.get(str(path).encode())
     if endpoint is None or not endpoint.cached:
         expected = ", ".join(each.path.decode() for each in ENDPOINTS.values() if each.cached)
@@ -252,7 +252,7 @@ def _why(case: _Case) -> str:
         return "no other replica can be sent to"
     if case.last_resort:
         return (
-            "no replica of the request's revision or of other groups has room: the best of the group's other revisions"
+            "no replica of its revision or of other groups has room: it is the best of the group's other revisions"
         )
     taken = next(each for each in open_to if each.member is case.chosen)
     candidates = case.found.candidates
@@ -261,13 +261,13 @@ def _why(case: _Case) -> str:
             return _cheapest(case, taken)
         case Policy.BOUNDED_LOAD:
             cap = load_cap([each.requests for each in open_to], candidates.load_factor_percent)
-            return f"the first in the ring's order with fewer than {cap} requests"
+            return f"it is the first in the ring's order with fewer than {cap} requests"
         case Policy.LEAST_REQUEST:
-            return f"the fewest requests, {taken.requests}"
+            return f"it has the fewest requests, {taken.requests}"
         case Policy.ROUND_ROBIN:
-            return "its turn"
+            return "the replicas take turns"
         case Policy.PREFIX_HASH:
-            return "the home of all requests with this prefix"
+            return "it is the home of all requests with this prefix"
 
 
 def _cheapest(case: _Case, taken: _Candidate) -> str:
@@ -277,16 +277,16 @@ def _cheapest(case: _Case, taken: _Candidate) -> str:
         what = (
             "the session was there last"
             if case.place is not None
-            else "first on the ring of a session without a record"
+            else "it is the home of the session, of which there is no record"
         )
         return f"{what}, and no other is cheaper"
     if stay is None:
-        return "the cheapest: the replica that the session was on is gone"
+        return "it is the cheapest, and the replica that served the session last is gone"
     if stay.ejected or stay.cost is None:
         reason = "could not be reached lately"
     else:
         reason = f"costs {stay.cost.total:.4f} s" if stay.room else "has no room"
-    return f"the cheapest: {stay.member.label} {reason}"
+    return f"it is the cheapest: {stay.member.label} {reason}"
 
 
 def _label(member: str) -> str:

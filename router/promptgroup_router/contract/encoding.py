@@ -209,14 +209,14 @@ def _decode_slot(item: object, at: str) -> Slot:
 
 def _check_format(data: Mapping[str, Any], at: str) -> None:
     if data.get("format") != FORMAT:
-        raise TableError(f"{at}: format is {data.get('format')!r}, this router reads {FORMAT}: upgrade it")
+        raise TableError(f"{at}: format is {data.get('format')!r}, this router reads format {FORMAT}: upgrade the router")
 
 
 def _check_unique(values: Iterable[object], at: str) -> None:
     seen = set()
     for value in values:
         if value in seen:
-            raise TableError(f"{at}: {value} stands twice")
+            raise TableError(f"{at}: {value} is listed twice")
         seen.add(value)
 
 

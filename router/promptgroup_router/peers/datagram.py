@@ -95,7 +95,7 @@ def encode(datagram: Datagram, key: bytes) -> bytes:
     """
     kind, sender, sequence, sent, placements, loads = datagram
     if len(placements) + len(loads) > RECORDS:
-        raise ValueError(f"{len(placements)} placements and {len(loads)} loads, a datagram holds {RECORDS}")
+        raise ValueError(f"{len(placements)} placements and {len(loads)} loads, but a datagram holds {RECORDS}")
     parts = [_HEADER.pack(_MAGIC, _VERSION, kind, sender, sequence, sent, len(placements), len(loads))]
     for member, in_flight, context, pending, age, written in loads:
         micros, age_micros = min(_U32, int(pending * _MICRO)), min(_U32, int(age * _MICRO))

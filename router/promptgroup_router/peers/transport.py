@@ -123,7 +123,7 @@ class GossipTransport:
         except peer_key.BadKeyError as error:
             secret, problem = None, str(error)
         if problem and problem != self._key_problem:
-            log.warning("no key, nothing is exchanged with other routers", extra=fields(problem=problem))
+            log.warning("no key: nothing is exchanged with other routers", extra=fields(problem=problem))
         self._key_problem = problem
         if secret != self._secret:
             self._secret = secret
@@ -132,7 +132,7 @@ class GossipTransport:
                 self._keyed.clear()
             else:
                 self._keyed.set()
-                log.info("key read, other routers are told and heard", extra=fields(file=self._key_file))
+                log.info("key read: the exchange with other routers is on", extra=fields(file=self._key_file))
         self._metrics.peer_key.replace({(): 0 if secret is None else 1})
 
     async def _follow_name(self, name: PeerName) -> None:
@@ -171,4 +171,4 @@ def _bound(host: str, ports: range) -> socket.socket:
             one.setblocking(False)
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
             return one
-    raise OSError(f"no UDP port from {ports[0]} to {ports[-1]} (--peer-port, --peer-ports) can be had: {problem}")
+    raise OSError(f"no UDP port from {ports[0]} to {ports[-1]} (--peer-port, --peer-ports) is free: {problem}")

@@ -151,8 +151,8 @@ SLOT = (*FIRST, "slots", 0)
 
 REFUSED = {
     "not an object": ([], "chat/support is a list, expected an object"),
-    "no format": (changed("format", KeyError), "chat/support: format is None, this router reads 1: upgrade it"),
-    "a format of the future": (changed("format", 2), "chat/support: format is 2, this router reads 1: upgrade it"),
+    "no format": (changed("format", KeyError), "chat/support: format is None, this router reads format 1: upgrade the router"),
+    "a format of the future": (changed("format", 2), "chat/support: format is 2, this router reads format 1: upgrade the router"),
     "no model": (changed("model", KeyError), "chat/support: model is missing, expected a string"),
     "a model that is no text": (changed("model", 7), "chat/support: model is 7, expected a string"),
     "an unknown policy": (
@@ -174,7 +174,7 @@ REFUSED = {
     ),
     "two of one fingerprint": (
         changed("revisions", 1, "fingerprint", "a" * 32),
-        f"chat/support: revisions: {'a' * 32} stands twice",
+        f"chat/support: revisions: {'a' * 32} is listed twice",
     ),
     "a negative weight": (
         changed(*FIRST, "weight", -1),
@@ -188,7 +188,7 @@ REFUSED = {
         changed(*FIRST, "systemBytes", KeyError),
         "chat/support: revisions[0]: systemBytes is missing, expected a whole number from 0",
     ),
-    "two of one slot": (changed(*SLOT, "slot", 1), "chat/support: revisions[0].slots: 1 stands twice"),
+    "two of one slot": (changed(*SLOT, "slot", 1), "chat/support: revisions[0].slots: 1 is listed twice"),
     "an unknown state": (
         changed(*SLOT, "state", "Warm"),
         "chat/support: revisions[0].slots[0]: state is 'Warm', expected one of Ready, Draining, Absent",
@@ -257,7 +257,7 @@ def test_an_absent_slot_needs_none():
 
 TABLES = {
     "not an object": (None, "table is a NoneType, expected an object"),
-    "no format": ({"groups": []}, "table: format is None, this router reads 1: upgrade it"),
+    "no format": ({"groups": []}, "table: format is None, this router reads format 1: upgrade the router"),
     "a group that is none": ({"format": 1, "groups": [1]}, "groups[0] is a int, expected an object"),
     "a group without a name": (
         {"format": 1, "groups": [{"namespace": "a", "format": 1}]},
@@ -265,7 +265,7 @@ TABLES = {
     ),
     "one group twice": (
         {"format": 1, "groups": [{"namespace": "a", "name": "b", "model": "m", "format": 1}] * 2},
-        "groups: a/b stands twice",
+        "groups: a/b is listed twice",
     ),
 }
 
