@@ -68,7 +68,9 @@ def parse_explain_request(data: bytes) -> ExplainRequest:
         case {"body": str(body)}:
             headers, path = asked.get("headers", {}), asked.get("path", CHAT_PATH.decode())
         case _:
-            raise ApiError(400, "body is missing or no string, expected the body of a request as a string", param="body")
+            raise ApiError(
+                400, "body is missing or no string, expected the body of a request as a string", param="body"
+            )
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         raise ApiError(400, "headers is not an object whose values are strings", param="headers")
     endpoint = ENDPOINTS.get(str(path).encode())
@@ -251,9 +253,7 @@ def _why(case: _Case) -> str:
     if len(open_to) == 1:
         return "no other replica can be sent to"
     if case.last_resort:
-        return (
-            "no replica of its revision or of other groups has room: it is the best of the group's other revisions"
-        )
+        return "no replica of its revision or of other groups has room: it is the best of the group's other revisions"
     taken = next(each for each in open_to if each.member is case.chosen)
     candidates = case.found.candidates
     match candidates.policy:

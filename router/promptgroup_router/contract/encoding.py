@@ -209,7 +209,9 @@ def _decode_slot(item: object, at: str) -> Slot:
 
 def _check_format(data: Mapping[str, Any], at: str) -> None:
     if data.get("format") != FORMAT:
-        raise TableError(f"{at}: format is {data.get('format')!r}, this router reads format {FORMAT}: upgrade the router")
+        raise TableError(
+            f"{at}: format is {data.get('format')!r}, this router reads format {FORMAT}: upgrade the router"
+        )
 
 
 def _check_unique(values: Iterable[object], at: str) -> None:

@@ -151,8 +151,14 @@ SLOT = (*FIRST, "slots", 0)
 
 REFUSED = {
     "not an object": ([], "chat/support is a list, expected an object"),
-    "no format": (changed("format", KeyError), "chat/support: format is None, this router reads format 1: upgrade the router"),
-    "a format of the future": (changed("format", 2), "chat/support: format is 2, this router reads format 1: upgrade the router"),
+    "no format": (
+        changed("format", KeyError),
+        "chat/support: format is None, this router reads format 1: upgrade the router",
+    ),
+    "a format of the future": (
+        changed("format", 2),
+        "chat/support: format is 2, this router reads format 1: upgrade the router",
+    ),
     "no model": (changed("model", KeyError), "chat/support: model is missing, expected a string"),
     "a model that is no text": (changed("model", 7), "chat/support: model is 7, expected a string"),
     "an unknown policy": (
