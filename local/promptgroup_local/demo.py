@@ -45,13 +45,13 @@ WATCHED_SCALING = 300
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a change did to the sessions that lived through it."""
+    """The effect of a change on the sessions that lived through it."""
 
     name: str
     followed: int
     moved: int
     allowed: str
-    """How many of them the ring says must move."""
+    """Sessions that must move, by the ring."""
     failed: int
     cold: float
     """Requests that met a cold Tier 1, by the engines."""
@@ -81,12 +81,12 @@ class Demo:
         self._kubectl.apply(*(lab.group(task, MODEL, system_prompt(task, 1), replicas=REPLICAS) for task in TASKS))
         for task in TASKS:
             self._kubectl.wait_warm(task, f"{REPLICAS}/{REPLICAS}")
-            self.say(f"{task}: {REPLICAS}/{REPLICAS} replicas proven warm, Ready")
+            self.say(f"{task}: {REPLICAS}/{REPLICAS} replicas are warm, and the group is Ready")
         wait_for(lambda: self._answers() or None, "the router to serve the groups")
         self._console.print(self._kubectl.run("get", "promptgroups").stdout.rstrip(), highlight=False)
 
     def _answers(self) -> bool:
-        """Whether the router has a ready slot of every group."""
+        """Return True if the router has a ready slot of every group."""
         url = f"{lab.router_url(self._kubectl)}/v1/models"
         program = "import sys, urllib.request as u; sys.stdout.write(u.urlopen(sys.argv[1], timeout=2).read().decode())"
         done = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, check=False)
@@ -158,7 +158,7 @@ class Demo:
             name=f"delete a pod of {task}",
             followed=both,
             moved=changed,
-            allowed=f"none, or few to where they are served sooner ({own} more were that pod's own)",
+            allowed=f"none, or a few that another replica serves sooner ({own} more were on the deleted pod)",
             failed=_failures([*before, *during, *after]),
             cold=await self._cold_requests([task]) - cold,
         )
@@ -188,7 +188,7 @@ class Demo:
             name=f"release a prompt of {task}",
             followed=both,
             moved=changed,
-            allowed=f"0 to the new prompt ({on_new} of {len(new)} new ones began on the new prompt)",
+            allowed=f"none to the new prompt ({on_new} of {len(new)} new sessions began on it)",
             failed=_failures([*before, *during, *after, *new]),
             cold=await self._cold_requests([task]) - cold,
         )

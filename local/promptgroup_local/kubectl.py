@@ -114,7 +114,7 @@ def wait_for(
     show: Callable[[], object] | None = None,
     seconds: float = DEADLINE,
 ) -> T:
-    """What `probe` answers once it is not None.
+    """Return the answer of `probe` once it is not None.
 
     Raises:
         TimeoutError: it did not in time; the message has what was waited for and the last state.

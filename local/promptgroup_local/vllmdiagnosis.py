@@ -34,14 +34,14 @@ from promptgroup_router.contract import names
 
 GROUP = "vllm-diagnosis"
 BLOCKS = 256
-"""Of 32 tokens: a cache of 8,192 tokens. The declared prompt takes 2,304, a session of twelve turns some 2,000."""
+"""Blocks of 32 tokens, 8,192 in all. The declared prompt takes 2,304, a session of twelve turns some 2,000."""
 ARGS = ("--max-model-len=6144", f"--num-gpu-blocks-override={BLOCKS}")
 ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
 """With `POST /reset_prefix_cache`."""
 TOUCH_SECONDS = 20
 """Time between two looks at a warm prefix, instead of five minutes."""
 LEAST_SECONDS = 90.0
-"""How long a load runs at the least: the window that the operator looks at has nothing else then."""
+"""Shortest time of a load: it then fills the window of the operator."""
 LONGEST_SECONDS = 300.0
 """And at the most: whatever is said then is what is told."""
 LOOK_SECONDS = 1.0
@@ -81,12 +81,12 @@ class Step:
     found: float = 0.0
     """Least hit rate by vLLM's counters, 0 to 1."""
     more: bool = False
-    """Whether more replicas must be asked for; they are not, otherwise."""
+    """True if the operator must ask for more replicas, False if it must not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What came of a step."""
+    """The result of a step."""
 
     step: Step
     outcomes: Sequence[Outcome]
@@ -98,7 +98,7 @@ class Row:
 
     @property
     def kept(self) -> bool:
-        """Whether all is as promised."""
+        """True if the result is the expected one."""
         more = self.size.get("reason") == "TooManyReplicas"
         found = (self.measured.hit_rate or 0.0) >= self.step.found
         return found and more == self.step.more and _as_promised(self.step, self.said)

@@ -179,7 +179,7 @@ def _held(state: Path) -> Iterator[None]:
 
 
 def _running(state: Path) -> dict[str, str | int]:
-    """What the running cluster wrote of itself; empty when none runs, or when it is not up yet."""
+    """Return the state file of the running cluster; empty when none runs or it is not up yet."""
     try:
         with (state / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-"""What a cluster consists of, and the client to it."""
+"""The programs of a cluster, and the client to it."""
 
 GO_MODULE = Path(__file__).parents[2] / "kube"
 """Folder of the Go module that pins the programs' sources."""

@@ -43,7 +43,7 @@ class ControlPlane:
         )
         self._to_agents = authority.client("apiserver-to-agents", "kube-apiserver")
         self.agent_serving = authority.server("agent-serving", ["localhost"], ["127.0.0.1"])
-        """What agents show the API server when it asks for a pod's output."""
+        """Certificate that agents show the API server when it asks for the output of a pod."""
         self.kubeconfig = self._kubeconfig("admin", authority.client("admin", "admin", "system:masters"))
         self.agent_kubeconfig = self._kubeconfig("agent", authority.client("agent", "promptgroup-local-agent"))
         self._manager = self._kubeconfig(

@@ -26,7 +26,7 @@ BUILT_IN: Images = {
     "python": (sys.executable,),
     "busybox": ("/usr/bin/env",),
 }
-"""What every local cluster can run."""
+"""Images that every local cluster can run."""
 
 
 def load(path: Path | None) -> Images:

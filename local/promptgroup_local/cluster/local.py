@@ -17,7 +17,7 @@ from promptgroup_local.cluster.nodeagent.command import folder_name
 from promptgroup_local.kubectl import Kubectl, wait_for
 
 AGENT_RIGHTS = Path(__file__).parent / "nodeagent/rbac.yaml"
-"""What agents may do."""
+"""Rights of the agents."""
 
 
 class LocalCluster:
@@ -152,7 +152,7 @@ class LocalCluster:
             os.kill(int(file.read_text()), signal.SIGKILL)
 
     def logs(self, namespace: str, name: str) -> str:
-        """What the pod's containers wrote."""
+        """Return the output of the pod's containers."""
         return "\n".join(file.read_text(errors="replace") for file in log_files(self.folder, namespace, name))
 
     def _pods(self, node: str) -> Path:

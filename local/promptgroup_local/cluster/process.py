@@ -51,7 +51,7 @@ def stop(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> Non
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of that id runs and is no zombie."""
+    """Return True if a process of that id runs and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -2,7 +2,8 @@
 
 Started with the command line of SGLang or TensorRT-LLM it has their flags, paths and metrics over the same cache.
 
-Pure: `tokenizer`, `chat`, `answer`, `kvcache`, `scheduler`, `protocol`. I/O: `flags` (TensorRT-LLM has settings in a
-file), `core` (the clock that drives the scheduler), `metrics`, `server`. The shapes follow vLLM 0.32; only the
-computation is simulated, so hit rates, queueing and preemption come from the same decisions that a real engine takes.
+Without I/O: `tokenizer`, `chat`, `answer`, `kvcache`, `scheduler`, `protocol`. With I/O: `flags` (TensorRT-LLM has
+settings in a file), `core` (the clock that drives the scheduler), `metrics`, `server`. The shapes follow vLLM 0.32;
+only the computation is simulated, so hit rates, queueing and preemption come from the same decisions that a real
+engine takes.
 """

@@ -1,4 +1,4 @@
-"""What the stand-in says: words drawn by the hash of the prompt, so that a retry gets the same answer.
+"""The answers of the stand-in: words drawn by the hash of the prompt, so that a retry gets the same answer.
 
 Every word is one token, its trailing blank included. An answer that comes back inside the next turn's conversation
 therefore has the tokens that were generated, and finds their blocks in the cache.

@@ -55,7 +55,7 @@ class Knobs:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What the command line asks for."""
+    """The flags of the command line."""
 
     speech: Speech
     model: str
@@ -67,7 +67,7 @@ class Flags:
     prefix_caching: bool
     prompt_tokens_details: bool
     metrics: bool
-    """Whether metrics are served."""
+    """True if metrics are served."""
     max_model_len: int
     limits: Limits
     unknown: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ def _launched(argv: Sequence[str]) -> tuple[Speech, list[str]]:
 
 
 def _configure(args: argparse.Namespace, path: Path) -> None:
-    """What TensorRT-LLM takes from its file.
+    """Return the settings that TensorRT-LLM reads from its file.
 
     Raises:
         FlagError: no file of settings there.
@@ -192,7 +192,7 @@ def _configure(args: argparse.Namespace, path: Path) -> None:
 
 
 def _common(*, host: str, port: int, block_size: int) -> argparse.ArgumentParser:
-    """What every engine has, under the names that `parse` reads."""
+    """Add the flags that every engine has, under the names that `parse` reads."""
     parser = argparse.ArgumentParser(prog="python -m promptgroup_local.engine", description=__doc__, allow_abbrev=False)
     parser.add_argument("model", nargs="?", metavar="MODEL")
     parser.add_argument("--host", default=host)

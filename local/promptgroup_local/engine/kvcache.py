@@ -62,7 +62,7 @@ class KVCache:
         return 1 - self.free / self.capacity
 
     def whole_blocks(self, tokens: int) -> int:
-        """Of so many leading tokens, those in full blocks: the most that can be found again."""
+        """Return how many of so many leading tokens are in full blocks: the most that can be found again."""
         return tokens // self.block_size * self.block_size
 
     def admit(self, sequence: TokenSequence, computed: int) -> int | None:

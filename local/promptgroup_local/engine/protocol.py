@@ -35,7 +35,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a completion request asks for, chat or text."""
+    """A completion request, chat or text."""
 
     prompt: chat.Prompt
     model: str
@@ -48,7 +48,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What requests are checked against."""
+    """The model that requests are checked against."""
 
     names: tuple[str, ...]
     max_model_len: int
@@ -250,7 +250,7 @@ def _flag(body: Mapping[str, object], field: str, *, default: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What all bodies of one answer share; `chat` picks between the two APIs' shapes."""
+    """The fields that all bodies of one answer share; `chat` picks between the two APIs' shapes."""
 
     id: str
     created: int

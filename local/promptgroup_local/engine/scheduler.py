@@ -24,7 +24,7 @@ from promptgroup_local.engine.kvcache import KVCache, TokenSequence
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What computation takes."""
+    """The cost of computation."""
 
     prefill_rate: float = 10_000.0
     """Prompt tokens a second at position 0: an 8B model on one data-centre GPU."""
@@ -49,7 +49,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one step may hold."""
+    """The limits of one step."""
 
     tokens: int = 8192
     requests: int = 256

@@ -26,7 +26,7 @@ MAX_BODY = 32 * 1024 * 1024
 """Bytes of a request body: 100 times the longest prompt of a 128k-token model in plain text."""
 
 DRAIN_SECONDS = 5.0
-"""How long running requests may take to end once the server stops."""
+"""Longest time for running requests to end once the server stops."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -22,7 +22,7 @@ REQUEST_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one request."""
+    """The outcome of one request."""
 
     session: str
     turn: int
@@ -39,12 +39,12 @@ class Outcome:
     served_by: str
     """The router's word on who answered; empty without a router."""
     streamed: bool
-    """Whether the answer was asked for as a stream; one that broke off after its first byte nobody can mend."""
+    """True if the answer was streamed; one that breaks off after its first byte cannot be tried again."""
     exchange: Exchange
 
     @property
     def failed(self) -> bool:
-        """Whether the request brought no complete answer."""
+        """True if the request got no complete answer."""
         return bool(self.error)
 
 
@@ -61,7 +61,7 @@ class Target:
     session_header: str = ""
     """Header that carries the session's id; none when empty."""
     on_top: Callable[[], str] = str
-    """What clients put on top of their system prompt, anew for each request: nothing, or the time for example."""
+    """Text in front of the system prompt, made anew for each request: nothing, or the time for example."""
 
 
 async def drive(

@@ -1,4 +1,4 @@
-"""What the engines counted: a scrape before and a scrape after, and the difference.
+"""The counters of the engines: a scrape before, a scrape after, and the difference.
 
 Metric names are vLLM's; the stand-in's own count of cold prefixes is absent on a real engine, and unknown then.
 """
@@ -28,7 +28,7 @@ class Counters:
     """Client requests that met a cold Tier 1; None where the engine does not count them."""
 
     def since(self, before: "Counters | None") -> "Counters":
-        """What was counted after `before`; an engine that is new or was restarted began at zero."""
+        """Return the counts since `before`; an engine that is new or was restarted began at zero."""
         if before is None or before.requests > self.requests or before.queries > self.queries:
             return self
         return Counters(
@@ -85,7 +85,7 @@ async def _page(http: aiohttp.ClientSession, url: str) -> str:
 
 
 def measure(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> Measured:
-    """What the engines in `after` did since `before`."""
+    """Return the counts of the engines in `after` since `before`."""
     changes = {url: counters.since(before.get(url)) for url, counters in after.items()}
     queries = sum(change.queries for change in changes.values())
     requests = {url: change.requests for url, change in changes.items()}

@@ -32,7 +32,7 @@ def comparison(rows: Sequence[Summary], *, title: str = "") -> Table:
 
 
 def _failures(row: Summary) -> str:
-    """How many, and what went wrong most often."""
+    """Return the number of failures, and the most frequent ones."""
     if not row.failures:
         return "0"
     return f"{row.failures} ({max(row.failed, key=lambda error: row.failed[error])})"

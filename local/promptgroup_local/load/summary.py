@@ -1,4 +1,4 @@
-"""A run in one row: what clients saw, what engines counted, and what was possible. Pure."""
+"""A run in one row: what clients saw, what engines counted, and what was possible. Does no I/O."""
 
 import math
 from collections import Counter

@@ -64,7 +64,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the user sends and how long the answer may get, in tokens."""
+    """The message of the user, and the longest answer in tokens."""
 
     text: str
     max_tokens: int
@@ -78,7 +78,7 @@ class Session:
     task: Task
     turns: tuple[Turn, ...]
     streamed: bool = True
-    """Whether it asks for its answers as streams."""
+    """True if its answers are streamed."""
 
 
 @dataclass(slots=True)

@@ -76,7 +76,7 @@ class Agent:
             self._block.close()
 
     def _base(self) -> dict[str, str]:
-        """What a container sees of this machine's environment: where programs are, and the API server."""
+        """Return the part of this machine's environment that containers get: PATH and the API server."""
         host, _, port = self._api.server.removeprefix("https://").partition(":")
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
         inherited = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
@@ -179,7 +179,7 @@ class Agent:
 
 
 def _over(pod: Mapping[str, Any]) -> bool:
-    """Whether only a finalizer of others keeps the object: its processes are gone."""
+    """Return True if only others' finalizers keep the object: its processes are gone."""
     return pod["metadata"].get("deletionGracePeriodSeconds") == 0 and "finalizers" in pod["metadata"]
 
 

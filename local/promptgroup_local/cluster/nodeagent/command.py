@@ -1,4 +1,4 @@
-"""What a container's spec asks to run, on this machine. Pure."""
+"""Makes the command of a container from its spec. Does no I/O."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ class ImageMissing(Exception):  # noqa: N818 - becomes the waiting reason ErrIma
 
 
 def unsupported(pod: Mapping[str, Any]) -> str:
-    """What the pod asks for that this node cannot give; empty when it can run the pod as meant."""
+    """Return what the pod needs and this node does not have; empty when it can run the pod."""
     spec = pod["spec"]
     if any("restartPolicy" in container for container in spec.get("initContainers", [])):
         return "a sidecar (an init container with a restartPolicy) is not supported on a local node"

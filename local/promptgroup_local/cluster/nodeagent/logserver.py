@@ -17,7 +17,7 @@ LARGEST = 16 << 20
 POLL_SECONDS = 0.2
 """Between two looks at a file that is followed."""
 UNKNOWN_TIMES = ("previous", "sinceSeconds", "sinceTime", "timestamps")
-"""What needs the time of a line or of a restart, which a plain file does not tell."""
+"""Options that need the time of a line or of a restart, which a plain file does not have."""
 
 Running = Callable[[str, str, str], bool]
 """(namespace, pod, container) → whether it may still write."""

@@ -1,4 +1,4 @@
-"""The objects of a node, as its kubelet would write them. Pure."""
+"""The objects of a node, as its kubelet would write them. Does no I/O."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ HOLLOW_PODS = 5000
 """Pods that fit on the node when none of them is a process."""
 CPUS = 64
 MEMORY = "256Gi"
-"""What the scheduler may give away. Not what the machine has: requests are written for real engines."""
+"""Resources for the scheduler; more than the machine has, since requests are written for real engines."""
 LEASE_SECONDS = 40
 """As a kubelet's."""
 

@@ -73,7 +73,7 @@ async def _liveness(probe: Mapping[str, Any] | None, look: Look) -> Mapping[str,
 
 
 async def _within_period(probe: Mapping[str, Any], look: Look) -> bool:
-    """Whether a look succeeds within a period; if none does, that is one failure, as a kubelet's one look would be.
+    """Return True if a look succeeds within a period; none is one failure, as a kubelet's single look is.
 
     A program that starts in a second is not kept waiting for a period that was chosen for one that takes minutes.
     """

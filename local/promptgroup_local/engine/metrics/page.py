@@ -10,7 +10,7 @@ from promptgroup_local.engine.answer import Finish
 
 
 class Source(enum.StrEnum):
-    """Who sent a request."""
+    """The sender of a request."""
 
     CLIENT = "client"
     WARMUP = "warmup"
@@ -18,7 +18,7 @@ class Source(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What is read at the time of a scrape."""
+    """The values that are read at the time of a scrape."""
 
     running: Callable[[], float]
     waiting: Callable[[], float]

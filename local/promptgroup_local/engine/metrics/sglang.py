@@ -1,4 +1,4 @@
-"""What SGLang counts with --enable-metrics, as of 0.5."""
+"""The metrics of SGLang with --enable-metrics, as of 0.5."""
 
 from prometheus_client import Counter
 

@@ -1,4 +1,4 @@
-"""What trtllm-serve counts with return_perf_metrics and enable_iter_perf_stats, as of 1.x."""
+"""The metrics of trtllm-serve with return_perf_metrics and enable_iter_perf_stats, as of 1.x."""
 
 from prometheus_client import Counter, Gauge
 

@@ -1,4 +1,4 @@
-"""What vLLM counts, under its current names."""
+"""The metrics of vLLM, under its current names."""
 
 from prometheus_client import Counter
 

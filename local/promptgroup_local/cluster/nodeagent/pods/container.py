@@ -22,15 +22,15 @@ from promptgroup_local.cluster.nodeagent.pods.status import Container
 RETRY_SECONDS = 1.0
 """Between two tries of what depends on other objects, or on the API server."""
 MINIMUM_GRACE_SECONDS = 2.0
-"""What a process gets between SIGTERM and SIGKILL even when preStop took all of the grace period (as a kubelet)."""
+"""Time of a process between SIGTERM and SIGKILL if preStop took all of the grace period, as with a kubelet."""
 
 RETRIED = (environment.Unresolved, ApiError, aiohttp.ClientError, TimeoutError)
-"""What may work at the next try: a missing object, an API server that cannot be reached."""
+"""Errors that may pass until the next try: a missing object, an API server that cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What all pods of a node share."""
+    """The parts that all pods of a node share."""
 
     api: Api
     http: aiohttp.ClientSession
@@ -46,7 +46,7 @@ class Machine:
 
 @dataclass(slots=True)
 class PodContext:
-    """What the containers of a pod share."""
+    """The parts that all containers of a pod share."""
 
     machine: Machine
     pod: dict[str, Any]

@@ -1,4 +1,4 @@
-"""The environment and command line of a container: references, `$(VAR)`, mount paths. Pure."""
+"""The environment and command line of a container: references, `$(VAR)`, mount paths. Does no I/O."""
 
 import json
 import re

@@ -12,7 +12,7 @@ from promptgroup_local.cluster import process
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a container runs."""
+    """The command of a container."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]

@@ -56,7 +56,7 @@ class PodRunner:
         return self._context.address
 
     def writes(self, namespace: str, pod: str, container: str) -> bool:
-        """Whether this is that pod and its container may still write something."""
+        """Return True if this is that pod and its container may still write something."""
         metadata = self._context.pod["metadata"]
         return (metadata["namespace"], metadata["name"]) == (namespace, pod) and any(
             life.name == container and not life.finished for life in (*self._init, *self._main)

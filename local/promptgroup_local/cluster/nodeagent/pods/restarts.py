@@ -1,4 +1,4 @@
-"""Whether an ended container starts again, and when. Pure."""
+"""Decides whether an ended container starts again, and when. Does no I/O."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ CALM_SECONDS = 60.0
 
 
 def restarts(policy: str, exit_code: int, *, init: bool) -> bool:
-    """Whether a pod's restartPolicy starts a container again. An init container that succeeded has done its work."""
+    """Return True if restartPolicy restarts a container. An init container that succeeded stays ended."""
     if exit_code == 0:
         return policy == "Always" and not init
     return policy != "Never"

@@ -1,4 +1,4 @@
-"""What a kubelet says about a pod: phase, conditions, container states. Pure.
+"""Makes the status of a pod as a kubelet does: phase, conditions, container states. Does no I/O.
 
 phase      Pending    a container has not started yet
            Running    all have started
@@ -21,7 +21,7 @@ class Container:
     id: str = ""
     """`local://<uuid>`, another at each start; empty before the first."""
     pid: int | None = None
-    """Of the process that runs now."""
+    """Id of the running process."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
     exit_code: int | None = None
@@ -29,7 +29,7 @@ class Container:
     waiting: str = "ContainerCreating"
     """Why it does not run, when it does not."""
     message: str = ""
-    """What it waits for, in words."""
+    """Message of the waiting state."""
     started: bool = False
     """The startup probe has succeeded, or there is none."""
     ready: bool = False
@@ -72,7 +72,7 @@ class Container:
 
     @property
     def running(self) -> bool:
-        """Whether its process runs."""
+        """True if its process runs."""
         return self.pid is not None
 
     def ended(self) -> dict[str, Any]:

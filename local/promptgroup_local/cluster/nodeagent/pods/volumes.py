@@ -106,7 +106,7 @@ async def token(api: Api, pod: Mapping[str, Any], wanted: Mapping[str, Any]) -> 
 
 
 def token_sources(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod mounts a service-account token, which must be renewed."""
+    """Return True if the pod mounts a service-account token, which must be renewed."""
     return any(
         "serviceAccountToken" in source
         for volume in pod["spec"].get("volumes", [])
