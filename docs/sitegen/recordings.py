@@ -18,7 +18,7 @@ ASSETS = Path(__file__).parents[1] / "assets"
 FINGERPRINT = "9f2c61d0" + "0" * 24
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 CREATED = "2026-11-21T09:00:00Z"
-FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace("Fira Code, ", "")
 """Rich's own form without the fonts that it would fetch from elsewhere."""
 WIDTH = 110
 """Columns of the terminal."""
