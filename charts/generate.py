@@ -105,6 +105,7 @@ def template(thing: Object, namespace: str, *conditions: str, arguments: Iterabl
         _deployment(thing["spec"], mark, arguments)
     if thing["kind"] == "NetworkPolicy":
         _replace(thing, MONITORING, mark("{{ $.Values.monitoring.namespace }}"))
+        _replace(thing["spec"], SYSTEM, mark(f"{{{{ {RELEASE} }}}}"))
     if thing["apiVersion"].startswith("monitoring.coreos.com/"):
         metadata["labels"][mark("{{- with $.Values.monitoring.labels }}\n{{- toYaml . | HERE }}\n{{- end }}")] = None
     text = f"---\n{mark.filled(dumped(thing))}"
@@ -167,7 +168,9 @@ def operator() -> str:
         conditions += _policy(each)
         texts.append(template(each, RELEASE, *conditions, arguments=only))
     known = {_identity(each) for each in whole}
-    texts += [template(each, RELEASE, NAMESPACED) for each in one if _identity(each) not in known]
+    for each in one:
+        if _identity(each) not in known:
+            texts.append(template(each, RELEASE, NAMESPACED, *_policy(each)))
     return "".join(texts)
 
 

@@ -24,6 +24,8 @@ def inside(things: dict[Identity, Object], namespace: str) -> dict[Identity, Obj
             each["metadata"].setdefault("namespace", namespace)
         for subject in each.get("subjects", ()):
             subject.setdefault("namespace", namespace)
+        if each["kind"] == "NetworkPolicy":  # the operator of the release is in the release's namespace
+            each["spec"] = json.loads(json.dumps(each["spec"]).replace(f'"{SYSTEM}"', f'"{namespace}"'))
     return {(kind, each["metadata"].get("namespace", ""), name): each for (kind, _, name), each in things.items()}
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Policy = Mapping[str, Any]
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ def _through(rule: Mapping[str, Any], direction: str, namespace: str, wanted: Co
 
 def _peer(peer: Mapping[str, Any], namespace: str, other: End) -> bool:
     if "ipBlock" in peer:
-        return ipaddress.ip_address(other.address) in ipaddress.ip_network(peer["ipBlock"]["cidr"])
+        # blocks are for addresses outside of the cluster; Cilium, for one, matches no pod by them
+        return not other.namespace and _in_block(peer["ipBlock"], ipaddress.ip_address(other.address))
     if not other.namespace:
         return False
     if "namespaceSelector" in peer:
@@ -79,6 +81,12 @@ def _peer(peer: Mapping[str, Any], namespace: str, other: End) -> bool:
     else:
         inside = other.namespace == namespace
     return inside and _selected(peer.get("podSelector", {}), other.labels)
+
+
+def _in_block(block: Mapping[str, Any], address: Address) -> bool:
+    return address in ipaddress.ip_network(block["cidr"]) and not any(
+        address in ipaddress.ip_network(each) for each in block.get("except", ())
+    )
 
 
 def _selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

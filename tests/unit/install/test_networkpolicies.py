@@ -10,7 +10,7 @@ from promptgroup_router.contract import names
 from support.netpol import End, allowed
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
-SYSTEM, TEAM, OTHER = "promptgroup-system", "promptgroup", "chat"
+SYSTEM, TEAM, OTHER, ALONE = "promptgroup-system", "promptgroup", "chat", "search"
 
 
 def read(path, namespace):
@@ -24,7 +24,9 @@ POLICIES = [
     *read("team/networkpolicy.yaml", TEAM),
     *read("router/networkpolicy.yaml", TEAM),
     *read("router/networkpolicy.yaml", OTHER),  # a team that set its own router up
-    *read("operator/base/networkpolicy.yaml", OTHER),
+    *read("operator/base/networkpolicy.yaml", ALONE),
+    *read("operator-namespaced/networkpolicy.yaml", ALONE),  # a team with an operator of its own, too
+    *read("router/networkpolicy.yaml", ALONE),
 ]
 
 
@@ -45,6 +47,13 @@ OPERATOR = End(SYSTEM, named("promptgroup-operator"), {"metrics": Settings().met
 API, DNS, NODE_DNS = End(), End("kube-system", {"k8s-app": "kube-dns"}), End(address="169.254.20.10")
 PROMETHEUS = End("monitoring", named("prometheus"))
 CLIENT, NEIGHBOUR, INTERNET = End("shop", named("shop")), End(TEAM, named("batch")), End()
+INTERNET_6, NODE_LINK_6 = End(address="2606:4700::1"), End(address="fe80::1")
+METADATA = [End(address=each) for each in ("169.254.169.254", "100.100.100.200", "168.63.129.16", "fd00:ec2::254")]
+
+
+def impostor(namespace, role):
+    """A pod of somebody who may make pods in a namespace of their own, and so give them any label."""
+    return End(namespace, named(role), {"metrics": 8082, "admin": 9090, "http": 8000})
 
 
 @pytest.mark.parametrize(
@@ -70,7 +79,12 @@ CLIENT, NEIGHBOUR, INTERNET = End("shop", named("shop")), End(TEAM, named("batch
         (CLIENT, router(), 8080, "TCP"),
         (INTERNET, router(), 8080, "TCP"),
         (engine(), INTERNET, 443, "TCP"),  # weights
-        (End(OTHER, named("promptgroup-operator")), engine(OTHER), 8000, "TCP"),  # an operator of one namespace
+        (engine(), INTERNET_6, 443, "TCP"),
+        (engine(), End(OTHER, named("kv-pool")), 9000, "TCP"),
+        (engine(), DNS, 53, "UDP"),
+        (engine(), NODE_DNS, 53, "UDP"),
+        (impostor(ALONE, "promptgroup-operator"), engine(ALONE), 8000, "TCP"),  # the operator of one namespace
+        (impostor(ALONE, "promptgroup-operator"), router(ALONE), 9090, "TCP"),
     ],
 )
 def test_what_is_needed_is_open(source, target, port, protocol):
@@ -93,6 +107,18 @@ def test_what_is_needed_is_open(source, target, port, protocol):
         (PROMETHEUS, OPERATOR, 8081, "TCP"),
         (OPERATOR, INTERNET, 80, "TCP"),
         (OPERATOR, router(), 8080, "TCP"),
+        (impostor("shop", "promptgroup-operator"), engine(), 8000, "TCP"),
+        (impostor("shop", "promptgroup-operator"), router(), 9090, "TCP"),
+        (impostor(TEAM, "promptgroup-operator"), engine(), 8000, "TCP"),
+        (impostor(TEAM, "promptgroup-operator"), router(), 9090, "TCP"),
+        (impostor("shop", "prometheus"), engine(), 8000, "TCP"),
+        (impostor("shop", "prometheus"), OPERATOR, 8082, "TCP"),
+        (impostor("shop", "promptgroup-router"), engine(), 8000, "TCP"),
+        (impostor(ALONE, "promptgroup-operator"), engine(), 8000, "TCP"),  # another team's operator
+        *((engine(), each, 80, "TCP") for each in METADATA),
+        (engine(), METADATA[0], 53, "TCP"),
+        (engine(), NODE_DNS, 80, "TCP"),
+        (engine(), NODE_LINK_6, 80, "TCP"),
         (CLIENT, NEIGHBOUR, 80, "TCP"),  # what no policy names is denied in the namespaces that are ours
         (CLIENT, End(SYSTEM, named("other")), 80, "TCP"),
     ],
