@@ -96,7 +96,7 @@ def template(thing: Object, namespace: str, *conditions: str, arguments: Iterabl
     if thing["kind"] == "Namespace":
         metadata["name"] = mark(f"{{{{ {namespace} }}}}")
         metadata["annotations"] = {"helm.sh/resource-policy": "keep"}  # what users made in it is theirs
-    elif not thing["kind"].startswith("Cluster"):
+    elif not thing["kind"].startswith(("Cluster", "ValidatingAdmissionPolicy")):
         metadata["namespace"] = mark(f"{{{{ {namespace} }}}}")
     metadata["labels"] = {**metadata.get("labels", {}), mark('{{- include "promptgroup.labels" $ | HERE }}'): None}
     for subject in thing.get("subjects", ()):
@@ -106,6 +106,9 @@ def template(thing: Object, namespace: str, *conditions: str, arguments: Iterabl
     if thing["kind"] == "NetworkPolicy":
         _replace(thing, MONITORING, mark("{{ $.Values.monitoring.namespace }}"))
         _replace(thing["spec"], SYSTEM, mark(f"{{{{ {RELEASE} }}}}"))
+    if thing["kind"] == "ValidatingAdmissionPolicy":  # the operator's user is named by its namespace
+        for condition in thing["spec"].get("matchConditions", ()):
+            condition["expression"] = condition["expression"].replace(SYSTEM, mark(f"{{{{ {RELEASE} }}}}"))
     if thing["apiVersion"].startswith("monitoring.coreos.com/"):
         metadata["labels"][mark("{{- with $.Values.monitoring.labels }}\n{{- toYaml . | HERE }}\n{{- end }}")] = None
     text = f"---\n{mark.filled(dumped(thing))}"
@@ -148,17 +151,21 @@ def _replace(value: Any, old: str, new: str) -> None:
 # --- The chart ---------------------------------------------------------------------------------------------------
 
 NAMESPACED = "$.Values.operator.namespaced"
+NAMESPACES = "$.Values.operator.namespaces"
+WATCHED = f"and {NAMESPACES} (not {NAMESPACED})"
 POLICIES = "$.Values.networkPolicy.enabled"
 DENIED = "$.Values.networkPolicy.defaultDeny"
+ADMISSION = "$.Values.admissionPolicies.enabled"
 RELEASE = "$.Release.Namespace"
 CREATED = f'and (include "promptgroup.createNamespaces" $) (ne $namespace {RELEASE})'
 
 
 def operator() -> str:
-    """The operator: its rights as a ClusterRole, or as a Role of the one namespace that it serves."""
+    """Return the operator's templates. Its rights hold in the cluster, in named namespaces, or in its own."""
     whole, one = built("control"), built("operator-namespaced")
     extra = [each for each in _arguments(one) if each not in _arguments(whole)]
     only = [f"{{{{- if {NAMESPACED} }}}}\n- {each}\n{{{{- end }}}}" for each in extra]
+    only.append(f'{{{{- if {WATCHED} }}}}\n- --namespaces={{{{ join "," {NAMESPACES} }}}}\n{{{{- end }}}}')
     shared = {_identity(each) for each in one}
     texts = []
     for each in whole:
@@ -166,16 +173,30 @@ def operator() -> str:
             continue  # the release's own, which has to be there before it
         conditions = [] if _identity(each) in shared else [f"not {NAMESPACED}"]
         conditions += _policy(each)
+        if each["kind"] == "ClusterRoleBinding":
+            conditions.append(f"not {NAMESPACES}")
+            texts.append(_in_watched(each))
         texts.append(template(each, RELEASE, *conditions, arguments=only))
     known = {_identity(each) for each in whole}
-    for each in one:
-        if _identity(each) not in known:
-            texts.append(template(each, RELEASE, NAMESPACED, *_policy(each)))
+    texts += [template(each, RELEASE, NAMESPACED, *_policy(each)) for each in one if _identity(each) not in known]
     return "".join(texts)
+
+
+def _in_watched(binding: Object) -> str:
+    """Return a ClusterRoleBinding as one RoleBinding in each namespace that values name."""
+    mark = Marks()
+    metadata = {"name": binding["metadata"]["name"], "namespace": mark("{{ $watched }}")}
+    metadata["labels"] = {mark('{{- include "promptgroup.labels" $ | HERE }}'): None}
+    subjects = [{**each, "namespace": mark(f"{{{{ {RELEASE} }}}}")} for each in binding["subjects"]]
+    made = {**binding, "kind": "RoleBinding", "metadata": metadata, "subjects": subjects}
+    each = f"{{{{- range $watched := {NAMESPACES} }}}}\n---\n{mark.filled(dumped(made))}{{{{- end }}}}\n"
+    return f"{{{{- if {WATCHED} }}}}\n{each}{{{{- end }}}}\n"
 
 
 def _policy(thing: Object) -> list[str]:
     """Conditions under which a policy is there; one that selects every pod of a namespace has another."""
+    if thing["kind"].startswith("ValidatingAdmissionPolicy"):
+        return [ADMISSION]
     if thing["kind"] != "NetworkPolicy":
         return []
     return [POLICIES] if thing["spec"]["podSelector"] else [f"and {POLICIES} {DENIED}"]
@@ -223,6 +244,9 @@ imagePullSecrets: []
 operator:
   # Serve the groups of the release's namespace only, with a Role instead of a ClusterRole; the routers stand there too.
   namespaced: false
+  # Namespaces whose groups are served, as in [chat, search]: the operator has rights there by a RoleBinding each,
+  # instead of in the whole cluster. Empty: all namespaces.
+  namespaces: []
 {_runs(operator)}
 router:
   enabled: true
@@ -236,6 +260,11 @@ networkPolicy:
   enabled: true
   # Deny all else in the release's namespace, and in those that the chart creates: not where others live in one.
   defaultDeny: true
+
+admissionPolicies:
+  # What the API server refuses: writes by the operator's user that are none of PromptGroups' own objects, and templates
+  # that ask for too much in namespaces with the label promptgroup.dev/template-policy=restricted.
+  enabled: true
 
 monitoring:
   # Monitors and alerts for Prometheus Operator, a dashboard for Grafana's sidecar.

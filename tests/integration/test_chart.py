@@ -20,7 +20,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 def inside(things: dict[Identity, Object], namespace: str) -> dict[Identity, Object]:
     """Objects as `kubectl apply -n` puts them: in a namespace where they name none, and accounts of it with them."""
     for each in things.values():
-        if not each["kind"].startswith(("Cluster", "CustomResource", "Namespace")):
+        if not each["kind"].startswith(("Cluster", "CustomResource", "Namespace", "Validating")):
             each["metadata"].setdefault("namespace", namespace)
         for subject in each.get("subjects", ()):
             subject.setdefault("namespace", namespace)
@@ -88,7 +88,8 @@ def test_values_reach_what_they_are_for(helm: Helm) -> None:
     assert container["args"][-1] == "--drain-timeout=60"
     assert container["resources"] == {"requests": {"cpu": 2, "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
-    assert {key[0] for key in helm.template(*VARIANTS["no policies"])} & {"NetworkPolicy"} == set()
+    kinds = {key[0] for key in helm.template(*VARIANTS["no policies"])}
+    assert [kind for kind in kinds if kind.endswith(("Policy", "PolicyBinding"))] == []
     assert [key for key in helm.template(*VARIANTS["no routers"]) if "promptgroup-router" in key[2]] == []
     teams = helm.template(*VARIANTS["two teams"])
     assert {key[1] for key in teams if key[2] == "promptgroup-router"} == {"chat", "search"}
@@ -125,3 +126,25 @@ def test_helm_finds_nothing_to_say_of_the_chart(helm: Helm) -> None:
     for values in ((), *VARIANTS.values()):
         done = helm.run("lint", "--strict", str(CHART), *(f"--set-json={each}" for each in values))
         assert "[WARNING]" not in done.stdout
+
+
+def test_rights_are_bound_in_the_namespaces_that_are_served(helm: Helm) -> None:
+    made = helm.template(*VARIANTS["rights in two namespaces"])
+    assert ("ClusterRoleBinding", "", "promptgroup-operator") not in made
+    bindings = {key[1]: each for key, each in made.items() if key[0] == "RoleBinding"}
+    assert set(bindings) == {"chat", "search", SYSTEM}  # in its own namespace: the Lease
+    for namespace in ("chat", "search"):
+        assert bindings[namespace]["roleRef"]["kind"] == "ClusterRole"
+        (subject,) = bindings[namespace]["subjects"]
+        assert (subject["name"], subject["namespace"]) == ("promptgroup-operator", SYSTEM)
+    (container,) = made["Deployment", SYSTEM, "promptgroup-operator"]["spec"]["template"]["spec"]["containers"]
+    assert "--namespaces=chat,search" in container["args"]
+
+
+def test_the_policies_name_the_user_and_the_namespace_of_the_release(helm: Helm) -> None:
+    made = helm.template(namespace="elsewhere")
+    (condition,) = made["ValidatingAdmissionPolicy", "", "promptgroup-operator"]["spec"]["matchConditions"]
+    assert "'system:serviceaccount:elsewhere:promptgroup-operator'" in condition["expression"]
+    ingress = json.dumps(made["NetworkPolicy", TEAM, "promptgroup-engines"]["spec"]["ingress"])
+    assert '"elsewhere"' in ingress
+    assert SYSTEM not in ingress

@@ -26,7 +26,8 @@ VARIANTS = {
     "no routers": ("router.enabled=false",),
     "two teams": ('router.namespaces=["chat", "search"]', "router.createNamespaces=false"),
     "a namespace with others in it": ("networkPolicy.defaultDeny=false", 'router.namespaces=["promptgroup-system"]'),
-    "no policies": ("networkPolicy.enabled=false",),
+    "no policies": ("networkPolicy.enabled=false", "admissionPolicies.enabled=false"),
+    "rights in two namespaces": ('operator.namespaces=["chat", "search"]', "router.enabled=false"),
     "placed": (
         "operator.replicas=3",
         'operator.nodeSelector={"kubernetes.io/arch": "amd64"}',

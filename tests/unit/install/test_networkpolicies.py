@@ -19,7 +19,7 @@ def read(path, namespace):
 
 
 POLICIES = [
-    *read("control/networkpolicy.yaml", SYSTEM),
+    *read("control/system/networkpolicy.yaml", SYSTEM),
     *read("operator/base/networkpolicy.yaml", SYSTEM),
     *read("team/networkpolicy.yaml", TEAM),
     *read("router/networkpolicy.yaml", TEAM),

@@ -1,0 +1,179 @@
+"""What the API server refuses by the policies of manifests/policies, and who may do what by the roles."""
+
+import json
+from typing import Any
+
+import pytest
+
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import Kubectl, wait_for
+from support.groups import group
+from support.operators import SYSTEM
+
+pytestmark = pytest.mark.integration
+
+OPERATOR = f"system:serviceaccount:{SYSTEM}:promptgroup-operator"
+SECRET = {"secretKeyRef": {"name": "token", "key": "token"}}
+
+
+def with_template(**spec: Any) -> dict[str, Any]:
+    made = group("support", replicas=1)
+    made["spec"]["engine"]["template"] = {"spec": spec}
+    return made
+
+
+def with_engine(**container: Any) -> dict[str, Any]:
+    return with_template(containers=[{"name": "engine", **container}])
+
+
+@pytest.fixture
+def restricted(kube: Kubectl, no_operator: None) -> Kubectl:
+    """A namespace that opted in, once the API server knows the policies."""
+    kube.run("label", "namespace", kube.namespace, "promptgroup.dev/template-policy=restricted")
+    wait_for(lambda: True if dry(kube, with_template(hostNetwork=True)) else None, "the API server to know the policy")
+    return kube
+
+
+def dry(kube: Kubectl, thing: dict[str, Any], *flags: str, verb: str = "create") -> str:
+    """What the API server says against an object; empty when it takes it. Nothing is kept."""
+    done = kube.run(verb, "--dry-run=server", "-f", "-", *flags, stdin=json.dumps(thing), check=False)
+    return "" if done.returncode == 0 else done.stderr
+
+
+REFUSED = {
+    "a service account": (with_template(serviceAccountName="admin"), "allowed-service-accounts"),
+    "a service account by its old name": (with_template(serviceAccount="admin"), "allowed-service-accounts"),
+    "a token": (with_template(automountServiceAccountToken=True), "a token is mounted"),
+    "a projected token": (
+        with_template(volumes=[{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]),
+        "a token is mounted",
+    ),
+    "the host's network": (with_template(hostNetwork=True), "hostNetwork"),
+    "the host's processes": (with_template(hostPID=True), "hostPID"),
+    "the host's memory": (with_template(hostIPC=True), "hostIPC"),
+    "a node": (with_template(nodeName="control-plane"), "nodeName"),
+    "a port of the host": (with_engine(ports=[{"containerPort": 8000, "hostPort": 80}]), "hostPort"),
+    "a folder of the host": (with_template(volumes=[{"name": "h", "hostPath": {"path": "/"}}]), "volumes are"),
+    "a privileged container": (with_engine(securityContext={"privileged": True}), "privileged"),
+    "a privileged init container": (
+        with_template(initContainers=[{"name": "x", "image": "x", "securityContext": {"privileged": True}}]),
+        "privileged",
+    ),
+    "a capability": (with_engine(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), "capabilities"),
+    "a priority": (with_template(priorityClassName="system-node-critical"), "allowed-priority-classes"),
+    "a Secret in a variable": (with_engine(env=[{"name": "T", "valueFrom": SECRET}]), "allowed-secrets"),
+    "a Secret's variables": (with_engine(envFrom=[{"secretRef": {"name": "token"}}]), "allowed-secrets"),
+    "a Secret in a volume": (
+        with_template(volumes=[{"name": "s", "secret": {"secretName": "token"}}]),
+        "allowed-secrets",
+    ),
+    "a Secret projected": (
+        with_template(volumes=[{"name": "s", "projected": {"sources": [{"secret": {"name": "token"}}]}}]),
+        "allowed-secrets",
+    ),
+    "a Secret to pull with": (with_template(imagePullSecrets=[{"name": "token"}]), "allowed-secrets"),
+}
+
+
+@pytest.mark.slow
+def test_templates_ask_for_no_more_than_the_namespace_allows(restricted: Kubectl) -> None:
+    assert dry(restricted, group("support")) == ""
+    found = {name: dry(restricted, thing) for name, (thing, _) in REFUSED.items()}
+    assert {name: said for name, said in found.items() if REFUSED[name][1] not in said} == {}
+
+    prompt = group("support")
+    prompt["spec"]["prompt"] = {"systemFrom": {"secretKeyRef": {"name": "database", "key": "password"}}}
+    assert "spec.prompt: a Secret must be named" in dry(restricted, prompt)
+    named = group("support")
+    named["spec"]["engine"]["template"] = {"metadata": {"labels": {"app.kubernetes.io/name": "promptgroup-router"}}}
+    assert "the product's own pods" in dry(restricted, named)
+
+    everything = with_template(
+        serviceAccountName="weights",
+        automountServiceAccountToken=True,
+        priorityClassName="inference",
+        imagePullSecrets=[{"name": "registry"}],
+        volumes=[{"name": "cache", "persistentVolumeClaim": {"claimName": "weights"}}],
+        containers=[{"name": "engine", "env": [{"name": "HF_TOKEN", "valueFrom": SECRET}]}],
+    )
+    assert dry(restricted, everything) != ""
+    annotations = {"service-accounts": "weights", "priority-classes": "inference, batch", "secrets": "token, registry"}
+    allowed = [f"promptgroup.dev/allowed-{what}={names}" for what, names in annotations.items()]
+    restricted.run("annotate", "namespace", restricted.namespace, *allowed)
+    wait_for(lambda: True if dry(restricted, everything) == "" else None, "the namespace's annotations to count")
+
+
+def test_a_namespace_that_did_not_opt_in_is_left_alone(kube: Kubectl, no_operator: None) -> None:
+    assert dry(kube, with_template(hostNetwork=True, serviceAccountName="admin")) == ""
+
+
+def owned(kind: str, version: str = "v1", **more: Any) -> dict[str, Any]:
+    owner = {"apiVersion": "promptgroup.dev/v1alpha1", "kind": "PromptGroup", "name": "support", "uid": "u-1"}
+    metadata = {"name": "support-1", "ownerReferences": [{**owner, "controller": True}]}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **more}
+
+
+def bare(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **more}
+
+
+def test_the_operators_user_writes_what_groups_own_and_nothing_else(
+    kube: Kubectl, cluster: LocalCluster, no_operator: None
+) -> None:
+    operator = f"--as={OPERATOR}"
+    wait_for(
+        lambda: True if "PromptGroup owns" in dry(kube, bare("ConfigMap", "x"), operator) else None,
+        "the API server to know the policy",
+    )
+    assert dry(kube, owned("ConfigMap"), operator) == ""
+    assert dry(kube, owned("Secret"), operator) == ""
+    assert "PromptGroup owns" in dry(kube, bare("Secret", "x"), operator)
+    assert dry(kube, bare("Secret", "promptgroup-router-peers"), operator) == ""
+    token = owned("Secret", type="kubernetes.io/service-account-token")
+    token["metadata"]["annotations"] = {"kubernetes.io/service-account.name": "default"}
+    assert "no Secret that the cluster fills in" in dry(kube, token, operator)
+    assert "own namespaces" in dry(cluster.kubectl("kube-system"), owned("ConfigMap"), operator)
+
+    # what others made stays theirs, even if it is given an owner on the way
+    kube.apply(bare("ConfigMap", "theirs"))
+    patch = kube.run(
+        *("patch", "configmap", "theirs", operator, "--type=merge", "--dry-run=server"),
+        "-p",
+        json.dumps({"metadata": {"ownerReferences": owned("ConfigMap")["metadata"]["ownerReferences"]}}),
+        check=False,
+    )
+    assert "changes and deletes objects that it made" in patch.stderr
+    gone = kube.run("delete", "configmap", "theirs", operator, "--dry-run=server", check=False)
+    assert "changes and deletes objects that it made" in gone.stderr
+
+    labels = {"promptgroup.dev/group": "support"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
+    engines = owned("Deployment", "apps/v1", spec={"selector": {"matchLabels": labels}, "template": pod})
+    assert dry(kube, engines, operator) == ""
+    labels["app.kubernetes.io/name"] = "promptgroup-router"
+    assert "no router and no operator" in dry(kube, engines, operator)
+
+
+ROLES = {
+    "view": ({"get", "list", "watch"}, set()),
+    "edit": ({"get", "list", "watch", "create", "update", "patch", "delete"}, {"update", "patch"}),
+    "admin": ({"get", "list", "watch", "create", "update", "patch", "delete"}, {"update", "patch"}),
+}
+"""Role of the cluster → verbs on PromptGroups, writes to their scale."""
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_clusters_roles_hold_promptgroups_and_no_promptroutes(kube: Kubectl, no_operator: None, role: str) -> None:
+    groups, scale = ROLES[role]
+    kube.run("create", "rolebinding", "somebody", f"--clusterrole={role}", "--user=somebody")
+
+    def may(verb: str, resource: str, subresource: str = "") -> bool:
+        flags = ["--as=somebody", *([f"--subresource={subresource}"] if subresource else [])]
+        return kube.run("auth", "can-i", verb, f"{resource}.promptgroup.dev", *flags, check=False).returncode == 0
+
+    verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
+    wait_for(lambda: True if may("get", "promptgroups") else None, "roles to be aggregated")
+    assert {verb for verb in verbs if may(verb, "promptgroups")} == groups
+    assert {verb for verb in ("update", "patch") if may(verb, "promptgroups", "scale")} == scale
+    assert not may("patch", "promptgroups", "status")
+    assert [verb for verb in verbs if may(verb, "promptroutes")] == []
