@@ -2,13 +2,14 @@
 # Locked dependencies, no root, nothing written at run time, one process, no shell needed. Plain instructions only, so
 # that it builds with BuildKit and without. Kubernetes' probes look after the processes: no HEALTHCHECK.
 #
-# Two builds give the same files: the base can be pinned (--build-arg BASE=python:3.13-slim-trixie@sha256:...), uv.lock
-# holds the dependencies by hash, and images/settle makes bytecode and times the same.
+# Two builds give the same files: the base can be pinned (--build-arg BASE=python:3.13-slim-trixie@sha256:...), as releases
+# do; images/uv.txt holds the installer and uv.lock the dependencies by hash; images/settle makes bytecode and times the same.
 ARG BASE=python:3.13-slim-trixie
 
 FROM ${BASE} AS uv
-ARG UV_VERSION=0.13.8
-RUN python3 -m pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore "uv==${UV_VERSION}"
+COPY images/uv.txt /build/
+RUN python3 -m pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore --require-hashes \
+      --only-binary=:all: --requirement /build/uv.txt
 ENV UV_PYTHON=/usr/local/bin/python3 UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=/opt/promptgroup \
     UV_LINK_MODE=copy UV_NO_CACHE=1 UV_FROZEN=1
 WORKDIR /build
@@ -28,12 +29,8 @@ COPY router router
 ARG SOURCE_DATE_EPOCH=0
 RUN ./settle operator/promptgroup_operator router/promptgroup_router
 
-# The stand-in engine's share of what the lock holds for the project and its group `local`.
 FROM uv AS engine-tree
-RUN uv export --quiet --no-default-groups --group local --no-emit-project --output-file locked.txt \
- && uv venv --quiet /opt/promptgroup \
- && uv pip install --python /opt/promptgroup --constraint locked.txt \
-      aiohttp orjson prometheus-client pyyaml uvloop xxhash
+RUN uv sync --only-group engine
 COPY local local
 COPY router router
 ARG SOURCE_DATE_EPOCH=0
