@@ -219,6 +219,8 @@ def router() -> str:
     for each in built("team"):
         conditions = [] if _identity(each) in own else [CREATED]
         conditions += _policy(each)
+        if each["metadata"]["name"] == "promptgroup-router-secrets":
+            conditions.append("$.Values.router.readSecrets")
         texts.append(template(each, "$namespace", *conditions))
     each_namespace = '{{- range $namespace := include "promptgroup.routerNamespaces" . | fromJsonArray }}'
     return f"{each_namespace}\n{''.join(texts)}{{{{- end }}}}\n"
@@ -254,6 +256,8 @@ router:
   namespaces: [{router["metadata"]["namespace"]}]
   # Create those namespaces, with the restricted Pod Security profile. They outlive the release.
   createNamespaces: true
+  # Let routers read Secrets of their namespace by name: needed where prompts are in Secrets.
+  readSecrets: true
 {_runs(router)}
 networkPolicy:
   # Who may talk to operators, routers and engines, and they to whom.

@@ -141,6 +141,14 @@ def test_rights_are_bound_in_the_namespaces_that_are_served(helm: Helm) -> None:
     assert "--namespaces=chat,search" in container["args"]
 
 
+def test_routers_read_no_secrets_where_none_holds_a_prompt(helm: Helm) -> None:
+    made = helm.template("router.readSecrets=false")
+    rules = [rule for key, each in made.items() if key[:2] == ("Role", TEAM) for rule in each["rules"]]
+    assert rules
+    assert [rule for rule in rules if "secrets" in rule["resources"]] == []
+    assert [key for key in made if key[2] == "promptgroup-router-secrets"] == []
+
+
 def test_the_policies_name_the_user_and_the_namespace_of_the_release(helm: Helm) -> None:
     made = helm.template(namespace="elsewhere")
     (condition,) = made["ValidatingAdmissionPolicy", "", "promptgroup-operator"]["spec"]["matchConditions"]

@@ -92,7 +92,7 @@ def test_every_right_is_used_and_none_is_missing(installed: Installed, cluster: 
         audit.user(installed.home.namespace, "promptgroup-operator"): audit.granted(installed.home, *installed.roles)
         - {OWNERS, ADOPTED},
         audit.user(installed.kube.namespace, "promptgroup-router"): audit.granted(
-            installed.kube, "role/promptgroup-router"
+            installed.kube, "role/promptgroup-router", "role/promptgroup-router-secrets"
         ),
     }
     for user, granted in parties.items():

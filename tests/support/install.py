@@ -23,6 +23,7 @@ TOLERATIONS = '[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSch
 DIGEST = f"sha256:{64 * 'a'}"
 VARIANTS = {
     "one namespace": ("operator.namespaced=true",),
+    "no prompts in Secrets": ("router.readSecrets=false",),
     "no routers": ("router.enabled=false",),
     "two teams": ('router.namespaces=["chat", "search"]', "router.createNamespaces=false"),
     "a namespace with others in it": ("networkPolicy.defaultDeny=false", 'router.namespaces=["promptgroup-system"]'),
