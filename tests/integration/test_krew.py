@@ -41,6 +41,12 @@ def run(plugin: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
     )
 
 
+def test_the_plugin_says_its_version(plugin: Path) -> None:
+    done = run(plugin, "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0.1.0" in done.stdout
+
+
 def test_every_command_starts(plugin: Path) -> None:
     for command in ("plan", "size", "status", "top", "explain", "lint", "fingerprint"):
         done = run(plugin, command, "--help")
