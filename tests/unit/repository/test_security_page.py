@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 ROWS = re.findall(
-    r"^\| (?P<promise>[^|]+) \| (?P<tests>`[^|]+::[^|]+`) \|$", (ROOT / "docs/security.md").read_text(), re.M
+    r"^\| (?P<promise>[^|]+) \| (?P<tests>`[^|]+::[^|]+`) \|$", (ROOT / "docs/security.md").read_text(), re.MULTILINE
 )
 
 
