@@ -136,9 +136,10 @@ def standing(kubectl: Kubectl, things: Iterable[Identity]) -> dict[Identity, Obj
 
 
 def versions(kubectl: Kubectl, things: Iterable[Identity]) -> dict[Identity, object]:
-    """What must not change where nothing changes: of a Deployment its generation, since its status never rests."""
+    """What must not change where nothing changes: the generation of what has a status, which controllers write."""
+    with_status = ("Deployment", "ValidatingAdmissionPolicy")
     return {
-        key: each["metadata"]["generation" if key[0] == "Deployment" else "resourceVersion"]
+        key: each["metadata"]["generation" if key[0] in with_status else "resourceVersion"]
         for key, each in standing(kubectl, things).items()
     }
 
