@@ -76,7 +76,7 @@ def dumped(value: object) -> str:
 
 
 def built(folder: str) -> list[Object]:
-    """What Kustomize makes of a folder of manifests/."""
+    """Return the objects that Kustomize makes of a folder of manifests/."""
     command = ["kubectl", "kustomize", str(ROOT / "manifests" / folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return [each for each in yaml.safe_load_all(done.stdout) if each["kind"] != "CustomResourceDefinition"]

@@ -17,6 +17,9 @@ TODO = Path(__file__).with_name("prose_todo.txt")
 PACKAGES = ("operator", "router", "cli", "charts", "scripts")
 PAGES = ("*.md", "docs/**/*.md", ".github/**/*.md", "manifests/**/*.md", "e2e/*.md", "tests/*.md", "local/**/*.md")
 
+RECORDS = "docs/development/decisions"
+"""Decisions keep the words of their time: a record is superseded, not rewritten."""
+
 FRAGMENT = re.compile(r"(What|Whether|Which|How|Of)\b(?![^.]*\?)")
 """First word of a docstring that is a fragment instead of a sentence or a noun phrase."""
 
@@ -91,7 +94,8 @@ def problems() -> dict[str, list[str]]:
     for folder in PACKAGES:
         for path in sorted((ROOT / folder).rglob("*.py")):
             found[path.relative_to(ROOT).as_posix()] = problems_of_module(path)
-    for path in sorted({path for pattern in PAGES for path in ROOT.glob(pattern)}):
+    pages = {path for pattern in PAGES for path in ROOT.glob(pattern)} - set((ROOT / RECORDS).glob("*.md"))
+    for path in sorted(pages):
         found[path.relative_to(ROOT).as_posix()] = words_in(prose_of_page(path.read_text()))
     for name in not_imperative():
         found[name].append("D401: a docstring's first line is not in the imperative (ruff check --select D401)")
