@@ -154,6 +154,26 @@ def test_the_operators_user_writes_what_groups_own_and_nothing_else(
     assert "no router and no operator" in dry(kube, engines, operator)
 
 
+def test_the_operators_user_marks_pods_of_groups_and_changes_nothing_else_of_them(
+    kube: Kubectl, no_operator: None
+) -> None:
+    spec = {"containers": [{"name": "x", "image": "x"}]}
+    for name, labels in (("engine", {"promptgroup.dev/group": "support", "app": "x"}), ("other", {"app": "x"})):
+        kube.apply(bare("Pod", name) | {"metadata": {"name": name, "labels": labels}, "spec": spec})
+
+    def mark(pod: str, **labels: str | None) -> str:
+        patch = json.dumps({"metadata": {"labels": labels}})
+        flags = (f"--as={OPERATOR}", "--subresource=status", "--type=merge", "--dry-run=server", f"-p={patch}")
+        return kube.run("patch", "pod", pod, *flags, check=False).stderr
+
+    slot = {"promptgroup.dev/slot": "0"}
+    wait_for(lambda: True if "marks pods of groups" in mark("other", **slot) else None, "the policy to be known")
+    assert mark("engine", **slot) == ""
+    assert "marks pods of groups" in mark("engine", app="y")
+    assert "marks pods of groups" in mark("engine", app=None)
+    assert "marks pods of groups" in mark("engine", **{"app.kubernetes.io/name": "promptgroup-router"})
+
+
 ROLES = {
     "view": ({"get", "list", "watch"}, set()),
     "edit": ({"get", "list", "watch", "create", "update", "patch", "delete"}, {"update", "patch"}),
