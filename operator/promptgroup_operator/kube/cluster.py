@@ -15,7 +15,6 @@ from promptgroup_operator.kube.decode import (
     ANNOTATION_DRAINING,
     fingerprint_of,
     group_of,
-    is_owned,
     pod_of,
     prompt_ref,
     revision_of,
@@ -24,7 +23,7 @@ from promptgroup_operator.kube.decode import (
 from promptgroup_operator.kube.get_cache import GetCache
 from promptgroup_operator.kube.leader_election import Term
 from promptgroup_operator.kube.store import Store, normalized
-from promptgroup_operator.plan import prompt, prompt_route
+from promptgroup_operator.plan import prompt, prompt_route, validate
 from promptgroup_operator.rollout import annotations as records
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
@@ -109,7 +108,7 @@ class Cluster:
         revisions = []
         for deployment in self._stores["Deployment"].list_group(key):
             goes = "deletionTimestamp" in deployment["metadata"]
-            if not goes and is_owned(deployment, group) and fingerprint_of(deployment):
+            if not goes and validate.is_owned(group, deployment) and fingerprint_of(deployment):
                 revisions.append(self._revision(group, deployment, pods, standing, live))
         values = {
             (kind, object_name): self._values(key, kind, object_name)

@@ -91,12 +91,6 @@ def failure_of(deployment: Manifest) -> str:
     return next((f"{each.get('reason', '')}: {each.get('message', '')}" for each in failed), "")
 
 
-def is_owned(raw: Manifest, group: GroupObject) -> bool:
-    """Whether the group owns the object, or nobody does."""
-    owners = raw["metadata"].get("ownerReferences", [])
-    return not owners or any(each.get("uid") == group.uid for each in owners)
-
-
 def pod_of(raw: Manifest, port: int) -> Pod:
     """A replica of a group; `port` is that of the group's engines, which one of an earlier template may not have."""
     metadata, status = raw["metadata"], raw.get("status", {})

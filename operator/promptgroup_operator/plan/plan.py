@@ -248,12 +248,12 @@ def _deletions(world: World, steps: Mapping[str, RevisionStep], target: str, his
     deletions = [
         Deletion(kind, object_name, live["metadata"]["uid"])
         for (kind, object_name), live in sorted(world.live.items())
-        if kind == "PodDisruptionBudget" and object_name not in serving and validate.is_owned(world.group, live)
+        if kind == "PodDisruptionBudget" and object_name not in serving and validate.may_delete(world.group, live)
     ]
     for revision in retirement.forgotten(world.revisions, steps, target, history):
         for kind in (revision.prompt_from.kind, "Deployment"):
             live = world.live.get((kind, revision.deployment))
-            if live is not None:
+            if live is not None and validate.may_delete(world.group, live):
                 deletions.append(Deletion(kind, revision.deployment, live["metadata"]["uid"]))
     return deletions
 

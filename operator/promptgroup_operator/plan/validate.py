@@ -35,9 +35,18 @@ def _foreign(world: World, text: PromptText) -> Problem | None:
 
 
 def is_owned(group: GroupObject, live: Manifest) -> bool:
-    """Whether an object is the group's, or nobody's and labelled as the group's."""
+    """Return True if the object is the group's to write: its owner reference names the group's uid, or it is an orphan.
+
+    An orphan is an object that the operator wrote (it carries the operator's stamp) and that nobody owns, as
+    `kubectl delete --cascade=orphan` leaves it behind. The label alone proves nothing: users set it, too.
+    """
     metadata = live.get("metadata", {})
-    owners = metadata.get("ownerReferences", [])
-    if owners:
-        return any(each.get("uid") == group.uid for each in owners)
-    return bool(metadata.get("labels", {}).get(names.LABEL_GROUP) == group.key.name)
+    if metadata.get("ownerReferences"):
+        return may_delete(group, live)
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    return labels.get(names.LABEL_GROUP) == group.key.name and names.ANNOTATION_APPLIED in annotations
+
+
+def may_delete(group: GroupObject, live: Manifest) -> bool:
+    """Return True if an owner reference names the group's uid: nothing less allows the operator to delete an object."""
+    return any(each.get("uid") == group.uid for each in live.get("metadata", {}).get("ownerReferences") or [])

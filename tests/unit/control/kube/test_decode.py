@@ -2,7 +2,7 @@
 
 import pytest
 
-from promptgroup_operator.kube.decode import failure_of, fingerprint_of, group_of, is_owned, pod_of, router_of
+from promptgroup_operator.kube.decode import failure_of, fingerprint_of, group_of, pod_of, router_of
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.snapshot import GroupObject, Key
 
@@ -125,8 +125,3 @@ def test_a_deployment_that_cannot_create_pods_says_why():
     quota = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
     assert failure_of(deployment(conditions=[quota])) == "FailedCreate: exceeded quota"
     assert failure_of(deployment(conditions=[{**quota, "status": "False"}])) == ""
-
-
-@pytest.mark.parametrize(("owners", "owned"), [([], True), ([{"uid": "u"}], True), ([{"uid": "other"}], False)])
-def test_an_orphan_is_owned_a_stranger_is_not(owners, owned):
-    assert is_owned({"metadata": {"ownerReferences": owners}}, a_group()) is owned

@@ -1,23 +1,29 @@
 import pytest
 
-from promptgroup_operator.plan.validate import is_owned, validate
+from promptgroup_operator.plan.plan import decide
+from promptgroup_operator.plan.validate import is_owned, may_delete, validate
 from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
-from support.builders import CREATED, FINGERPRINT, group, text, world
+from promptgroup_router.contract import names
+from support.builders import CREATED, FINGERPRINT, NOW, group, text, world
 
 NAME = f"support-{FINGERPRINT[:8]}"
 
 
-def thing(*, owner=None, label=None):
+def thing(*, owner=None, label=None, stamp=False):
     owners = [{"uid": owner}] if owner else []
-    return {"metadata": {"ownerReferences": owners, "labels": {"promptgroup.dev/group": label} if label else {}}}
+    annotations = {names.ANNOTATION_APPLIED: "0123456789abcdef"} if stamp else {}
+    labels = {"promptgroup.dev/group": label} if label else {}
+    return {"metadata": {"ownerReferences": owners, "labels": labels, "annotations": annotations}}
 
 
 OWNED = {
     "owned by the group": (thing(owner="uid-support"), True),
     "owned by another of its name, since deleted": (thing(owner="uid-before", label="support"), False),
     "owned by something else": (thing(owner="other"), False),
-    "nobody's and labelled as the group's": (thing(label="support"), True),
-    "nobody's and labelled as another's": (thing(label="other"), False),
+    "owned by another of its name, and stamped": (thing(owner="uid-before", label="support", stamp=True), False),
+    "an orphan that the operator wrote": (thing(label="support", stamp=True), True),
+    "an orphan of another group": (thing(label="other", stamp=True), False),
+    "a user's own with the group's label": (thing(label="support"), False),
     "nobody's": (thing(), False),
     "an object that says nothing": ({}, False),
 }
@@ -27,6 +33,7 @@ OWNED = {
 def test_ours(case):
     live, expected = OWNED[case]
     assert is_owned(group(), live) is expected
+    assert may_delete(group(), live) is (case == "owned by the group")
 
 
 def test_a_sound_spec_is_its_prompt():
@@ -79,3 +86,13 @@ def test_the_first_that_stands_against_it_is_said():
 def test_of_two_groups_the_younger_is_refused_and_the_older_is_not():
     assert validate(world(siblings=[OLDER])).reason == "Conflict"
     assert isinstance(validate(world(siblings=[Sibling("zulu", CREATED, FINGERPRINT)])), PromptText)
+
+
+def test_a_users_own_budget_with_the_groups_label_is_never_deleted():
+    budget = {"metadata": {"name": "mine", "uid": "u", "labels": {"promptgroup.dev/group": "support"}}}
+    orphan = {"metadata": {**budget["metadata"], "annotations": {names.ANNOTATION_APPLIED: "0"}}}
+    for live in (budget, orphan):
+        assert decide(world(live={("PodDisruptionBudget", "mine"): live}), NOW).deletions == ()
+    owned = {"metadata": {**budget["metadata"], "ownerReferences": [{"uid": "uid-support"}]}}
+    (deletion,) = decide(world(live={("PodDisruptionBudget", "mine"): owned}), NOW).deletions
+    assert (deletion.kind, deletion.name) == ("PodDisruptionBudget", "mine")
