@@ -18,12 +18,13 @@ from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.kube.api_server import KubeClient, connect
-from promptgroup_operator.kube.cluster import Cluster
 from promptgroup_operator.kube.leader_election import LeaderElector, Term
+from promptgroup_operator.kube.read import ClusterReader
 from promptgroup_operator.kube.reflector import Reflectors
 from promptgroup_operator.kube.resync import Resync
 from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.kube.work_queue import WorkQueue
+from promptgroup_operator.kube.write import ClusterWriter
 from promptgroup_operator.passes.reconcile import Reconciler
 from promptgroup_operator.telemetry import metrics_server
 from promptgroup_operator.telemetry.metrics import FAULT, REFUSED, OperatorMetrics
@@ -53,8 +54,10 @@ class Operator:
         stores = {kind: Store(kind, self.queue.add) for kind in KINDS}
         self._reflectors = Reflectors(client, stores, settings.namespaces)
         self.resync = Resync(client, self.queue, stores, settings.namespaces, settings.resync)
+        reader = ClusterReader(client, stores)
+        writer = ClusterWriter(client, self.term, stores, reader.cache)
         self._reconciler = Reconciler(
-            Cluster(client, self.term, stores), self._engines, self.queue, settings, self.metrics
+            reader, writer, self._engines, queue=self.queue, settings=settings, metrics=self.metrics
         )
         self.metrics.leader.set_function(lambda: self.term.is_leader)
         self.metrics.queue_depth.set_function(self.queue.depth)

@@ -24,7 +24,8 @@ MAX_NAME = 50
 """Longest name of a group: `<group>-<8 hex digits>` must fit a label value (63), as Deployments' names do."""
 
 MAX_PROMPT = 900_000
-"""Longest system text in characters: an object must fit etcd's 1.5 MiB, and the text is stored twice at most."""
+"""Most bytes of system text and tools together: an object must fit etcd's 1.5 MiB. The schema, which counts characters,
+refuses longer texts at once; the operator counts bytes."""
 
 
 HOLDS: dict[str, Callable[[Any], bool]] = {}

@@ -1,28 +1,42 @@
-"""How a pass can end without finishing. Handlers map each to when to look again, once."""
+"""The errors that end a pass, or a request to an engine."""
+
+from collections.abc import Mapping
+from typing import Any
 
 
 class ClusterError(Exception):
-    """The API server could not be reached or refused: the pass is tried again."""
+    """The API server did not answer, or refused: the pass is retried."""
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
-        """HTTP status, None when there was no answer."""
+        """HTTP status; None if there was no answer."""
         self.retry_after = retry_after
-        """Seconds that the server asked to wait."""
+        """Seconds that the server asked to wait; None if it did not."""
 
 
 class NotLeadingError(ClusterError):
-    """Another process leads, or may: nothing was sent."""
+    """Another process is the leader, or may be: nothing was sent."""
 
     def __init__(self) -> None:
-        super().__init__("this process does not lead")
+        super().__init__("this process is not the leader")
+
+
+class StoredSpecError(Exception):
+    """A group was stored under an older schema, and its spec lacks what this version needs."""
+
+    def __init__(self, message: str, generation: int, status: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.generation = generation
+        """Generation of the group."""
+        self.status = status
+        """Status of the group."""
 
 
 class EngineError(Exception):
-    """An engine could not be asked, or its answer is no use."""
+    """An engine did not answer, refused, or gave an answer that cannot be used."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-        """HTTP status, None when there was no answer."""
+        """HTTP status; None if there was no answer."""

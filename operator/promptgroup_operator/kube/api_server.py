@@ -9,7 +9,7 @@ caller knows whether the request still matters.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -30,6 +30,9 @@ REQUEST_SECONDS = 15.0
 
 RETRY_AFTER = 300.0
 """Longest pause in seconds that a server may ask for."""
+
+PAGE = 500
+"""Objects in one page of a list, as kubectl asks for them."""
 
 CHUNK = 65_536
 """Most bytes of a watch that are read at once: several events at a time under load."""
@@ -242,6 +245,43 @@ class KubeClient:
             status=response.status,
             retry_after=_seconds(response.headers.get("Retry-After")),
         )
+
+
+def list_objects(
+    client: KubeClient,
+    path: str,
+    query: Mapping[str, str],
+    keep: Callable[[dict[str, Any]], Mapping[str, Any]] = lambda item: item,
+    *,
+    accept: str = "application/json",
+) -> tuple[list[Mapping[str, Any]], str]:
+    """List a collection in pages of PAGE objects (limit and continue), so that no answer grows with the cluster.
+
+    Args:
+        client: client of the API server.
+        path: path of the collection.
+        query: query parameters.
+        keep: returns the part of an object that is kept, before the next page is read.
+        accept: accepted content type of the answers.
+
+    Returns:
+        The objects, and the resourceVersion of the list.
+
+    Raises:
+        ClusterError: there was no answer, a refusal, or an answer that is not a list of objects.
+    """
+    items: list[Mapping[str, Any]] = []
+    page = {**query, "limit": str(PAGE)}
+    while True:
+        answer = client.request("GET", path, query=page, accept=accept)
+        try:
+            items.extend(keep(each) for each in answer["items"] or ())
+            version, following = str(answer["metadata"]["resourceVersion"]), answer["metadata"].get("continue")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ClusterError(f"GET {path}: the answer is not a list of objects") from error
+        if not following:
+            return items, version
+        page["continue"] = str(following)
 
 
 def _json_object(data: bytes, what: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Objects as the API server returns them → the frozen values that decisions look at. Pure."""
+"""Decode objects of the API server into the frozen values that decisions use. Does no I/O and reads no clock."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,11 +13,11 @@ from promptgroup_router.contract import names
 from promptgroup_router.contract.table import Prompt, PromptRef
 
 ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
-"""On a pod: when its slot was taken off the ring."""
+"""Annotation of a pod: when its slot was taken off the ring."""
 
 
 def group_of(key: Key, raw: Manifest) -> GroupObject:
-    """The PromptGroup.
+    """Decode a PromptGroup.
 
     Raises:
         pydantic.ValidationError: it was stored under an older schema and misses what this one asks for.
@@ -34,7 +34,7 @@ def group_of(key: Key, raw: Manifest) -> GroupObject:
 
 
 def fingerprint_of(deployment: Manifest) -> str:
-    """The revision of a Deployment: its own annotation, or its pod template's when somebody removed that."""
+    """Return the revision of a Deployment, from its annotation or else its pod template's; empty if neither has one."""
     template = deployment["spec"]["template"].get("metadata", {})
     for annotations in (deployment["metadata"].get("annotations", {}), template.get("annotations", {})):
         if names.ANNOTATION_FINGERPRINT in annotations:
@@ -43,7 +43,7 @@ def fingerprint_of(deployment: Manifest) -> str:
 
 
 def prompt_ref(deployment: Manifest) -> PromptRef:
-    """The object that holds the prompt of a Deployment's revision."""
+    """Return a reference to the object that holds the prompt of a Deployment's revision."""
     metadata = deployment["metadata"]
     return PromptRef(metadata.get("annotations", {}).get(ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
 
@@ -54,13 +54,13 @@ def revision_of(
     pods: Iterable[Pod],
     standing: Mapping[str, tuple[int, frozenset[int]]],
 ) -> RevisionState:
-    """The revision that a Deployment runs.
+    """Decode the revision that a Deployment runs.
 
     Args:
-        deployment: it carries the fingerprint and the records.
-        prompt: its text; None when the object that holds it is gone.
+        deployment: it carries the fingerprint and the annotations of the release.
+        prompt: text of the prompt; None if the object that holds it is gone.
         pods: pods of the group.
-        standing: what the PromptRoute says, by fingerprint (`routes.standing`).
+        standing: weight and routed slots by fingerprint, from the PromptRoute (`prompt_route.standing`).
     """
     metadata = deployment["metadata"]
     annotations = metadata.get("annotations", {})
@@ -85,14 +85,14 @@ def revision_of(
 
 
 def failure_of(deployment: Manifest) -> str:
-    """Why the Deployment cannot create pods (quota, admission), in Kubernetes' words, or empty."""
+    """Return why the Deployment cannot create pods (quota, admission), in Kubernetes' words; empty if it can."""
     conditions = deployment.get("status", {}).get("conditions", [])
     failed = (each for each in conditions if (each["type"], each["status"]) == ("ReplicaFailure", "True"))
     return next((f"{each.get('reason', '')}: {each.get('message', '')}" for each in failed), "")
 
 
 def pod_of(raw: Manifest, port: int) -> Pod:
-    """A replica of a group; `port` is that of the group's engines, which one of an earlier template may not have."""
+    """Decode a replica of a group; `port` is the engines' port of the group, which an earlier template may lack."""
     metadata, status = raw["metadata"], raw.get("status", {})
     annotations, labels = metadata.get("annotations", {}), metadata.get("labels", {})
     conditions = {each["type"]: each for each in status.get("conditions", [])}
@@ -129,7 +129,7 @@ def pod_of(raw: Manifest, port: int) -> Pod:
 
 
 def router_of(raw: Manifest) -> tuple[str, str] | None:
-    """(container, address of its admin port) of a router's pod; None while it does not run."""
+    """Return the container of a router's pod and the address of its admin port; None while the pod does not run."""
     status = raw.get("status", {})
     running = next(
         (each["containerID"] for each in status.get("containerStatuses", []) if "running" in each.get("state", {})), ""
@@ -141,20 +141,20 @@ def router_of(raw: Manifest) -> tuple[str, str] | None:
 
 
 def admin_port(raw: Manifest) -> int:
-    """Port of a router's pod for health, metrics and people."""
+    """Return the admin port of a router's pod: health, metrics and explain."""
     ports = (port for each in raw["spec"]["containers"] for port in each.get("ports", []))
     return next((int(port["containerPort"]) for port in ports if port.get("name") == "admin"), names.PORT_ROUTER_ADMIN)
 
 
 def _port(raw: Manifest, port: int) -> int:
-    """Port of the pod's engine: its own template's, which may be an earlier one than the group's."""
+    """Return the port of the pod's engine by its own template, which may be an earlier one than the group's."""
     containers = raw.get("spec", {}).get("containers", [])
     ports = (found for each in containers if each.get("name") == CONTAINER for found in each.get("ports", []))
     return next((int(found["containerPort"]) for found in ports if found.get("name") == "http"), port)
 
 
 _TROUBLE = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "InvalidImageName")
-"""Waiting reasons that time alone does not mend."""
+"""Waiting reasons that do not end by themselves."""
 
 
 def _trouble(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> str:

@@ -1,29 +1,35 @@
-"""Objects that are read by name and may not be watched: to list Secrets is a right that an operator should not need.
+"""Copies of objects that are read by name and are not watched: an operator should not need the right to list Secrets.
 
-A copy is used again while it is young, and while the group that asks has not been changed by its users since it was
-read; a status is nobody's change. That there is no such object is never remembered.
+A copy is used again while it is young, and while users have not changed the group that asks since it was read. That
+there is no such object is never remembered. The copies hold prompts, so their size together is bounded.
 """
 
 import json
 import threading
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
 from promptgroup_operator.world.snapshot import Key, Manifest
 
 Read = Callable[[str, str, str], Manifest | None]
-"""Kind, namespace, name → the object as it stands."""
+"""Kind, namespace, name → the object; None if there is none."""
 
 KEPT_SECONDS = 3600.0
-"""A copy that was not read anew for so long belongs to a group that is gone."""
+"""Age beyond which a copy is dropped: it belongs to a group that is gone."""
+MAX_CHARACTERS = 64 << 20
+"""Most characters of data in all copies: seventy prompts of the largest size, or thousands of common ones. Beyond it
+the copies that were used least recently are dropped, and read again when they are needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
     found: Manifest
     read: float
-    """When the reading began."""
+    """When it was requested."""
+    size: int
+    """Characters of its data."""
 
 
 class GetCache:
@@ -32,32 +38,36 @@ class GetCache:
     def __init__(self, read: Read, clock: Callable[[], float] = monotonic) -> None:
         self._read = read
         self._clock = clock
-        self._cache: dict[tuple[str, str, str], _Copy] = {}
+        self._copies: OrderedDict[tuple[str, str, str], _Copy] = OrderedDict()
+        """The copy that was used least recently comes first."""
+        self._size = 0
         self._groups: dict[Key, tuple[str, float]] = {}
-        """What users said of a group, and since when it was seen so."""
+        """Group → what users wrote of it, and when a pass first saw it so."""
         self._lock = threading.Lock()
 
-    def turn(self, key: Key, group: Manifest) -> None:
-        """A pass begins on the group as it stands."""
-        said = _said(group)
+    def begin_pass(self, key: Key, group: Manifest) -> None:
+        """Note that a pass begins on the group as it is."""
+        written = _written(group)
         with self._lock:
-            if self._groups.get(key, ("", 0.0))[0] != said:
-                self._groups[key] = said, self._clock()
+            if self._groups.get(key, ("", 0.0))[0] != written:
+                self._groups[key] = written, self._clock()
 
-    def forget(self, key: Key) -> None:
-        """The group is gone."""
+    def forget_group(self, key: Key) -> None:
+        """Drop a group that is gone."""
         with self._lock:
             self._groups.pop(key, None)
 
     def get(self, key: Key, kind: str, name: str, seconds: float) -> Manifest | None:
-        """The object, as it stood no longer ago than `seconds` and no earlier than the group's last change.
+        """Return the object as it was at most `seconds` ago, and after the group's last change; None if there is none.
 
         Raises:
-            ClusterError: the API server could not be asked.
+            ClusterError: the API server did not answer or refused.
         """
         now = self._clock()
         with self._lock:
-            copy = self._cache.get((kind, key.namespace, name))
+            copy = self._copies.get((kind, key.namespace, name))
+            if copy is not None:
+                self._copies.move_to_end((kind, key.namespace, name))
             since = self._groups.get(key, ("", now))[1]
         if copy is not None and copy.read >= since and now - copy.read < seconds:
             return copy.found
@@ -69,24 +79,40 @@ class GetCache:
         return found
 
     def record_write(self, kind: str, answer: Manifest) -> None:
-        """This process wrote the object, and the API server answered with how it stands."""
+        """Keep the API server's answer to a write of this process."""
         self._keep(kind, answer, self._clock())
 
     def drop(self, kind: str, namespace: str, name: str) -> None:
-        """The object is gone, or may be."""
+        """Drop an object that is gone, or may be."""
         with self._lock:
-            self._cache.pop((kind, namespace, name), None)
+            self._remove((kind, namespace, name))
 
     def _keep(self, kind: str, found: Manifest, now: float) -> None:
         metadata = found["metadata"]
         with self._lock:
-            for known, copy in list(self._cache.items()):
+            for known, copy in list(self._copies.items()):
                 if now - copy.read > KEPT_SECONDS:
-                    del self._cache[known]
-            self._cache[kind, metadata["namespace"], metadata["name"]] = _Copy(found, now)
+                    self._remove(known)
+            name = kind, metadata["namespace"], metadata["name"]
+            self._remove(name)
+            self._copies[name] = _Copy(found, now, _size(found))
+            self._size += self._copies[name].size
+            while self._size > MAX_CHARACTERS:
+                self._remove(next(iter(self._copies)))
+
+    def _remove(self, name: tuple[str, str, str]) -> None:
+        """Drop a copy; the lock is held."""
+        copy = self._copies.pop(name, None)
+        if copy is not None:
+            self._size -= copy.size
 
 
-def _said(group: Manifest) -> str:
+def _size(found: Manifest) -> int:
+    data = found.get("data")
+    return sum(len(str(value)) for value in data.values()) if isinstance(data, Mapping) else 0
+
+
+def _written(group: Manifest) -> str:
     metadata = group["metadata"]
     return json.dumps(
         [metadata["uid"], metadata["generation"], metadata.get("labels"), metadata.get("annotations")], sort_keys=True

@@ -1,38 +1,60 @@
-"""List, then watch, and again: what keeps a store like the API server.
+"""List, then watch: keep a store equal to the API server.
 
-The steps are those of client-go's reflector. A watch goes on from the version that it last told of; where the server
-no longer knows that version (410, after an outage or a long silence) a new list shows what came and what went
-meanwhile. Kopf's watch lists anew as well, but has no word for what is missing in the list.
+The steps are those of client-go's reflector. A watch continues from the version of its last event. If the server no
+longer has that version (410, after an outage or a long silence), a new list shows what came and what went meanwhile.
 """
 
 import logging
 import random
 import threading
 from collections.abc import Callable
+from time import monotonic
 
 from promptgroup_operator.base.errors import ClusterError
-from promptgroup_operator.kube.api_server import KubeClient, collection_path
-from promptgroup_operator.kube.rate_limit import WATCH_SECONDS_APART, RateLimit
+from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
 from promptgroup_operator.kube.store import KINDS, Store, normalized
 from promptgroup_operator.kube.work_queue import backoff
 
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 300
-"""A watch is begun anew after so long, whether it seems alive or not."""
+"""Time after which a watch is begun anew, alive or not."""
 SILENT_SECONDS = 90.0
-"""A watch is begun anew when it tells nothing for so long: the API server sends a bookmark each minute (KEP-956)."""
+"""Time without any event after which a watch is begun anew; the API server sends a bookmark each minute (KEP-956)."""
 LISTED_POLL = 0.5
-"""Seconds between two looks at whether to stop, while the first lists are awaited."""
+"""Seconds between two checks of the stop flag while the first lists are awaited."""
+WATCH_SECONDS_APART = 1.0
+"""Least time between two beginnings of one watch: a server may end watches at once. Nothing is lost meanwhile, since a
+watch continues from a version."""
 GONE = 410
-"""The server does not know the version any more."""
+"""HTTP status: the server no longer has the version."""
+
+
+class RateLimit:
+    """Lets something begin once in `seconds`. A caller that comes sooner is told how long to wait."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._next = float("-inf")
+
+    def reserve(self) -> float:
+        """Reserve the next turn.
+
+        Returns:
+            Seconds to wait until then.
+        """
+        now = self._clock()
+        turn = max(now, self._next)
+        self._next = turn + self._seconds
+        return turn - now
 
 
 class Failures:
-    """How many failures of one kind came in a row.
+    """A count of failures of one kind in a row.
 
-    A server that was away and now refuses has begun to answer, and may not have read the roles yet: the waits begin
-    anew, else half a minute of an outage's backoff would follow the outage.
+    A server that was away and now refuses has begun to answer, and may not have read the roles yet: the back-off begins
+    anew, so that half a minute of an outage's back-off does not follow the outage.
     """
 
     def __init__(self) -> None:
@@ -40,38 +62,38 @@ class Failures:
         self._count = 0
 
     def add(self, status: int | None) -> int:
-        """Count a failure of this status of HTTP, None where nobody answered; how many of these it makes in a row."""
+        """Count a failure by its HTTP status, None for no answer, and return how many of them came in a row."""
         self._count = self._count + 1 if status == self._status else 1
         self._status = status
         return self._count
 
 
 class Reflector:
-    """Keeps the objects of one kind, of one namespace or of all, in a store. Runs in a thread of its own."""
+    """Keeps the objects of one kind, of one namespace or of all, in a store; runs in its own thread."""
 
-    def __init__(self, server: KubeClient, kind: str, namespace: str, store: Store) -> None:
-        self._server = server
+    def __init__(self, client: KubeClient, kind: str, namespace: str, store: Store) -> None:
+        self._client = client
         self._kind = kind
         self._namespace = namespace
         self._store = store
         self._path = collection_path(kind, namespace)
         self._query = {"labelSelector": KINDS[kind]} if KINDS[kind] else {}
         self._version = ""
-        """From where to watch on; empty: a list comes first."""
+        """Version from which to watch; if it is empty, a list comes first."""
         self._limit = RateLimit(WATCH_SECONDS_APART)
         self._failures = Failures()
         self._stopping = threading.Event()
         self.listed = threading.Event()
-        """The store has what the first list showed."""
+        """Set once the store has the objects of the first list."""
         where = f"-{namespace}" if namespace else ""
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind}{where}", daemon=True)
 
     def start(self) -> None:
-        """Begin to list and watch."""
+        """Start to list and watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell no more; the request that runs ends with the process or by its own limit."""
+        """Deliver no more events; a running request ends with the process, or by its own deadline."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -81,34 +103,38 @@ class Reflector:
                     self.list()
                 self.watch()
                 self._failures = Failures()
-                wait = self._limit.reserve()  # a server may end watches at once
+                wait = self._limit.reserve()
             except ClusterError as error:
                 if error.status is not None:
-                    self._version = ""  # refused: the version is too old, or the right to watch came and went
+                    self._version = ""  # the version is too old, or the right to watch was missing for a while
                 failures = self._failures.add(error.status)
                 pause = backoff(failures, random.random()).total_seconds()  # noqa: S311 - spreads load
                 wait = max(pause, error.retry_after or 0.0)
                 level = logging.INFO if error.status == GONE else logging.WARNING
-                logger.log(level, "%s; again in %.1f s", error, wait)
+                logger.log(level, "%s; retrying in %.1f s", error, wait)
             self._stopping.wait(wait)
 
     def list(self) -> None:
-        """Put what stands into the store.
+        """List the objects and replace the store's with them.
 
         Raises:
-            ClusterError: the API server could not be asked.
+            ClusterError: the API server did not answer or refused, or its answer is not a list of objects.
         """
-        answer = self._server.request("GET", self._path, query=self._query)
-        version = str(answer["metadata"]["resourceVersion"])
-        self._store.replace(self._namespace, (normalized(each, self._kind) for each in answer["items"]), version)
+        objects, version = list_objects(
+            self._client, self._path, self._query, lambda each: normalized(each, self._kind)
+        )
+        try:
+            self._store.replace(self._namespace, objects, version)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ClusterError(f"GET {self._path}: an object of the list has no name or version") from error
         self._version = version
         self.listed.set()
 
     def watch(self) -> None:
-        """Follow one watch to its end.
+        """Follow one watch until it ends.
 
         Raises:
-            ClusterError: the server refused, fell silent, or ended the watch with an error.
+            ClusterError: the server refused, fell silent, ended the watch with an error, or sent something else.
         """
         query = {
             **self._query,
@@ -117,39 +143,42 @@ class Reflector:
             "resourceVersion": self._version,
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        for event in self._server.watch(self._path, query, SILENT_SECONDS):
+        for event in self._client.watch(self._path, query, SILENT_SECONDS):
             if self._stopping.is_set():
                 break
-            told = event["object"]
-            if event["type"] == "ERROR":
-                raise ClusterError(f"watch {self._path}: {told.get('message')}", status=told.get("code", GONE))
-            self._store.handle_event(self._namespace, event["type"], normalized(told, self._kind))
-            self._version = told["metadata"]["resourceVersion"]
+            try:
+                found = event["object"]
+                if event["type"] == "ERROR":
+                    raise ClusterError(f"watch {self._path}: {found.get('message')}", status=found.get("code", GONE))
+                self._store.handle_event(self._namespace, event["type"], normalized(found, self._kind))
+                self._version = found["metadata"]["resourceVersion"]
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise ClusterError(f"watch {self._path}: an event is not one of Kubernetes", status=GONE) from error
             self._failures = Failures()
 
 
 class Reflectors:
-    """All watches of the operator and their stores."""
+    """All watches of the operator."""
 
-    def __init__(self, server: KubeClient, stores: dict[str, Store], namespaces: tuple[str, ...]) -> None:
+    def __init__(self, client: KubeClient, stores: dict[str, Store], namespaces: tuple[str, ...]) -> None:
         self._all = [
-            Reflector(server, kind, namespace, store)
+            Reflector(client, kind, namespace, store)
             for kind, store in stores.items()
             for namespace in namespaces or ("",)
         ]
 
     def start(self) -> None:
-        """Begin to list and watch."""
+        """Start to list and watch."""
         for each in self._all:
             each.start()
 
     def stop(self) -> None:
-        """Tell no more."""
+        """Deliver no more events."""
         for each in self._all:
             each.stop()
 
     def wait(self, stopped: Callable[[], bool]) -> bool:
-        """Wait until every store has its first list; False when stopped before."""
+        """Wait until every store has its first list; return False if `stopped` returns True before."""
         for each in self._all:
             while not each.listed.wait(LISTED_POLL):
                 if stopped():

@@ -1,4 +1,4 @@
-"""Lists what is watched, now and then: every group gets a pass, and a watch that has gone silent is found out."""
+"""List what is watched, now and then: every group gets a pass, and a watch that has gone silent is found."""
 
 import logging
 import random
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube import watch_check
-from promptgroup_operator.kube.api_server import KubeClient, collection_path
+from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
 from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.kube.watch_check import Gap, Name
 from promptgroup_operator.kube.work_queue import WorkQueue
@@ -16,32 +16,32 @@ from promptgroup_operator.world.snapshot import Key
 logger = logging.getLogger(__name__)
 
 JITTER = 0.2
-"""Share of the interval by which lists are spread, so that several operators do not ask in step."""
+"""Share of the interval by which lists are spread, so that several operators do not list at the same time."""
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """The server leaves out spec and status (KEP-2334)."""
 
 
 class Resync:
-    """Runs beside the watches, on the process that leads and on those that wait.
+    """Runs beside the watches, on the leader and on standbys.
 
     Args:
-        server: the API server.
-        queue: where groups are added.
-        stores: kind → what the watches told.
-        namespaces: those that are served; empty: all of them.
+        client: client of the API server.
+        queue: queue to which groups are added.
+        stores: kind → store that its watch fills.
+        namespaces: namespaces that are served; all of them if it is empty.
         seconds: time between two lists.
     """
 
     def __init__(
         self,
-        server: KubeClient,
+        client: KubeClient,
         queue: WorkQueue,
         stores: Mapping[str, Store],
         namespaces: Sequence[str],
         seconds: float,
     ) -> None:
-        self._server = server
+        self._client = client
         self._queue = queue
         self._stores = stores
         self._namespaces = namespaces or ("",)
@@ -53,15 +53,15 @@ class Resync:
 
     @property
     def silent(self) -> tuple[str, ...]:
-        """Kinds whose watch missed something at the last two lists."""
+        """Return the kinds whose watch missed something at the last two lists."""
         return self._silent
 
     def start(self) -> None:
-        """Begin to list; the watches begin with lists of their own, so the first comes after an interval."""
+        """Start to list. The first list comes after an interval, since watches begin with lists of their own."""
         self._thread.start()
 
     def stop(self) -> None:
-        """List no more."""
+        """Stop listing."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -75,7 +75,7 @@ class Resync:
         """List everything once.
 
         Raises:
-            ClusterError: the API server could not be asked; what was known of the watches stands.
+            ClusterError: the API server did not answer or refused; the findings about the watches stay as they are.
         """
         found = frozenset[Gap]()
         for kind, store in self._stores.items():
@@ -87,14 +87,16 @@ class Resync:
         self._silent = watch_check.silent(self._gaps, found)
         self._gaps = found
         if self._silent:
-            logger.error("watches have gone silent: %s", ", ".join(self._silent))
+            logger.error("watches deliver no events: %s", ", ".join(self._silent))
 
     def _list(self, kind: str, selector: str) -> dict[Name, str]:
         query = {"labelSelector": selector} if selector else {}
-        listed = {}
+        listed: dict[Name, str] = {}
         for namespace in self._namespaces:
-            answer = self._server.request("GET", collection_path(kind, namespace), query=query, accept=METADATA_ONLY)
-            for each in answer["items"]:
-                metadata = each["metadata"]
-                listed[metadata["namespace"], metadata["name"]] = metadata["resourceVersion"]
+            path = collection_path(kind, namespace)
+            items, _ = list_objects(self._client, path, query, lambda each: each["metadata"], accept=METADATA_ONLY)
+            try:
+                listed |= {(each["namespace"], each["name"]): each["resourceVersion"] for each in items}
+            except KeyError as error:
+                raise ClusterError(f"GET {path}: an object of the list has no {error}") from error
         return listed

@@ -1,9 +1,12 @@
-"""Objects as the API server's watches tell of them, kept at hand for passes.
+"""An in-memory store of watched objects, as client-go's, which passes read instead of the API server.
 
 A store is behind the API server by the time that an event takes, but never behind this process's own writes: their
-answers are put in as well. Which of two is newer their resourceVersions say: within a resource they are whole numbers
-that only grow (KEP-5504). So of an object the newest version known stands; an answer that the watch has already passed
-is dropped, since what the watch told of the object then, or of its end, is as new or newer.
+answers are stored as well. Within a resource, resourceVersions are whole numbers that only grow (KEP-5504), so the
+newest known version of an object is kept. An answer that the watch has already passed is dropped: what the watch told
+of the object, or of its deletion, is as new or newer.
+
+What nobody reads is not kept: `managedFields`, kubectl's copy of what was applied (which repeats a group's prompt), and
+most of a pod.
 """
 
 import threading
@@ -23,15 +26,15 @@ KINDS: Mapping[str, str] = {
     "PodDisruptionBudget": names.LABEL_GROUP,
     "Pod": names.LABEL_GROUP,
 }
-"""Kind that is watched → label selector. The selector goes to the server: no foreign pod is ever listed."""
+"""Watched kind → label selector. The server applies it, so no foreign pod is ever listed."""
 
 
 class Store:
-    """The objects of one kind. Safe to use from many threads; what it returns is not to be changed.
+    """The objects of one kind. Safe to use from many threads; objects that it returns must not be changed.
 
     Args:
-        kind: of the objects.
-        changed: told of the group of each object that changes or goes.
+        kind: kind of the objects.
+        changed: called with the group of each object that changes or goes.
     """
 
     def __init__(self, kind: str, changed: Callable[[Key], None]) -> None:
@@ -40,14 +43,20 @@ class Store:
         self._objects: dict[ObjectName, Manifest] = {}
         self._of_group: dict[Key, dict[ObjectName, Manifest]] = {}
         self._watched_to: dict[str, int] = {}
-        """Namespace that is watched, empty for all → resourceVersion up to which its watch has told."""
+        """Watched namespace, empty for all → resourceVersion of its last event."""
         self._lock = threading.Lock()
 
-    # --- what the watch tells ------------------------------------------------------------------------------------
+    # --- written by watches --------------------------------------------------------------------------------------
 
     def replace(self, namespace: str, objects: Iterable[Manifest], version: str) -> None:
-        """A list of a namespace, or of all when it is empty: what it does not show is gone."""
+        """Store a list of a namespace, or of all if it is empty; objects that it does not show are gone.
+
+        Raises:
+            KeyError, ValueError: an object has no name or version; nothing was stored.
+        """
         listed = {_name(each): each for each in objects}
+        for each in listed.values():
+            _version(each)
         touched: set[Key] = set()
         with self._lock:
             self._watched_to[namespace] = int(version)
@@ -59,7 +68,7 @@ class Store:
         self._notify(touched)
 
     def handle_event(self, namespace: str, event: str, told: Manifest) -> None:
-        """An event of the watch of a namespace, or of all; a BOOKMARK has a version alone."""
+        """Store an event of the watch of a namespace, or of all; a BOOKMARK carries a version only."""
         touched: set[Key] = set()
         with self._lock:
             self._watched_to[namespace] = _version(told)
@@ -71,10 +80,10 @@ class Store:
                 touched.update(self._put(told))
         self._notify(touched)
 
-    # --- what this process wrote ---------------------------------------------------------------------------------
+    # --- written by this process ---------------------------------------------------------------------------------
 
     def record_write(self, answer: Manifest) -> None:
-        """The API server's answer to a write: the object as it stands after it."""
+        """Store the API server's answer to a write, which is the object after it."""
         touched: set[Key] = set()
         namespace = answer["metadata"]["namespace"]
         with self._lock:
@@ -83,44 +92,44 @@ class Store:
                 touched.update(self._put(answer))
         self._notify(touched)
 
-    # --- what passes read ----------------------------------------------------------------------------------------
+    # --- read by passes ------------------------------------------------------------------------------------------
 
     def get(self, namespace: str, name: str) -> Manifest | None:
-        """One object; None when there is none."""
+        """Return an object; None if there is none."""
         with self._lock:
             return self._objects.get((namespace, name))
 
     def list_group(self, key: Key) -> list[Manifest]:
-        """The objects of a group, by name."""
+        """Return the objects of a group, by name."""
         with self._lock:
             return [each for _, each in sorted(self._of_group.get(key, {}).items())]
 
     def list_namespace(self, namespace: str) -> list[Manifest]:
-        """The objects of a namespace."""
+        """Return the objects of a namespace."""
         with self._lock:
             return [each for (where, _), each in self._objects.items() if where == namespace]
 
     def list_all(self) -> list[Manifest]:
-        """Every object."""
+        """Return every object."""
         with self._lock:
             return list(self._objects.values())
 
     def versions(self) -> dict[ObjectName, str]:
-        """Every object's resourceVersion."""
+        """Return the resourceVersion of every object."""
         with self._lock:
             return {name: each["metadata"]["resourceVersion"] for name, each in self._objects.items()}
 
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _put(self, fresh: Manifest) -> set[Key]:
-        """Keep the object unless a version as new is known; the groups that this touches."""
+        """Keep the object unless a version as new is known, and return the groups that this changes."""
         name, key = _name(fresh), _group(self._kind, fresh)
         known = self._objects.get(name)
         if known is not None and _version(known) >= _version(fresh):
             return set()
         touched = {self._drop(name)} if known is not None else set()
         if key is None:
-            return touched  # somebody took its label off
+            return touched  # its label was removed
         self._objects[name] = fresh
         self._of_group.setdefault(key, {})[name] = fresh
         return touched | {key}
@@ -139,10 +148,29 @@ class Store:
             self._changed(key)
 
 
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""kubectl's annotation: the whole object as it was applied."""
+
+_POD_METADATA = frozenset(
+    ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "labels", "annotations")
+)
+_POD_STATUS = frozenset(("phase", "podIP", "conditions", "initContainerStatuses", "containerStatuses"))
+
+
 def normalized(found: Manifest, kind: str) -> Manifest:
-    """The object with its kind, which items of lists lack, and without `managedFields`: half of it, read by nobody."""
+    """Return the part of an object that is kept, with its kind, which items of lists lack."""
     metadata = {key: value for key, value in found["metadata"].items() if key != "managedFields"}
-    return {**found, "kind": kind, "metadata": metadata}
+    if LAST_APPLIED in metadata.get("annotations", {}):
+        metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != LAST_APPLIED}
+    if kind != "Pod":
+        return {**found, "kind": kind, "metadata": metadata}
+    containers = found.get("spec", {}).get("containers", [])
+    return {
+        "kind": kind,
+        "metadata": {key: value for key, value in metadata.items() if key in _POD_METADATA},
+        "spec": {"containers": [{"name": each.get("name"), "ports": each.get("ports", [])} for each in containers]},
+        "status": {key: value for key, value in found.get("status", {}).items() if key in _POD_STATUS},
+    }
 
 
 def _name(found: Manifest) -> ObjectName:
@@ -155,7 +183,7 @@ def _version(found: Manifest) -> int:
 
 
 def _group(kind: str, found: Manifest) -> Key | None:
-    """The group that an object belongs to: a PromptGroup and a PromptRoute by name, anything else by label."""
+    """Return the group that an object belongs to: a PromptGroup's and a PromptRoute's by name, any other's by label."""
     metadata = found["metadata"]
     name = metadata.get("labels", {}).get(KINDS[kind]) if KINDS[kind] else metadata["name"]
     return Key(metadata["namespace"], name) if name else None

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from promptgroup_operator.base.errors import ClusterError, EngineError
+from promptgroup_operator.base.errors import ClusterError, EngineError, StoredSpecError
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.dialect import DIALECTS, Dialect
 from promptgroup_operator.engines.engine import EngineClient
-from promptgroup_operator.kube.cluster import Cluster, ClusterState
+from promptgroup_operator.kube.read import ClusterReader, ClusterState
 from promptgroup_operator.kube.work_queue import WorkQueue
+from promptgroup_operator.kube.write import ClusterWriter
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.load_source import LoadSource, ScrapedLoad, load_subject
 from promptgroup_operator.load.prometheus import Prometheus
@@ -23,7 +24,7 @@ from promptgroup_operator.passes import lending
 from promptgroup_operator.passes.lending import Lending
 from promptgroup_operator.passes.refresh_runner import RefreshRunner
 from promptgroup_operator.passes.warmup_runner import WarmupRunner
-from promptgroup_operator.plan import desired, plan, prompt
+from promptgroup_operator.plan import desired, plan, prompt, status
 from promptgroup_operator.plan.plan import Plan
 from promptgroup_operator.telemetry.collector import PassSummary, summarize
 from promptgroup_operator.telemetry.metrics import OperatorMetrics
@@ -89,13 +90,16 @@ class Reconciler:
 
     def __init__(
         self,
-        cluster: Cluster,
+        reader: ClusterReader,
+        writer: ClusterWriter,
         engines: EngineClient,
+        *,
         queue: WorkQueue,
         settings: Settings,
         metrics: OperatorMetrics,
     ) -> None:
-        self._cluster = cluster
+        self._reader = reader
+        self._writer = writer
         self._engines = engines
         self._queue = queue
         self._engine_history = EngineHistory()
@@ -106,9 +110,9 @@ class Reconciler:
         self._warmups = WarmupRunner(engines, settings.warmups, self._report_warmup, self._spend)
         self._refreshes = RefreshRunner(engines, self._report_refresh, self._spend, metrics.touches)
         self._router_scraper = RouterScraper(
-            cluster.list_routers,
+            reader.list_routers,
             lambda address, limit: engines.text(address, limit=limit),
-            cluster.has_group,
+            reader.has_group,
             settings.router_namespaces,
             self._readers,
         )
@@ -138,7 +142,10 @@ class Reconciler:
         Raises:
             ClusterError: the API server did not answer or refused; the pass must be retried.
         """
-        world = self.observe(key, now)
+        try:
+            world = self.observe(key, now)
+        except StoredSpecError as error:
+            return self._report_stored_spec(key, error, now)
         if world is None:
             self._warmups.want(key, (), now)
             self._lending.forget(key)
@@ -161,6 +168,14 @@ class Reconciler:
             self._summaries.pop(key, None)
         else:
             self._summaries[key] = summarize(todo.size, world.hit_rate, world.load, self._summaries.get(key), now)
+
+    def _report_stored_spec(self, key: Key, error: StoredSpecError, now: datetime) -> timedelta:
+        """Write into the status what this version misses in the spec; all that serves is left as it is."""
+        told = status.unreadable(error.status, error.generation, str(error), now)
+        if told != error.status:
+            logger.warning("%s/%s: the stored spec is invalid: %s", key.namespace, key.name, error)
+            self._writer.write_status(key, told)
+        return plan.SETTLED
 
     def _report_refusal(self, world: World, error: ClusterError, now: datetime) -> None:
         """Write into the status that the API server refused an object (an invalid template, an admission policy)."""
@@ -186,7 +201,7 @@ class Reconciler:
 
     def read(self, key: Key, now: datetime) -> Readings | None:
         """Read the cluster, the engines and the routers; None if the group is gone."""
-        state = self._cluster.observe(key)
+        state = self._reader.observe(key)
         if state is None:
             return None
         text = prompt.resolve(state.group.spec.prompt, state.values)
@@ -196,7 +211,7 @@ class Reconciler:
             engines=self._read_engines(state, now),
             routers=self._read_routers(state, now),
             name_collisions=self._name_collisions(state, text),
-            peers_key=self._cluster.get_cached(key, "Secret", names.SECRET_PEERS) is not None,
+            peers_key=self._reader.get_cached(key, "Secret", names.SECRET_PEERS) is not None,
         )
 
     def remember(self, readings: Readings, now: datetime) -> None:
@@ -274,7 +289,7 @@ class Reconciler:
         found = {}
         for kind in ("Deployment", "PodDisruptionBudget", "Secret" if text.secret else "ConfigMap"):
             if (kind, name) not in state.live:
-                raw = self._cluster.get_cached(state.group.key, kind, name, seconds=0)
+                raw = self._reader.get_cached(state.group.key, kind, name, seconds=0)
                 if raw is not None:
                     found[kind, name] = raw
         return found
@@ -307,15 +322,15 @@ class Reconciler:
         changes = {change.uid: change for change in todo.conditions}
         with_mark = {mark.uid: changes.pop(mark.uid, None) for mark in todo.pod_updates}
         for change in changes.values():
-            self._cluster.set_condition(key.namespace, change, warm=change.outcome.warm, now=now)
+            self._writer.set_condition(key.namespace, change, warm=change.outcome.warm, now=now)
         for manifest in plan.unwritten(world, todo):
-            self._cluster.apply(manifest, plan.live(world, manifest))
+            self._writer.apply(manifest, plan.live(world, manifest))
         for mark in todo.pod_updates:
-            self._cluster.update_pod(key.namespace, mark, with_mark[mark.uid], now)
+            self._writer.update_pod(key.namespace, mark, with_mark[mark.uid], now)
         if todo.route is not None and plan.route_unwritten(world, todo):
-            self._cluster.apply(todo.route, plan.live(world, todo.route))
+            self._writer.apply(todo.route, plan.live(world, todo.route))
         for deletion in todo.deletions:
-            self._cluster.delete(key.namespace, deletion)
+            self._writer.delete(key.namespace, deletion)
         self._warmups.want(key, todo.warmups, now)
         self._refreshes.start(key, todo.refreshes)
         if todo.peers_key:
@@ -325,17 +340,17 @@ class Reconciler:
     def _create_peers_key(self, namespace: str) -> None:
         """Create the key by which the namespace's routers know each other; traffic flows without it."""
         try:
-            self._cluster.create(desired.peers_secret(namespace, secrets.token_bytes(desired.PEERS_KEY_BYTES)))
+            self._writer.create(desired.peers_secret(namespace, secrets.token_bytes(desired.PEERS_KEY_BYTES)))
         except ClusterError as error:
             logger.warning("%s: Secret %s cannot be created: %s", namespace, names.SECRET_PEERS, error)
 
     def _write_status(self, world: World, todo: Plan, now: datetime) -> None:
         if todo.status is not None and todo.status != world.group.status:
             key = world.group.key
-            self._cluster.write_status(key, todo.status)
+            self._writer.write_status(key, todo.status)
             for event in todo.events:
                 try:
-                    self._cluster.emit_event(world.group, event, now)
+                    self._writer.emit_event(world.group, event, now)
                 except ClusterError as error:
                     # The status says the same, and a namespace that is being deleted takes no more events.
                     logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
@@ -351,7 +366,7 @@ class Reconciler:
         try:
             change = ConditionChange(job.pod, job.uid, outcome)
             container = job.container_id if serves else ""
-            self._cluster.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC), container=container)
+            self._writer.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC), container=container)
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
         self._queue.add(key, ahead=True)  # all that this replica lacks is its slot
@@ -361,7 +376,7 @@ class Reconciler:
         logger.info("pod %s/%s: %s: %s", key.namespace, touch.pod, outcome.reason, outcome.message)
         change = ConditionChange(touch.pod, touch.uid, outcome)
         try:
-            self._cluster.set_condition(key.namespace, change, warm=True, now=touch.said.since or datetime.now(UTC))
+            self._writer.set_condition(key.namespace, change, warm=True, now=touch.said.since or datetime.now(UTC))
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, touch.pod, error)
         self._queue.add(key)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from promptgroup_operator.api.prompt_group import KeyRef, PromptSpec, TextSource
+from promptgroup_operator.api.prompt_group import MAX_PROMPT, KeyRef, PromptSpec, TextSource
 from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
 from promptgroup_router.contract.fingerprint import canonical_tools, hash_prefix
 from promptgroup_router.contract.table import Prompt
@@ -56,6 +56,12 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
             return listed
         tools = listed
     prompt = Prompt(system or "", canonical_tools(tools))
+    size = len(prompt.system.encode()) + len(prompt.tools.encode())
+    if size > MAX_PROMPT:
+        return Problem(
+            "PromptTooLarge",
+            f"the system prompt and its tools have {size} bytes, at most {MAX_PROMPT} are possible: shorten them",
+        )
     actual = hash_prefix(prompt.tools, prompt.system.encode())
     if spec.fingerprint is not None and spec.fingerprint != actual:
         return Problem(

@@ -271,6 +271,28 @@ def _revision(
     }
 
 
+def unreadable(known: Mapping[str, Any], generation: int, message: str, now: datetime) -> dict[str, Any]:
+    """Return the status of a group whose stored spec this version cannot read: `Accepted` turns False, all else stays.
+
+    Args:
+        known: the status as last written.
+        generation: generation of the group.
+        message: the field and the rule that it breaks.
+        now: the time.
+    """
+    found = {each["type"]: each for each in known.get("conditions", [])}
+    old = found.get("Accepted", {})
+    found["Accepted"] = {
+        "type": "Accepted",
+        "status": "False",
+        "reason": "InvalidSpec",
+        "message": f"the stored spec is invalid: {message}; apply the group again",
+        "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == "False" else annotations.rfc3339(now),
+        "observedGeneration": generation,
+    }
+    return {**known, "observedGeneration": generation, "conditions": [found[kind] for kind in sorted(found)]}
+
+
 def _condition(group: GroupObject, fact: Condition, now: datetime) -> dict[str, Any]:
     status = _word(fact.status)
     old = _old(group, fact.type)

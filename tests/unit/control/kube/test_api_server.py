@@ -164,3 +164,14 @@ def test_a_watch_that_does_not_tell_is_an_error(kube, server, answer, status):
     with pytest.raises(ClusterError) as failed:
         watch(server, silent=0.05)
     assert failed.value.status == status
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>", b"", b"[1]", b"7", b"[" * 100_000], ids=["HTML", "nothing", "a list", "a number", "deep"]
+)
+def test_an_answer_that_is_no_json_object_is_an_error(kube, server, body):
+    kube.answers = [Answer(200, body)]
+    with pytest.raises(ClusterError, match="the answer is not a JSON object"):
+        server.request("GET", "/x")
+    with pytest.raises(ClusterError, match="not a JSON object"):
+        list(server.watch("/x", {"watch": "true"}, 5)) or server.request("GET", "/x")

@@ -1,5 +1,6 @@
 import pytest
 
+from promptgroup_operator.kube import get_cache
 from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
 from promptgroup_operator.world.snapshot import Key
 
@@ -35,7 +36,7 @@ def server():
 @pytest.fixture
 def copies(server):
     copies = GetCache(server.read, lambda: server.now)
-    copies.turn(KEY, group())
+    copies.begin_pass(KEY, group())
     return copies
 
 
@@ -65,7 +66,7 @@ def test_each_who_asks_says_how_old_it_may_be(copies, server):
 def test_what_users_change_of_the_group_has_everything_read_anew(copies, server, changed):
     get(copies)
     server.now += 1
-    copies.turn(KEY, changed)
+    copies.begin_pass(KEY, changed)
     get(copies)
     assert server.reads == 2
 
@@ -73,7 +74,7 @@ def test_what_users_change_of_the_group_has_everything_read_anew(copies, server,
 def test_a_status_is_no_change(copies, server):
     get(copies)
     server.now += 1
-    copies.turn(KEY, group(warm="2/2"))
+    copies.begin_pass(KEY, group(warm="2/2"))
     get(copies)
     assert server.reads == 1
 
@@ -103,16 +104,16 @@ def test_the_own_write_is_the_copy(copies, server):
 def test_groups_of_a_namespace_share_a_copy(copies, server):
     get(copies)
     other = Key("chat", "other")
-    copies.turn(other, group())
+    copies.begin_pass(other, group())
     assert copies.get(other, "Secret", "key", AGE) == secret()
     assert server.reads == 1
 
 
 def test_a_group_that_went_and_came_again_is_another(copies, server):
     get(copies)
-    copies.forget(KEY)
+    copies.forget_group(KEY)
     server.now += 1
-    copies.turn(KEY, group())
+    copies.begin_pass(KEY, group())
     get(copies)
     assert server.reads == 2
 
@@ -121,4 +122,20 @@ def test_copies_that_nobody_reads_go(copies, server):
     get(copies)
     server.now += KEPT_SECONDS + 1
     copies.record_write("Secret", secret("other"))
-    assert list(copies._cache) == [("Secret", "chat", "other")]
+    assert list(copies._copies) == [("Secret", "chat", "other")]
+
+
+def test_the_size_of_all_copies_is_bounded_and_those_used_least_recently_go(monkeypatch):
+    monkeypatch.setattr(get_cache, "MAX_CHARACTERS", 25)
+    reads = []
+
+    def read(kind, namespace, name):
+        reads.append(name)
+        return {"metadata": {"namespace": namespace, "name": name}, "data": {"system": "x" * 10}}
+
+    copies = GetCache(read)
+    copies.begin_pass(KEY, group())
+    for name in ("a", "b", "a", "c", "a", "b"):
+        copies.get(KEY, "ConfigMap", name, 60)
+    assert reads == ["a", "b", "c", "b"]
+    assert copies._size == 20

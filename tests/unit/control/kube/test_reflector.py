@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError
-from promptgroup_operator.kube.reflector import SILENT_SECONDS, Failures, Reflector, Reflectors
+from promptgroup_operator.kube.reflector import SILENT_SECONDS, Failures, RateLimit, Reflector, Reflectors
 from promptgroup_operator.kube.store import Store
 
 PATH = "/api/v1/pods"
@@ -27,7 +27,7 @@ class Server:
         self.watches = []
         self.asked = []
 
-    def request(self, method, path, *, query):
+    def request(self, method, path, *, query, accept="application/json"):
         assert method == "GET"
         self.asked.append(("list", path, query))
         return {"metadata": {"resourceVersion": self.version}, "items": self.items}
@@ -143,3 +143,55 @@ def test_passes_wait_for_the_first_list_of_every_kind(server, store):
         each.list()
     assert every.wait(lambda: False)
     assert [path for _, path, _ in server.asked] == [f"/api/v1/namespaces/{name}/pods" for name in ("chat", "else")]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_first_watch_does_not_wait_and_the_next_waits_for_its_turn():
+    limit = RateLimit(2.0, Clock())
+    assert [limit.reserve(), limit.reserve(), limit.reserve()] == [0.0, 2.0, 4.0]
+
+
+def test_a_watch_that_comes_late_does_not_wait():
+    clock = Clock()
+    limit = RateLimit(2.0, clock)
+    limit.reserve()
+    clock.now += 300
+    assert limit.reserve() == 0.0
+
+
+NO_LISTS = {
+    "a status": {"kind": "Status"},
+    "items that are a text": {"metadata": {"resourceVersion": "1"}, "items": "many"},
+    "items without metadata": {"metadata": {"resourceVersion": "1"}, "items": [{}]},
+    "items that are numbers": {"metadata": {"resourceVersion": "1"}, "items": [1]},
+    "an object without a version": {
+        "metadata": {"resourceVersion": "1"},
+        "items": [{"metadata": {"namespace": "a", "name": "b", "labels": {"promptgroup.dev/group": "c"}}}],
+    },
+    "a version that is no number": {"metadata": {"resourceVersion": "x"}, "items": []},
+}
+
+
+@pytest.mark.parametrize("case", NO_LISTS)
+def test_an_answer_that_is_no_list_is_an_error_that_is_retried(case, server, store, reflector, monkeypatch):
+    monkeypatch.setattr(server, "request", lambda *_, **__: NO_LISTS[case])
+    with pytest.raises(ClusterError):
+        reflector.list()
+    assert not reflector.listed.is_set()
+
+
+@pytest.mark.parametrize(
+    "event", [{}, {"type": "ADDED"}, {"type": "ADDED", "object": 1}, {"type": "ERROR", "object": 1}]
+)
+def test_an_event_that_is_none_ends_the_watch_and_a_list_follows(event, server, store, reflector):
+    server.watches = [[event]]
+    reflector.list()
+    with pytest.raises(ClusterError) as error:
+        reflector.watch()
+    assert error.value.status == 410

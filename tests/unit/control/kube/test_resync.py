@@ -22,7 +22,8 @@ class Server:
         if self.down:
             raise ClusterError("down")
         self.asked.append((path, query.get("labelSelector")))
-        return {"items": [{"metadata": each} for each in self.lists.get(path, [])]}
+        items = [{"metadata": each} for each in self.lists.get(path, [])]
+        return {"metadata": {"resourceVersion": "9"}, "items": items}
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_operator.kube.store import KINDS, Store, normalized
+from promptgroup_operator.kube.store import KINDS, LAST_APPLIED, Store, normalized
 from promptgroup_operator.world.snapshot import Key
 
 SUPPORT = Key("chat", "support")
@@ -133,11 +133,28 @@ def test_a_namespaces_objects(store):
     assert [each["metadata"]["name"] for each in store.list_namespace("chat")] == ["a"]
 
 
-def test_an_items_kind_is_filled_in_and_its_managed_fields_are_left_out():
-    assert normalized({"metadata": {"name": "a", "managedFields": [{}]}, "spec": 1}, "Pod") == {
-        "kind": "Pod",
-        "metadata": {"name": "a"},
+def test_an_items_kind_is_filled_in_and_what_nobody_reads_is_left_out():
+    annotations = {"a": "b", LAST_APPLIED: '{"spec": {"prompt": {"system": "text"}}}'}
+    found = {"metadata": {"name": "a", "managedFields": [{}], "annotations": annotations}, "spec": 1}
+    assert normalized(found, "PromptGroup") == {
+        "kind": "PromptGroup",
+        "metadata": {"name": "a", "annotations": {"a": "b"}},
         "spec": 1,
+    }
+
+
+def test_of_a_pod_only_what_passes_read_is_kept():
+    container = {"name": "engine", "image": "vllm", "env": [{"name": "A"}], "ports": [{"containerPort": 8000}]}
+    raw = {
+        "metadata": {"name": "p", "uid": "u", "ownerReferences": [{}], "finalizers": ["x"]},
+        "spec": {"containers": [container], "volumes": [{}] * 9},
+        "status": {"podIP": "10.0.0.1", "phase": "Running", "hostIP": "10.0.0.9"},
+    }
+    assert normalized(raw, "Pod") == {
+        "kind": "Pod",
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": {"containers": [{"name": "engine", "ports": [{"containerPort": 8000}]}]},
+        "status": {"podIP": "10.0.0.1", "phase": "Running"},
     }
 
 

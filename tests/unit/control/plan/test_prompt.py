@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from promptgroup_operator.api.prompt_group import MAX_PROMPT, PromptSpec
 from promptgroup_operator.plan.prompt import conflict, references, resolve
 from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
 from promptgroup_router.contract.fingerprint import fingerprint
@@ -175,3 +176,10 @@ def test_conflict(case):
     else:
         assert found.reason == "Conflict"
         assert f"PromptGroup {keeper} is older" in found.message
+
+
+def test_the_size_of_a_prompt_is_counted_in_bytes():
+    assert isinstance(resolve(PromptSpec(system="x" * MAX_PROMPT), {}), PromptText)
+    found = resolve(PromptSpec(system="é" * (MAX_PROMPT // 2 + 1)), {})
+    assert isinstance(found, Problem)
+    assert (found.reason, "é" in found.message) == ("PromptTooLarge", False)

@@ -1,7 +1,9 @@
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
+from promptgroup_operator.plan import status
 from promptgroup_operator.plan.status import Condition, build, conditions, events, rejected, rescaled
 from promptgroup_operator.rollout.release import Phase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import Diagnosis
@@ -524,3 +526,15 @@ def test_a_change_of_size_is_told_as_an_autoscaler_does():
         Event("Normal", "SuccessfulRescale", "New size: 3; reason: DemandRose: 2 to 3: why"),
     ]
     assert rescaled(3, rose) == rescaled(None, rose) == rescaled(2, SIZE[3]) == []
+
+
+def test_a_stored_spec_that_cannot_be_read_turns_one_condition_and_leaves_the_rest():
+    ready = {"type": "Ready", "status": "True", "reason": "Warm", "message": "x", "lastTransitionTime": "t"}
+    known = {"conditions": [ready], "warm": "2/2", "observedGeneration": 1}
+    first = status.unreadable(known, 2, "spec.model: Field required", NOW)
+    assert (first["warm"], first["observedGeneration"]) == ("2/2", 2)
+    accepted, kept = first["conditions"]
+    assert kept == ready
+    assert (accepted["status"], accepted["reason"]) == ("False", "InvalidSpec")
+    assert "spec.model: Field required" in accepted["message"]
+    assert status.unreadable(first, 2, "spec.model: Field required", NOW + timedelta(hours=1)) == first

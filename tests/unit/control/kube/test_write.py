@@ -1,13 +1,15 @@
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError
-from promptgroup_operator.kube.cluster import OWN_SECONDS, Cluster
 from promptgroup_operator.kube.leader_election import Term
+from promptgroup_operator.kube.read import OWN_SECONDS, ClusterReader
 from promptgroup_operator.kube.store import KINDS, Store
+from promptgroup_operator.kube.write import ClusterWriter
 from promptgroup_operator.plan import plan
-from promptgroup_operator.world.effects import ConditionChange, Deletion, PodUpdate
+from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from promptgroup_operator.world.engine_facts import Measured, decode
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_operator.world.warming import Outcome, WarmReason
@@ -50,6 +52,17 @@ class Server:
         if path not in self.objects:
             raise ClusterError("none", status=404)
         return self.objects[path]
+
+
+class Cluster:
+    """Reader and writer, as a pass has them."""
+
+    def __init__(self, server, term, stores, **fields):
+        self.reader = ClusterReader(server, stores, **fields)
+        self.writer = ClusterWriter(server, term, stores, self.reader.cache)
+
+    def __getattr__(self, name):
+        return getattr(self.reader if hasattr(self.reader, name) else self.writer, name)
 
 
 @pytest.fixture
@@ -220,3 +233,33 @@ def test_nothing_is_written_when_the_term_is_over(server, stores):
     with pytest.raises(ClusterError):
         cluster.apply(todo.route, None)
     assert server.objects == {}
+
+
+def test_an_object_that_was_not_seen_is_applied_without_force_and_one_that_was_with_its_version(server, stores):
+    asked = []
+
+    class Recording(Server):
+        def request(self, method, path, body=None, content_type=None, query=None, *, limit=None):
+            asked.append((method, query.get("force"), body["metadata"].get("resourceVersion")))
+            return super().request(method, path, body, content_type, query, limit=limit)
+
+    cluster = Cluster(Recording(), Term(until=float("inf")), stores)
+    manifest = {"kind": "ConfigMap", "metadata": {"namespace": "chat", "name": "a"}}
+    cluster.apply(manifest, None)
+    cluster.apply(manifest, {"metadata": {"resourceVersion": "7"}})
+    assert asked == [("PATCH", None, None), ("PATCH", "true", "7")]
+
+
+def test_an_event_that_is_repeated_is_counted(server, stores):
+    posted = []
+
+    class Recording(Server):
+        def request(self, method, path, body=None, content_type=None, query=None, *, limit=None):
+            posted.append((body["count"], body["firstTimestamp"], body["lastTimestamp"]))
+            return {}
+
+    cluster = Cluster(Recording(), Term(until=float("inf")), stores)
+    for seconds in (0, 1, 2, 90):
+        cluster.emit_event(group(), Event("Normal", "Warm", "all"), NOW + timedelta(seconds=seconds))
+    assert [count for count, _, _ in posted] == [1, 4]
+    assert posted[1][1] == posted[0][2]

@@ -1,0 +1,175 @@
+"""Read what the API server holds for one group: watched kinds from the stores, all others by name through the cache."""
+
+import base64
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from promptgroup_operator.base.errors import ClusterError, StoredSpecError
+from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
+from promptgroup_operator.kube.decode import fingerprint_of, group_of, pod_of, prompt_ref, revision_of, router_of
+from promptgroup_operator.kube.get_cache import GetCache
+from promptgroup_operator.kube.store import Store, normalized
+from promptgroup_operator.plan import prompt, prompt_route, validate
+from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest, Pod, RevisionState, Sibling
+from promptgroup_router.contract import names
+from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt
+
+logger = logging.getLogger(__name__)
+
+LABEL_NAME = "app.kubernetes.io/name"
+"""Kubernetes' recommended label, by which the routers' pods are found."""
+
+OWN_SECONDS = 600.0
+"""Age up to which a copy of an object that the operator wrote is used: prompt objects are immutable, and one that was
+deleted is missed by new routers only."""
+REFERENCED_SECONDS = 10.0
+"""The same for objects of users: an edit must be noticed by the next pass of a group at rest (plan.REFERENCED)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """What the API server holds for one group, before its engines are read."""
+
+    group: GroupObject
+    values: prompt.Values
+    revisions: tuple[RevisionState, ...]
+    siblings: tuple[Sibling, ...]
+    live: Mapping[tuple[str, str], Manifest]
+    """(kind, name) → object, for every object of the group."""
+
+
+class ClusterReader:
+    """What passes read of the cluster, for one operator process. Safe to use from many threads.
+
+    Args:
+        client: client of the API server.
+        stores: kind → store, for the kinds that are watched.
+        clock: monotonic time in seconds, by which copies of what is not watched grow old.
+    """
+
+    def __init__(self, client: KubeClient, stores: Mapping[str, Store], clock: Callable[[], float] = monotonic) -> None:
+        self._client = client
+        self._stores = stores
+        self.cache = GetCache(self._get, clock)
+
+    def observe(self, key: Key) -> ClusterState | None:
+        """Return what the API server holds for the group; None if the group is gone or being deleted.
+
+        Raises:
+            ClusterError: the API server did not answer or refused.
+            StoredSpecError: the group was stored under an older schema, which this version cannot act on.
+        """
+        raw = self._stores["PromptGroup"].get(key.namespace, key.name)
+        if raw is None or "deletionTimestamp" in raw["metadata"]:
+            self.cache.forget_group(key)
+            return None
+        self.cache.begin_pass(key, raw)
+        group = _group(key, raw)
+        live: dict[tuple[str, str], Manifest] = {}
+        for kind in ("Deployment", "PodDisruptionBudget", "PromptRoute"):
+            for each in self._stores[kind].list_group(key):
+                live[kind, each["metadata"]["name"]] = each
+        pods = [pod_of(each, group.spec.engine.port) for each in self._stores["Pod"].list_group(key)]
+        standing = prompt_route.standing(live.get(("PromptRoute", key.name)))
+        revisions = []
+        for deployment in self._stores["Deployment"].list_group(key):
+            deleting = "deletionTimestamp" in deployment["metadata"]
+            if not deleting and validate.is_owned(group, deployment) and fingerprint_of(deployment):
+                revisions.append(self._revision(group, deployment, pods, standing, live))
+        values = {
+            (kind, object_name): self._values(key, kind, object_name)
+            for kind, object_name in prompt.references(group.spec.prompt)
+        }
+        return ClusterState(group, values, tuple(revisions), self._siblings(group), live)
+
+    def has_group(self, key: Key) -> bool:
+        """Return True if there is a PromptGroup of this name."""
+        return self._stores["PromptGroup"].get(key.namespace, key.name) is not None
+
+    def get_cached(self, key: Key, kind: str, name: str, seconds: float = OWN_SECONDS) -> Manifest | None:
+        """Return an object of the group's namespace as it was at most `seconds` ago; None if there is none.
+
+        Raises:
+            ClusterError: the API server did not answer or refused.
+        """
+        return self.cache.get(key, kind, name, seconds)
+
+    def list_routers(self, namespace: str) -> dict[str, str]:
+        """Return the routers that run in a namespace: container → address of the admin port.
+
+        Raises:
+            ClusterError: the API server did not answer or refused.
+        """
+        query = {"labelSelector": f"{LABEL_NAME}={names.ROUTER}"}
+        pods, _ = list_objects(self._client, collection_path("Pod", namespace), query)
+        return dict(found for found in map(router_of, pods) if found is not None)
+
+    def _revision(
+        self,
+        group: GroupObject,
+        deployment: Manifest,
+        pods: list[Pod],
+        standing: Mapping[str, tuple[int, frozenset[int]]],
+        live: dict[tuple[str, str], Manifest],
+    ) -> RevisionState:
+        source = prompt_ref(deployment)
+        holder = self.get_cached(group.key, source.kind, source.name)
+        if holder is not None:
+            live[source.kind, source.name] = holder
+        data = _decoded(holder) if holder is not None else {}
+        text = Prompt(data[SYSTEM_KEY], data.get(TOOLS_KEY, "")) if SYSTEM_KEY in data else None
+        return revision_of(deployment, text, pods, standing)
+
+    def _values(self, key: Key, kind: str, name: str) -> Mapping[str, str] | None:
+        found = self.cache.get(key, kind, name, REFERENCED_SECONDS)
+        return _decoded(found) if found is not None else None
+
+    def _siblings(self, group: GroupObject) -> tuple[Sibling, ...]:
+        return tuple(
+            Sibling(
+                name=each["metadata"]["name"],
+                created=each["metadata"]["creationTimestamp"],
+                fingerprint=each.get("status", {}).get("fingerprint", ""),
+            )
+            for each in self._stores["PromptGroup"].list_namespace(group.key.namespace)
+            if each["metadata"]["name"] != group.key.name
+            and each["spec"].get("model") == group.spec.model
+            and "deletionTimestamp" not in each["metadata"]
+        )
+
+    def _get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        try:
+            return normalized(self._client.request("GET", f"{collection_path(kind, namespace)}/{quote(name)}"), kind)
+        except ClusterError as error:
+            if error.status == 404:
+                return None
+            raise
+
+
+def _group(key: Key, raw: Manifest) -> GroupObject:
+    try:
+        return group_of(key, raw)
+    except ValidationError as error:
+        # The field and the rule; never the value, which may be a prompt.
+        faults = (
+            f"spec.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_input=False)
+        )
+        raise StoredSpecError("; ".join(faults)[:500], raw["metadata"]["generation"], raw.get("status", {})) from None
+
+
+def _decoded(raw: Manifest) -> dict[str, str]:
+    """Return the data of a ConfigMap or Secret as text, without values that are not UTF-8."""
+    if raw["kind"] == "ConfigMap":
+        return dict(raw.get("data") or {})
+    decoded = {}
+    for key, value in (raw.get("data") or {}).items():
+        try:
+            decoded[key] = base64.b64decode(value).decode()
+        except ValueError:
+            logger.warning("key %s of Secret %s is not UTF-8 text", key, raw["metadata"]["name"])
+    return decoded

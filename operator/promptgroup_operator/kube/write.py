@@ -1,0 +1,233 @@
+"""Write what a pass decided, guarded by leadership and by the version or uid of the object that was seen."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.kube.api_server import KubeClient, collection_path
+from promptgroup_operator.kube.decode import ANNOTATION_DRAINING
+from promptgroup_operator.kube.events import EventAggregator
+from promptgroup_operator.kube.get_cache import GetCache
+from promptgroup_operator.kube.leader_election import Term
+from promptgroup_operator.kube.store import Store, normalized
+from promptgroup_operator.rollout.annotations import rfc3339
+from promptgroup_operator.world import engine_facts
+from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
+from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest
+from promptgroup_router.contract import names
+
+FIELD_MANAGER = "promptgroup-operator"
+"""The one field manager of everything that the operator writes."""
+
+ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Kubernetes' annotation: a ReplicaSet that shrinks deletes the pod with the lowest cost first."""
+
+_APPLY = "application/apply-patch+yaml"
+_STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class ClusterWriter:
+    """What passes write to the cluster, for one operator process. Safe to use from many threads.
+
+    Args:
+        client: client of the API server.
+        term: this process may write while it is the leader.
+        stores: kind → store, for the kinds that are watched; they learn of each write at once.
+        cache: copies of objects that are not watched, which learn of each write, too.
+    """
+
+    def __init__(self, client: KubeClient, term: Term, stores: Mapping[str, Store], cache: GetCache) -> None:
+        self._client = client
+        self._term = term
+        self._stores = stores
+        self._cache = cache
+        self._events = EventAggregator()
+        self._counting = threading.Lock()
+
+    def apply(self, manifest: Manifest, seen: Manifest | None) -> None:
+        """Apply an object on the server's side (KEP-555): the operator owns the fields that it names, and no others.
+
+        An object that was not seen is applied without force, so that one that somebody else created meanwhile is a
+        conflict and is not taken over.
+
+        Args:
+            manifest: the wanted object.
+            seen: the object that the decision was made from; None if there was none.
+
+        Raises:
+            ClusterError: also if another version exists now (409); the next pass begins from that.
+        """
+        metadata = manifest["metadata"]
+        query = {"fieldManager": FIELD_MANAGER}
+        if seen is not None:
+            manifest = {**manifest, "metadata": {**metadata, "resourceVersion": seen["metadata"]["resourceVersion"]}}
+            query["force"] = "true"
+        path = f"{collection_path(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
+        try:
+            self._record(manifest["kind"], self._request("PATCH", path, manifest, _APPLY, query))
+        except ClusterError:
+            self._cache.drop(manifest["kind"], metadata["namespace"], metadata["name"])  # it may be out of date
+            raise
+
+    def create(self, manifest: Manifest) -> None:
+        """Create an object, unless one of its name exists, which is left as it is."""
+        path = collection_path(manifest["kind"], manifest["metadata"]["namespace"])
+        try:
+            self._request("POST", path, manifest, "application/json", {"fieldManager": FIELD_MANAGER})
+        except ClusterError as error:
+            if error.status != 409:
+                raise
+
+    def delete(self, namespace: str, deletion: Deletion) -> None:
+        """Delete the object that was seen, and no other that has its name since."""
+        path = f"{collection_path(deletion.kind, namespace)}/{quote(deletion.name)}"
+        body = {"preconditions": {"uid": deletion.uid}, "propagationPolicy": "Background"}
+        self._request("DELETE", path, body, "application/json", gone_is_fine=True)
+        self._cache.drop(deletion.kind, namespace, deletion.name)
+
+    def update_pod(self, namespace: str, update: PodUpdate, change: ConditionChange | None, now: datetime) -> None:
+        """Write a pod's slot and drain; in the same write, close its readiness gate if `change` says so."""
+        since = update.draining_since
+        metadata = {
+            "uid": update.uid,
+            "labels": {names.LABEL_SLOT: str(update.slot) if update.slot is not None else None},
+            "annotations": {
+                ANNOTATION_DRAINING: rfc3339(since) if since is not None else None,
+                ANNOTATION_DELETION_COST: str(update.deletion_cost) if since is not None else None,
+            },
+        }
+        conditions = [_condition(change, warm=False, now=now)] if change is not None else []
+        self._patch_pod(namespace, update.pod, metadata, conditions)
+
+    def set_condition(
+        self,
+        namespace: str,
+        change: ConditionChange,
+        *,
+        warm: bool,
+        now: datetime,
+        container: str = "",
+    ) -> None:
+        """Write the condition of the readiness gate; the kubelet's own conditions stay as they are.
+
+        Args:
+            namespace: namespace of the pod.
+            change: the condition.
+            warm: True if the gate opens.
+            now: time of the change.
+            container: recorded as the container whose warmth was proven, with the measurements of its engine; may be
+                empty.
+        """
+        record = {
+            names.ANNOTATION_WARMED: container,
+            names.ANNOTATION_ENGINE: engine_facts.encode(
+                engine_facts.completed(change.outcome.measured, self._measured(namespace, change.pod, container))
+            ),
+        }
+        metadata = {"uid": change.uid} | ({"annotations": record} if container else {})
+        self._patch_pod(namespace, change.pod, metadata, [_condition(change, warm=warm, now=now)])
+
+    def _measured(self, namespace: str, pod: str, container: str) -> engine_facts.Measured:
+        """Return what is recorded of a container: a second warm-up finds it warm, and measures no prefill."""
+        found = self._stores["Pod"].get(namespace, pod) or {}
+        annotations = found.get("metadata", {}).get("annotations", {})
+        if annotations.get(names.ANNOTATION_WARMED) != container:
+            return engine_facts.UNKNOWN
+        return engine_facts.decode(annotations.get(names.ANNOTATION_ENGINE, ""))
+
+    def _patch_pod(
+        self, namespace: str, pod: str, metadata: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Patch the pod that was seen; the uid in the body makes the write fail on another pod of that name.
+
+        One write does both: with a pod's status the API server takes its labels and annotations, too (its strategy for
+        status restores spec, deletion and owners only). Null removes a field.
+        """
+        body = {"metadata": metadata} | ({"status": {"conditions": conditions}} if conditions else {})
+        url = f"{collection_path('Pod', namespace)}/{pod}/status"
+        query = {"fieldManager": FIELD_MANAGER}
+        self._record("Pod", self._request("PATCH", url, body, _STRATEGIC, query, gone_is_fine=True))
+
+    def write_status(self, key: Key, status: Mapping[str, Any]) -> None:
+        """Apply the group's status; nothing happens if the group is gone."""
+        body = {
+            "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+            "kind": "PromptGroup",
+            "metadata": {"name": key.name, "namespace": key.namespace},
+            "status": status,
+        }
+        path = f"{collection_path('PromptGroup', key.namespace)}/{quote(key.name)}/status"
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        self._record("PromptGroup", self._request("PATCH", path, body, _APPLY, query, gone_is_fine=True))
+
+    def emit_event(self, group: GroupObject, event: Event, now: datetime) -> None:
+        """Create an Event on the group, unless the same was created lately: then it is counted (see `kube.events`)."""
+        with self._counting:
+            counted = self._events.add(group.uid, event, now)
+        if counted is None:
+            return
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{group.key.name}.", "namespace": group.key.namespace},
+            "involvedObject": {
+                "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+                "kind": "PromptGroup",
+                "name": group.key.name,
+                "namespace": group.key.namespace,
+                "uid": group.uid,
+            },
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message[:1024],
+            "source": {"component": FIELD_MANAGER},
+            "firstTimestamp": rfc3339(counted.first),
+            "lastTimestamp": rfc3339(now),
+            "count": counted.count,
+        }
+        self._request("POST", collection_path("Event", group.key.namespace), body, "application/json")
+
+    def _record(self, kind: str, answer: dict[str, Any]) -> None:
+        """Let no later pass read what was there before the write."""
+        if not answer:
+            return  # the object was gone
+        if kind in self._stores:
+            self._stores[kind].record_write(normalized(answer, kind))
+        else:
+            self._cache.record_write(kind, normalized(answer, kind))
+
+    def _request(
+        self,
+        method: str,
+        url: str,
+        body: Mapping[str, Any],
+        content_type: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        gone_is_fine: bool = False,
+    ) -> dict[str, Any]:
+        """Send a write while this process is the leader; it is not waited for beyond the term.
+
+        Raises:
+            NotLeadingError: the term is over.
+            ClusterError: there was no answer, or a refusal.
+        """
+        try:
+            return self._client.request(method, url, body, content_type, query, limit=self._term.seconds_left())
+        except ClusterError as error:
+            if gone_is_fine and error.status in (404, 409):
+                return {}
+            raise
+
+
+def _condition(change: ConditionChange, *, warm: bool, now: datetime) -> dict[str, str]:
+    return {
+        "type": names.CONDITION_PREFIX_WARM,
+        "status": "True" if warm else "False",
+        "reason": change.outcome.reason.value,
+        "message": change.outcome.message,
+        "lastTransitionTime": rfc3339(now),
+    }
