@@ -71,27 +71,46 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `run` to a parser."""
     defaults = Settings()
     group = parser.add_argument_group("operator", "each flag also as PROMPTGROUP_OPERATOR_<FLAG> in the environment")
-    group.add_argument("--namespaces", default=_env("namespaces", ""), metavar="A,B", help="serve these (default: all)")
+    group.add_argument(
+        "--namespaces",
+        default=_env("namespaces", ""),
+        metavar="A,B",
+        help="serve PromptGroups of these namespaces only (default: all)",
+    )
     group.add_argument(
         "--router-namespaces",
         default=_env("router_namespaces", ""),
         metavar="A,B",
-        help="read routers here too, beside those of a group's own namespace, to judge its releases",
+        help="read routers of these namespaces as well as those of a group's own, for sizing and the analysis of releases",
     )
-    group.add_argument("--host", default=_env("host", defaults.host), help="address of both ports (default: every)")
+    group.add_argument(
+        "--host",
+        default=_env("host", defaults.host),
+        help="address on which both ports listen (default: all addresses)",
+    )
     for flag, port, what in (
         ("health-port", defaults.health_port, "port of /healthz"),
-        ("metrics-port", defaults.metrics_port, "port of /metrics, 0 for none"),
+        ("metrics-port", defaults.metrics_port, "port of /metrics; 0 turns it off"),
     ):
         given = _env(flag.replace("-", "_"), str(port))
         group.add_argument(f"--{flag}", type=int, default=given, metavar="PORT", help=f"{what} (default: %(default)s)")
-    group.add_argument("--workers", type=int, default=_env("workers", str(defaults.workers)), help="passes at a time")
-    group.add_argument("--warmups", type=int, default=_env("warmups", str(defaults.warmups)), help="warm-ups at a time")
+    group.add_argument(
+        "--workers",
+        type=int,
+        default=_env("workers", str(defaults.workers)),
+        help="passes that may run at the same time (default: %(default)s)",
+    )
+    group.add_argument(
+        "--warmups",
+        type=int,
+        default=_env("warmups", str(defaults.warmups)),
+        help="warm-ups that may run at the same time, over all groups (default: %(default)s)",
+    )
     group.add_argument(
         "--touch-seconds",
         type=float,
         default=_env("touch_seconds", str(defaults.touch_seconds)),
-        help="longest time between two looks at a warm replica's prefix (default: %(default)s)",
+        help="seconds within which each warm replica is refreshed at least once (default: %(default)s)",
     )
     group.add_argument(
         "--lease",
@@ -100,22 +119,27 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="act only while holding this Lease (default: act always, as the only operator)",
     )
     group.add_argument(
-        "--identity", default=_env("identity", defaults.identity), help="name in the Lease (default: host)"
+        "--identity",
+        default=_env("identity", defaults.identity),
+        help="name of this process in the Lease, completed to be unique (default: the name of the host)",
     )
     group.add_argument(
         "--resync",
         type=int,
         default=_env("resync", str(defaults.resync)),
         metavar="SECONDS",
-        help="time between two lists of what is watched (default: %(default)s)",
+        help="seconds between two lists of everything that is watched (default: %(default)s)",
     )
     group.add_argument(
         "--prometheus-url",
         default=_env("prometheus_url", ""),
         metavar="URL",
-        help="ask this Prometheus for loads (default: read engines and routers)",
+        help="read loads from this Prometheus (default: read engines and routers directly)",
     )
-    for flag, what in (("ca-file", "certificates to check it by (default: the system's)"), ("token-file", "its token")):
+    for flag, what in (
+        ("ca-file", "file of certificates that the Prometheus server is verified with (default: the system's)"),
+        ("token-file", "file with a bearer token for Prometheus, read for each request"),
+    ):
         name = f"prometheus_{flag.replace('-', '_')}"
         group.add_argument(f"--prometheus-{flag}", default=_env(name, ""), metavar="FILE", help=what)
     group.add_argument(
@@ -123,24 +147,25 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=_env("prometheus_timeout", str(defaults.prometheus_timeout)),
         metavar="SECONDS",
-        help="longest wait for it (default: %(default)s)",
+        help="seconds to wait for a connection to Prometheus, and between parts of its answer (default: %(default)s)",
     )
     group.add_argument(
         "--prometheus-selector",
         default=_env("prometheus_selector", ""),
         metavar="MATCHERS",
-        help='label matchers for every query, as in cluster="eu"',
+        help='label matchers that are added to every query, as in cluster="eu"',
     )
     group.add_argument(
         "--service-account-dir",
         type=Path,
         default=_env("service_account_dir", str(SERVICE_ACCOUNT_DIR)),
-        help="credentials inside a cluster (default: %(default)s)",
+        help="folder with credentials inside a cluster (default: %(default)s)",
     )
     group.add_argument(
         "--log-level",
         default=_env("log_level", defaults.log_level),
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
+        help="least level to log (default: %(default)s)",
     )
 
 

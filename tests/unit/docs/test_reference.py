@@ -103,3 +103,8 @@ def test_every_error_code_of_the_router_is_on_a_page():
 
 def test_every_path_of_the_router_is_on_a_page():
     assert [path.decode() for path in ENDPOINTS if f"`POST {path.decode()}`" not in REFERENCE] == []
+
+
+def test_every_setting_says_what_it_does():
+    for parser in (flags.operator_parser(), flags.router_parser()):
+        assert [action.dest for action in flags.options(parser) if not action.help] == []
