@@ -81,7 +81,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--router-namespaces",
         default=_env("router_namespaces", ""),
         metavar="A,B",
-        help="read routers of these namespaces as well as those of a group's own, for sizing and the analysis of releases",
+        help="read routers of these namespaces as well as those of a group's own, for sizing and releases",
     )
     group.add_argument(
         "--host",
