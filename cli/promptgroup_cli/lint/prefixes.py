@@ -232,13 +232,13 @@ def _length(prefix: bytes) -> int:
 
 
 def _position(prefix: bytes) -> tuple[str, int]:
-    """The byte behind a prefix: the part of the prompt that it is in, and its offset there."""
+    """Return the position of the byte behind a prefix: the part of the prompt, and the offset in it."""
     tools, end, system = prefix.partition(b"\0")
     return ("system", len(system)) if end else ("tools", len(tools))
 
 
 def _parting(root: _Node, block: int) -> Iterator[Finding]:
-    """The nodes closest to the root where most requests go ways of their own.
+    """Yield the nodes closest to the root behind which most requests differ.
 
     Where each way is a block long, prompts of their own begin there, and each is looked at for itself.
     """
@@ -261,7 +261,7 @@ def _parting(root: _Node, block: int) -> Iterator[Finding]:
 
 
 def _shared(root: _Node, block: int) -> int:
-    """Requests that have a block or more of their prompt in common with another one."""
+    """Return the number of requests that share a block or more of their prompt with another one."""
     total = 0
     stack = [(root, -1)]  # the byte between tools and system text
     while stack:

@@ -54,7 +54,7 @@ class NoMatch:
     """A request of which only the model and the namespace are known."""
 
     model: TenantEntry
-    """What serves the model in the request's namespace."""
+    """The candidates that serve the model in the request's namespace."""
 
 
 Match = ByName | ByContent | NoMatch
