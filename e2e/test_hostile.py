@@ -22,6 +22,8 @@ REPLICAS = 4
 UNITS = {"Mi": 2**20, "Gi": 2**30}
 SLOWER = 2.0
 """How much longer a team's changes may take beside sixteen hostile engines that share two cores with it."""
+REFUSALS = 12
+"""Answers to hostile requests that are waited for: each kind of body has come three times."""
 SLACK_SECONDS = 20.0
 """Time of a pass that came at a bad moment."""
 
@@ -111,26 +113,24 @@ def test_hostile_requests_fail_no_honest_one_and_the_router_keeps_its_memory(
     kubectl.apply(group("honest", images, prompt("a"), replicas=3))
     kubectl.wait_warm("honest", "3/3")
     plan = Plan((service(kubectl.namespace),), "honest", at_once=12, last=4, pause=0.2, tokens=8)
-    attacker = cluster.kubectl(NAMESPACE)
     with clients(cluster, images, kubectl, "honest", plan) as running, running.watched(settle=60) as seen:
-        attacker.apply(program(NAMESPACE), attack(images, kubectl.namespace))
-        attacker.run("wait", "pod", "attacker", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
+        attacker = attacking(cluster, images, kubectl.namespace)
 
         def answered() -> bool | None:
-            return True if attacker.run("logs", "attacker").stdout.count("HTTP/1.1 4") >= 20 else None
+            return True if attacker.run("logs", "attacker").stdout.count("HTTP/1.1 4") >= REFUSALS else None
 
-        wait_for(
-            answered, "the router to refuse them", lambda: attacker.run("logs", "attacker").stdout[-500:], seconds=120
-        )
-    attacker.run("delete", "pod", "attacker", "--grace-period=1", "--wait=false")
+        try:
+            wait_for(answered, "the router to refuse them", lambda: attacker.run("logs", "attacker").stdout[-500:])
+        finally:
+            attacker.run("delete", "pod", "attacker", "--grace-period=1", "--wait=false")
     assert unharmed(seen)
     for pod in routers(kubectl):
         peak, limit = memory(kubectl, pod)
         assert peak < limit
 
 
-def attack(images: Images, namespace: str) -> dict[str, Any]:
-    """A pod that asks a team's router as no client should."""
+def attacking(cluster: Cluster, images: Images, namespace: str) -> Kubectl:
+    """Start a pod that asks a team's router as no client should; it is called `attacker`."""
     container = {
         "name": "attacker",
         "image": images.name("standin-engine"),
@@ -149,4 +149,8 @@ def attack(images: Images, namespace: str) -> dict[str, Any]:
         "containers": [container],
         "volumes": [{"name": "program", "configMap": {"name": "hostile"}}],
     }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "attacker", "namespace": NAMESPACE}, "spec": spec}
+    attacker = cluster.kubectl(NAMESPACE)
+    metadata = {"name": "attacker", "namespace": NAMESPACE}
+    attacker.apply(program(NAMESPACE), {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    attacker.run("wait", "pod", "attacker", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
+    return attacker
