@@ -33,7 +33,7 @@ from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.plan import desired, plan, prompt
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import PERIOD
-from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import PodCondition, Progress, Sibling, World
 from promptgroup_router.contract.fingerprint import fingerprint, short
 from promptgroup_router.contract.names import ANNOTATION_APPLIED
@@ -145,7 +145,7 @@ def read_traffic(given):
     return Traffic(
         True,
         {name: Flow(requests, requests) for name, (requests, _) in counts.items()},
-        {name: {"first": Stratum(requests, failed)} for name, (requests, failed) in counts.items()},
+        {name: {StratumKey(): Stratum(requests, failed)} for name, (requests, failed) in counts.items()},
     )
 
 

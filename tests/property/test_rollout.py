@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from promptgroup_operator.rollout import rollout
 from promptgroup_operator.rollout.release import GOING, Phase
 from promptgroup_operator.rollout.replica_split import allot
-from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 from promptgroup_router.contract.fingerprint import fingerprint, short
 from support.builders import SETTINGS, ago, cold, goal, pod, revision
@@ -49,7 +49,10 @@ def traffics(draw):
     return Traffic(
         draw(st.booleans()),
         {name: Flow(count, count * draw(st.sampled_from([0, 0.5, 1]))) for name, count in requests.items()},
-        {name: {"first": Stratum(count, count * draw(st.sampled_from([0, 0.1])))} for name, count in requests.items()},
+        {
+            name: {StratumKey(): Stratum(count, count * draw(st.sampled_from([0, 0.1])))}
+            for name, count in requests.items()
+        },
     )
 
 

@@ -28,7 +28,7 @@ from promptgroup_operator.rollout import rollout
 from promptgroup_operator.warmth.warmup import settle
 from promptgroup_operator.world import engine_facts as measured
 from promptgroup_operator.world.effects import PodUpdate
-from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import (
     GroupObject,
     Key,
@@ -284,7 +284,7 @@ class Model:
             requests = 1000 * part if self.quality != "few" else 0
             flows[short(each)] = Flow(requests, requests * named)
             failed = 90 if each == target and self.quality == "bad" else 0
-            samples[short(each)] = {"first": Stratum(200 if self.quality != "few" else 3, failed)}
+            samples[short(each)] = {StratumKey(): Stratum(200 if self.quality != "few" else 3, failed)}
         return Traffic(self.settled, flows, samples)
 
     def _revision(self, deployment: Manifest, standing: Mapping[str, tuple[int, frozenset[int]]]) -> RevisionState:

@@ -18,7 +18,7 @@ from promptgroup_operator.plan.desired import DRAIN_SECONDS
 from promptgroup_operator.plan.plan import Plan, route_unwritten, unwritten
 from promptgroup_operator.rollout import annotations
 from promptgroup_operator.world.effects import PodUpdate
-from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import (
     GroupObject,
     Manifest,
@@ -108,7 +108,8 @@ class SimulatedCluster:
         seen = REQUESTS if now - since >= SAMPLED_AFTER else 0
         failed = {self._text.fingerprint: seen if self._pace.worse else 0}
         samples = {
-            short(each.fingerprint): {"all": Stratum(seen, failed.get(each.fingerprint, 0))} for each in revisions
+            short(each.fingerprint): {StratumKey(): Stratum(seen, failed.get(each.fingerprint, 0))}
+            for each in revisions
         }
         return Traffic(True, flows, samples)
 

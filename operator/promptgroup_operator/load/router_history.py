@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
 from promptgroup_operator.world.load import LOAD_WINDOW, ClientLoad, Departure
-from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
 
@@ -40,9 +40,19 @@ class _Series:
     """Where the step began, or the first reading in it."""
     readings: deque[tuple[datetime, RouterCounts]] = field(default_factory=deque)
     """Within the window, the last before it among them."""
+    since: datetime | None = None
+    """Time of the first reading."""
+    rose: dict[str, datetime] = field(default_factory=dict)
+    """Short fingerprint → when its requests were last seen to have grown."""
 
     def add(self, counts: RouterCounts, now: datetime) -> None:
         readings = self.readings
+        before = readings[-1][1].flows if readings else self.baseline.flows
+        self.since = self.since or now
+        for revision, flow in counts.flows.items():
+            known = before.get(revision)
+            if flow.requests != (known.requests if known is not None else 0):
+                self.rose[revision] = now
         if readings and readings[-1][1] == counts:
             counts = readings[-1][1]  # one copy of what does not change
         if len(readings) > 1 and readings[-1][0] - readings[-2][0] < SPACING:
@@ -110,7 +120,7 @@ class RouterHistory:
             if group is None:
                 return None
             flows: dict[str, Flow] = {}
-            samples: dict[str, dict[str, Stratum]] = {}
+            samples: dict[str, dict[StratumKey, Stratum]] = {}
             known = False
             for series in group.routers.values():
                 (began, first), (read, last) = series.span(now, WINDOW)
@@ -123,9 +133,27 @@ class RouterHistory:
                     )
                 for revision, sample in last.samples.items():
                     base, sums = series.baseline.samples.get(revision, {}), samples.setdefault(revision, {})
-                    for turn, stratum in sample.items():
-                        sums[turn] = sums.get(turn, Stratum()) + (stratum - base.get(turn, Stratum()))
-            return Traffic(known, flows, samples)
+                    for name, stratum in sample.items():
+                        sums[name] = sums.get(name, Stratum()) + (stratum - base.get(name, Stratum()))
+            return Traffic(known, flows, samples, *self._last_requests(group, now))
+
+    def _last_requests(self, group: _Group, now: datetime) -> tuple[dict[str, datetime], datetime | None]:
+        """Return when requests of each revision were last seen, and since when every router has been read.
+
+        A router that cannot be read may send requests that nobody counts, so that no revision is known to be quiet.
+        """
+        last: dict[str, datetime] = {}
+        since: datetime | None = None
+        for router, series in group.routers.items():
+            if now - self._pages[router] > LATELY:
+                if now - self._read.get(router, self._pages[router]) <= LATELY:
+                    return last, None
+                continue  # nobody sets out to read it: it is gone
+            began = series.since or now
+            since = max(since, began) if since is not None else began
+            for revision, at in series.rose.items():
+                last[revision] = max(at, last.get(revision, at))
+        return last, since
 
     def clients(self, key: Key, revision: str, declared_tokens: int, now: datetime) -> ClientLoad | None:
         """What the clients of a revision had; None when no router was read lately, and before.
@@ -143,10 +171,10 @@ class RouterHistory:
         total, opening, prompt_tokens = Stratum(), 0.0, 0.0
         stocks = [last.stocks.get(revision, RevisionGauges()) for *_, last in spans]
         for _, first, _, last in spans:
-            for turn, stratum in last.samples.get(revision, {}).items():
-                came = stratum - first.samples.get(revision, {}).get(turn, Stratum())
+            for name, stratum in last.samples.get(revision, {}).items():
+                came = stratum - first.samples.get(revision, {}).get(name, Stratum())
                 total += came
-                opening += came.requests if turn == names.TURN_FIRST else 0.0
+                opening += came.requests if name.turn == names.TURN_FIRST else 0.0
             before = first.stocks.get(revision, RevisionGauges()).prompt_tokens
             prompt_tokens += max(0.0, last.stocks.get(revision, RevisionGauges()).prompt_tokens - before)
         return ClientLoad(
@@ -156,7 +184,7 @@ class RouterHistory:
             sessions=sum(each.sessions for each in stocks),
             session_tokens=sum(each.session_tokens for each in stocks),
             declared_tokens=declared_tokens,
-            first_token=total.streamed,
+            first_token=total.first_token,
             opening=opening / total.requests if total.requests else None,
             held=sum(each.waiting for each in stocks),
         )

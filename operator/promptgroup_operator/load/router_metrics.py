@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from promptgroup_operator.engines import exposition
-from promptgroup_operator.world.samples import Flow, Histogram, Sample, Stratum, histogram
+from promptgroup_operator.world.samples import Flow, Histogram, Sample, Stratum, StratumKey, histogram
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
 
@@ -77,8 +77,8 @@ class _Page:
         self.key = key
         self.samples = 0
         self._flows: dict[str, Flow] = {}
-        self._strata: dict[tuple[str, str], Stratum] = {}
-        self._buckets: dict[tuple[str, str, str, str], dict[float, float]] = {}
+        self._strata: dict[tuple[str, StratumKey], Stratum] = {}
+        self._buckets: dict[tuple[str, StratumKey], dict[str, dict[float, float]]] = {}
         self._stocks: dict[str, dict[str, float]] = {}
         self._alone: dict[str, float] = {}
 
@@ -88,17 +88,17 @@ class _Page:
         if self.samples > MAX_SAMPLES:
             return
         revision, turn = labels.get("revision", ""), labels.get("turn", "")
+        key = revision, StratumKey(turn, labels.get("how", ""), labels.get("streamed") == names.STREAMED)
         if name == names.METRIC_REVISION_REQUESTS:
             known = self._flows.get(revision, Flow())
             named = value if labels.get("how") == names.HOW_NAME else 0
             self._flows[revision] = Flow(known.requests + value, known.named + named)
             failed = value if labels.get("outcome") == names.OUTCOME_FAILED else 0
-            self._strata[revision, turn] = self._strata.get((revision, turn), Stratum()) + Stratum(value, failed)
+            self._strata[key] = self._strata.get(key, Stratum()) + Stratum(value, failed)
         elif "le" in labels:
-            key = name, revision, turn, labels.get("streamed", "")
             bound = exposition.bound(labels["le"])
             if bound is not None:
-                self._buckets.setdefault(key, {})[bound] = value
+                self._buckets.setdefault(key, {}).setdefault(name, {})[bound] = value
         elif revision and not turn:
             self._stocks.setdefault(revision, {})[name] = value
         else:
@@ -106,15 +106,18 @@ class _Page:
 
     def counts(self) -> RouterCounts:
         """Return the counters that the samples make together."""
-        samples: dict[str, dict[str, Stratum]] = {}
-        for (revision, turn), counted in self._strata.items():
-            streamed, whole = (
-                self._histogram(names.METRIC_REVISION_FIRST_TOKEN, revision, turn, each)
-                for each in (names.STREAMED, names.WHOLE)
+        samples: dict[str, dict[StratumKey, Stratum]] = {}
+        # routers of earlier versions do not label every series: what they count stands in strata of its own
+        for revision, stratum in self._strata.keys() | self._buckets.keys():
+            counted = self._strata.get((revision, stratum), Stratum())
+            buckets = self._buckets.get((revision, stratum), {})
+            first_token = histogram(buckets.get(f"{names.METRIC_REVISION_FIRST_TOKEN}_bucket", {}))
+            samples.setdefault(revision, {})[stratum] = Stratum(
+                requests=counted.requests,
+                errors=counted.errors,
+                first_token=first_token if stratum.streamed else Histogram(),
+                cached=histogram(buckets.get(f"{names.METRIC_REVISION_CACHED}_bucket", {})),
             )
-            cached = self._histogram(names.METRIC_REVISION_CACHED, revision, turn)
-            timed = Stratum(counted.requests, counted.errors, streamed + whole, cached, streamed)
-            samples.setdefault(revision, {})[turn] = timed
         stocks = {
             revision: RevisionGauges(
                 sessions=said.get(names.METRIC_REVISION_SESSIONS, 0),
@@ -126,6 +129,3 @@ class _Page:
         }
         departed, at = self._alone.get(names.METRIC_DEPARTED, 0), self._alone.get(names.METRIC_DEPARTED_AT, 0)
         return RouterCounts(self._flows, samples, stocks, departed, at)
-
-    def _histogram(self, name: str, revision: str, turn: str, streamed: str = "") -> Histogram:
-        return histogram(self._buckets.get((f"{name}_bucket", revision, turn, streamed), {}))

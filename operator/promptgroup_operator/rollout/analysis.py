@@ -1,18 +1,24 @@
-"""Whether a new revision does worse than the old one: two samples of the same time → pass, wait or fail. Pure.
+"""Compares a new revision with the old one: two samples of the same time → pass, wait or fail.
 
-It fails when it is both worse by more than it may be and significantly worse:
+A revision fails when it is both worse by more than a limit and significantly worse:
 
     failed requests       Cochran-Mantel-Haenszel test with continuity correction
-    time to first token   Wilcoxon-Mann-Whitney U with tie correction, strata combined by van Elteren;
-                          for the 95th percentile the share slower than the old one's, by the first test again
+    time to first token   of streamed answers: Wilcoxon-Mann-Whitney U with tie correction, strata combined by van
+                          Elteren; for the 95th percentile the share slower than the old one's, by the first test again
     hit rate              the same U, of the share of each prompt that was found in cache
 
-One that is worse by more than it may be, but not significantly, waits for more requests. A step is looked at again and
-again, which alone makes a false alarm likely: of the error that `confidencePercent` leaves, each doubling of the
-sample has a share that gets smaller (alpha spending), and the comparisons share each of those (Bonferroni).
+Only alike requests are compared: strata are first and later turns, clients that name the group and clients that bring
+its prompt, streamed and whole answers. The first byte of a whole answer comes with its last token, so that its time
+says more of the answer's length than of the engine: whole answers are compared by errors and hit rate alone.
+
+A revision that is worse by more than a limit, but not significantly, waits for more requests. A step is analysed again
+and again, which alone would make a false alarm likely. So each doubling of the sample has its share of the error that
+`confidencePercent` leaves (alpha spending), and the comparisons divide each of those (Bonferroni). A gross fault fails
+from 10 requests on, for a fifth of that error; to pass takes `minRequests`. Decision 0012 has the figures.
 
 Sources: Mantel & Haenszel, J. Natl. Cancer Inst. 22 (1959) 719; Mann & Whitney, Ann. Math. Statist. 18 (1947) 50;
 van Elteren, Bull. Int. Statist. Inst. 37 (1960) 351; Lan & DeMets, Biometrika 70 (1983) 659.
+Does no I/O and reads no clock.
 """
 
 import enum
@@ -20,9 +26,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from promptgroup_operator.api.prompt_group import JudgeSpec
-from promptgroup_operator.world.samples import Histogram, Sample, Stratum, bucket_of, quantile
+from promptgroup_operator.world.samples import Histogram, Sample, Stratum, StratumKey, bucket_of, quantile
 
 COMPARISONS = 4
 """Errors, hit rate, and time to first token twice: each has this part of the error that may be made."""
@@ -30,9 +37,21 @@ COMPARISONS = 4
 MEDIAN, TAIL = 0.5, 0.95
 """Quantiles of the time to first token that are compared."""
 
+EARLY = 10
+"""Fewest comparable requests of each revision from which a gross fault fails a step."""
+EARLY_SHARE = 0.2
+"""Share of the error that analyses before `minRequests` may make; the others have the rest."""
+
+LOOKS = 2
+"""Analyses that a doubling of the sample counts for. There are more, every few seconds, of nearly the same requests:
+simulation of equal revisions (tests/property/test_analysis.py) finds this many to keep the error."""
+
+LONG = timedelta(hours=1)
+"""From here on a step that waits for `minRequests` says how to shorten it."""
+
 
 class AnalysisOutcome(enum.Enum):
-    """What becomes of the step."""
+    """Outcome of an analysis for the step of a release."""
 
     PASS = "pass"  # noqa: S105 - no password
     WAIT = "wait"
@@ -41,9 +60,9 @@ class AnalysisOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AnalysisResult:
-    """An opinion with its reason, in the words of a condition."""
+    """An outcome with the reason and the message of a condition."""
 
-    opinion: AnalysisOutcome
+    outcome: AnalysisOutcome
     reason: str
     message: str
 
@@ -55,94 +74,141 @@ class _Comparison:
     reason: str
     text: str
     beyond: bool
-    """Worse by more than it may be."""
+    """True if it is worse by more than the limit."""
     p: float
-    """Probability of a difference like this where there is none."""
+    """Probability of such a difference between equal revisions."""
 
 
-Pair = tuple[Stratum, Stratum]
-"""(old, new) of one stratum, neither empty."""
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """One stratum of both revisions, neither of them empty."""
+
+    key: StratumKey
+    old: Stratum
+    new: Stratum
 
 
-def analyse(old: Sample, new: Sample, spec: JudgeSpec) -> AnalysisResult:
-    """Compare the requests of two revisions over the same time."""
-    pairs = [(old[name], new[name]) for name in sorted(old.keys() & new.keys())]
-    pairs = [(a, b) for a, b in pairs if a.requests > 0 and b.requests > 0]
-    seen = min(sum(a.requests for a, _ in pairs), sum(b.requests for _, b in pairs))
-    if seen < spec.min_requests:
-        counts = [sum(each.requests for each in sample.values()) for sample in (new, old)]
-        return AnalysisResult(
-            AnalysisOutcome.WAIT,
-            "TooFewRequests",
-            f"{counts[0]:.0f} requests of the new revision and {counts[1]:.0f} of the old one in this step: "
-            f"{spec.min_requests} of each that can be compared are needed",
-        )
-    doubling = int(math.log2(seen / spec.min_requests)) + 1
-    alpha = (1 - spec.confidence_percent / 100) / COMPARISONS / (doubling * (doubling + 1))
-    found = list(_comparisons(pairs, spec))
+def analyse(old: Sample, new: Sample, spec: JudgeSpec, elapsed: timedelta) -> AnalysisResult:
+    """Compare the requests of two revisions over the same time.
+
+    Args:
+        old: requests of the revision that serves.
+        new: requests of the one under release.
+        spec: limits, and the confidence that a failure takes.
+        elapsed: time for which the step has lasted.
+    """
+    pairs = [_Pair(key, old[key], new[key]) for key in sorted(old.keys() & new.keys())]
+    pairs = [each for each in pairs if each.old.requests > 0 and each.new.requests > 0]
+    counts = sum(each.new.requests for each in pairs), sum(each.old.requests for each in pairs)
+    compared = min(counts)
+    found = list(_comparisons(pairs, spec)) if compared >= min(EARLY, spec.min_requests) else []
     worse = [each for each in found if each.beyond]
-    failed = next((each for each in worse if each.p < alpha), None)
+    failed = next((each for each in worse if each.p < _alpha(compared, spec)), None)
     if failed is not None:
-        return AnalysisResult(
-            AnalysisOutcome.FAIL, failed.reason, f"{failed.text} (p={failed.p:.2g}, {seen:.0f} requests compared)"
-        )
+        message = f"{failed.text} (p={failed.p:.2g}, {compared:.0f} requests compared)"
+        return AnalysisResult(AnalysisOutcome.FAIL, failed.reason, message)
+    if compared < spec.min_requests:
+        message = _too_few(counts, spec.min_requests, elapsed)
+        return AnalysisResult(AnalysisOutcome.WAIT, "TooFewRequests", message)
     if worse:
         text = "; ".join(each.text for each in worse)
-        return AnalysisResult(
-            AnalysisOutcome.WAIT, "Undecided", f"{text}; the difference is not significant after {seen:.0f} requests"
-        )
+        message = f"{text}; the difference is not significant after {compared:.0f} requests"
+        return AnalysisResult(AnalysisOutcome.WAIT, "Undecided", message)
     return AnalysisResult(AnalysisOutcome.PASS, "NotWorse", "; ".join(each.text for each in found))
 
 
-def _comparisons(pairs: Sequence[Pair], spec: JudgeSpec) -> Iterator[_Comparison]:
-    rates = _both(pairs, lambda each: each.errors / each.requests, lambda each: each.requests)
+def _alpha(compared: float, spec: JudgeSpec) -> float:
+    """Return the p-value below which a comparison fails: the share of the error that this sample size may make."""
+    early = compared < spec.min_requests
+    doubling = int(math.log2(compared / (min(EARLY, spec.min_requests) if early else spec.min_requests))) + 1
+    share = EARLY_SHARE if early else 1 - EARLY_SHARE
+    return share * (1 - spec.confidence_percent / 100) / COMPARISONS / LOOKS / (doubling * (doubling + 1))
+
+
+def _too_few(counts: tuple[float, float], needed: int, elapsed: timedelta) -> str:
+    new, old = counts
+    text = f"{new:.0f} requests of the new revision and {old:.0f} of the old one can be compared, {needed} are needed"
+    if min(counts) <= 0:
+        return f"{text} of each"
+    left = elapsed * (needed / min(counts) - 1)
+    text = f"{text} of each: about {_rounded(left)} more at this rate"
+    return f"{text}; lower rollout.judge.minRequests or raise the step's weight to need less" if left > LONG else text
+
+
+def _rounded(span: timedelta) -> str:
+    """Return a span in one unit, which changes seldom: it stands in a condition's message."""
+    seconds = span.total_seconds()
+    if seconds < 60:
+        return "1 minute"
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes} minutes" if minutes < 120 else f"{math.ceil(minutes / 60)} hours"
+
+
+def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Comparison]:
+    rates = _means(pairs, lambda each: each.errors / each.requests, lambda each: each.requests)
+    tables = [(each.old.errors, each.old.requests, each.new.errors, each.new.requests) for each in pairs]
+    worst = pairs[_worst([_more([table]) for table in tables])]
     yield _Comparison(
         "ErrorRate",
-        f"{rates[1]:.1%} of requests failed, {rates[0]:.1%} with the old revision",
+        f"{worst.new.errors / worst.new.requests:.1%} of requests failed, "
+        f"{worst.old.errors / worst.old.requests:.1%} with the old revision ({worst.key})",
         rates[1] - rates[0] > spec.max_error_rise_percent / 100,
-        _more([(a.errors, a.requests, b.errors, b.requests) for a, b in pairs]),
+        _more(tables),
     )
-    timed = [(a, b) for a, b in pairs if a.first_token.total and b.first_token.total]
-    if timed:
+    timed = [each for each in pairs if each.old.first_token.total and each.new.first_token.total]
+    if (
+        min(sum(each.old.first_token.total for each in timed), sum(each.new.first_token.total for each in timed))
+        >= EARLY
+    ):
         yield from _first_token(timed, 1 + spec.max_ttft_rise_percent / 100)
-    cached = [(a, b) for a, b in pairs if a.cached.total and b.cached.total]
+    cached = [each for each in pairs if each.old.cached.total and each.new.cached.total]
     if cached:
-        rates = _both(cached, lambda each: _mean(each.cached), lambda each: each.cached.total)
+        rates = _means(cached, lambda each: _mean(each.cached), lambda each: each.cached.total)
+        drops = [(each.new.cached, each.old.cached) for each in cached]
+        worst = cached[_worst([greater([drop]) for drop in drops])]
         yield _Comparison(
             "HitRate",
-            f"{rates[1]:.0%} of prompt tokens were in cache, {rates[0]:.0%} with the old revision",
+            f"{_mean(worst.new.cached):.0%} of prompt tokens were in cache, "
+            f"{_mean(worst.old.cached):.0%} with the old revision ({worst.key})",
             rates[0] - rates[1] > spec.max_hit_rate_drop_percent / 100,
-            greater([(b.cached, a.cached) for a, b in cached]),
+            greater(drops),
         )
 
 
-def _first_token(pairs: Sequence[Pair], factor: float) -> Iterator[_Comparison]:
-    old, new = _standardised([(a.first_token, b.first_token) for a, b in pairs])
-    shifted = greater([(a.first_token, b.first_token) for a, b in pairs])
+def _first_token(pairs: Sequence[_Pair], factor: float) -> Iterator[_Comparison]:
+    times = [(each.old.first_token, each.new.first_token) for each in pairs]
+    old, new = _standardised(times)
     edge = bucket_of(old, TAIL)
-    slow = _more(
-        [
-            (_above(a.first_token, edge), a.first_token.total, _above(b.first_token, edge), b.first_token.total)
-            for a, b in pairs
-        ]
+    tables = [(_above(a, edge), a.total, _above(b, edge), b.total) for a, b in times]
+    tests = (
+        (MEDIAN, greater(times), [greater([each]) for each in times]),
+        (TAIL, _more(tables), [_more([each]) for each in tables]),
     )
-    for q, p in ((MEDIAN, shifted), (TAIL, slow)):
-        before, after = quantile(old, q), quantile(new, q)
-        text = f"time to first token p{q * 100:.0f} {after * 1000:.0f} ms, {before * 1000:.0f} ms with the old revision"
-        yield _Comparison("TimeToFirstToken", text, after > before * factor, p)
+    for q, p, parts in tests:
+        before, after = times[_worst(parts)]
+        text = (
+            f"time to first token p{q * 100:.0f} {quantile(after, q) * 1000:.0f} ms, "
+            f"{quantile(before, q) * 1000:.0f} ms with the old revision ({pairs[_worst(parts)].key})"
+        )
+        yield _Comparison("TimeToFirstToken", text, quantile(new, q) > quantile(old, q) * factor, p)
 
 
-def _both(
-    pairs: Sequence[Pair], value: Callable[[Stratum], float], weight: Callable[[Stratum], float]
+def _worst(parts: Sequence[float]) -> int:
+    """Return the index of the stratum with the least p-value: its figures are what clients of it see."""
+    return min(range(len(parts)), key=lambda index: parts[index])
+
+
+def _means(
+    pairs: Sequence[_Pair], value: Callable[[Stratum], float], weight: Callable[[Stratum], float]
 ) -> tuple[float, float]:
-    """(old, new): means over the strata, both by the new revision's share of requests in each."""
-    total = sum(weight(new) for _, new in pairs)
-    old, new = (sum(value(pair[side]) * weight(pair[1]) for pair in pairs) / total for side in (0, 1))
-    return old, new
+    """Return the means of (old, new) over the strata, both by the new revision's share of requests in each."""
+    total = sum(weight(each.new) for each in pairs)
+    old = sum(value(each.old) * weight(each.new) for each in pairs) / total
+    return old, sum(value(each.new) * weight(each.new) for each in pairs) / total
 
 
 def _standardised(pairs: Sequence[tuple[Histogram, Histogram]]) -> tuple[Histogram, Histogram]:
-    """(old, new) over all strata, the old one's weighted as if it had the new one's share of requests in each."""
+    """Return (old, new) over all strata, the old one weighted as if it had the new one's share of requests in each."""
     old = Histogram()
     new = Histogram()
     for before, after in pairs:
@@ -153,7 +219,7 @@ def _standardised(pairs: Sequence[tuple[Histogram, Histogram]]) -> tuple[Histogr
 
 
 def _mean(shares: Histogram) -> float:
-    """Of observations from 0 to 1: each at the middle of its bucket."""
+    """Return the mean of observations from 0 to 1, each at the middle of its bucket."""
     bounds = shares.bounds
     middles = [bounds[0], *((a + b) / 2 for a, b in itertools.pairwise(bounds)), bounds[-1]]
     return sum(count * at for count, at in zip(shares.counts, middles, strict=True)) / shares.total
@@ -164,7 +230,7 @@ def _above(histogram: Histogram, bucket: int) -> float:
 
 
 def _more(tables: Sequence[tuple[float, float, float, float]]) -> float:
-    """P of so many events in the second sample where both have one rate, over strata: Cochran-Mantel-Haenszel.
+    """Return the probability of so many events in the second sample if both have one rate: Cochran-Mantel-Haenszel.
 
     Args:
         tables: (events, trials, events, trials) of the old and the new revision, one a stratum.
@@ -182,7 +248,7 @@ def _more(tables: Sequence[tuple[float, float, float, float]]) -> float:
 
 
 def greater(pairs: Sequence[tuple[Histogram, Histogram]]) -> float:
-    """P of a second sample so much greater where both have one distribution, over strata: van Elteren.
+    """Return the probability of a second sample so much greater if both have one distribution: van Elteren.
 
     Observations in one bucket are ties and share their mean rank.
     """
@@ -207,5 +273,5 @@ def greater(pairs: Sequence[tuple[Histogram, Histogram]]) -> float:
 
 
 def _tail(z: float) -> float:
-    """Upper tail of the standard normal distribution."""
+    """Return the upper tail of the standard normal distribution."""
     return math.erfc(z / math.sqrt(2)) / 2

@@ -16,7 +16,7 @@ who has the traffic.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from promptgroup_operator.rollout import annotations, retirement
 from promptgroup_operator.rollout.analysis import AnalysisOutcome, AnalysisResult, analyse
@@ -99,22 +99,22 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
         return _coming(target, Progress(0, None)), _most(weights[0], goal.replicas), _warming(target)
     if since is None and weights[index] < ALL and wanted.weight >= weights[index] > 0:
         since = now
-    verdict = None
+    result = None
     if since is not None and index < len(policy.pauses):
-        verdict = _judged(wanted, stable, goal)
-        if verdict.opinion is AnalysisOutcome.FAIL:
-            mark = RolledBack(now, goal.settings, Problem(verdict.reason, verdict.message))
+        result = _judged(wanted, stable, since, goal)
+        if result.outcome is AnalysisOutcome.FAIL:
+            mark = RolledBack(now, goal.settings, Problem(result.reason, result.message))
             return _rolled_back(wanted, mark, goal), goal.replicas, mark.why
-        done = verdict.opinion is AnalysisOutcome.PASS and now - since >= policy.pauses[index]
+        done = result.outcome is AnalysisOutcome.PASS and now - since >= policy.pauses[index]
         if weights[-1] == ALL and _deserted(wanted, stable, goal):
             done, index = True, len(weights) - 2
         if done and index + 1 < len(weights) and not policy.paused:
-            index, since, verdict = index + 1, None, None
+            index, since, result = index + 1, None, None
     weight = min(weights[index], carried(wanted, goal))
     if policy.paused:
         weight = min(weight, wanted.weight)
     step = RevisionStep(target, Phase.CANARY if weight else Phase.COMING, weight, progress=Progress(index, since))
-    waits = _waits(wanted, step, weights[index], verdict, goal)
+    waits = _waits(wanted, step, weights[index], result, goal)
     return (replace(step, progress=None) if returns else step), _most(weights[index], goal.replicas), waits
 
 
@@ -145,14 +145,13 @@ def named(traffic: Traffic | None) -> float:
     return sum(flow.named for flow in traffic.flows.values()) / traffic.requests()
 
 
-def _judged(wanted: RevisionState, stable: RevisionState, goal: Goal) -> AnalysisResult:
+def _judged(wanted: RevisionState, stable: RevisionState, since: datetime, goal: Goal) -> AnalysisResult:
     if goal.traffic is None:
         message = "no router's metrics can be read: check --router-namespaces, or set rollout.steps to []"
         return AnalysisResult(AnalysisOutcome.WAIT, "NoMetrics", message)
     samples = goal.traffic.samples
-    return analyse(
-        samples.get(short(stable.fingerprint), {}), samples.get(short(wanted.fingerprint), {}), goal.policy.judge
-    )
+    old, new = samples.get(short(stable.fingerprint), {}), samples.get(short(wanted.fingerprint), {})
+    return analyse(old, new, goal.policy.judge, goal.now - since)
 
 
 def _deserted(wanted: RevisionState, stable: RevisionState, goal: Goal) -> bool:
@@ -170,7 +169,7 @@ def _warming(target: str) -> Problem:
     return Problem("RevisionComing", f"no replica of {short(target)} is warm yet")
 
 
-def _waits(wanted: RevisionState, step: RevisionStep, most: int, verdict: AnalysisResult | None, goal: Goal) -> Problem:
+def _waits(wanted: RevisionState, step: RevisionStep, most: int, result: AnalysisResult | None, goal: Goal) -> Problem:
     """What the release waits for, and where it is not time alone, the way out."""
     policy, progress = goal.policy, step.progress or Progress(0, None)
     has = f"{short(wanted.fingerprint)} has weight {step.weight}"
@@ -184,9 +183,9 @@ def _waits(wanted: RevisionState, step: RevisionStep, most: int, verdict: Analys
     if step.weight < most or progress.since is None:
         return Problem("RevisionGrowing", f"{has} of {most}, which is as much as its warm replicas can carry")
     left = progress.since + policy.pauses[progress.step] - goal.now
-    if verdict is not None and verdict.opinion is AnalysisOutcome.WAIT:
+    if result is not None and result.outcome is AnalysisOutcome.WAIT:
         out = "; set rollout.steps to [] to let it take over without analysis" if left <= timedelta() else ""
-        return Problem(verdict.reason, f"{has} at {at}: {verdict.message}{out}")
+        return Problem(result.reason, f"{has} at {at}: {result.message}{out}")
     if left > timedelta():
         return Problem("StepPause", f"{has} at {at}, which lasts until {annotations.rfc3339(goal.now + left)}")
     return Problem("AwaitsPromotion", f"{has} at {at}: set rollout.autoPromote to true to let it take over")

@@ -1,12 +1,18 @@
-"""What the routers counted of a group's revisions, as values. Pure.
+"""Values of what routers counted for a group's revisions.
 
-A stratum holds requests that may be compared: a canary has young sessions only, and the first request of a session is
-another thing than a later one, which finds its history in cache.
+A stratum holds requests that may be compared. A canary gets young sessions of clients that name the group, and the
+first request of a session is another thing than a later one, which finds its history in cache. Clients that stream
+differ from clients that ask for whole answers, as those that name the group do from those that bring its prompt.
+Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import zip_longest
+from typing import NamedTuple
+
+from promptgroup_router.contract import names
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,21 @@ def histogram(cumulative: Mapping[float, float]) -> Histogram:
     return Histogram(tuple(bound for bound, _ in ordered[:-1]), tuple(counts))
 
 
+class StratumKey(NamedTuple):
+    """The properties by which requests are told apart before they are compared."""
+
+    turn: str = names.TURN_FIRST
+    """`first` if the request begins a session, else `later`."""
+    how: str = names.HOW_NAME
+    """`name` if the client named the group, else how the router matched it."""
+    streamed: bool = True
+    """True if the client asked for a stream."""
+
+    def __str__(self) -> str:
+        """Return the words by which messages name the stratum."""
+        return f"{self.turn} turns by {self.how}, {'streamed' if self.streamed else 'whole'}"
+
+
 @dataclass(frozen=True, slots=True)
 class Stratum:
     """Requests of one revision that may be compared with those of another."""
@@ -72,11 +93,9 @@ class Stratum:
     errors: float = 0
     """Those of them that failed: 5xx, or cut short by the engine."""
     first_token: Histogram = Histogram()
-    """Seconds to the answer's first byte; of one that is not streamed that is its end."""
+    """Seconds to the first token; empty for whole answers, whose first byte comes with the last token."""
     cached: Histogram = Histogram()
     """Share of a prompt that was found in cache, 0 to 1."""
-    streamed: Histogram = Histogram()
-    """Seconds to the first byte of those answers that are streamed."""
 
     def __add__(self, other: "Stratum") -> "Stratum":
         """Both together."""
@@ -85,7 +104,6 @@ class Stratum:
             self.errors + other.errors,
             self.first_token + other.first_token,
             self.cached + other.cached,
-            self.streamed + other.streamed,
         )
 
     def __sub__(self, other: "Stratum") -> "Stratum":
@@ -95,12 +113,11 @@ class Stratum:
             max(0.0, self.errors - other.errors),
             self.first_token - other.first_token,
             self.cached - other.cached,
-            self.streamed - other.streamed,
         )
 
 
-Sample = Mapping[str, Stratum]
-"""Name of a stratum → its requests, for one revision."""
+Sample = Mapping[StratumKey, Stratum]
+"""The requests of one revision by stratum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +131,32 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the routers counted, all of them together. Revisions by their short fingerprint."""
+    """The counts of all routers together, by the short fingerprint of the revision that each request asked for.
+
+    A request that a replica of another revision serves, because it was lent, counts for its own revision.
+    """
 
     known: bool
-    """Whether the window is long enough to speak of."""
+    """True if the window is long enough to speak of shares."""
     flows: Mapping[str, Flow] = field(default_factory=dict)
-    """Of the window."""
+    """Requests within the window."""
     samples: Mapping[str, Sample] = field(default_factory=dict)
-    """Since the step of the release began, as far as it was seen."""
+    """Requests since the step of the release began, as far as it was observed."""
+    last_requests: Mapping[str, datetime] = field(default_factory=dict)
+    """The latest time at which a request of the revision was seen to end."""
+    watched_since: datetime | None = None
+    """The time since which every router has been read; None where one of them cannot be read."""
 
     def requests(self) -> float:
-        """Of all revisions, within the window."""
+        """Return the requests of all revisions within the window."""
         return sum(flow.requests for flow in self.flows.values())
+
+    def quiet_since(self, revision: str) -> datetime | None:
+        """Return since when no request of the revision has ended; None where a router cannot be read.
+
+        Args:
+            revision: its short fingerprint.
+        """
+        if self.watched_since is None:
+            return None
+        return max(self.watched_since, self.last_requests.get(revision, self.watched_since))

@@ -96,18 +96,18 @@ class Metrics:
         self.revision_requests = Counter(
             "revision_requests_total",
             "Requests ended whose client stayed, by how they were matched and what came of them.",
-            ("group", "revision", "turn", "how", "outcome"),
+            ("group", "revision", "turn", "how", "streamed", "outcome"),
         )
         self.revision_first_token = LatencyHistogram(
             "revision_first_token_seconds",
             "From the whole request to the answer's first byte, by revision: its first token where it is streamed.",
-            ("group", "revision", "turn", "streamed"),
+            ("group", "revision", "turn", "how", "streamed"),
             FIRST_TOKEN_BUCKETS,
         )
         self.revision_cached = LatencyHistogram(
             "revision_cached_ratio",
             "Share of a prompt's tokens that the engine found in its prefix cache.",
-            ("group", "revision", "turn"),
+            ("group", "revision", "turn", "how", "streamed"),
             CACHED_BUCKETS,
         )
         self.revision_prompt_tokens = Counter(

@@ -42,10 +42,7 @@ class RequestRecord:
         metrics.requests.add(route.group, str(status))
         metrics.first_byte.observe(route.group, value=now - self._began)
         if route.revision and status < ERRORS:
-            streamed = names.STREAMED if route.demand.streamed else names.WHOLE
-            metrics.revision_first_token.observe(
-                route.group, route.revision, self._turn, streamed, value=now - self._began
-            )
+            metrics.revision_first_token.observe(route.group, route.revision, *self._stratum, value=now - self._began)
         if route.group != UNMATCHED and self._exchange.moved:
             metrics.sessions_moved.add(route.group)
 
@@ -86,16 +83,20 @@ class RequestRecord:
             )
 
     @property
-    def _turn(self) -> str:
-        """The label by which requests are compared: a canary has young sessions only."""
-        return names.TURN_FIRST if self._exchange.new else names.TURN_LATER
+    def _stratum(self) -> tuple[str, str, str]:
+        """Return the labels turn, how and streamed, by which requests are compared.
+
+        A canary has young sessions of clients that name the group, which may differ from others in how they ask.
+        """
+        turn = names.TURN_FIRST if self._exchange.new else names.TURN_LATER
+        return turn, self._route.how.value, names.STREAMED if self._route.demand.streamed else names.WHOLE
 
     def _count_tokens(self, usage: Usage) -> None:
         route, metrics = self._route, self._state.metrics
         if route.revision:
             if usage.cached_tokens is not None and usage.prompt_tokens:
                 share = usage.cached_tokens / usage.prompt_tokens
-                metrics.revision_cached.observe(route.group, route.revision, self._turn, value=share)
+                metrics.revision_cached.observe(route.group, route.revision, *self._stratum, value=share)
             metrics.revision_prompt_tokens.add(route.group, route.revision, amount=usage.prompt_tokens)
         metrics.prompt_tokens.add(route.group, amount=usage.prompt_tokens)
         metrics.cached_tokens.add(route.group, amount=usage.cached_tokens or 0)
@@ -106,7 +107,7 @@ class RequestRecord:
         route = self._route
         if route.revision:
             outcome = names.OUTCOME_FAILED if failed else names.OUTCOME_OK
-            self._state.metrics.revision_requests.add(route.group, route.revision, self._turn, route.how.value, outcome)
+            self._state.metrics.revision_requests.add(route.group, route.revision, *self._stratum, outcome)
 
     def _trace(self, event: str, now: float, **more: object) -> None:
         if not log.isEnabledFor(logging.DEBUG):

@@ -15,8 +15,8 @@ def counted(*, requests=0, prompt=0, cached=0, first=(), whole=(), waiting=0, gr
     metrics.cached_tokens.add(group, amount=cached)
     for streamed, times in (("true", first), ("false", whole)):
         for seconds in times:
-            metrics.revision_first_token.observe(group, "78aace27", "first", streamed, value=seconds)
-            metrics.revision_first_token.observe(group, "78aace27", "later", streamed, value=seconds)
+            metrics.revision_first_token.observe(group, "78aace27", "first", "name", streamed, value=seconds)
+            metrics.revision_first_token.observe(group, "78aace27", "later", "name", streamed, value=seconds)
     metrics.revision_waiting.add(group, "78aace27", amount=waiting)
     return metrics.text()
 

@@ -12,6 +12,7 @@ from promptgroup_cli.rehearsal.simulated_cluster import (
 from promptgroup_operator.plan import plan
 from promptgroup_operator.rollout.release import Phase
 from promptgroup_operator.world.effects import Deletion, PodUpdate
+from promptgroup_operator.world.samples import StratumKey
 from promptgroup_router.contract.fingerprint import short
 from support import builders
 from support.builders import NOW
@@ -129,7 +130,7 @@ def test_a_step_is_sampled_a_while_after_its_weight_stands_and_only_the_new_prom
     old, new = short(builders.FINGERPRINT), short(builders.text("another").fingerprint)
     assert found.world().group.status["revisions"][0]["phase"] == Phase.CANARY
     early = found.world(found.now + SAMPLED_AFTER - timedelta(seconds=1)).traffic
-    assert early.samples[new]["all"].requests == 0
+    assert early.samples[new][StratumKey()].requests == 0
     samples = found.world(found.now + SAMPLED_AFTER).traffic.samples
-    assert samples[old]["all"].errors == 0
-    assert samples[new]["all"].errors == samples[new]["all"].requests > 0
+    assert samples[old][StratumKey()].errors == 0
+    assert samples[new][StratumKey()].errors == samples[new][StratumKey()].requests > 0

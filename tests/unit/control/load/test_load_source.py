@@ -5,7 +5,7 @@ from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.load_source import ScrapedLoad, load_subject
 from promptgroup_operator.load.router_history import RouterHistory
 from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
-from promptgroup_operator.world.samples import Flow, Stratum
+from promptgroup_operator.world.samples import Flow, Stratum, StratumKey
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract.fingerprint import short
 from support.builders import FINGERPRINT, NOW, TEXT, ago, cold, pod, reading, revision
@@ -30,7 +30,7 @@ def test_engines_and_routers_come_together_in_one_load():
     for seconds, tokens in ((0, 0), (60, 6000)):
         now = NOW + timedelta(seconds=seconds)
         engines.add(container, reading(tokens), now, (KEY, FINGERPRINT))
-        counted = {short(FINGERPRINT): {"first": Stratum(tokens / 100)}}
+        counted = {short(FINGERPRINT): {StratumKey(): Stratum(tokens / 100)}}
         flows = {short(FINGERPRINT): Flow(tokens / 100)}
         stocks = {short(FINGERPRINT): RevisionGauges(sessions=3)}
         routers.add("r", {KEY: RouterCounts(flows, counted, stocks, departed=tokens / 100, departed_at=7)}, now)

@@ -5,7 +5,7 @@ import pytest
 from promptgroup_operator.load.router_history import FORGOTTEN, SETTLED, WINDOW, RouterHistory
 from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
 from promptgroup_operator.world.load import LOAD_WINDOW, Departure
-from promptgroup_operator.world.samples import Flow, Histogram, Stratum
+from promptgroup_operator.world.samples import Flow, Histogram, Stratum, StratumKey
 from promptgroup_operator.world.snapshot import Key
 from support.builders import NOW
 
@@ -13,7 +13,7 @@ KEY = Key("chat", "support")
 
 
 def counts(requests, errors=0, **more):
-    return RouterCounts({"aa": Flow(requests, requests)}, {"aa": {"first": Stratum(requests, errors)}}, **more)
+    return RouterCounts({"aa": Flow(requests, requests)}, {"aa": {StratumKey(): Stratum(requests, errors)}}, **more)
 
 
 def after(seconds):
@@ -34,7 +34,7 @@ def test_what_ran_before_the_first_reading_does_not_count():
     assert RouterHistory().traffic(KEY, NOW) is None
     traffic = read((0, counts(100)), (5, counts(130))).traffic(KEY, after(5))
     assert traffic.flows == {"aa": Flow(30, 30)}
-    assert traffic.samples == {"aa": {"first": Stratum(30, 0)}}
+    assert traffic.samples == {"aa": {StratumKey(): Stratum(30, 0)}}
 
 
 def test_nothing_is_known_of_shares_before_some_time_has_passed():
@@ -47,13 +47,13 @@ def test_shares_are_of_the_window_samples_of_the_step():
     readings = read(*((second, counts(second * 10)) for second in range(0, 100, 5)))
     traffic = readings.traffic(KEY, after(95))
     assert traffic.flows["aa"].requests == pytest.approx(WINDOW.total_seconds() * 10)
-    assert traffic.samples["aa"]["first"].requests == 950
+    assert traffic.samples["aa"][StratumKey()].requests == 950
     readings.add("r", {KEY: counts(1000)}, after(100))
     readings.begin(KEY, 2)
-    assert readings.traffic(KEY, after(100)).samples["aa"]["first"].requests == 0
+    assert readings.traffic(KEY, after(100)).samples["aa"][StratumKey()].requests == 0
     readings.add("r", {KEY: counts(1010)}, after(105))
     readings.begin(KEY, 2)
-    assert readings.traffic(KEY, after(105)).samples["aa"]["first"].requests == 10
+    assert readings.traffic(KEY, after(105)).samples["aa"][StratumKey()].requests == 10
 
 
 def test_routers_add_up_and_one_that_is_gone_is_of_the_step_but_not_of_the_window():
@@ -63,7 +63,7 @@ def test_routers_add_up_and_one_that_is_gone_is_of_the_step_but_not_of_the_windo
         readings.add("r", {KEY: counts(10)}, after(second))
     traffic = readings.traffic(KEY, after(55))
     assert traffic.flows["aa"].requests == 0
-    assert traffic.samples["aa"]["first"].requests == 30
+    assert traffic.samples["aa"][StratumKey()].requests == 30
 
 
 def test_readings_that_follow_each_other_fast_take_no_room_and_lose_nothing():
@@ -93,13 +93,16 @@ def test_clients_of_all_routers_together():
     assert readings.clients(KEY, "bb", 96, after(60)).opening is None
 
 
-def test_first_tokens_are_those_of_answers_that_are_streamed():
-    def timed(streamed, whole):
-        times = [Histogram((0.1, 1.0), each) for each in (streamed, whole)]
-        return RouterCounts(samples={"aa": {"first": Stratum(9, first_token=times[0] + times[1], streamed=times[0])}})
+def test_first_tokens_are_those_of_all_strata():
+    def timed(named, matched):
+        times = [Histogram((0.1, 1.0), each) for each in (named, matched)]
+        kinds = StratumKey(), StratumKey(how="content")
+        return RouterCounts(
+            samples={"aa": {key: Stratum(9, first_token=each) for key, each in zip(kinds, times, strict=True)}}
+        )
 
     readings = read((0, timed((1.0, 0.0, 0.0), (0.0, 0.0, 2.0))), (60, timed((4.0, 1.0, 0.0), (0.0, 0.0, 8.0))))
-    assert readings.clients(KEY, "aa", 96, after(60)).first_token == Histogram((0.1, 1.0), (3.0, 1.0, 0.0))
+    assert readings.clients(KEY, "aa", 96, after(60)).first_token == Histogram((0.1, 1.0), (3.0, 1.0, 6.0))
 
 
 def test_a_router_that_is_not_read_lately_says_nothing_of_clients():
@@ -114,7 +117,7 @@ def test_a_group_that_comes_onto_a_page_counted_nothing_before():
     readings.add("r", {KEY: counts(30, departed=10, departed_at=7)}, after(15))
     assert readings.clients(KEY, "aa", 96, after(15)).requests == 2
     assert readings.departure(KEY, 4000, after(15)) == Departure(10 / 40, 7, 4000)
-    assert readings.traffic(KEY, after(15)).samples["aa"]["first"].requests == 30
+    assert readings.traffic(KEY, after(15)).samples["aa"][StratumKey()].requests == 30
 
 
 def test_a_page_that_is_old_is_no_baseline():

@@ -1,6 +1,6 @@
 from promptgroup_operator.load.router_metrics import RevisionGauges, parse
 from promptgroup_operator.rollout.analysis import quantile
-from promptgroup_operator.world.samples import Flow, Histogram, Stratum
+from promptgroup_operator.world.samples import Flow, Histogram, Stratum, StratumKey
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.base.metrics import CACHED_BUCKETS, FIRST_TOKEN_BUCKETS, Metrics
 
@@ -8,22 +8,22 @@ KEY = Key("chat", "support")
 
 TEXT = """\
 # HELP REVISION_requests_total Requests
-REVISION_requests_total{group="chat/support",revision="aa",turn="first",how="name",outcome="ok"} 7
-REVISION_requests_total{group="chat/support",revision="aa",turn="first",how="content",outcome="ok"} 2
-REVISION_requests_total{group="chat/support",revision="aa",turn="later",how="name",outcome="failed"} 1
-REVISION_requests_total{group="chat/supporter",revision="aa",turn="first",how="name",outcome="ok"} 99
-REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="true",le="0.1"} 3
-REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="true",le="1"} 7
-REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="true",le="+Inf"} 7
-REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="false",le="0.1"} 0
-REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="false",le="1"} 1
-REVISION_first_token_seconds_bucket{group="chat/support",revision="aa",turn="first",streamed="false",le="+Inf"} 2
-REVISION_first_token_seconds_sum{group="chat/support",revision="aa",turn="first",streamed="true"} 4.5
-REVISION_cached_ratio_bucket{group="chat/support",revision="aa",turn="first",le="0"} 1
-REVISION_cached_ratio_bucket{group="chat/support",revision="aa",turn="first",le="+Inf"} 1
+REVISION_requests_total{group="chat/support",LABELS,streamed="true",outcome="ok"} 7
+REVISION_requests_total{group="chat/support",revision="aa",turn="first",how="content",streamed="true",outcome="ok"} 2
+REVISION_requests_total{group="chat/support",revision="aa",turn="later",how="name",streamed="true",outcome="failed"} 1
+REVISION_requests_total{group="chat/supporter",LABELS,streamed="true",outcome="ok"} 99
+REVISION_first_token_seconds_bucket{group="chat/support",LABELS,streamed="true",le="0.1"} 3
+REVISION_first_token_seconds_bucket{group="chat/support",LABELS,streamed="true",le="1"} 7
+REVISION_first_token_seconds_bucket{group="chat/support",LABELS,streamed="true",le="+Inf"} 7
+REVISION_first_token_seconds_bucket{group="chat/support",LABELS,streamed="false",le="0.1"} 0
+REVISION_first_token_seconds_bucket{group="chat/support",LABELS,streamed="false",le="1"} 1
+REVISION_first_token_seconds_bucket{group="chat/support",LABELS,streamed="false",le="+Inf"} 2
+REVISION_first_token_seconds_sum{group="chat/support",LABELS,streamed="true"} 4.5
+REVISION_cached_ratio_bucket{group="chat/support",LABELS,streamed="true",le="0"} 1
+REVISION_cached_ratio_bucket{group="chat/support",LABELS,streamed="true",le="+Inf"} 1
 promptgroup_router_requests_total{group="chat/support",code="200"} 10
 garbage {
-""".replace("REVISION_", "promptgroup_router_revision_")
+""".replace("REVISION_", "promptgroup_router_revision_").replace("LABELS", 'revision="aa",turn="first",how="name"')
 
 
 def everybody(key):
@@ -35,23 +35,28 @@ def test_a_group_is_read_out_of_a_routers_metrics():
     assert set(pages) == {KEY, Key("chat", "supporter")}
     found = pages[KEY]
     assert found.flows == {"aa": Flow(10, 8)}
-    first, streamed = Histogram((0.1, 1.0), (3.0, 5.0, 1.0)), Histogram((0.1, 1.0), (3.0, 4.0, 0.0))
+    streamed = Histogram((0.1, 1.0), (3.0, 4.0, 0.0))
     assert found.samples == {
-        "aa": {"first": Stratum(9, 0, first, Histogram((0.0,), (1.0, 0.0)), streamed), "later": Stratum(1, 1)}
+        "aa": {
+            StratumKey(): Stratum(7, 0, streamed, Histogram((0.0,), (1.0, 0.0))),
+            StratumKey(how="content"): Stratum(2),
+            StratumKey("later"): Stratum(1, 1),
+            StratumKey(streamed=False): Stratum(),  # the time of a whole answer is not that of its first token
+        }
     }
     assert parse("", everybody) == parse("\0" * 99, everybody) == {}
 
 
 def test_what_a_router_counts_is_what_is_read():
     metrics = Metrics()
-    for labels in (("first", "name", "ok"), ("later", "content", "failed")):
+    for labels in (("first", "name", "true", "ok"), ("later", "content", "false", "failed")):
         metrics.revision_requests.add("chat/support", "aa", *labels)
-    metrics.revision_first_token.observe("chat/support", "aa", "first", "true", value=0.2)
-    metrics.revision_cached.observe("chat/support", "aa", "first", value=0.95)
+    metrics.revision_first_token.observe("chat/support", "aa", "first", "name", "true", value=0.2)
+    metrics.revision_cached.observe("chat/support", "aa", "first", "name", "true", value=0.95)
     found = parse(metrics.text(), everybody)[KEY]
     assert found.flows == {"aa": Flow(2, 1)}
-    assert found.samples["aa"]["later"] == Stratum(1, 1)
-    first = found.samples["aa"]["first"]
+    assert found.samples["aa"][StratumKey("later", "content", streamed=False)] == Stratum(1, 1)
+    first = found.samples["aa"][StratumKey()]
     assert (first.first_token.bounds, first.cached.bounds) == (FIRST_TOKEN_BUCKETS, CACHED_BUCKETS)
     assert first.first_token.total == first.cached.total == 1
     assert 0.19 < quantile(first.first_token, 0.5) < 0.23

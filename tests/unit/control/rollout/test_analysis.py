@@ -1,15 +1,19 @@
 import itertools
 import random
+import re
+from datetime import timedelta
 
 import pytest
 
 from promptgroup_operator.api.prompt_group import JudgeSpec
 from promptgroup_operator.rollout.analysis import AnalysisOutcome, analyse, greater, quantile
-from promptgroup_operator.world.samples import Histogram, Stratum
+from promptgroup_operator.world.samples import Histogram, Stratum, StratumKey
 
 SPEC = JudgeSpec()
 BOUNDS = tuple(0.01 * 2 ** (step / 2) for step in range(16))
 SHARES = tuple(tenth / 10 for tenth in range(11))
+LATER = StratumKey("later")
+MINUTE = timedelta(minutes=1)
 PASS, WAIT, FAIL = AnalysisOutcome.PASS, AnalysisOutcome.WAIT, AnalysisOutcome.FAIL
 
 
@@ -30,10 +34,10 @@ def drawn(seed, requests, *, seconds=0.1, errors=0.0, cached=0.9, tail=0.0, spre
 
 
 def sample(seed, requests=300, **fields):
-    return {"first": drawn(seed, requests, **fields), "later": drawn(seed + 10_000, requests, **fields)}
+    return {StratumKey(): drawn(seed, requests, **fields), LATER: drawn(seed + 10_000, requests, **fields)}
 
 
-VERDICTS = {
+RESULTS = {
     "the same": ({}, PASS, "NotWorse"),
     "better": ({"seconds": 0.05}, PASS, "NotWorse"),
     "a little slower, less than it may be": ({"seconds": 0.11}, PASS, "NotWorse"),
@@ -44,41 +48,41 @@ VERDICTS = {
 }
 
 
-@pytest.mark.parametrize("case", VERDICTS)
-def test_verdicts(case):
-    fields, opinion, reason = VERDICTS[case]
-    verdict = analyse(sample(1), sample(2, **fields), SPEC)
-    assert (verdict.opinion, verdict.reason) == (opinion, reason)
+@pytest.mark.parametrize("case", RESULTS)
+def test_results(case):
+    fields, outcome, reason = RESULTS[case]
+    result = analyse(sample(1), sample(2, **fields), SPEC, MINUTE)
+    assert (result.outcome, result.reason) == (outcome, reason)
 
 
 def test_a_failure_tells_both_figures():
-    verdict = analyse({"first": Stratum(1000, 10)}, {"first": Stratum(1000, 80)}, SPEC)
-    assert "8.0% of requests failed, 1.0% with the old revision" in verdict.message
+    result = analyse({StratumKey(): Stratum(1000, 10)}, {StratumKey(): Stratum(1000, 80)}, SPEC, MINUTE)
+    assert "8.0% of requests failed, 1.0% with the old revision (first turns by name, streamed)" in result.message
 
 
 @pytest.mark.parametrize(("old", "new"), [(49, 900), (900, 49), (0, 0)])
 def test_too_few_requests_of_either_are_waited_for(old, new):
-    verdict = analyse({"first": Stratum(old)}, {"first": Stratum(new)}, SPEC)
-    assert (verdict.opinion, verdict.reason) == (WAIT, "TooFewRequests")
-    assert f"{new} requests of the new revision and {old} of the old one" in verdict.message
+    result = analyse({StratumKey(): Stratum(old)}, {StratumKey(): Stratum(new)}, SPEC, MINUTE)
+    assert (result.outcome, result.reason) == (WAIT, "TooFewRequests")
+    assert f"{new} requests of the new revision and {old} of the old one can be compared" in result.message
 
 
 def test_requests_that_cannot_be_compared_do_not_count():
-    old, new = {"later": Stratum(900)}, {"first": Stratum(900, 900)}
-    assert analyse(old, new, SPEC).reason == "TooFewRequests"
+    old, new = {LATER: Stratum(900)}, {StratumKey(): Stratum(900, 900)}
+    assert analyse(old, new, SPEC, MINUTE).reason == "TooFewRequests"
 
 
 def test_worse_by_chance_is_waited_for():
-    verdict = analyse({"first": Stratum(60, 0)}, {"first": Stratum(60, 2)}, SPEC)
-    assert (verdict.opinion, verdict.reason) == (WAIT, "Undecided")
+    result = analyse({StratumKey(): Stratum(60, 0)}, {StratumKey(): Stratum(60, 2)}, SPEC, MINUTE)
+    assert (result.outcome, result.reason) == (WAIT, "Undecided")
 
 
 def test_a_mix_of_younger_sessions_is_not_taken_for_a_slower_engine():
-    old = {"first": drawn(1, 100, seconds=1.0), "later": drawn(2, 2000, seconds=0.05)}
-    new = {"first": drawn(3, 400, seconds=1.0), "later": drawn(4, 100, seconds=0.05)}
-    assert analyse(old, new, SPEC).opinion is PASS
-    slower = {"first": drawn(3, 400, seconds=1.6), "later": drawn(4, 100, seconds=0.08)}
-    assert analyse(old, slower, SPEC).opinion is FAIL
+    old = {StratumKey(): drawn(1, 100, seconds=1.0), LATER: drawn(2, 2000, seconds=0.05)}
+    new = {StratumKey(): drawn(3, 400, seconds=1.0), LATER: drawn(4, 100, seconds=0.05)}
+    assert analyse(old, new, SPEC, MINUTE).outcome is PASS
+    slower = {StratumKey(): drawn(3, 400, seconds=1.6), LATER: drawn(4, 100, seconds=0.08)}
+    assert analyse(old, slower, SPEC, MINUTE).outcome is FAIL
 
 
 def test_false_alarms_over_all_looks_of_a_step_stay_below_the_error_allowed():
@@ -91,7 +95,7 @@ def test_false_alarms_over_all_looks_of_a_step_stay_below_the_error_allowed():
         for look in range(40):
             old += drawn(draw.random(), 10, errors=0.05)
             new += drawn(draw.random(), 10, errors=0.05)
-            if look >= 4 and analyse({"first": old}, {"first": new}, strict).opinion is FAIL:
+            if look >= 4 and analyse({StratumKey(): old}, {StratumKey(): new}, strict, MINUTE).outcome is FAIL:
                 alarms += 1
                 break
     assert alarms <= 200 * 0.05
@@ -129,3 +133,55 @@ def test_quantiles_lie_within_their_bucket():
     even = Histogram((1.0, 2.0, 4.0), (10.0, 10.0, 10.0, 0.0))
     assert quantile(even, 0.5) == pytest.approx(1.5)
     assert quantile(Histogram((1.0, 2.0), (0.0, 0.0, 5.0)), 0.95) == 2.0
+
+
+def clients(seed, streams, whole, *, slower=1.0):
+    """Streams of 25 to 50 ms beside whole answers, whose first byte is their end: no time is counted for them."""
+    draw = random.Random(seed)
+    times = histogram([slower * draw.uniform(0.025, 0.05) for _ in range(streams)])
+    return {StratumKey(): Stratum(streams, 0, times), StratumKey(streamed=False): Stratum(whole)}
+
+
+@pytest.mark.parametrize(("streams", "whole"), [(20, 40), (0, 60), (60, 0)])
+def test_how_many_clients_stream_says_nothing_of_a_revision(streams, whole):
+    assert analyse(clients(1, 500, 500), clients(2, streams, whole), SPEC, MINUTE).outcome is PASS
+
+
+def test_slow_streams_are_not_hidden_by_fewer_whole_answers():
+    result = analyse(clients(1, 400, 600), clients(2, 100, 20, slower=2.0), SPEC, MINUTE)
+    assert (result.outcome, result.reason) == (FAIL, "TimeToFirstToken")
+
+
+def test_the_figures_are_those_of_one_kind_of_request():
+    old = {StratumKey(how="name"): drawn(1, 400, seconds=0.1), StratumKey(how="content"): drawn(2, 400, seconds=0.02)}
+    new = {StratumKey(how="name"): drawn(3, 400, seconds=0.1), StratumKey(how="content"): drawn(4, 400, seconds=0.06)}
+    result = analyse(old, new, SPEC, MINUTE)
+    assert result.outcome is FAIL
+    found = re.search(
+        r"p50 (\d+) ms, (\d+) ms with the old revision \(first turns by content, streamed\)", result.message
+    )
+    assert found is not None
+    assert 50 < int(found[1]) < 70
+    assert 16 < int(found[2]) < 24
+
+
+def test_a_gross_fault_fails_before_the_least_number_of_requests():
+    result = analyse({StratumKey(): Stratum(40)}, {StratumKey(): Stratum(10, 10)}, SPEC, MINUTE)
+    assert (result.outcome, result.reason) == (FAIL, "ErrorRate")
+    assert analyse({StratumKey(): Stratum(40)}, {StratumKey(): Stratum(9, 9)}, SPEC, MINUTE).outcome is WAIT
+    assert analyse({StratumKey(): Stratum(40)}, {StratumKey(): Stratum(10)}, SPEC, MINUTE).outcome is WAIT
+
+
+@pytest.mark.parametrize(
+    ("requests", "elapsed", "expected"),
+    [
+        (25, timedelta(minutes=2), "are needed of each: about 2 minutes more at this rate"),
+        (49, timedelta(minutes=1), "about 1 minute more at this rate"),
+        (1, timedelta(minutes=30), "about 25 hours more at this rate; lower rollout.judge.minRequests or raise"),
+        (0, timedelta(minutes=30), "50 are needed of each"),
+    ],
+)
+def test_a_step_with_too_few_requests_says_how_long_it_will_take(requests, elapsed, expected):
+    result = analyse({StratumKey(): Stratum(900)}, {StratumKey(): Stratum(requests)}, SPEC, elapsed)
+    assert (result.outcome, result.reason) == (WAIT, "TooFewRequests")
+    assert expected in result.message

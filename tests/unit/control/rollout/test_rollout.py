@@ -5,7 +5,7 @@ import pytest
 
 from promptgroup_operator.rollout import rollout
 from promptgroup_operator.rollout.release import Phase
-from promptgroup_operator.world.samples import Flow, Stratum, Traffic
+from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 from promptgroup_router.contract.fingerprint import fingerprint, short
 from support.builders import NOW, SETTINGS, ago, goal, pod, restarted, revision, starting
@@ -38,7 +38,7 @@ ENOUGH = Stratum(200)
 
 def counted(new=ENOUGH, before=ENOUGH, *, named=1.0, known=True):
     """Routers that compared so many requests of b with those of a."""
-    samples = {short(B): {"first": new}, short(A): {"first": before}}
+    samples = {short(B): {StratumKey(): new}, short(A): {StratumKey(): before}}
     flows = {name: Flow(100, 100 * named) for name in samples}
     return Traffic(known, flows, samples)
 

@@ -11,9 +11,9 @@ def test_histograms_add_up_and_what_came_since_is_never_negative():
 
 
 def test_strata_add_up_and_what_came_since_is_never_negative():
-    one, two = Stratum(5, 1, A, B, A), Stratum(3, 2, B, A, A)
-    assert one + two == Stratum(8, 3, A + B, B + A, A + A)
-    assert one - two == Stratum(2, 0, A - B, B - A, A - A)
+    one, two = Stratum(5, 1, A, B), Stratum(3, 2, B, A)
+    assert one + two == Stratum(8, 3, A + B, B + A)
+    assert one - two == Stratum(2, 0, A - B, B - A)
 
 
 def test_traffic_knows_its_requests():

@@ -250,11 +250,12 @@ def test_when_all_are_gone_the_client_is_told(tmp_path):
     run(check())
 
 
-def counted(router, outcome, *, turn="first", how="content"):
+def counted(router, outcome, *, turn="first", how="content", streamed="false"):
     """Whether the router counted one such request of the group's revision, and no other."""
     name = f"{names.METRIC_REVISION_REQUESTS}{{"
     revision = short(fingerprint(SYSTEM))
-    labels = f'group="chat/support",revision="{revision}",turn="{turn}",how="{how}",outcome="{outcome}"'
+    kind = f'turn="{turn}",how="{how}",streamed="{streamed}"'
+    labels = f'group="chat/support",revision="{revision}",{kind},outcome="{outcome}"'
     return [line for line in metrics(router).splitlines() if line.startswith(name)] == [f"{name}{labels}}} 1"]
 
 
