@@ -287,3 +287,27 @@ def test_a_revision_that_never_warms_takes_no_traffic_and_goes_when_it_is_not_wa
     model.edit(prompt={"system": "text a"})
     model.settle(RETIRE_AFTER * 2)
     check_at_rest(model)
+
+
+def test_three_releases_under_endless_load_leave_one_revision_with_replicas():
+    """Sessions are all new and as many as the replicas can take, so that each engine is busy at every moment."""
+    model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC))
+    model.settle(timedelta(seconds=10))
+    model.own, model.mix = (model.now, {}), (None, 1.0)
+
+    def run(span: timedelta) -> None:
+        until = model.now + span
+        while model.now < until:
+            model.busy = {each.fingerprint: model.now for each in model.world().revisions}
+            model.own[1][target_of(model)] = model.now
+            model.surroundings()
+            model.operate()
+            model.pass_time(timedelta(seconds=1))
+
+    for text in "bca":
+        model.edit(prompt={"system": f"text {text}"})
+        run(timedelta(seconds=100))
+    run(RETIRE_AFTER + timedelta(seconds=30))
+    (left,) = [each for each in model.world().revisions if each.alive]
+    assert left.fingerprint == target_of(model)
+    assert left.ready == model.spec["replicas"]

@@ -1,5 +1,6 @@
 """Releases: whatever stands, somebody serves, nobody who does is taken away, and the bounds hold."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import given
@@ -93,7 +94,9 @@ def test_only_what_nobody_misses_retires(found, aim):
     for each in found:
         step = release.steps[each.fingerprint]
         if step.phase in GOING:
-            enough = timedelta(hours=1) if release.waits is None else timedelta(minutes=1)
+            rest = sum(each.superseded_at is not None and each.fingerprint != aim.target for each in found)
+            room = release.waits is None and rest <= aim.policy.surge
+            enough = timedelta(hours=1) if room else timedelta(minutes=1)
             since = each.superseded_at or (each.rolled_back.at if each.rolled_back is not None else None)
             waited = since is not None and aim.now - since >= enough
             quiet = each.quiet_since is None or aim.now - each.quiet_since >= enough
@@ -126,3 +129,37 @@ def test_the_order_of_the_revisions_matters_only_between_equals(found, aim, seed
     keys = [(each.progress is None, each.weight, each.superseded_at is None, each.created) for each in found]
     if len(set(keys)) == len(keys):
         assert rollout.decide(other, aim) == rollout.decide(found, aim)
+
+
+@given(revisions(), GOALS)
+def test_work_that_engines_were_lent_keeps_no_superseded_revision(found, aim):
+    """Its own requests ended long ago, but its engines are busy to this moment."""
+    busy = [replace(each, quiet_since=aim.now) for each in found]
+    counted = Traffic(True, watched_since=aim.now - timedelta(hours=3))
+    plan = rollout.decide(busy, replace(aim, traffic=counted)).steps
+    for each in busy:
+        done = each.superseded_at is not None and aim.now - each.superseded_at >= timedelta(hours=1)
+        if done and plan[each.fingerprint].phase is Phase.SUPERSEDED:
+            raise AssertionError(f"{each.fingerprint} stays")
+
+
+@given(revisions(), GOALS)
+def test_own_requests_keep_a_superseded_revision_for_its_time(found, aim):
+    """Routers that can be read say more than engines, which a probe or lent work may have kept busy or idle."""
+    last = {short(each.fingerprint): aim.now - timedelta(seconds=30) for each in found}
+    counted = Traffic(True, last_requests=last, watched_since=aim.now - timedelta(hours=3))
+    plan = rollout.decide(found, replace(aim, traffic=counted)).steps
+    for each in found:
+        if plan[each.fingerprint].phase in GOING:
+            assert each.ready == 0
+
+
+@given(revisions(), GOALS)
+def test_after_a_roll_back_what_serves_has_its_replicas_first(found, aim):
+    release = rollout.decide(found, aim)
+    steps = allot(found, release, aim)
+    if release.steps[aim.target].phase is not Phase.ROLLED_BACK:
+        return
+    (serving,) = [each for each in found if steps[each.fingerprint].phase is Phase.SERVING]
+    if sum(each.alive for each in found) < aim.replicas + aim.policy.surge and serving.alive < aim.replicas:
+        assert steps[serving.fingerprint].replicas > serving.alive

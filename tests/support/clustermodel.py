@@ -156,6 +156,9 @@ class Model:
     """Whether the routers' counters were read for long enough."""
     busy: dict[str, datetime] = field(default_factory=dict)
     """Fingerprint → when its engines last worked for a client."""
+    own: tuple[datetime, dict[str, datetime]] | None = None
+    """Since when routers could be read, and fingerprint → when a request of its own last ended; None: they say nothing
+    of it, and the engines' work counts."""
     by_hand: bool = False
     """Whether somebody deleted a Deployment, the record of a revision: its prompt object then stays to the end."""
     _count: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -285,7 +288,8 @@ class Model:
             flows[short(each)] = Flow(requests, requests * named)
             failed = 90 if each == target and self.quality == "bad" else 0
             samples[short(each)] = {StratumKey(): Stratum(200 if self.quality != "few" else 3, failed)}
-        return Traffic(self.settled, flows, samples)
+        since, own = self.own if self.own is not None else (None, {})
+        return Traffic(self.settled, flows, samples, {short(each): at for each, at in own.items()}, since)
 
     def _revision(self, deployment: Manifest, standing: Mapping[str, tuple[int, frozenset[int]]]) -> RevisionState:
         metadata = deployment["metadata"]

@@ -140,15 +140,14 @@ class RouterHistory:
     def _last_requests(self, group: _Group, now: datetime) -> tuple[dict[str, datetime], datetime | None]:
         """Return when requests of each revision were last seen, and since when every router has been read.
 
-        A router that cannot be read may send requests that nobody counts, so that no revision is known to be quiet.
+        A router that cannot be read may send requests that nobody counts, so that no revision is known to be quiet
+        until it is read again or forgotten.
         """
         last: dict[str, datetime] = {}
         since: datetime | None = None
         for router, series in group.routers.items():
             if now - self._pages[router] > LATELY:
-                if now - self._read.get(router, self._pages[router]) <= LATELY:
-                    return last, None
-                continue  # nobody sets out to read it: it is gone
+                return {}, None
             began = series.since or now
             since = max(since, began) if since is not None else began
             for revision, at in series.rose.items():

@@ -128,6 +128,8 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
     goal = release.Goal(target, size.value, policy, settings, world.traffic, now)
     stage = rollout.decide(world.revisions, goal)
     steps = replica_split.allot(world.revisions, stage, goal)
+    waits = _with_holders(world, steps, stage, target)
+    serving = _serving(steps, target)
     assigned = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].replicas) for each in world.revisions}
     routed = prompt_route.sends_to(_live_route(world))
     pod_updates = [
@@ -140,7 +142,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
     route = prompt_route.route(group, world.revisions, steps, assigned, world.live)
     ready = prompt_route.ready(route)
     conditions = (
-        status.conditions(world, steps, target, size, cache, ready=ready, waits=stage.waits)
+        status.conditions(world, steps, target, size, cache, serving=serving, ready=ready, waits=waits)
         if problem is None
         else status.rejected(world, problem)
     )
@@ -151,7 +153,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
         pod_updates=tuple(pod_updates),
         route=_route(world, route),
         deletions=tuple(_deletions(world, steps, target, policy.history)),
-        status=status.build(world, conditions, steps, ready, target=target, wanted=size.value, now=now),
+        status=status.build(world, conditions, steps, ready, target=serving, wanted=size.value, now=now),
         events=(*status.rescaled(before, size), *status.events(group, conditions)),
         warmups=tuple(_warmups(world, steps)),
         refreshes=tuple(_refreshes(world, steps, now)),
@@ -161,6 +163,24 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
             _requeue_after(world, steps, assigned, stage.waits or problem, now), size.requeue_after or SETTLED
         ),
     )
+
+
+def _serving(steps: Mapping[str, RevisionStep], target: str) -> str:
+    """Return the fingerprint that status speaks of: the target, or what serves in its place once it was rolled back."""
+    if steps[target].rolled_back is None:
+        return target
+    return next((each.fingerprint for each in steps.values() if each.phase is release.Phase.SERVING), target)
+
+
+def _with_holders(
+    world: World, steps: Mapping[str, RevisionStep], stage: release.Release, target: str
+) -> Problem | None:
+    """Return what the release waits for, and who holds the room that the target's replicas need."""
+    held = replica_split.holders(world.revisions, steps, target) if steps[target].replicas < stage.most else ""
+    if stage.waits is None or not held or steps[target].rolled_back is not None:
+        return stage.waits
+    text = f"{stage.waits.message}; it has no room for more replicas while others have theirs: {held}"
+    return replace(stage.waits, message=text)
 
 
 def _size(world: World, target: str, before: int | None, now: datetime) -> SizingDecision:

@@ -79,28 +79,31 @@ def conditions(
     size: SizingDecision,
     cache: Diagnosis | None = None,
     *,
+    serving: str,
     ready: Mapping[str, int],
     waits: Problem | None,
 ) -> list[Condition]:
-    """The conditions of a group that is acted on.
+    """Return the conditions of a group that is acted on.
 
     Args:
         world: what the pass saw.
         plan: fingerprint → step.
         target: fingerprint that the group wants to serve.
+        serving: fingerprint that messages speak of: the target, or what serves in its place after a roll-back.
         size: replicas wanted of it.
         cache: whether its caches do their work; None where that is not observed.
         ready: fingerprint → slots that the route has Ready.
         waits: what the release of the target waits for, or why it was rolled back; None when none is under way.
     """
-    step = plan[target]
-    revision = next((each for each in world.revisions if each.fingerprint == target), None)
+    step = plan[serving]
+    revision = next((each for each in world.revisions if each.fingerprint == serving), None)
     pods = revision.pods if revision is not None else ()
-    warm = ready.get(target, 0)
+    warm = ready.get(serving, 0)
     routed = any(ready.get(each.fingerprint, 0) for each in plan.values() if each.weight > 0)
-    missing = max(0, size.value - sum(ready.values()))
-    back = step.rolled_back.why if step.rolled_back is not None else None
-    count = f"{warm} of {size.value} replicas of {short(target)} are warm"
+    mark = plan[target].rolled_back
+    back = mark.why if mark is not None else None
+    missing = max(0, size.value - (warm if back is not None else sum(ready.values())))
+    count = f"{warm} of {size.value} replicas of {short(serving)} are warm"
     if len(ready) > 1:
         count += f"; all revisions together have {sum(ready.values())}"
     released = waits if back is None else None
@@ -114,7 +117,7 @@ def conditions(
         Condition("Accepted", True, "Accepted", "the spec is valid"),
         Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist"),
         _ready(size, Problem("Warm", count), fault, released, served=routed and missing == 0),
-        _progressing(fault, released or _moving(revision, plan, target, missing), count),
+        _progressing(fault, released or _moving(revision, plan, serving, missing), count),
         Condition("Degraded", True, fault.reason, fault.message)
         if fault is not None
         else Condition("Degraded", False, "AsExpected", "nothing keeps the group from its desired state"),
@@ -156,13 +159,13 @@ def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Con
     return Condition("Progressing", moves != "", moves or "Settled", count)
 
 
-def _moving(revision: RevisionState | None, plan: Mapping[str, RevisionStep], target: str, missing: int) -> str:
+def _moving(revision: RevisionState | None, plan: Mapping[str, RevisionStep], serving: str, missing: int) -> str:
     """What still moves when no release is under way, as a reason; empty at rest."""
-    if missing or (revision is not None and revision.replicas < plan[target].replicas):
+    if missing or (revision is not None and revision.replicas < plan[serving].replicas):
         return "ReplicasWarming"
     if any(each.phase is Phase.RETIRING for each in plan.values()):
         return "RevisionRetiring"
-    return "ReplicasDraining" if revision is not None and revision.replicas > plan[target].replicas else ""
+    return "ReplicasDraining" if revision is not None and revision.replicas > plan[serving].replicas else ""
 
 
 def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Condition:

@@ -69,13 +69,13 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
 def _wishes(found: Mapping[str, RevisionState], release: Release, goal: Goal) -> dict[str, int]:
     """Fingerprint → replicas, as if they were there at once; together no more than wanted and surge if it can be."""
     target, replicas = goal.target, goal.replicas
+    if release.steps[target].phase is Phase.ROLLED_BACK and replicas:
+        return _after_roll_back(release, goal)
     wishes = {}
     serving = None
     for name, step in release.steps.items():
         if step.phase in GOING or replicas == 0:
             wishes[name] = 0
-        elif step.phase is Phase.ROLLED_BACK:
-            wishes[name] = 1
         elif step.phase is Phase.SERVING and name != target:
             serving = name
         elif name != target:
@@ -90,6 +90,36 @@ def _wishes(found: Mapping[str, RevisionState], release: Release, goal: Goal) ->
     if target not in wishes:
         wishes[target] = min(release.most, max(1, left))
     return wishes
+
+
+def _after_roll_back(release: Release, goal: Goal) -> dict[str, int]:
+    """Return fingerprint → replicas: what serves has all of its own first, the others one each of the surge.
+
+    Of the others the one taken back comes first, whose sessions are the youngest, then the one superseded last.
+    """
+    wishes = {}
+    room = goal.policy.surge
+    for name, step in sorted(release.steps.items(), key=lambda item: _order(item[1], target=item[0] == goal.target))[
+        ::-1
+    ]:
+        if step.phase in GOING:
+            wishes[name] = 0
+        elif step.phase is Phase.SERVING:
+            wishes[name] = goal.replicas
+        else:
+            wishes[name] = min(1, room)
+            room -= wishes[name]
+    return wishes
+
+
+def holders(revisions: Sequence[RevisionState], steps: Mapping[str, RevisionStep], target: str) -> str:
+    """Return who holds the room that the target's replicas need, for a message; empty when nobody does."""
+    found = [
+        f"{each.alive} of {short(each.fingerprint)} ({steps[each.fingerprint].phase})"
+        for each in revisions
+        if each.fingerprint != target and each.alive and steps[each.fingerprint].phase is not Phase.SERVING
+    ]
+    return " and ".join(found)
 
 
 def _need(revision: RevisionState, step: RevisionStep, goal: Goal) -> int:

@@ -1,4 +1,8 @@
-"""When a revision that serves no more goes, and which of those that went are kept. Pure.
+"""Decides when a superseded revision is scaled to zero, and which retired revisions are kept.
+
+A revision is quiet while no request of its own ends: by the routers' counters, which count a request for the revision
+that it asked for, or else by its engines', which count work that they were lent as well. Does no I/O and
+reads no clock.
 
 A retired revision is a Deployment without replicas beside its prompt's object: the history. Applying its prompt again
 finds it by its name.
@@ -9,13 +13,14 @@ from datetime import datetime, timedelta
 
 from promptgroup_operator.rollout.release import Goal, Phase, RevisionStep
 from promptgroup_operator.world.snapshot import RevisionState
+from promptgroup_router.contract.fingerprint import short
 
 ROOM_AFTER = timedelta(minutes=1)
-"""A superseded revision makes room for the next release once it was idle for so long, before `retireAfter` is over."""
+"""A superseded revision makes room for the next release once it was quiet for so long, before `retireAfter` is over."""
 
 
 def superseded(revision: RevisionState, goal: Goal) -> RevisionStep:
-    """What becomes of a revision that another took over from, or that is not wanted before it took over."""
+    """Return the step of a revision that another took over from, or that is no longer wanted before it took over."""
     since = revision.superseded_at or goal.now
     if retires(revision, goal):
         return retiring(revision, since)
@@ -23,35 +28,48 @@ def superseded(revision: RevisionState, goal: Goal) -> RevisionStep:
 
 
 def retiring(revision: RevisionState, since: datetime | None) -> RevisionStep:
-    """It goes."""
+    """Return the step of a revision that is being scaled to zero."""
     return RevisionStep(revision.fingerprint, gone(revision), 0, superseded_at=since)
 
 
 def gone(revision: RevisionState) -> Phase:
-    """How far it has gone."""
+    """Return the phase of a revision that is scaled to zero: Retiring until its last pod is gone."""
     return Phase.RETIRING if revision.replicas or revision.pods else Phase.RETIRED
 
 
 def retires(revision: RevisionState, goal: Goal) -> bool:
-    """Whether nobody will miss it."""
+    """Return True if the revision may be scaled to zero."""
     if revision.ready == 0 and (revision.replicas == 0 or (revision.superseded_at is None and revision.weight == 0)):
         return True  # nothing of it is warm and nothing will be missed: scaled to nothing, or it never took over
-    left = retires_in(revision, goal.policy.retire_after, goal.now)
+    left = retires_in(revision, goal.policy.retire_after, goal)
     return left is not None and left <= timedelta()
 
 
-def retires_in(revision: RevisionState, retire_after: timedelta, now: datetime) -> timedelta | None:
-    """Time until a superseded revision retires if nobody asks for it any more; None for one that is not superseded."""
+def quiet_since(revision: RevisionState, goal: Goal) -> datetime | None:
+    """Return since when no request of the revision's own has ended; None when nothing is known of it."""
+    own = goal.traffic.quiet_since(short(revision.fingerprint)) if goal.traffic is not None else None
+    return own if own is not None else revision.quiet_since
+
+
+def retires_in(revision: RevisionState, retire_after: timedelta, goal: Goal) -> timedelta | None:
+    """Return the time until a superseded revision retires if it stays quiet; None for one that is not superseded."""
     if revision.superseded_at is None:
         return None
-    quiet = max(revision.superseded_at, revision.quiet_since or revision.superseded_at)
-    return quiet + retire_after - now
+    quiet = max(revision.superseded_at, quiet_since(revision, goal) or revision.superseded_at)
+    return quiet + retire_after - goal.now
 
 
 def makes_room(
-    others: Sequence[RevisionState], plan: Mapping[str, RevisionStep], most: int, goal: Goal
+    others: Sequence[RevisionState], plan: Mapping[str, RevisionStep], reserved: int, goal: Goal
 ) -> list[RevisionState]:
-    """Superseded revisions that a release has no room for and that idle, the oldest first."""
+    """Return superseded revisions that there is no room for and that are quiet, the oldest first.
+
+    Args:
+        others: the revisions but for the target.
+        plan: fingerprint → step.
+        reserved: replicas that the target and the revision that serves need of those that the group may have.
+        goal: what the group wants.
+    """
     kept = sorted(
         (
             each
@@ -60,17 +78,15 @@ def makes_room(
         ),
         key=lambda each: (each.superseded_at, each.created, each.fingerprint),
     )
-    too_many = len(kept) - (goal.replicas + goal.policy.surge - most - 1)
-    idle = [
-        each for each in kept if (left := retires_in(each, ROOM_AFTER, goal.now)) is not None and left <= timedelta()
-    ]
+    too_many = len(kept) - (goal.replicas + goal.policy.surge - reserved)
+    idle = [each for each in kept if (left := retires_in(each, ROOM_AFTER, goal)) is not None and left <= timedelta()]
     return idle[: max(0, too_many)]
 
 
 def forgotten(
     revisions: Sequence[RevisionState], plan: Mapping[str, RevisionStep], target: str, history: int
 ) -> list[RevisionState]:
-    """Retired revisions beyond those that are kept, which are the ones superseded last."""
+    """Return the retired revisions beyond the history, which keeps those superseded last."""
     retired = [
         each for each in revisions if each.fingerprint != target and plan[each.fingerprint].phase is Phase.RETIRED
     ]

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from promptgroup_operator.rollout import annotations, retirement
 from promptgroup_operator.rollout.analysis import AnalysisOutcome, AnalysisResult, analyse
-from promptgroup_operator.rollout.release import ALL, Goal, Phase, Release, RevisionStep
+from promptgroup_operator.rollout.release import ALL, GOING, Goal, Phase, Release, RevisionStep
 from promptgroup_operator.world.samples import Flow, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RevisionState, RolledBack
 from promptgroup_router.contract.fingerprint import short
@@ -51,8 +51,10 @@ def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
             )
         else:
             plan[each.fingerprint] = retirement.superseded(each, goal)
-    if waits is not None and step.phase is not Phase.ROLLED_BACK:
-        early = retirement.makes_room(others, plan, most, goal)
+    if step.phase not in GOING:
+        # what serves comes first: with a release its least, after a roll-back all of it, and the one taken back
+        kept = (goal.replicas if step.phase is Phase.ROLLED_BACK else 1) if stable is not None else 0
+        early = retirement.makes_room(others, plan, kept + (1 if step.phase is Phase.ROLLED_BACK else most), goal)
         plan |= {each.fingerprint: retirement.retiring(each, plan[each.fingerprint].superseded_at) for each in early}
     return Release(plan, most, waits)
 
@@ -156,7 +158,7 @@ def _judged(wanted: RevisionState, stable: RevisionState, since: datetime, goal:
 
 def _deserted(wanted: RevisionState, stable: RevisionState, goal: Goal) -> bool:
     """Whether everybody has left the old revision for the new one by themselves, for as long as one retires after."""
-    quiet, traffic = stable.quiet_since, goal.traffic
+    quiet, traffic = retirement.quiet_since(stable, goal), goal.traffic
     if traffic is None or quiet is None or goal.now - quiet < goal.policy.retire_after:
         return False
     if not traffic.known or traffic.flows.get(short(stable.fingerprint), NOTHING).requests:

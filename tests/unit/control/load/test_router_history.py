@@ -144,3 +144,15 @@ def test_where_requests_leave_the_prompt():
     )
     assert readings.departure(KEY, 4000, after(60)) == Departure(80 / 150, 120, 4000)
     assert read((0, counts(0)), (60, counts(9))).departure(KEY, 4000, after(60)) is None
+
+
+def test_a_revision_is_quiet_since_its_own_requests_ended():
+    readings = read((0, counts(3), counts(3)), (30, counts(5), counts(3)), (60, counts(5), counts(3)), routers="rs")
+    traffic = readings.traffic(KEY, after(60))
+    assert traffic.quiet_since("aa") == after(30)
+    assert traffic.quiet_since("bb") == after(0)
+
+
+def test_no_revision_is_known_to_be_quiet_while_a_router_cannot_be_read():
+    readings = read((0, counts(3), counts(3)), (30, counts(3), None), (100, counts(3), None), routers="rs")
+    assert readings.traffic(KEY, after(100)).quiet_since("aa") is None

@@ -25,7 +25,7 @@ def said(pods=(), *, wanted=1, phase=Phase.SERVING, others=(), others_ready=0, d
     target = revision(pods=pods, replicas=wanted if deployed is None else deployed)
     plan = {FINGERPRINT: step(wanted, phase)} | {each.fingerprint: each for each in others}
     ready = {FINGERPRINT: target.ready_below(wanted)} | {each.fingerprint: others_ready for each in others}
-    found = conditions(world([target]), plan, FINGERPRINT, SIZE[wanted], ready=ready, waits=waits)
+    found = conditions(world([target]), plan, FINGERPRINT, SIZE[wanted], serving=FINGERPRINT, ready=ready, waits=waits)
     return {each.type: each for each in found}
 
 
@@ -332,7 +332,7 @@ def test_a_rolled_back_revision_is_told_while_the_old_one_serves():
     old, new = revision("b", [pod("a", 0)]), revision(pods=[], weight=0)
     taken = RevisionStep(FINGERPRINT, Phase.RETIRED, 0, rolled_back=MARK)
     plan = {FINGERPRINT: taken, B: step(1, Phase.SERVING, B)}
-    found = conditions(world([old, new]), plan, FINGERPRINT, SIZE[1], ready={B: 1}, waits=MARK.why)
+    found = conditions(world([old, new]), plan, FINGERPRINT, SIZE[1], serving=B, ready={B: 1}, waits=MARK.why)
     facts = {each.type: each for each in found}
     assert (facts["Ready"].status, facts["Progressing"].status) == (True, False)
     assert facts["Degraded"].reason == facts["Progressing"].reason == "RolledBack"
@@ -462,7 +462,9 @@ CACHE = Diagnosis(True, "Healthy", "94% found")
 def sized(size=SIZED, cache=CACHE):
     target = revision(pods=[pod("a", 0), pod("b", 1)])
     plan = {FINGERPRINT: step(2)}
-    return conditions(world([target]), plan, FINGERPRINT, size, cache, ready={FINGERPRINT: 2}, waits=None)
+    return conditions(
+        world([target]), plan, FINGERPRINT, size, cache, serving=FINGERPRINT, ready={FINGERPRINT: 2}, waits=None
+    )
 
 
 def test_a_group_that_is_sized_has_the_conditions_of_an_autoscaler_and_of_its_caches():

@@ -1,11 +1,11 @@
 import pytest
 
 from promptgroup_operator.rollout import rollout
-from promptgroup_operator.rollout.replica_split import allot, wanted
+from promptgroup_operator.rollout.replica_split import allot, holders, wanted
 from promptgroup_operator.world.samples import Flow, Traffic
-from promptgroup_operator.world.snapshot import Progress
+from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 from promptgroup_router.contract.fingerprint import fingerprint, short
-from support.builders import ago, cold, goal, pod, restarted, revision
+from support.builders import NOW, SETTINGS, ago, cold, goal, pod, restarted, revision
 
 A, B = fingerprint("a"), fingerprint("b")
 
@@ -100,3 +100,26 @@ def test_a_revision_that_goes_leaves_when_the_others_serve():
         revisions = [revision("a", warm(serving), replicas=4), gone]
         aim = goal("a", 4)
         assert allot(revisions, rollout.decide(revisions, aim), aim)[fingerprint("c")].replicas == expected
+
+
+def test_after_a_roll_back_what_serves_has_its_replicas_before_those_that_do_not():
+    revisions = [
+        revision("a", warm(2), weight=100),
+        revision(
+            "b", warm(1), weight=0, rolled_back=RolledBack(ago(minutes=1), SETTINGS, Problem("ErrorRate", "worse"))
+        ),
+        revision("c", warm(1), weight=0, superseded_at=ago(minutes=5), quiet_since=NOW),
+    ]
+    aim = goal("b", 3)
+    steps = allot(revisions, rollout.decide(revisions, aim), aim)
+    assert [steps[fingerprint(each)].replicas for each in "abc"] == [2, 1, 0]
+    steps = allot(revisions[:2], rollout.decide(revisions[:2], aim), aim)
+    assert [steps[fingerprint(each)].replicas for each in "ab"] == [3, 1]
+
+
+def test_what_holds_the_room_of_a_release_is_named():
+    revisions = [revision("a", warm(3)), revision("c", warm(1), weight=0, superseded_at=ago(seconds=9))]
+    aim = goal("b", 3)
+    release = rollout.decide(revisions, aim)
+    assert holders(revisions, release.steps, B) == f"1 of {short(fingerprint('c'))} (Superseded)"
+    assert holders(revisions[:1], release.steps, B) == ""
