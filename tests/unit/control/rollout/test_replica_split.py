@@ -105,9 +105,7 @@ def test_a_revision_that_goes_leaves_when_the_others_serve():
 def test_after_a_roll_back_what_serves_has_its_replicas_before_those_that_do_not():
     revisions = [
         revision("a", warm(2), weight=100),
-        revision(
-            "b", warm(1), weight=0, rolled_back=RolledBack(ago(minutes=1), SETTINGS, Problem("ErrorRate", "worse"))
-        ),
+        revision("b", warm(1), weight=0, rolled_back=RolledBack(ago(minutes=1), SETTINGS, Problem("", ""))),
         revision("c", warm(1), weight=0, superseded_at=ago(minutes=5), quiet_since=NOW),
     ]
     aim = goal("b", 3)
