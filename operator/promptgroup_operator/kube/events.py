@@ -21,7 +21,7 @@ REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How often an event happened since it was first seen."""
+    """Count of an event since it was first seen."""
 
     count: int
     first: datetime

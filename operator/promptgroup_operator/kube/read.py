@@ -33,7 +33,7 @@ REFERENCED_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What the API server holds for one group, before its engines are read."""
+    """State of the API server for one group, before its engines are read."""
 
     group: GroupObject
     values: prompt.Values
@@ -44,7 +44,7 @@ class ClusterState:
 
 
 class ClusterReader:
-    """What passes read of the cluster, for one operator process. Safe to use from many threads.
+    """The reads of the cluster by passes, for one operator process. Safe to use from many threads.
 
     Args:
         client: client of the API server.

@@ -30,7 +30,7 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class ClusterWriter:
-    """What passes write to the cluster, for one operator process. Safe to use from many threads.
+    """The writes to the cluster by passes, for one operator process. Safe to use from many threads.
 
     Args:
         client: client of the API server.
