@@ -4,13 +4,17 @@ import random
 import time
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_router.apis.request import ApiKind, parse
+from promptgroup_router.apis.tokens import Tokens
+from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.claims import LONGEST, Claim, Claims, common_length
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.match import ByContent, match_group
+from promptgroup_router.routing.route import route
 from support.tables import group, revision, table
 
 # few letters, so that texts are prefixes of each other; of one, two and four bytes
@@ -156,4 +160,25 @@ def test_a_hundred_long_claims_with_a_common_start_cost_what_two_cost():
         costs.append(cost(claims, [text + " And more." for text in texts_[:2]] * 20))
         assert claims.match("", common + "else") is None
         assert [each.characters for each in claims.alike("", common + "else")] == [len(common)]
+    assert costs[1] < 3 * costs[0]
+
+
+@pytest.mark.parametrize("asked", ["declared text and more", "a near miss"])
+def test_a_request_costs_the_same_beside_two_long_prompts_and_beside_a_hundred(asked):
+    common = "word " * 56_000
+    system = common + ("000001 end. More." if asked == "declared text and more" else "almost")
+    body = {"model": "llama", "messages": [{"role": "system", "content": system}, {"role": "user", "content": "Hi"}]}
+    parsed = parse(ApiKind.CHAT, orjson.dumps(body))
+    costs = []
+    for count in (2, 100):
+        groups = [group(f"g{number}", revision(f"{common}{number:06} end.", 1)) for number in range(count)]
+        view, locations, tokens = build_index(table(*groups)), SessionLocations(), Tokens()
+        rounds = []
+        for _ in range(7):
+            began = time.process_time_ns()
+            for _ in range(3):
+                found = route(view, parsed, {}, locations=locations, tokens=tokens, now=0.0)
+            rounds.append(time.process_time_ns() - began)
+        assert (found.group, found.near_miss is None) == (("chat/g1", True) if "declared" in asked else ("-", False))
+        costs.append(min(rounds))
     assert costs[1] < 3 * costs[0]
