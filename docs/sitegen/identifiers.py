@@ -32,7 +32,7 @@ def constants(path: Path) -> Iterator[tuple[str, object, str]]:
     """Yield name, value and docstring of each constant of a module whose value is written out."""
     body = ast.parse(path.read_text()).body
     for node, after in zip(body, [*body[1:], None], strict=True):
-        target = node.target if isinstance(node, ast.AnnAssign) else None
+        target: ast.expr | None = node.target if isinstance(node, ast.AnnAssign) else None
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target = node.targets[0]
         value = getattr(node, "value", None)
