@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
@@ -17,6 +18,8 @@ from promptgroup_router.server import Router
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import routing
 
+ENGINES = os.environ.get("COMPAT_ENGINES", "")
+"""Addresses of engines that run already, separated by commas, instead of stand-ins: real ones of the model `llama`."""
 START_SECONDS = 20.0
 """Within which engines and router are up."""
 
@@ -35,6 +38,9 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def _engines(count: int, knobs: Knobs) -> AsyncIterator[list[str]]:
+    if ENGINES:
+        yield ENGINES.split(",")[:count]
+        return
     flags = parse(["llama", "--host=127.0.0.1", "--port=0", "--enable-prompt-tokens-details"])
     async with contextlib.AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(serving(flags, knobs)) for _ in range(count)]

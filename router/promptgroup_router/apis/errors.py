@@ -4,10 +4,15 @@ from typing import NamedTuple
 
 import orjson
 
-from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.errors import SHOWN, ApiError, shown
 
 OVERLOADED = 529
 """The status by which Anthropic's API says that it has no room; its clients wait longer after it than after a 503."""
+
+NOT_FOUND = 404
+_NO_PATH = {404: b'{"detail":"Not Found"}', 405: b'{"detail":"Method Not Allowed"}'}
+"""The answers of vLLM, SGLang and TensorRT-LLM (FastAPI) to a path that they do not have; an unknown model or response
+has an error object of the API."""
 
 _BY_STATUS = {
     400: "invalid_request_error",
@@ -41,3 +46,15 @@ def anthropic_error(error: ApiError) -> ErrorAnswer:
     kind = _BY_STATUS.get(status, "invalid_request_error" if status < 500 else "api_error")
     body = {"type": "error", "error": {"type": kind, "message": str(error)}}
     return ErrorAnswer(status, orjson.dumps(body))
+
+
+def lacks_path(status: int, body: bytes) -> bool:
+    """Return True if an engine's answer says that it does not have the path, or not with this method."""
+    return _NO_PATH.get(status) == body
+
+
+def not_served_by_engine(method: bytes, path: bytes, model: str) -> ApiError:
+    """Return the error for an API that the engines of a model do not have."""
+    asked = f"{method.decode('latin-1')} {path.decode('latin-1')[:SHOWN]}"
+    message = f"the engine of model {shown(model)} does not serve {asked}: use another API, or another engine"
+    return ApiError(NOT_FOUND, message, code="not_served_by_engine")

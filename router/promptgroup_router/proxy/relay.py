@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 
 from promptgroup_router.apis.endpoints import Endpoint
+from promptgroup_router.apis.errors import NOT_FOUND, lacks_path, not_served_by_engine
 from promptgroup_router.apis.response_id import RANDOM_BYTES, ResponseId, encode, process_hash, replica_hash
 from promptgroup_router.apis.responses import with_id
 from promptgroup_router.base.errors import ApiError, Failure
@@ -110,6 +111,9 @@ class Relay:
     def answer_data(self, data: bytes) -> None:
         """Relay bytes of the body."""
         if self._answer is not None:
+            if self._answer.status >= NOT_FOUND and lacks_path(self._answer.status, data):
+                self._refuse_path(self._answer.status)
+                return
             self._begin_answer(self._answer)
         self._tail.add(data)
         if self._decoder is not None:
@@ -214,6 +218,20 @@ class Relay:
             case Action.WAIT:
                 self._ticket = self._state.admission_queue.put(self, self._clock(), new=self._exchange.new)
                 self._record.waits()
+
+    def _refuse_path(self, engine_status: int) -> None:
+        """Answer for an engine that does not have the path, whose own answer names neither the model nor the API."""
+        self._answer = None
+        self._drop_engine()
+        now = self._clock()
+        self._exchange.relaying(now)
+        self._record.answer_began(engine_status, now)
+        self._exchange.ended(now)
+        self._record.served(None, now)
+        self._state.admit_waiting(now)
+        head = self._request.head
+        status, body = self._endpoint.refuse(not_served_by_engine(head.method, head.path, self._route.model))
+        self._client.answer(status, [(b"content-type", b"application/json"), (REQUEST_ID, self._request_id)], body)
 
     def _refuse(self, error: ApiError) -> None:
         status, body = self._endpoint.refuse(error)

@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from promptgroup_router.apis.errors import anthropic_error, openai_error
+from promptgroup_router.apis.errors import anthropic_error, lacks_path, not_served_by_engine, openai_error
 from promptgroup_router.base.errors import ApiError
 
 
@@ -35,3 +35,24 @@ def test_no_room_is_529_for_anthropics_clients():
 def test_openais_form_is_that_of_the_error():
     error = ApiError(404, "no", param="model", code="model_not_found")
     assert openai_error(error) == (404, error.body())
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "lacks"),
+    [
+        (404, b'{"detail":"Not Found"}', True),
+        (405, b'{"detail":"Method Not Allowed"}', True),
+        (404, b'{"detail":"Method Not Allowed"}', False),
+        (404, b'{"error":{"message":"The model `x` does not exist."}}', False),
+        (404, b"", False),
+        (500, b'{"detail":"Not Found"}', False),
+    ],
+)
+def test_an_engine_without_the_path_is_told_from_one_without_the_model(status, body, lacks):
+    assert lacks_path(status, body) is lacks
+
+
+def test_an_api_that_an_engine_lacks_is_named():
+    error = not_served_by_engine(b"POST", b"/v1/messages", "llama")
+    assert (error.status, error.code) == (404, "not_served_by_engine")
+    assert "'llama' does not serve POST /v1/messages" in str(error)

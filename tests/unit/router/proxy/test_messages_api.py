@@ -184,3 +184,36 @@ def test_no_replica_and_no_answer_have_the_apis_own_form(tmp_path):
             assert (answer.status, answer.json["error"]["type"]) == (502, "api_error")
 
     run(check())
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [(404, b'{"detail":"Not Found"}', 404), (405, b'{"detail":"Method Not Allowed"}', 404)],
+)
+def test_an_engine_without_the_api_is_named_and_no_revision_is_blamed(tmp_path, status, body, code):
+    async def refuse(call: Call) -> None:
+        call.answer(body, status)
+
+    async def check():
+        async with engines(1, refuse) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            async with connected(router.port) as client:
+                for _ in range(2):
+                    answer = await client.ask(posted(message()))
+                    assert (answer.status, answer.json["error"]["type"]) == (code, "not_found_error")
+                    assert "does not serve POST /v1/messages" in answer.json["error"]["message"]
+            assert router.state.balancer.loads == {}
+            assert 'outcome="failed"' not in router.state.exposition(0.0, 0)
+
+    run(check())
+
+
+def test_an_engines_own_errors_are_relayed(tmp_path):
+    async def refuse(call: Call) -> None:
+        call.answer(b'{"type":"error","error":{"type":"NotFoundError","message":"no"}}', 404)
+
+    async def check():
+        async with engines(1, refuse) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            answer = await ask(router.port, posted(message()))
+            assert (answer.status, answer.json["error"]["type"]) == (404, "NotFoundError")
+
+    run(check())
