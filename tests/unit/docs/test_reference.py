@@ -108,3 +108,18 @@ def test_every_path_of_the_router_is_on_a_page():
 def test_every_setting_says_what_it_does():
     for parser in (flags.operator_parser(), flags.router_parser()):
         assert [action.dest for action in flags.options(parser) if not action.help] == []
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_series_that_a_page_names_exist(path):
+    known = {row[0] for rows in (series.group_rows, series.operator_rows, series.router_rows) for row in rows()}
+    known |= {f"{name}{suffix}" for name in known for suffix in ("_bucket", "_sum", "_count")}
+    packages = {
+        "promptgroup_operator",
+        "promptgroup_router",
+        "promptgroup_cli",
+        "promptgroup_local",
+        "promptgroup_research",
+    }
+    named = set(re.findall(r"(?<![\w/.-])promptgroup_[a-z_]*[a-z](?![\w/*-])", path.read_text()))
+    assert sorted(named - known - packages) == []
