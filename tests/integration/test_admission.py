@@ -157,6 +157,8 @@ def test_the_operators_user_writes_what_groups_own_and_nothing_else(
 def test_the_operators_user_marks_pods_of_groups_and_changes_nothing_else_of_them(
     kube: Kubectl, no_operator: None
 ) -> None:
+    kube.run("create", "role", "reader", "--verb=get", "--resource=pods")  # kubectl reads what it patches
+    kube.run("create", "rolebinding", "reader", "--role=reader", f"--user={OPERATOR}")
     spec = {"containers": [{"name": "x", "image": "x"}]}
     for name, labels in (("engine", {"promptgroup.dev/group": "support", "app": "x"}), ("other", {"app": "x"})):
         kube.apply(bare("Pod", name) | {"metadata": {"name": name, "labels": labels}, "spec": spec})
