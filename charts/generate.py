@@ -110,6 +110,7 @@ def template(thing: Object, namespace: str, *conditions: str, arguments: Iterabl
         for condition in thing["spec"].get("matchConditions", ()):
             condition["expression"] = condition["expression"].replace(SYSTEM, mark(f"{{{{ {RELEASE} }}}}"))
     if thing["apiVersion"].startswith("monitoring.coreos.com/"):
+        _replace(thing["spec"], SYSTEM, mark(f"{{{{ {RELEASE} }}}}"))
         metadata["labels"][mark("{{- with $.Values.monitoring.labels }}\n{{- toYaml . | HERE }}\n{{- end }}")] = None
     text = f"---\n{mark.filled(dumped(thing))}"
     for condition in conditions:

@@ -163,11 +163,12 @@ class Watching:
             container = self.fleet.container(index)
             self.serving.setdefault(container, now)
             try:
+                self.engines.begin(now)
                 reading = self.fleet.pool.read(f"127.0.0.1:{self.fleet.ports[index]}", VLLM)
                 self.engines.add(container, reading, now, (KEY, fingerprint(SYSTEM)))
             except EngineError:
                 continue
-        self.routers.add("r", parse(self.fleet.text(3)), now)
+        self.routers.add("r", parse(self.fleet.text(3), lambda _: True), now)
         return now
 
     def watch(self, seconds: float) -> datetime:

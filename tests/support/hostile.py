@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 
@@ -12,15 +13,15 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 
 
 @contextlib.contextmanager
-def hostile_server(answer: Answer) -> Iterator[str]:
+def hostile_server(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Serve one kind of answer to every connection; yields the address."""
     over = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve(connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            connection.recv(1 << 20)
-            answer(connection, over)
+        with contextlib.suppress(OSError), connection if tls is None else tls.wrap_socket(connection, True) as wrapped:
+            wrapped.recv(1 << 20)
+            answer(wrapped, over)
 
     def accept() -> None:
         with contextlib.suppress(OSError):

@@ -1,22 +1,25 @@
 """Prometheus as the source of loads.
 
-A pass waits a moment for an answer, and not at all while Prometheus is in trouble: it goes on with what was known, for
-as long as that is of now.
+A pass waits a moment for an answer, and not at all while Prometheus is failing: it goes on with the last answer, as
+long as that is fresh. The client is prometheus-api-client's, over a session that bounds each answer as a whole.
 """
 
 import logging
-import re
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+import urllib3
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from prometheus_api_client.prometheus_connect import PrometheusConnect
+from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
+from promptgroup_operator.base import deadline
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.load import promql
 from promptgroup_operator.load.engine_history import EngineHistory
@@ -28,21 +31,17 @@ logger = logging.getLogger(__name__)
 PATIENCE = 1.0
 """Seconds that a pass waits for an answer; Prometheus takes some ten milliseconds. A later one serves the next pass."""
 FRESH = 2 * PERIOD
-"""An answer that is older is not of now."""
+"""Age up to which an answer is used."""
 KEPT = timedelta(minutes=10)
-"""Answers about revisions that nobody asks for any more are dropped."""
+"""Time after which the answers about a revision that nobody asks for are dropped."""
 ASKERS = 4
-"""Questions under way at a time."""
-
-_STATUS = re.compile(r"HTTP Status Code (\d{3})")
-
-
-_FAILURES = (PrometheusApiClientException, OSError, ValueError, KeyError, TypeError, IndexError)
-"""What comes of a question that is not answered, or by something else than Prometheus; requests' own are OSErrors."""
+"""Queries that run at the same time."""
+MAX_ANSWER = 4 << 20
+"""Most bytes of an answer: a hundred for each of a thousand pods, with room."""
 
 
 class BearerToken(requests.auth.AuthBase):
-    """A bearer token from a file, which is read anew for each request: it is rotated."""
+    """A bearer token from a file, which is read for each request, because it is rotated."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -54,32 +53,95 @@ class BearerToken(requests.auth.AuthBase):
 
 
 class PrometheusError(Exception):
-    """Prometheus could not be asked, or what it said is no answer."""
+    """Prometheus did not answer, or its answer cannot be used; the message says why."""
+
+
+class _StatusError(Exception):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+
+
+_FAILURES = (
+    _StatusError,
+    PrometheusApiClientException,
+    RecursionError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+)
+"""What a query raises that is not answered, or not by Prometheus; the errors of `requests` are OSErrors."""
+
+
+class _Adapter(HTTPAdapter):
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options)
+        deadline.keep(self.poolmanager)
+
+
+class _Session(requests.Session):
+    """A session whose answers end within `seconds` and MAX_ANSWER bytes."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self.trust_env = False  # neither ~/.netrc nor the environment changes who is asked, and as whom
+        self.max_redirects = 0  # a token goes to nobody else
+        self.headers["Accept-Encoding"] = "identity"
+
+    def mount(self, prefix: str, adapter: requests.adapters.BaseAdapter) -> None:
+        """Replace the adapter that the client library mounts by one whose connections keep the deadline."""
+        super().mount(prefix, _Adapter(max_retries=Retry(0)))  # the next pass asks again
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a request and read its answer.
+
+        Raises:
+            _StatusError: the status is not 200.
+            requests.RequestException: there was no answer in time, or a longer one.
+        """
+        with deadline.within(self._seconds, MAX_ANSWER):
+            response = super().send(request, **{**options, "stream": True})
+            try:
+                if response.status_code != 200:
+                    raise _StatusError(response.status_code)
+                body = response.raw.read(MAX_ANSWER + 1, decode_content=False)
+            except urllib3.exceptions.HTTPError as error:
+                raise requests.ConnectionError(type(error).__name__) from error
+            finally:
+                response.close()
+        if len(body) > MAX_ANSWER:
+            raise requests.exceptions.ContentDecodingError("the answer is too long")
+        response._content = body  # noqa: SLF001 - what `requests` sets when it reads an answer itself
+        return response
 
 
 def redacted_url(url: str) -> str:
-    """The address as people may see it: without user, password, query."""
+    """Return the address as people may see it: without user, password and query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
 
 
 class Prometheus:
-    """A source of loads; see `sources.Source`."""
+    """A source of loads; see `LoadSource`. Safe to use from many threads.
 
-    def __init__(self, settings: Settings, observations: EngineHistory) -> None:
+    Args:
+        settings: where Prometheus is, and how to ask it.
+        history: the operator's own requests to engines, which are subtracted.
+    """
+
+    def __init__(self, settings: Settings, history: EngineHistory) -> None:
         self._url = redacted_url(settings.prometheus_url)
         self._selector = settings.prometheus_selector
-        self._observations = observations
-        session = requests.Session()
-        session.trust_env = False  # neither ~/.netrc nor the environment changes who is asked, and as whom
-        session.max_redirects = 0  # a token goes to nobody else
+        self._router_namespaces = settings.router_namespaces
+        self._history = history
+        url = settings.prometheus_url.rstrip("/")
+        session = _Session(settings.prometheus_timeout)
         session.verify = str(settings.prometheus_ca_file) if settings.prometheus_ca_file is not None else True
-        session.auth = (
-            BearerToken(settings.prometheus_token_file) if settings.prometheus_token_file is not None else None
-        )
+        session.auth = BearerToken(settings.prometheus_token_file) if settings.prometheus_token_file else None
         self._client = PrometheusConnect(
-            url=settings.prometheus_url.rstrip("/"),
-            retry=Retry(0),  # the next pass asks again
+            url=url,
             session=session,
             timeout=settings.prometheus_timeout,  # type: ignore[arg-type]  # requests takes fractions
         )
@@ -88,15 +150,15 @@ class Prometheus:
         self._asked: dict[tuple[str, ...], tuple[datetime, Future[None]]] = {}
         self._answers: dict[tuple[str, ...], tuple[datetime, GroupLoad]] = {}
         self._trouble: tuple[datetime, str] | None = None
-        """Since when it does not answer, and what came instead."""
+        """Since when it does not answer, and why."""
 
     def close(self) -> None:
-        """Ask no more; what is under way ends by its own time limits."""
+        """Send no more queries; those that run end by their own deadlines."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
     def load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
-        """What Prometheus knows of a revision."""
+        """Return what Prometheus knows of a revision; waits for PATIENCE at most."""
         key = (subject.key.namespace, subject.key.name, subject.fingerprint)
         with self._lock:
             at, flight = self._asked.get(key, (None, None))
@@ -139,7 +201,7 @@ class Prometheus:
             self._trouble = (self._trouble[0] if self._trouble is not None else now), why
 
     def ask(self, subject: LoadSubject, now: datetime) -> GroupLoad:
-        """The same as `load`, waiting for the answer.
+        """Return what Prometheus knows of a revision; waits for the answer.
 
         Raises:
             Unanswered: there is none; says why.
@@ -160,9 +222,9 @@ class Prometheus:
         if now.timestamp() - newest > promql.STALE.total_seconds():
             at = datetime.fromtimestamp(newest, now.tzinfo)
             return GroupLoad(seconds, None, stale=f"Prometheus at {self._url} has nothing newer than {at:%H:%M} UTC")
-        own = self._observations.own(subject.serving, since)
+        own = self._history.own(subject.serving, since)
         told = self._answers_to(
-            promql.router_queries(f"{subject.key.namespace}/{subject.key.name}", subject.revision, self._selector), now
+            promql.router_queries(subject.key, subject.revision, self._router_namespaces, self._selector), now
         )
         return GroupLoad(
             seconds,
@@ -171,24 +233,23 @@ class Prometheus:
             departure=promql.departure(told, subject.declared_bytes),
         )
 
-    def _answers_to(self, questions: list[promql.PromQuery], now: datetime) -> promql.Answer:
-        return [each for question in questions for each in self._answer(question.text(), now)]
+    def _answers_to(self, queries: list[promql.PromQuery], now: datetime) -> promql.Answer:
+        return [each for query in queries for each in self._answer(query.text(), now)]
 
     def _answer(self, query: str, now: datetime) -> promql.Answer:
         return promql.parse_result(self._client.custom_query(query, params={"time": f"{now.timestamp():.3f}"}))
 
 
 def _reason(error: Exception) -> str:
-    """What people are told: never the server's own words, which may hold anything."""
+    """Return why there is no answer: never the server's own words, which may hold anything."""
     match error:
-        case PrometheusApiClientException():
-            status = _STATUS.search(str(error))
-            return f"status {status[1]}" if status is not None else "no result"
+        case _StatusError():
+            return str(error)
         case requests.JSONDecodeError():
-            return "the answer is none of Prometheus"
+            return "the answer is not one of Prometheus"
         case requests.RequestException():
             return type(error).__name__
         case OSError():
             return f"its token or CA file cannot be read ({type(error).__name__})"
         case _:
-            return "the answer is none of Prometheus"
+            return "the answer is not one of Prometheus"

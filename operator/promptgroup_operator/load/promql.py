@@ -1,7 +1,10 @@
-"""What is asked of Prometheus, and what its answers mean. Pure.
+"""Queries for Prometheus, and the meaning of their answers. Does no I/O and reads no clock.
 
-A question is a set of expressions, each of them named by a label `what`, so that one request brings them all as they
-were at one moment. What has no series, or is NaN, is missing in the answer: unknown.
+A query is a set of expressions, each named by a label `what`, so that one request brings the values of all of them at
+one moment. An expression without series, or whose value is NaN, is missing in the answer: its value is unknown.
+
+Series of routers count by the namespace that discovery gave their target, not by what the page says of groups: a page
+may say anything.
 """
 
 import math
@@ -15,13 +18,13 @@ from promptgroup_operator.load.load_window import without_fastest
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad
 from promptgroup_operator.world.samples import Histogram, histogram
-from promptgroup_operator.world.snapshot import Spent
+from promptgroup_operator.world.snapshot import Key, Spent
 from promptgroup_router.contract import names as router
 
 WINDOW = timedelta(minutes=2)
 """How far back a rate looks: two samples where Prometheus scrapes once a minute, its default."""
 STALE = timedelta(minutes=2)
-"""Age at which the newest sample is not of now: two such scrapes."""
+"""Age from which the newest sample is too old: two such scrapes."""
 
 Answer = Sequence[tuple[Mapping[str, str], float]]
 """Labels and value of each series."""
@@ -29,30 +32,33 @@ Answer = Sequence[tuple[Mapping[str, str], float]]
 
 @dataclass(frozen=True, slots=True)
 class PromQuery:
-    """Expressions by what they say."""
+    """Expressions by name."""
 
     parts: Mapping[str, str]
 
     def text(self) -> str:
-        """One query for all of them."""
+        """Return one query for all of them."""
         return " or ".join(f'label_replace({each}, "what", "{what}", "", "")' for what, each in self.parts.items())
 
 
 def parse_result(result: Iterable[Mapping[str, Any]]) -> Answer:
-    """The result of an instant query, without what is no number.
+    """Return the result of an instant query, without values that are not finite.
 
     Raises:
-        ValueError, TypeError, KeyError: it has another form.
+        ValueError, TypeError, KeyError, IndexError: it has another form.
     """
-    found = ((dict(each["metric"]), float(each["value"][1])) for each in result)
-    return [(labels, value) for labels, value in found if math.isfinite(value)]
+    found = [(each["metric"], each["value"][1]) for each in result]
+    if not all(isinstance(labels, Mapping) and isinstance(value, str) for labels, value in found):
+        raise ValueError("a series has no labels or no value")
+    values = ((dict(labels), float(value)) for labels, value in found)
+    return [(labels, value) for labels, value in values if math.isfinite(value)]
 
 
-# --- Questions -----------------------------------------------------------------------------------------------
+# --- Queries -------------------------------------------------------------------------------------------------
 
 
 def engine_queries(names: MetricNames, namespace: str, deployment: str, selector: str = "") -> list[PromQuery]:
-    """What is asked of the engines of a revision, whose pods are called after its Deployment."""
+    """Return the queries about the engines of a revision, whose pods are named after its Deployment."""
     where = _matchers(f'namespace="{namespace}"', f'pod=~"{deployment.replace(".", "[.]")}-.+"', selector)
 
     def each(spellings: Spellings, function: str) -> str:
@@ -74,7 +80,7 @@ def engine_queries(names: MetricNames, namespace: str, deployment: str, selector
     scrapes = (
         "(" + " or ".join(f"max by (pod) (count_over_time({name}{where}{_range()}))" for name in names.queries) + ")"
     )
-    # a sum over all scrapes by the scrapes of the window: who was there for half of it counts half
+    # The sum over all scrapes, divided by the scrapes of the window: a pod that ran for half of it counts half.
     gauges = {
         what: f"sum({each(spellings, 'sum_over_time')}) / scalar(max({scrapes}))"
         for what, spellings in {"running": names.running, "waiting": names.waiting}.items()
@@ -86,9 +92,19 @@ def engine_queries(names: MetricNames, namespace: str, deployment: str, selector
     return [PromQuery(rates), PromQuery(gauges | state), PromQuery(first)]
 
 
-def router_queries(group: str, revision: str, selector: str = "") -> list[PromQuery]:
-    """What is asked of the routers about a revision of a group."""
-    ours = f'group="{group}"'
+def router_queries(
+    key: Key, revision: str, router_namespaces: Iterable[str] = (), selector: str = ""
+) -> list[PromQuery]:
+    """Return the queries about a revision of a group to the routers that may serve it.
+
+    Args:
+        key: the group.
+        revision: short fingerprint of the revision.
+        router_namespaces: namespaces whose routers serve groups of others, beside the group's own.
+        selector: matchers that every query has.
+    """
+    where_from = "|".join(sorted({key.namespace, *router_namespaces}))
+    ours = f'namespace=~"{where_from}",group="{key.namespace}/{key.name}"'
     where = _matchers(ours, f'revision="{revision}"', selector)
     failed = _matchers(ours, f'revision="{revision}"', f'outcome="{router.OUTCOME_FAILED}"', selector)
     opening = _matchers(ours, f'revision="{revision}"', f'turn="{router.TURN_FIRST}"', selector)
@@ -122,21 +138,21 @@ def _matchers(*each: str) -> str:
 
 
 def newest(found: Answer) -> float | None:
-    """Time of the engines' newest sample in seconds since the epoch; None when there is none."""
+    """Return the time of the engines' newest sample in seconds since the epoch; None if there is none."""
     return _values(found).get("newest")
 
 
 def engines(
     found: Answer, serving: Mapping[str, datetime], own: Iterable[Spent], known: Measured, now: datetime
 ) -> EngineLoad | None:
-    """What the engines did; None when nothing is known of them.
+    """Return what the engines did; None if nothing is known of them.
 
     Args:
-        found: the answers to `of_engines`.
-        serving: pod → since when it serves, of all that do.
-        own: the operator's own requests of the window.
-        known: what was measured of the engines beside.
-        now: when the questions were asked.
+        found: answers to `engine_queries`.
+        serving: pod → since when it serves, for all that do.
+        own: the operator's own requests in the window.
+        known: measurements of the engines.
+        now: time of the queries.
     """
     values = _values(found)
     scrapes = {labels["pod"]: value for labels, value in found if labels.get("what") == "scrapes" and "pod" in labels}
@@ -177,7 +193,7 @@ def engines(
 
 
 def clients(found: Answer, declared_tokens: int) -> ClientLoad | None:
-    """What the clients had, from the answers to `of_routers`; None when Prometheus knows no router of the group."""
+    """Return what clients had, from answers to `router_queries`; None if Prometheus knows no router of the group."""
     values = _values(found)
     if "sessions" not in values:
         return None
@@ -196,7 +212,7 @@ def clients(found: Answer, declared_tokens: int) -> ClientLoad | None:
 
 
 def departure(found: Answer, declared_bytes: int) -> Departure | None:
-    """Where requests leave the declared prompt, from the same answers; None when none was seen to."""
+    """Return where requests differ from the declared prompt, from the same answers; None if none was seen to."""
     values = _values(found)
     missed, at = values.get("departed", 0.0), values.get("departed_at")
     if not missed or at is None:

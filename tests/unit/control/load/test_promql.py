@@ -7,7 +7,7 @@ from promptgroup_operator.load import promql
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import Departure
 from promptgroup_operator.world.samples import Histogram
-from promptgroup_operator.world.snapshot import Spent
+from promptgroup_operator.world.snapshot import Key, Spent
 from support.builders import NOW, ago
 
 KNOWN = Measured(400_000, 9000, 96)
@@ -39,15 +39,17 @@ def test_what_an_engine_does_not_tell_is_not_asked():
 def test_a_selector_is_in_every_query():
     every = [
         *promql.engine_queries(VLLM, "chat", "d", 'cluster="eu"'),
-        *promql.router_queries("chat/s", "aa", 'cluster="eu"'),
+        *promql.router_queries(Key("chat", "s"), "aa", (), 'cluster="eu"'),
     ]
     for text in (each.text() for each in every):
         assert text.count('cluster="eu"') == text.count("{")
 
 
 def test_first_tokens_are_asked_for_of_answers_that_are_streamed():
-    (_, first) = [each.text() for each in promql.router_queries("chat/s", "aa")]
-    assert 'revision_first_token_seconds_bucket{group="chat/s",revision="aa",streamed="true"}[' in first
+    (_, first) = [each.text() for each in promql.router_queries(Key("chat", "s"), "aa")]
+    assert (
+        'revision_first_token_seconds_bucket{namespace=~"chat",group="chat/s",revision="aa",streamed="true"}[' in first
+    )
 
 
 def test_an_answer_is_what_is_a_number():
@@ -147,3 +149,20 @@ def test_the_newest_sample():
     assert promql.newest(told(newest=NOW.timestamp())) == NOW.timestamp()
     assert promql.newest([]) is None
     assert timedelta() < promql.STALE
+
+
+def test_series_of_routers_count_by_the_namespace_of_their_target():
+    for query in promql.router_queries(Key("chat", "s"), "aa", ["gateway"]):
+        text = query.text()
+        assert text.count('namespace=~"chat|gateway",group="chat/s"') == text.count("{")
+
+
+@pytest.mark.parametrize(
+    "result", [{}, [{}], [{"metric": {}, "value": [0, True]}], [{"metric": [], "value": [0, "1"]}], [1], None]
+)
+def test_an_answer_of_another_form_is_an_error(result):
+    if result == {}:
+        assert promql.parse_result(result) == []
+        return
+    with pytest.raises((ValueError, TypeError, KeyError, IndexError)):
+        promql.parse_result(result)
