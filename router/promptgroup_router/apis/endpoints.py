@@ -63,3 +63,8 @@ BODIES = {
     ApiKind.BY_MODEL: Bodies(by_model.with_model, by_model.as_received),
     ApiKind.FORM: Bodies(by_model.with_model, by_model.as_received),
 }
+
+
+def error_form(path: bytes) -> Callable[[ApiError], ErrorAnswer]:
+    """Return what writes the errors of a path; those of an unknown one have OpenAI's form."""
+    return ENDPOINTS.get(path, BY_PATH_ALONE).refuse

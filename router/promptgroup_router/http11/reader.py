@@ -82,9 +82,9 @@ class RequestReader:
                 return None
             text, self._at = found
             head = http1.parse_request(text)
+            self._head = head
             if head.length > self._max_body:
                 raise too_large(head.length, self._max_body)
-            self._head = head
             self._body = Chunked(self._max_body) if head.framing is Framing.CHUNKED else Sized(head.length)
         self._take_body(self._body)
         if self.buffered == 0:

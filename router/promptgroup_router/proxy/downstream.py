@@ -32,6 +32,7 @@ import termios
 from collections.abc import Callable
 from typing import Protocol
 
+from promptgroup_router.apis.endpoints import error_form
 from promptgroup_router.base.errors import ApiError, HttpError
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.http11.reader import HttpRequest, RequestReader
@@ -401,7 +402,9 @@ class ClientConnection(asyncio.Protocol):
             self._clients.budget.give_back(held)
 
     def _refuse_and_close(self, error: ApiError) -> None:
-        self._transport.write(own_answer(error.status, error.headers(), error.body(), minor=1, keep=False))
+        head = self._reader.head
+        status, body = error_form(head.path if head is not None else b"")(error)
+        self._transport.write(own_answer(status, error.headers(), body, minor=1, keep=False))
         self._close()
 
     def _close(self) -> None:

@@ -217,3 +217,14 @@ def test_an_engines_own_errors_are_relayed(tmp_path):
             assert (answer.status, answer.json["error"]["type"]) == (404, "NotFoundError")
 
     run(check())
+
+
+def test_a_body_that_is_too_large_is_refused_in_the_apis_own_form(tmp_path):
+    async def check():
+        async with routing(tmp_path, table_of("127.0.0.1:1"), max_body_bytes=500) as router:
+            chunked = posted(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+            for data in (posted(b"x" * 501), chunked + b"fff\r\n" + b"x" * 0xFFF):
+                answer = await ask(router.port, data)
+                assert (answer.status, answer.json["error"]["type"]) == (413, "request_too_large")
+
+    run(check())
