@@ -30,6 +30,7 @@ def group_of(key: Key, raw: Manifest) -> GroupObject:
         created=metadata["creationTimestamp"],
         spec=prompt_group.parse_spec(raw["spec"]),
         status=raw.get("status", {}),
+        replaces=str(metadata.get("annotations", {}).get(names.ANNOTATION_REPLACES, "")),
     )
 
 

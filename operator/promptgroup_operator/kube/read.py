@@ -135,6 +135,7 @@ class ClusterReader:
                 name=each["metadata"]["name"],
                 created=each["metadata"]["creationTimestamp"],
                 fingerprint=each.get("status", {}).get("fingerprint", ""),
+                observed=each.get("status", {}).get("observedGeneration", -1) >= 0,
             )
             for each in self._stores["PromptGroup"].list_namespace(group.key.namespace)
             if each["metadata"]["name"] != group.key.name

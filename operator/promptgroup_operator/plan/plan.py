@@ -70,12 +70,16 @@ class Plan:
 
 def decide(world: World, now: datetime) -> Plan:
     """Return what to do about a group, given what a pass saw of it."""
+    if not world.revisions and prompt.awaits_sibling(world.group, world.siblings, now):
+        return Plan(requeue_after=MOVING)
     found = validate.validate(world)
     if isinstance(found, PromptText):
         return _plan(_with_text(world, found), found.fingerprint, found, None, now)
     kept = _revision_to_keep(world)
     if kept is None:
         return _refused(world, found, now)
+    if found.reason == "Conflict" and not any(_was_warm(each) for each in world.revisions):
+        return replace(_refused(world, found, now), route=None, deletions=tuple(_everything(world)))
     return _plan(world, kept.fingerprint, None, found, now)
 
 
@@ -101,6 +105,20 @@ def _revision_to_keep(world: World) -> RevisionState | None:
         ),
         default=None,
     )
+
+
+def _was_warm(revision: RevisionState) -> bool:
+    """Return True if a replica of the revision was ever proven warm, as far as its pods tell, or it has no pods."""
+    return not revision.replicas or any(pod.warmed for pod in revision.pods)
+
+
+def _everything(world: World) -> list[Deletion]:
+    """Return all objects of a group that never served and lost its claim: its Deployments last, which record them."""
+    owned = [each for each in sorted(world.live.items()) if validate.may_delete(world.group, each[1])]
+    return [
+        Deletion(kind, name, live["metadata"]["uid"])
+        for (kind, name), live in sorted(owned, key=lambda item: item[0][0] == "Deployment")
+    ]
 
 
 def _refused(world: World, problem: Problem, now: datetime) -> Plan:

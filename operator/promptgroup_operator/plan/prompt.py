@@ -6,9 +6,12 @@ Messages name objects, keys and hashes, never text.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from promptgroup_operator.api.prompt_group import MAX_PROMPT, KeyRef, PromptSpec, TextSource
-from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
+from promptgroup_operator.rollout.annotations import parse_time
+from promptgroup_operator.world.snapshot import GroupObject, Problem, PromptText, Sibling
+from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import canonical_tools, hash_prefix
 from promptgroup_router.contract.table import Prompt
 
@@ -72,10 +75,35 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
     return PromptText(prompt, actual, secret)
 
 
-def conflict(name: str, created: str, fingerprint: str, siblings: Sequence[Sibling]) -> Problem | None:
-    """The older group that claims the same prefix of the same model, as a problem."""
+OBSERVED_WITHIN = timedelta(minutes=1)
+"""Time for which a new group waits for the first status of an older one: the fingerprint of that group decides."""
+
+
+def awaits_sibling(group: GroupObject, siblings: Sequence[Sibling], now: datetime) -> bool:
+    """Return True if an older group was created just now and its fingerprint is not known yet.
+
+    Of two groups with one prompt that are created together neither has a status at its first pass.
+    """
+    return any(
+        not each.observed and _is_older(each, group) and now - (parse_time(each.created) or now) < OBSERVED_WITHIN
+        for each in siblings
+    )
+
+
+def _is_older(sibling: Sibling, group: GroupObject) -> bool:
+    """Order groups by creation, then by name: routers give a prefix to the first in this order."""
+    return (sibling.created, sibling.name) < (group.created, group.key.name)
+
+
+def conflict(group: GroupObject, fingerprint: str, siblings: Sequence[Sibling]) -> Problem | None:
+    """Return the problem that an older group claims the same prefix of the same model; None if none does.
+
+    The group that this one replaces, by its annotation, is none: both serve until the older one is deleted.
+    """
     older = [
-        each for each in siblings if each.fingerprint == fingerprint and (each.created, each.name) < (created, name)
+        each
+        for each in siblings
+        if each.fingerprint == fingerprint and _is_older(each, group) and each.name != group.replaces
     ]
     if not older:
         return None
@@ -83,7 +111,8 @@ def conflict(name: str, created: str, fingerprint: str, siblings: Sequence[Sibli
     return Problem(
         "Conflict",
         f"PromptGroup {first.name} is older and serves the same model with the same prompt ({fingerprint}): "
-        "delete one of the two or change its prompt",
+        "delete one of the two or change its prompt, or annotate it with "
+        f"{names.ANNOTATION_REPLACES}={first.name} to let it take over",
     )
 
 

@@ -34,6 +34,9 @@ from promptgroup_operator.world.warming import WarmReason
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import short
 
+MANY = 10**6
+"""More replicas than any group has."""
+
 REFERENCE_PROBLEMS = frozenset({"PromptNotFound", "ToolsNotFound", "InvalidTools", "EmptyPrompt"})
 """Problems of what the spec refers to, not of the spec itself."""
 
@@ -102,7 +105,8 @@ def conditions(
     routed = any(ready.get(each.fingerprint, 0) for each in plan.values() if each.weight > 0)
     mark = plan[target].rolled_back
     back = mark.why if mark is not None else None
-    missing = max(0, size.value - (warm if back is not None else sum(ready.values())))
+    there = {serving: warm} if back is not None else ready
+    missing = max(0, size.value - sum(min(count, _available(world, name)) for name, count in there.items()))
     count = f"{warm} of {size.value} replicas of {short(serving)} are warm"
     if len(ready) > 1:
         count += f"; all revisions together have {sum(ready.values())}"
@@ -130,6 +134,18 @@ def conditions(
         Condition("ScalingActive", size.active, size.reason, size.message),
         *_sizing(size, cache),
     ]
+
+
+def _available(world: World, fingerprint: str) -> int:
+    """Return the replicas that a revision's Deployment counts as available; MANY while it has no status.
+
+    `kubectl rollout status` and the group then say the same: the Deployment's controller counts a pod a moment after
+    its readiness gate turns True.
+    """
+    revision = next((each for each in world.revisions if each.fingerprint == fingerprint), None)
+    live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
+    status = live.get("status", {}) if live is not None else {}
+    return int(status.get("availableReplicas", 0)) if "observedGeneration" in status else MANY
 
 
 def _sizing(size: SizingDecision, cache: Diagnosis | None) -> list[Condition]:

@@ -16,7 +16,7 @@ def validate(world: World) -> PromptText | Problem:
     group = world.group
     if isinstance(world.prompt, Problem):
         return world.prompt
-    clash = prompt.conflict(group.key.name, group.created, world.prompt.fingerprint, world.siblings)
+    clash = prompt.conflict(group, world.prompt.fingerprint, world.siblings)
     if clash is not None:
         return clash
     return _foreign(world, world.prompt) or desired.template_problem(group) or world.prompt

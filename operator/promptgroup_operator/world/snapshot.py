@@ -36,6 +36,8 @@ class GroupObject:
     spec: PromptGroupSpec
     status: Mapping[str, Any]
     """The status as last written."""
+    replaces: str = ""
+    """Name of the group that this one takes over from, from its annotation `promptgroup.dev/replaces`; or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +255,9 @@ class Sibling:
     name: str
     created: str
     fingerprint: str
+    """Fingerprint that its status reports; empty before a pass found its prompt."""
+    observed: bool = True
+    """False until a pass has written its status for the first time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ ANNOTATION_WARMED: Final = "promptgroup.dev/warmed-container"
 """Container id whose cache was proven to hold the Tier-1 prefix. Another id means a cold cache."""
 ANNOTATION_ENGINE: Final = "promptgroup.dev/engine"
 """JSON of what was measured of that container's engine (`kvTokens`, `prefillTokensPerSecond`, `prefixTokens`)."""
+ANNOTATION_REPLACES: Final = "promptgroup.dev/replaces"
+"""Annotation of a PromptGroup: the name of the group that it takes over from. Both may then declare one prompt."""
 ANNOTATION_SETTINGS: Final = "promptgroup.dev/engine-settings"
 """Digest of the template that the pod was made from. Pods with the same digest differ in nothing but their prompt."""
 

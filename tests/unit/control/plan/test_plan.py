@@ -187,6 +187,13 @@ def test_a_deployment_shrinks(case):
     assert deployments(decide(scaled(pods, 1), NOW)) == {NAME: expected}
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(59, 2), (61, 1)])
+def test_a_replica_whose_requests_take_longer_than_the_drain_timeout_goes(seconds, expected):
+    pods = [pod("a", 0), pod("b", 1, draining_since=ago(seconds=seconds), in_flight=1)]
+    snapshot = replace(scaled(pods, 1), group=group(replicas=1, rollout={"drainTimeout": "1m"}))
+    assert deployments(decide(snapshot, NOW)) == {NAME: expected}
+
+
 def test_all_that_leave_must_have_drained():
     pods = [pod("a", 0), pod("b", 1, **TOLD), pod("c", 2, **TOLD | {"in_flight": 1})]
     assert deployments(decide(scaled(pods, 1), NOW)) == {NAME: 3}

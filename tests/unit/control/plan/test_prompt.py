@@ -1,13 +1,15 @@
 import json
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
 from promptgroup_operator.api.prompt_group import MAX_PROMPT, PromptSpec
-from promptgroup_operator.plan.prompt import conflict, references, resolve
+from promptgroup_operator.plan.prompt import awaits_sibling, conflict, references, resolve
 from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
 from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.contract.table import Prompt
-from support.builders import FINGERPRINT, TEXT, spec
+from support.builders import FINGERPRINT, NOW, TEXT, group, spec
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"b": 1, "a": 2}}}]
 
@@ -153,8 +155,8 @@ def test_references_names_each_object_once():
 
 EARLIER, SAME, LATER = "2026-11-03T10:00:00Z", "2026-11-03T11:00:00Z", "2026-11-03T12:00:00Z"
 
-RIVALS = {
-    "no rival is no conflict": ([], None),
+SIBLINGS = {
+    "no other group is no conflict": ([], None),
     "an older one with the same prompt keeps it": ([Sibling("old", EARLIER, FINGERPRINT)], "old"),
     "an older one with another prompt is no conflict": ([Sibling("old", EARLIER, "0" * 32)], None),
     "a younger one is no conflict": ([Sibling("new", LATER, FINGERPRINT)], None),
@@ -167,10 +169,10 @@ RIVALS = {
 }
 
 
-@pytest.mark.parametrize("case", RIVALS)
+@pytest.mark.parametrize("case", SIBLINGS)
 def test_conflict(case):
-    siblings, keeper = RIVALS[case]
-    found = conflict("mine", SAME, FINGERPRINT, siblings)
+    siblings, keeper = SIBLINGS[case]
+    found = conflict(group(name="mine"), FINGERPRINT, siblings)
     if keeper is None:
         assert found is None
     else:
@@ -183,3 +185,33 @@ def test_the_size_of_a_prompt_is_counted_in_bytes():
     found = resolve(PromptSpec(system="é" * (MAX_PROMPT // 2 + 1)), {})
     assert isinstance(found, Problem)
     assert (found.reason, "é" in found.message) == ("PromptTooLarge", False)
+
+
+def test_the_group_that_is_replaced_is_no_conflict():
+    mine = replace(group(name="mine"), replaces="old")
+    assert conflict(mine, FINGERPRINT, [Sibling("old", EARLIER, FINGERPRINT)]) is None
+    others = [Sibling("old", EARLIER, FINGERPRINT), Sibling("older", EARLIER, FINGERPRINT)]
+    assert "PromptGroup older is older" in conflict(mine, FINGERPRINT, others).message
+
+
+NEW = Sibling("alpha", SAME, "", observed=False)
+AWAITED = {
+    "an older one that no pass has seen": (NEW, 0, True),
+    "one that a pass has seen": (replace(NEW, observed=True), 0, False),
+    "a younger one": (replace(NEW, name="zulu"), 0, False),
+    "one that no pass looks at": (NEW, 61, False),
+    "one whose time cannot be read": (replace(NEW, created="0"), 0, True),
+}
+
+
+@pytest.mark.parametrize("case", AWAITED)
+def test_a_new_group_waits_for_the_fingerprint_of_an_older_one_that_was_created_with_it(case):
+    sibling, seconds, expected = AWAITED[case]
+    now = datetime.fromisoformat(SAME) + timedelta(seconds=seconds)
+    assert awaits_sibling(group(name="mine"), [sibling], now) is expected
+
+
+def test_of_two_groups_that_are_created_together_exactly_one_goes_first():
+    pairs = [("a", "b"), ("b", "a")]
+    first = [awaits_sibling(group(name=mine), [replace(NEW, name=other)], NOW) for mine, other in pairs]
+    assert first == [False, False] or sorted(first) == [False, True]

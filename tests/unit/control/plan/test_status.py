@@ -540,3 +540,15 @@ def test_a_stored_spec_that_cannot_be_read_turns_one_condition_and_leaves_the_re
     assert (accepted["status"], accepted["reason"]) == ("False", "InvalidSpec")
     assert "spec.model: Field required" in accepted["message"]
     assert status.unreadable(first, 2, "spec.model: Field required", NOW + timedelta(hours=1)) == first
+
+
+@pytest.mark.parametrize(("status", "ready"), [({}, True), ({"observedGeneration": 1}, False), (None, True)])
+def test_a_group_is_ready_once_its_deployment_counts_the_replicas_available(status, ready):
+    counted = {"observedGeneration": 1, "availableReplicas": 1} if status is None else status
+    target = revision(pods=[pod("a", 0)])
+    live = {("Deployment", target.deployment): {"status": counted}}
+    plan = {FINGERPRINT: step(1)}
+    found = conditions(
+        world([target], live=live), plan, FINGERPRINT, SIZE[1], serving=FINGERPRINT, ready={FINGERPRINT: 1}, waits=None
+    )
+    assert next(each.status for each in found if each.type == "Ready") is ready

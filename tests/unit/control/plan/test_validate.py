@@ -1,10 +1,14 @@
+from dataclasses import replace
+from datetime import datetime
+
 import pytest
 
-from promptgroup_operator.plan.plan import decide
+from promptgroup_operator.plan.plan import MOVING, Plan, decide
 from promptgroup_operator.plan.validate import is_owned, may_delete, validate
 from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
 from promptgroup_router.contract import names
-from support.builders import CREATED, FINGERPRINT, NOW, group, text, world
+from promptgroup_router.contract.encoding import decode_group
+from support.builders import CREATED, FINGERPRINT, NOW, TEXT, group, pod, revision, starting, text, world
 
 NAME = f"support-{FINGERPRINT[:8]}"
 
@@ -96,3 +100,33 @@ def test_a_users_own_budget_with_the_groups_label_is_never_deleted():
     owned = {"metadata": {**budget["metadata"], "ownerReferences": [{"uid": "uid-support"}]}}
     (deletion,) = decide(world(live={("PodDisruptionBudget", "mine"): owned}), NOW).deletions
     assert (deletion.kind, deletion.name) == ("PodDisruptionBudget", "mine")
+
+
+def test_a_group_that_was_created_together_with_an_older_one_makes_nothing_before_that_one_is_seen():
+    other = Sibling("alpha", CREATED, "", observed=False)
+    now = datetime.fromisoformat(CREATED)
+    waits = decide(world(siblings=[other]), now)
+    assert waits == Plan(requeue_after=MOVING)
+    assert decide(world(siblings=[replace(other, observed=True, fingerprint="0" * 32)]), now).objects
+
+
+def owned(kind, name):
+    return {"kind": kind, "metadata": {"name": name, "uid": f"uid-{kind}", "ownerReferences": [{"uid": "uid-support"}]}}
+
+
+def test_a_group_that_never_served_and_lost_its_claim_keeps_nothing():
+    live = {(kind, NAME): owned(kind, NAME) for kind in ("Deployment", "ConfigMap", "PodDisruptionBudget")}
+    live["PromptRoute", "support"] = owned("PromptRoute", "support")
+    live["Deployment", "other"] = {"metadata": {"name": "other", "uid": "other"}}
+    todo = decide(world([revision(TEXT, [starting()])], siblings=[OLDER], live=live), NOW)
+    assert {(each.kind, each.name) for each in todo.deletions} == live.keys() - {("Deployment", "other")}
+    assert todo.deletions[-1].kind == "Deployment"
+    assert todo.objects == todo.warmups == ()
+    assert todo.route is None
+
+
+def test_a_group_that_served_before_it_lost_its_claim_keeps_serving():
+    todo = decide(world([revision(TEXT, [pod()])], siblings=[OLDER]), NOW)
+    assert todo.deletions == ()
+    slots = decode_group("chat", "support", todo.route["spec"]).revisions[0].slots
+    assert "Ready" in [each.state for each in slots]
