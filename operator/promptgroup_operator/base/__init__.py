@@ -1,4 +1,4 @@
-"""What every other folder uses: settings, the errors that end a pass, and durations as users write them.
+"""Settings, errors, durations, and the limits for reading and for sharing workers, which every other folder uses.
 
 Imports nothing of the operator.
 """

@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 
 PATTERN = r"^([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h)){1,4}$"
-"""What a duration field accepts; the schema carries it. Bounded digits keep any date plus it within the calendar."""
+"""Pattern of a duration field, which the schema carries. Bounded digits keep any date plus it within the calendar."""
 
 _WHOLE = re.compile(PATTERN, re.ASCII)
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
@@ -12,7 +12,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse(text: str) -> timedelta:
-    """The duration that `text` names.
+    """Return the duration that `text` names.
 
     Raises:
         ValueError: the text is not a duration.

@@ -14,25 +14,25 @@ SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes puts a pod's token, namespace and CA."""
 
 DAY = 86_400
-"""Seconds; a longer time between two looks is none."""
+"""Seconds; the longest time between two refreshes that can be asked for."""
 
 MAX_PORT = 65_535
-"""Of TCP (RFC 9293, section 3.1)."""
+"""Largest port of TCP (RFC 9293, section 3.1)."""
 
 MIN_TIMEOUT, MAX_TIMEOUT = 0.1, 60
-"""Seconds: a shorter wait fails on a busy network, a longer one tells nothing of now."""
+"""Seconds: a shorter wait fails on a busy network, and a longer one gives figures that are out of date."""
 
 _MATCHERS = re.compile(r'\s*\w+\s*(=|!=|=~|!~)\s*"[^"\\{}]*"\s*(,\s*\w+\s*(=|!=|=~|!~)\s*"[^"\\{}]*"\s*)*')
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the operator runs. Every field is a flag, and `PROMPTGROUP_OPERATOR_<FLAG>` in the environment."""
+    """The operator's settings. Every field is a flag, and `PROMPTGROUP_OPERATOR_<FLAG>` in the environment."""
 
     namespaces: tuple[str, ...] = ()
     """Namespaces to serve; empty: all of them."""
     router_namespaces: tuple[str, ...] = ()
-    """Namespaces whose routers serve groups of others; a group's own is always looked at."""
+    """Namespaces whose routers serve groups of others. A group's own namespace is always read."""
     host: str = ""
     """Address of the health and metrics ports; empty: every address."""
     health_port: int = names.PORT_OPERATOR_HEALTH
@@ -44,23 +44,23 @@ class Settings:
     warmups: int = 32
     """Warm-ups that may run at the same time."""
     touch_seconds: float = 300.0
-    """Longest time between two looks at a warm replica's prefix: one lost without pressure is missed no longer."""
+    """Longest time between two refreshes of a warm replica: a prefix that was lost is found after it at the latest."""
     lease: str = ""
-    """NAMESPACE/NAME of the Lease whose holder acts; empty: this process acts always, and must be the only one."""
+    """NAMESPACE/NAME of the Lease whose holder acts; if it is empty, this process always acts, alone."""
     identity: str = ""
     """Name of this process in the Lease, completed to be unique; empty: the name of the host."""
     resync: int = 300
     """Seconds between two lists of what is watched."""
     prometheus_url: str = ""
-    """Prometheus that tells loads; empty: the operator reads engines and routers itself."""
+    """Prometheus from which loads are read; if it is empty, the operator reads engines and routers itself."""
     prometheus_ca_file: Path | None = None
-    """Certificates that its own is checked by; None: the system's."""
+    """CA certificates for it; None: the system's."""
     prometheus_token_file: Path | None = None
     """File with a bearer token for it, read anew for each request."""
     prometheus_timeout: float = 5.0
-    """Longest wait for it to connect, and between parts of its answer, in seconds."""
+    """Longest time for one of its answers, in seconds."""
     prometheus_selector: str = ""
-    """Label matchers that every query has beside its own, where one Prometheus knows several clusters."""
+    """Label matchers that every query has, where one Prometheus knows several clusters."""
     service_account_dir: Path = SERVICE_ACCOUNT_DIR
     """Credentials inside a cluster; used when there is no kubeconfig."""
     log_level: str = "INFO"
@@ -170,7 +170,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def from_flags(arguments: argparse.Namespace) -> Settings:
-    """The settings that parsed flags name.
+    """Return the settings that parsed flags name.
 
     Raises:
         ValueError: a value is out of range or of another form; the message names the flag.
@@ -225,7 +225,7 @@ def _check_prometheus(arguments: argparse.Namespace) -> None:
 
 
 def parse(arguments: Sequence[str]) -> Settings:
-    """Settings from the flags of `run`."""
+    """Return the settings that the flags of `run` name."""
     parser = argparse.ArgumentParser()
     add_flags(parser)
     return from_flags(parser.parse_args(arguments))

@@ -1,4 +1,4 @@
-"""What differs between engines that are started: arguments, probe path, metrics. One constant an engine."""
+"""The differences between engines: arguments, probe path, metrics. One constant for each engine. Does no I/O."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ CONFIG_FILE = "/etc/promptgroup/engine.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one engine is started and read."""
+    """The way in which one engine is started and read."""
 
     args: tuple[str, ...]
     """Arguments before the user's; `{model}` and `{port}` are filled in.
@@ -30,19 +30,19 @@ class Dialect:
     health: str
     """Path that answers 200 once the engine can serve."""
     metrics: MetricNames
-    """What it counts."""
+    """Names of its metrics."""
     batch_flag: str
     """Flag that bounds the tokens which one step of the scheduler computes."""
     caching_off: str
-    """What turns prefix caching off, as messages name it."""
+    """The setting that turns prefix caching off, for messages."""
     config: str = ""
-    """What CONFIG_FILE holds."""
+    """Content of CONFIG_FILE."""
     state: str = ""
     """Path of its settings as a JSON object, for engines whose metrics do not say whether prefix caching is on."""
     state_off: str = ""
     """Key of that object that is true when it is off."""
     omits_zero: bool = False
-    """Whether usage says nothing of cached tokens where there are none."""
+    """True if usage omits the number of cached tokens where it is zero."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the engine's process."""
 
@@ -97,12 +97,12 @@ DIALECTS: Mapping[EngineType, Dialect] = {
 
 
 def arguments(dialect: Dialect, model: str, port: int, user: tuple[str, ...]) -> list[str]:
-    """The engine container's arguments: the operator's, then the user's, so that the user's win."""
+    """Return the engine container's arguments: the operator's, then the user's, so that the user's win."""
     return [*(arg.format(model=model, port=port) for arg in dialect.args), *user]
 
 
 def names_address(dialect: Dialect) -> bool:
-    """Whether its arguments hold ADDRESS."""
+    """Return True if the arguments hold ADDRESS."""
     return any(ADDRESS in arg for arg in dialect.args)
 
 
@@ -111,7 +111,7 @@ _UNITS = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}
 
 
 def step_tokens(dialect: Dialect, args: Iterable[str]) -> int:
-    """The bound that a command line sets to the tokens of one step; 0 when it sets none that can be read.
+    """Return the bound that a command line sets to the tokens of one step; 0 when it sets none that can be read.
 
     As vLLM reads it: the last one wins, `_` is `-`, and a number may end in k (1000) or K (1024), m or M.
     """

@@ -1,7 +1,7 @@
-"""What engines call what they count. One table an engine; pure.
+"""Names of the engines' metrics, in one table for each engine. Does no I/O.
 
-A name may have several spellings, the one of today first: the first that an engine has is read. Counters and sums of
-histograms end as they do on the wire. Empty: the engine does not say.
+A metric may have several spellings, the present one first; the first that an engine has is read. Counters and sums of
+histograms end as they do on the wire. An empty name means that the engine has no such metric.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class MetricNames:
     first_token: str
     """Histogram: seconds from arrival to the first token; without `_bucket`."""
     late: bool = False
-    """Whether its counters appear with the first request: until then they are not unknown, they are zero."""
+    """True if its counters appear with the first request: until then they are zero, and not unknown."""
     computed: Spellings = ()
     """Counter: prompt tokens that were computed."""
     prefill_seconds: Spellings = ()
@@ -63,7 +63,7 @@ class MetricNames:
     """Label of it that says how many tokens a block holds."""
 
     def spelled(self) -> tuple[str, ...]:
-        """Every counter and gauge, in every spelling."""
+        """Return every counter and gauge in every spelling."""
         return (
             *self.queries, *self.hits, *self.generated, *self.requests, *self.running, *self.waiting, *self.usage,
             *self.computed, *self.prefill_seconds, *self.decode_seconds, *self.queue_seconds, *self.preemptions,

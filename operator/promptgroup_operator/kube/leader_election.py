@@ -1,8 +1,8 @@
 """Hold the Lease, and say for how long this process may write.
 
-The term ends by itself: who cannot renew stops writing RENEW_DEADLINE after the last renewal was sent, long before
-another may take the lease. A lease is no fence, since a request sent in time may arrive late; what is written is
-level-triggered, applied by one field manager and bound to the uid that was seen, so a late one does no harm.
+The term ends by itself: a process that cannot renew stops writing RENEW_DEADLINE after it sent its last renewal, long
+before another may take the lease. A lease is no fence, since a request that was sent in time may arrive late. Writes
+are level-triggered, applied by one field manager and bound to the uid that was seen, so a late one does no harm.
 """
 
 import logging
@@ -20,7 +20,7 @@ from promptgroup_operator.kube.lease import LeaseAction, LeaseObservation, Lease
 logger = logging.getLogger(__name__)
 
 JITTER = 0.2
-"""Share of RETRY by which looks at the lease are spread, so that two that wait do not stay in step."""
+"""Share of RETRY by which reads of the lease are spread, so that two standbys do not stay in step."""
 
 
 class Term:
@@ -33,7 +33,7 @@ class Term:
         self._changed = threading.Condition()
 
     def seconds_left(self) -> float:
-        """Time left for a write, above 0.
+        """Return the seconds left for a write, above 0.
 
         Raises:
             NotLeadingError: the term is over.
@@ -45,29 +45,29 @@ class Term:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this process may write."""
+        """Return True while this process may write."""
         return self._until > self._clock()
 
     def extend(self, until: float) -> None:
-        """The lease was renewed."""
+        """Extend the term, because the lease was renewed."""
         with self._changed:
             if not self._closed:
                 self._until = until
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """The lease is lost, or given up."""
+        """End the term, because the lease is lost or given up."""
         self._until = float("-inf")
 
     def close(self) -> None:
-        """End it for good and wake who waits."""
+        """End the term for good, and wake the threads that wait for it."""
         with self._changed:
             self._closed = True
             self.end()
             self._changed.notify_all()
 
     def wait(self) -> bool:
-        """Wait until this process may write; False once closed."""
+        """Wait until this process may write; return False once the term is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self.is_leader)
             return not self._closed
@@ -77,11 +77,11 @@ class LeaderElector:
     """Keeps a term extended while this process holds the lease.
 
     Args:
-        server: the API server.
-        namespace: of the Lease.
-        name: of the Lease.
-        identity: of this process, told apart from every other, earlier ones of the same pod too.
-        term: what to extend.
+        server: client of the API server.
+        namespace: namespace of the Lease.
+        name: name of the Lease.
+        identity: name of this process, which differs from every other's, also from earlier ones of the same pod.
+        term: the term to extend.
     """
 
     def __init__(
@@ -106,18 +106,18 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Who holds the lease, as last seen; empty when nobody does."""
+        """Return the holder of the lease as last seen; empty if nobody holds it."""
         known = self._known
         return known.record.holder if known is not None and known.record is not None else ""
 
     def start(self) -> None:
-        """Begin to look at the lease."""
+        """Start to read and renew the lease."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more, and release the lease if it is held, so that another takes it at once.
+        """Stop, and release the lease if this process holds it, so that another takes it at once.
 
-        Nothing may be written any more when this is called: the term is closed, and passes have ended.
+        The term must be closed before, and passes must have ended: nothing may be written after this.
         """
         self._stopping.set()
         self._thread.join(timeout=lease.REQUEST + 1)
@@ -127,7 +127,7 @@ class LeaderElector:
         try:
             self._write(lease.released_record(known.record, datetime.now(UTC)))
         except ClusterError as error:
-            logger.warning("the lease is not released, others wait until it ends: %s", error)
+            logger.warning("the lease is not released; others wait until it expires: %s", error)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -138,16 +138,16 @@ class LeaderElector:
             self._stopping.wait(lease.RETRY * (1 + JITTER * random.random()))  # noqa: S311 - spreads load
 
     def step(self) -> None:
-        """One look at the lease, and what it leads to.
+        """Read the lease, and take or renew it if that is due.
 
         Raises:
-            ClusterError: the API server could not be asked, or refused.
+            ClusterError: the API server did not answer, or refused.
         """
         mine = self.holder == self._identity
         if not mine:
             self._look()
         known = self._known
-        assert known is not None  # noqa: S101 - looked at above, or held
+        assert known is not None  # noqa: S101 - read above, or held
         if lease.decide(self._identity, known, self._clock()) is LeaseAction.WAIT:
             return
         sent = self._clock()
@@ -156,15 +156,15 @@ class LeaderElector:
         except ClusterError as error:
             if error.status not in (404, 409):
                 raise
-            self._look()  # written since it was seen: by another, or by a renewal of ours whose answer was lost
+            self._look()  # written since it was read: by another, or by a renewal of ours whose answer was lost
             if mine and self.holder != self._identity:
                 self._term.end()
-                logger.warning("leads no more: %r holds lease %s/%s", self.holder, self._namespace, self._name)
+                logger.warning("no longer the leader: %r holds lease %s/%s", self.holder, self._namespace, self._name)
             return
         self._known = LeaseObservation(written, sent)
         self._term.extend(sent + lease.RENEW_DEADLINE)
         if not mine:
-            logger.info("leads: %s holds lease %s/%s", self._identity, self._namespace, self._name)
+            logger.info("leader: %s holds lease %s/%s", self._identity, self._namespace, self._name)
 
     def _look(self) -> None:
         self._known = lease.observe(self._known, self._read(), self._clock())

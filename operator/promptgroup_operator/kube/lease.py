@@ -1,12 +1,12 @@
-"""Who may act: one Lease, held by one process (coordination.k8s.io, as client-go's leaderelection).
+"""Decide about the Lease, which one process holds (coordination.k8s.io, as client-go's leaderelection).
 
                             the Lease      its holder       held by another for
                             is not there   is nobody / me   less than its duration   longer
 decide                      CREATE         TAKE / RENEW     WAIT                     TAKE
 
-How long another holds it is counted from when this process first saw the record as it stands, by its own monotonic
-clock. The times in the record are other clocks' and are shown to people only, so no skew between clocks matters; what
-must hold is that clocks run at about the same speed. Pure.
+The time for which another process holds it is counted from when this process first saw the present record, by its own
+monotonic clock. The times in the record are by other clocks and are for people only, so no skew between clocks matters;
+clocks must only run at about the same speed. Does no I/O and reads no clock.
 """
 
 import enum
@@ -22,7 +22,7 @@ DURATION = 15.0
 RENEW_DEADLINE = 10.0
 """Seconds after its last renewal in which a holder writes: 5 less than DURATION, for what is on its way then."""
 RETRY = 2.0
-"""Seconds between two looks, as in client-go: four renewals may fail before the holder stops."""
+"""Seconds between two reads, as in client-go: four renewals may fail before the holder stops."""
 REQUEST = 4.0
 """Longest wait for one request about the lease, so that one that hangs leaves time for another."""
 
@@ -52,7 +52,7 @@ class LeaseObservation:
 
 
 class LeaseAction(enum.Enum):
-    """What to do about the lease."""
+    """An action on the lease."""
 
     CREATE = "create"
     TAKE = "take"
@@ -61,14 +61,14 @@ class LeaseAction(enum.Enum):
 
 
 def observe(before: LeaseObservation | None, record: LeaseRecord | None, now: float) -> LeaseObservation:
-    """What is known of the lease after a look at it."""
+    """Return what is known of the lease after it was read."""
     if before is not None and before.record == record:
         return before
     return LeaseObservation(record, now)
 
 
 def decide(me: str, known: LeaseObservation, now: float) -> LeaseAction:
-    """What to do about the lease as it is known. Times are of one monotonic clock."""
+    """Return the action on the lease as it is known. Times are of one monotonic clock."""
     if known.record is None:
         return LeaseAction.CREATE
     if known.record.holder == me:
@@ -79,7 +79,7 @@ def decide(me: str, known: LeaseObservation, now: float) -> LeaseAction:
 
 
 def renewed_record(me: str, before: LeaseRecord | None, wall: datetime) -> LeaseRecord:
-    """The record by which `me` holds the lease, after the one that stands."""
+    """Return the record by which `me` holds the lease, after the present one."""
     time = _micro(wall)
     if before is None:
         return LeaseRecord(me, DURATION, time, time, 0, "")
@@ -89,12 +89,12 @@ def renewed_record(me: str, before: LeaseRecord | None, wall: datetime) -> Lease
 
 
 def released_record(before: LeaseRecord, wall: datetime) -> LeaseRecord:
-    """The record of a lease that nobody holds: the next one takes it at its next look."""
+    """Return the record of a lease that nobody holds; a standby takes it when it next reads it."""
     return LeaseRecord("", 1.0, _micro(wall), _micro(wall), before.transitions, before.version)
 
 
 def decode(raw: Manifest) -> LeaseRecord:
-    """A Lease → its record. What another tool wrote may miss any field."""
+    """Decode a Lease. One that another tool wrote may lack any field."""
     spec: Mapping[str, Any] = raw.get("spec") or {}
     return LeaseRecord(
         holder=spec.get("holderIdentity") or "",
@@ -107,7 +107,7 @@ def decode(raw: Manifest) -> LeaseRecord:
 
 
 def encode(record: LeaseRecord, namespace: str, name: str) -> dict[str, Any]:
-    """A record → the Lease to write."""
+    """Return the Lease to write."""
     version = {"resourceVersion": record.version} if record.version else {}
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -124,5 +124,5 @@ def encode(record: LeaseRecord, namespace: str, name: str) -> dict[str, Any]:
 
 
 def _micro(wall: datetime) -> str:
-    """A MicroTime of the Kubernetes API."""
+    """Format a MicroTime of the Kubernetes API."""
     return f"{wall.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"

@@ -1,8 +1,8 @@
-"""Readings of all engines over the last minutes: one scrape feeds hit rates, sizing and the look at quiet revisions.
+"""Readings of all engines over the last minutes, which serve hit rates, sizing and the search for quiet revisions.
 
 Counters begin anew with each engine process, so a series belongs to one container, and its first reading is its
-baseline: what ran before it, its warm-up above all, is not counted. What the operator itself sends later is subtracted.
-Unknown is not zero: without two readings and without lookups between them there is no rate.
+baseline: requests before it, above all its warm-up, are not counted. The operator's own later requests are subtracted.
+Unknown is not zero: without two readings, and without lookups between them, there is no rate.
 """
 
 import threading
@@ -18,11 +18,11 @@ from promptgroup_operator.world.load import LOAD_WINDOW, PERIOD, GroupLoad
 from promptgroup_operator.world.snapshot import Key, Reading, Spent
 
 WINDOW = timedelta(minutes=5)
-"""How far back the hit rate of a status looks."""
+"""The window of the hit rate in a status."""
 STALE = 2 * PERIOD
-"""What is older is not of now."""
+"""Age from which a reading is too old to speak of the present."""
 EARLY = 3 * PERIOD
-"""An operator or an engine that began less than this ago need not have been read twice."""
+"""Age below which an operator or an engine may not have been read twice."""
 
 RevisionKey = tuple[Key, str]
 """A group and the fingerprint of one of its revisions."""
@@ -33,11 +33,11 @@ class _Series:
     of: RevisionKey | None
     entries: deque[Entry] = field(default_factory=deque)
     own: OwnRequests = field(default_factory=OwnRequests)
-    """The operator's own since the first reading."""
+    """The operator's own requests since the first reading."""
     active: datetime | None = None
-    """When the engine was last seen to have computed a client's prompt since the reading before."""
+    """When a reading last showed that the engine had computed a client's prompt."""
     anew: bool = False
-    """Whether a part of the growth before the next reading is not known to be whose."""
+    """True if the growth before the next reading holds requests of the operator whose size is unknown."""
 
 
 class EngineHistory:
@@ -61,13 +61,13 @@ class EngineHistory:
             self._began = self._began or now
 
     def due(self, container: str, now: datetime) -> bool:
-        """Whether the engine should be read again. A group at rest is read as often as it is looked at."""
+        """Return True if the engine should be read; a group at rest is read in each pass."""
         with self._lock:
             series = self._series.get(container)
             return series is None or now - series.entries[-1].at >= PERIOD
 
     def spend(self, container: str, spent: Spent, now: datetime) -> None:
-        """The operator's own requests added so much to the engine's counters; no reading was taken meanwhile."""
+        """Note what the operator's own requests added to an engine's counters; no reading was taken meanwhile."""
         with self._lock:
             self._spent.setdefault(container, deque()).append((now, spent))
             series = self._series.get(container)
@@ -106,7 +106,7 @@ class EngineHistory:
             entries.popleft()
 
     def rate(self, containers: Iterable[str]) -> float | None:
-        """Share of prompt tokens found in cache, all containers together; None when nothing is known."""
+        """Return the share of prompt tokens found in cache, over all containers; None if nothing is known."""
         hits = queries = 0.0
         with self._lock:
             for container in containers:
@@ -118,23 +118,23 @@ class EngineHistory:
         return hits / queries if queries > 0 else None
 
     def own(self, containers: Iterable[str], since: datetime) -> list[Spent]:
-        """The operator's own requests to these containers since then, as far back as the longer window."""
+        """Return the operator's own requests to these containers since then, as far back as WINDOW."""
         with self._lock:
             return [spent for each in containers for at, spent in self._spent.get(each, ()) if at > since]
 
     def quiet_since(self, containers: Iterable[str]) -> datetime | None:
-        """Since when none of the containers was seen to work for a client; None when none is known."""
+        """Return since when none of the containers worked for a client; None if none is known."""
         with self._lock:
             active = (self._series[each].active for each in containers if each in self._series)
             return max(filter(None, active), default=None)
 
     def load(self, of: RevisionKey, serving: Mapping[str, datetime], known: Measured, now: datetime) -> GroupLoad:
-        """What the engines of a revision did lately.
+        """Return what the engines of a revision did lately.
 
         Args:
             of: the revision.
             serving: container → since when it serves, of all that do.
-            known: what was measured of the engines beside.
+            known: measurements of the engines.
             now: the time.
         """
         with self._lock:

@@ -1,7 +1,6 @@
-"""Where the load of a group comes from: the operator's own readings, or Prometheus.
+"""The source of a group's load: the operator's own readings, or Prometheus.
 
-Both answer with the same values, in the same units, for the same window, and with `stale` where they know nothing of
-now.
+Both give the same values, in the same units, for the same window, and set `stale` if they know nothing recent.
 """
 
 from collections.abc import Mapping
@@ -21,30 +20,30 @@ from promptgroup_router.contract.table import Prompt
 
 @dataclass(frozen=True, slots=True)
 class LoadSubject:
-    """Whose load is asked for."""
+    """The revision whose load is wanted."""
 
     key: Key
     fingerprint: str
     names: MetricNames
     deployment: str
-    """Name of its Deployment, which its pods are called after."""
+    """Name of its Deployment, after which its pods are named."""
     pods: Mapping[str, datetime]
     """Pods that serve → since when."""
     serving: Mapping[str, datetime]
     """The same by container."""
     known: Measured
-    """What was measured of them."""
+    """Measurements of their engines."""
     declared_bytes: int
     """Length of the declared system prompt; 0 when it is not known."""
 
     @property
     def revision(self) -> str:
-        """The fingerprint as metrics name it."""
+        """Return the fingerprint as metrics spell it."""
         return short(self.fingerprint)
 
 
 def load_subject(key: Key, revision: RevisionState, names: MetricNames) -> LoadSubject:
-    """A revision, as far as its load is concerned."""
+    """Return what a source needs to know of a revision."""
     warm = [pod for pod in revision.pods if pod.is_warm]
     since = [(pod, pod.warm.since) for pod in warm if pod.warm is not None and pod.warm.since is not None]
     return LoadSubject(
@@ -64,21 +63,21 @@ def _size(prompt: Prompt | None) -> int:
 
 
 class LoadSource(Protocol):
-    """One of them."""
+    """A source of loads."""
 
     def load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
-        """What a revision's engines and routers did lately. Does not block for longer than a few seconds."""
+        """Return what a revision's engines and routers did lately, within a few seconds."""
 
 
 class ScrapedLoad:
-    """What the operator read itself."""
+    """Loads from the operator's own readings."""
 
     def __init__(self, engines: EngineHistory, routers: RouterHistory) -> None:
         self._engines = engines
         self._routers = routers
 
     def load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
-        """See `LoadSource`."""
+        """Return the load; see `LoadSource`."""
         load = self._engines.load((subject.key, subject.fingerprint), subject.serving, subject.known, now)
         tokens = subject.known.prefix_tokens
         return replace(

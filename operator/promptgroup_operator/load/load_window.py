@@ -1,13 +1,12 @@
-"""Readings of a revision's engines over a window → what its clients had of them. Pure.
+"""Compute a revision's load from readings of its engines over a window. Does no I/O and reads no clock.
 
-A counter says something between two readings of the same process only, so what is added up is pairs of neighbours. A
-pair is left out when the counters began anew between its readings, when part of the growth is not known to be whose,
-or when too much time lies between them to speak of the window. So a rate is never above the truth, and what is missing
-lowers `coverage` instead of hiding in a mean.
+A counter is meaningful between two readings of the same process only, so growth is added up over pairs of neighbours. A
+pair is left out if the counters were reset between its readings, if part of the growth cannot be attributed, or if the
+readings are too far apart. So a rate is never above the truth, and missing readings lower `coverage` instead of hiding
+in a mean.
 
-The operator's own requests are taken off: tokens by their own usage; of the time in prefill the share that their
-computed tokens have, so that tokens a second stay as they were measured; of first tokens the fastest, since a wrong
-choice then leaves the slower ones.
+The operator's own requests are subtracted: tokens by their usage; time in prefill by their share of computed tokens,
+so that tokens a second stay as measured; first tokens by the fastest ones, so that errors leave the slower ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,12 +20,12 @@ from promptgroup_operator.world.samples import Histogram
 from promptgroup_operator.world.snapshot import Reading
 
 GAP = timedelta(minutes=2)
-"""Readings further apart say nothing of a window: twice the time between two looks at a group at rest."""
+"""Readings further apart are not used: twice the time between two passes of a group at rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnRequests:
-    """What the operator itself had added to an engine's counters; its answers have one token each."""
+    """The operator's own share of an engine's counters; its answers have one token each."""
 
     queries: int = 0
     hits: int = 0
@@ -41,12 +40,12 @@ class Entry:
     reading: Reading
     own: OwnRequests
     begins: bool = False
-    """Whether nothing can be said of the time before it."""
+    """True if the time before it cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What clients had of one engine between two readings, in sum."""
+    """Sums over the clients' requests to one engine between two readings."""
 
     began: datetime
     ended: datetime
@@ -61,18 +60,18 @@ class Growth:
     preemptions: float | None
     first_token: Histogram
     running: float
-    """Of this and the next two the mean."""
+    """The mean of both readings, as the next two fields."""
     waiting: float
     usage: float
 
     @property
     def seconds(self) -> float:
-        """Between the readings."""
+        """Return the seconds between the readings."""
         return (self.ended - self.began).total_seconds()
 
 
 def growth(entries: Sequence[Entry], since: datetime) -> Iterator[Growth]:
-    """What came between neighbours of one engine's readings, for those that reach past `since`."""
+    """Yield the growth between neighbouring readings of one engine, for pairs that reach past `since`."""
     for before, after in pairwise(entries):
         if after.at > since and not after.begins and after.at - before.at <= GAP:
             yield _between(before, after)
@@ -111,7 +110,7 @@ def _grown(before: float | None, after: float | None) -> float | None:
 
 
 def without_fastest(histogram: Histogram, count: int) -> Histogram:
-    """The histogram without so many of its fastest observations."""
+    """Return the histogram without `count` of its fastest observations."""
     counts, left = [], float(count)
     for each in histogram.counts:
         taken = min(each, left)
@@ -121,7 +120,7 @@ def without_fastest(histogram: Histogram, count: int) -> Histogram:
 
 
 def counters_reset(before: Reading, after: Reading) -> bool:
-    """Whether a counter fell: another process writes it."""
+    """Return True if a counter fell, because another process writes it."""
     pairs = (
         (before.queries, after.queries),
         (before.hits, after.hits),
@@ -142,13 +141,13 @@ def engines(
     since: datetime,
     known: Measured,
 ) -> tuple[float, EngineLoad] | None:
-    """Length of the window in seconds, and what the engines of a revision did in it; None when nothing is known.
+    """Return the length of the window in seconds and the engines' load in it; None if nothing is known.
 
     Args:
-        histories: container → its readings, of all that were read lately, those that are gone among them.
-        serving: container → since when it serves, of all that do.
-        since: where the window begins.
-        known: what was measured of the engines beside.
+        histories: container → its readings, also of containers that are gone.
+        serving: container → since when it serves, for all that do.
+        since: start of the window.
+        known: measurements of the engines.
     """
     grown = {container: tuple(growth(entries, since)) for container, entries in histories.items()}
     every = [each for client_hits in grown.values() for each in client_hits]
@@ -185,7 +184,7 @@ def engines(
 
 
 def _rate(values: Iterable[float | None], seconds: float) -> float | None:
-    """Unknown of one engine is unknown of all."""
+    """Return the sum over the window, per second; None if the value of one engine is unknown."""
     total = 0.0
     for value in values:
         if value is None:
@@ -195,7 +194,7 @@ def _rate(values: Iterable[float | None], seconds: float) -> float | None:
 
 
 def client_hits(entries: Sequence[Entry]) -> tuple[float, float]:
-    """Prompt tokens of clients that were found in cache, and all of them, over one engine's readings."""
+    """Return the clients' prompt tokens that were found in cache, and all of them, over one engine's readings."""
     hits = queries = 0.0
     for before, after in pairwise(entries):
         if not after.begins:

@@ -71,7 +71,7 @@ _FAILURES = (
     TypeError,
     IndexError,
 )
-"""What a query raises that is not answered, or not by Prometheus; the errors of `requests` are OSErrors."""
+"""Errors of a query that is not answered, or not by Prometheus; the errors of `requests` are OSErrors."""
 
 
 class _Adapter(HTTPAdapter):

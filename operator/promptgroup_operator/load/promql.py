@@ -22,7 +22,7 @@ from promptgroup_operator.world.snapshot import Key, Spent
 from promptgroup_router.contract import names as router
 
 WINDOW = timedelta(minutes=2)
-"""How far back a rate looks: two samples where Prometheus scrapes once a minute, its default."""
+"""The window of rates: two samples where Prometheus scrapes once a minute, its default."""
 STALE = timedelta(minutes=2)
 """Age from which the newest sample is too old: two such scrapes."""
 

@@ -1,9 +1,9 @@
-"""The routers' counters, read again and again → what the revisions of each group got lately, and since a step began.
+"""The traffic of each group's revisions, lately and since a release step began, from repeated readings of the routers.
 
-A page of a router has all of its groups, so it is read once for all of them. Counters begin anew with each router
-process, so a series belongs to one container, and its first reading is its baseline: that of the page before, where
-a group that is not on it counts nothing. Unknown is not zero: without a window of readings nothing is said. Losing them
-costs time, nothing else.
+A router's page has all of its groups, so it is read once for all of them. Counters begin anew with each router process,
+so a series belongs to one container, and its first reading is its baseline. For a group that was not on the page before
+the baseline is zero. Unknown is not zero: without a window of readings there are no figures. Losing the readings costs
+time, and nothing else.
 """
 
 import threading
@@ -19,15 +19,15 @@ from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
 
 WINDOW = timedelta(seconds=30)
-"""How far back the shares look: long enough to average over turns, short against the warm-up of a replica."""
+"""The window of traffic shares: long enough to average over turns, short against the warm-up of a replica."""
 SETTLED = timedelta(seconds=10)
-"""Readings that span less say nothing of shares yet."""
+"""Readings that span less give no shares yet."""
 RELEASE_PERIOD = timedelta(seconds=2)
 """Time between readings of a router while a group that it serves is being released."""
 LATELY = timedelta(seconds=90)
-"""A router that was not read for longer says nothing of now."""
+"""Age from which a router's last reading is not used."""
 SPACING = timedelta(seconds=5)
-"""Of readings closer to each other only the newest is kept."""
+"""If readings are closer to each other, only the newest is kept."""
 FORGOTTEN = timedelta(minutes=10)
 """A router that was not read for so long is gone."""
 
@@ -37,9 +37,9 @@ class _Series:
     """Readings of one router for one group."""
 
     baseline: RouterCounts
-    """Where the step began, or the first reading in it."""
+    """The counters when the step began, or the first reading in it."""
     readings: deque[tuple[datetime, RouterCounts]] = field(default_factory=deque)
-    """Within the window, the last before it among them."""
+    """Readings within the window, and the last one before it."""
     since: datetime | None = None
     """Time of the first reading."""
     rose: dict[str, datetime] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class _Series:
     def span(
         self, now: datetime, length: timedelta
     ) -> tuple[tuple[datetime, RouterCounts], tuple[datetime, RouterCounts]]:
-        """The last reading that is as old as the window, or else the first, and the newest."""
+        """Return the last reading that is as old as the window, or else the first one; and the newest."""
         began = self.readings[0]
         for each in self.readings:
             if now - each[0] < length:
@@ -80,20 +80,20 @@ class _Group:
 
 
 class RouterHistory:
-    """What was read of every router. Safe to use from many threads."""
+    """Readings of every router. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._groups: dict[Key, _Group] = {}
         self._pages: dict[str, datetime] = {}
-        """Container of a router → when its last page was read."""
+        """Container of a router → when its page was last read."""
         self._lock = threading.Lock()
 
     def add(self, router: str, found: Mapping[Key, RouterCounts], now: datetime) -> None:
-        """Keep a reading of a router: all of its groups."""
+        """Keep a reading of a router, with all of its groups."""
         with self._lock:
             before = self._pages.get(router)
             if before is not None and now - before > LOAD_WINDOW:
-                before = None  # what came since then says nothing of now
+                before = None  # too long ago to be a baseline
             self._pages[router] = now
             for key, counts in found.items():
                 group = self._groups.setdefault(key, _Group())
@@ -105,7 +105,7 @@ class RouterHistory:
                 series.add(counts, now)
 
     def begin(self, key: Key, step: object) -> None:
-        """What is judged of the group: samples begin anew when it changes."""
+        """Begin new samples for a group if the step of its release changed."""
         with self._lock:
             group = self._groups.get(key)
             if group is not None and group.step != step:
@@ -114,7 +114,7 @@ class RouterHistory:
                     series.baseline = series.readings[-1][1]
 
     def traffic(self, key: Key, now: datetime) -> Traffic | None:
-        """What the group's revisions got; None when no router was ever read."""
+        """Return the traffic of the group's revisions; None if no router was ever read."""
         with self._lock:
             group = self._groups.get(key)
             if group is None:
@@ -155,7 +155,7 @@ class RouterHistory:
         return last, since
 
     def clients(self, key: Key, revision: str, declared_tokens: int, now: datetime) -> ClientLoad | None:
-        """What the clients of a revision had; None when no router was read lately, and before.
+        """Return what the clients of a revision had; None if no router was read lately.
 
         Args:
             key: the group.
@@ -189,7 +189,7 @@ class RouterHistory:
         )
 
     def departure(self, key: Key, declared_bytes: int, now: datetime) -> Departure | None:
-        """Where requests leave the prompt that the group declares, of so many bytes; None when no router saw any."""
+        """Return where requests differ from the declared prompt of so many bytes; None if no router saw any."""
         spans = self._spans(key, now)
         missed = sorted((last.departed_at, max(0.0, last.departed - first.departed)) for _, first, _, last in spans)
         count = sum(each for _, each in missed)
@@ -204,14 +204,14 @@ class RouterHistory:
         raise AssertionError("the parts add up to the whole")
 
     def _spans(self, key: Key, now: datetime) -> list[tuple[datetime, RouterCounts, datetime, RouterCounts]]:
-        """First and newest reading of each router that was read lately."""
+        """Return the first and the newest reading of each router that was read lately."""
         with self._lock:
             group = self._groups.get(key)
             found = [series.span(now, LOAD_WINDOW) for series in group.routers.values()] if group is not None else []
         return [(*first, *last) for first, last in found if now - last[0] <= LATELY]
 
     def forget(self, now: datetime) -> None:
-        """Drop what is known of routers that are not read any more."""
+        """Drop the routers that were not read for FORGOTTEN."""
         with self._lock:
             gone = {router for router, read in self._pages.items() if now - read > FORGOTTEN}
             for router in gone:

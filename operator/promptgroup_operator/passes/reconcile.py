@@ -57,7 +57,7 @@ READ_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What a pass read, before any of it is remembered."""
+    """Everything that a pass read, before any of it is remembered."""
 
     state: ClusterState
     text: PromptText | Problem

@@ -21,7 +21,7 @@ LAST_RETRY = timedelta(seconds=30)
 """Back-off between attempts on one container: short for an engine that starts late, long for one that refuses."""
 
 REMEMBERED = timedelta(minutes=5)
-"""How long the end of a warm-up is remembered: longer than any pass runs."""
+"""Time for which the end of a warm-up is remembered: longer than any pass runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""PromptGroups and what the latest pass found of each → series for Prometheus. Pure.
+"""Series for Prometheus about PromptGroups. Does no I/O and reads no clock.
 
-What stands in a group's status is read there, at the scrape; what passes know beside it, sizing above all, is in a
-`PassSummary`. Unknown is no series. Labels are what users named, and reasons of conditions: no text of a prompt.
+Values of a group's status are read from it at the scrape; other findings of a pass, above all of sizing, are in a
+`PassSummary`. A value that is unknown has no series. Labels are names that users gave, and reasons of conditions; they
+hold no text of a prompt.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,31 +19,31 @@ from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.snapshot import Key, Manifest
 
 LABELS = ("namespace", "name")
-"""Of every series: which PromptGroup it is about, as kube-state-metrics names objects."""
+"""Labels of every series: the PromptGroup that it is about, as kube-state-metrics names objects."""
 STATUSES = ("true", "false", "unknown")
-"""Of a condition, in kube-state-metrics' spelling."""
+"""Statuses of a condition, in kube-state-metrics' spelling."""
 REASONS: Final[Mapping[str, str]] = {
     "CacheEffective": "promptgroup_cache_effective_reason",
     "Degraded": "promptgroup_degraded_reason",
 }
-"""Conditions of which Prometheus is told the reason too: each calls for another action."""
+"""Conditions whose reason has a series, too: each reason calls for another action."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassSummary:
-    """What a pass found of a group and did not write."""
+    """Findings of a pass over a group that are not in its status."""
 
     size: SizingDecision
     hit_rate: float | None
     """Share of clients' prompt tokens found in cache lately; None when nothing is known."""
     read: datetime | None
-    """When a load was last known; None before, and where none is asked for."""
+    """When a load was last known; None before that, and if none is wanted."""
 
 
 def summarize(
     size: SizingDecision, hit_rate: float | None, load: GroupLoad | None, before: PassSummary | None, now: datetime
 ) -> PassSummary:
-    """What a pass found; the time of the load that the look before knew stands while none is."""
+    """Return the findings of a pass; while no load is known, the time of the last known one is kept."""
     known = load is not None and load.engines is not None and not load.stale
     read = before.read if before is not None else None
     return PassSummary(size, hit_rate, now if known else read)
@@ -52,7 +53,7 @@ _Read: TypeAlias = Callable[[Manifest, PassSummary | None], float | None]
 
 
 def families(groups: Iterable[Manifest], looks: Mapping[Key, PassSummary]) -> Iterator[Metric]:
-    """All series of these groups."""
+    """Return all series of these groups."""
     info = InfoMetricFamily("promptgroup", "What the group is; `group` is the router's label.", labels=LABELS)
     condition = GaugeMetricFamily(
         "promptgroup_status_condition",
@@ -106,7 +107,7 @@ def _look(read: Callable[[PassSummary], float | None]) -> _Read:
 
 
 def _predicted(read: Callable[[Model, int], float | None]) -> _Read:
-    """What the load makes of the replicas that are wanted."""
+    """Return a value that the model predicts for the wanted replicas."""
 
     def predicted(_: Manifest, look: PassSummary | None) -> float | None:
         if look is None or look.size.model is None:
@@ -166,4 +167,4 @@ NUMBERS: Final[tuple[tuple[str, str, _Read], ...]] = (
         _look(lambda look: look.read.timestamp() if look.read is not None else None),
     ),
 )
-"""Name, help, how it is read."""
+"""Name, help, and the function that reads the value."""

@@ -1,7 +1,7 @@
-"""What this process counts of its own work, for Prometheus. What is told of groups is in `groupseries`.
+"""Metrics of the process's own work. Series about groups are in `collector`.
 
-Counted where it happens; gauges are functions that a scrape calls. Labels come from fixed lists and from statuses of
-HTTP, so the number of series is bounded whatever groups there are.
+Events are counted where they happen; gauges are functions that a scrape calls. Labels come from fixed lists and from
+HTTP statuses, so the number of series is bounded whatever groups there are.
 """
 
 import prometheus_client
@@ -13,13 +13,13 @@ PASS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 3
 """Seconds: from a pass at rest to one whose requests to the API server and to engines all meet their limits."""
 
 NO_ANSWER = "none"
-"""Code of a request that got no answer."""
+"""Label of a request that got no answer."""
 WATCH = "WATCH"
-"""Verb of a watch, as Kubernetes calls it; the others are methods of HTTP."""
+"""Verb of a watch, as Kubernetes spells it; the others are HTTP methods."""
 REFUSED, FAULT = "cluster", "fault"
-"""Why a pass failed: the API server could not be asked or refused; the operator itself is wrong."""
+"""Causes of a failed pass: the API server did not answer or refused; the operator has a fault."""
 
-# the time at which each series began is a series of its own otherwise
+# Without this, the time at which each series began would be a series of its own.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 

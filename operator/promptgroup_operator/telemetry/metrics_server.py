@@ -1,7 +1,7 @@
-"""The port that Prometheus scrapes. Nothing is computed unless it asks.
+"""The port that Prometheus scrapes. Values are computed at the scrape only.
 
-Only the process that leads tells of groups, so that no series of a group is there twice, or stale; what it tells is
-read at the scrape, so the series of a deleted group end with it.
+Only the leader has series about groups, so that none is there twice, or stale. They are read at the scrape, so the
+series of a deleted group end with it.
 """
 
 import asyncio
