@@ -58,7 +58,10 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
         if isinstance(listed, Problem):
             return listed
         tools = listed
-    prompt = Prompt(system or "", canonical_tools(tools))
+    try:
+        prompt = Prompt(system or "", canonical_tools(tools))
+    except ValueError as error:
+        return Problem("InvalidTools", f"spec.prompt.tools cannot be hashed: {error}")
     size = len(prompt.system.encode()) + len(prompt.tools.encode())
     if size > MAX_PROMPT:
         return Problem(

@@ -4,11 +4,18 @@ Applications send the same few lists. Sorting one anew takes 100 µs for a small
 tools of an agent. Does no I/O and reads no clock.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-REMEMBERED_BYTES = 32 << 20
-"""Most bytes of spellings that one API remembers; the forms take up to twice that beside them."""
+from promptgroup_router.base.errors import ApiError
+
+REMEMBERED_BYTES = 8 << 20
+"""Most bytes that one API remembers, of spellings and forms together: the lists of a hundred applications."""
+MOST_BYTES = 1 << 20
+"""Most bytes of a list: a quarter of a million tokens, and more than a declared prompt may have."""
+MOST_VALUES = 50_000
+"""Most separators of a list, which bound the time that sorting takes."""
 LARGEST_SHARE = 32
 """A list that takes more than 1/32 of the memory is not remembered: a few such lists would empty it."""
 
@@ -32,7 +39,7 @@ class ToolForms:
 
         Args:
             forms: makes the canonical and the ordered form of a list; may raise ApiError.
-            most_bytes: the bound for the spellings.
+            most_bytes: the bound for spellings and forms together.
         """
         self._forms = forms
         self._most = most_bytes
@@ -48,17 +55,31 @@ class ToolForms:
         Args:
             spelled: the list as compact JSON, with keys in the order received.
             tools: the same list, parsed.
+
+        Raises:
+            ApiError: 400, the list is larger than any prompt's.
         """
         known = self._known.get(spelled)
         if known is not None:
             return known
+        if len(spelled) > MOST_BYTES or spelled.count(b",") > MOST_VALUES:
+            message = (
+                f"tools have {len(spelled)} bytes and {spelled.count(b',')} separators, the limits are {MOST_BYTES} "
+            )
+            raise ApiError(400, message + f"and {MOST_VALUES}: send fewer tools", param="tools", code="too_complex")
         canonical, ordered = self._forms(tools)
         form = ToolForm(canonical, ordered, spelled == ordered.encode())
-        if len(spelled) <= self._most // LARGEST_SHARE:
-            self._bytes += len(spelled)
+        size = _size(spelled, form)
+        if size <= self._most // LARGEST_SHARE:
+            self._bytes += size
             self._known[spelled] = form
             while self._bytes > self._most:
                 oldest = next(iter(self._known))
-                self._bytes -= len(oldest)
-                del self._known[oldest]
+                self._bytes -= _size(oldest, self._known.pop(oldest))
         return form
+
+
+def _size(spelled: bytes, form: ToolForm) -> int:
+    """Return the bytes that a remembered list takes."""
+    same = form.canonical is form.ordered
+    return len(spelled) + sys.getsizeof(form.canonical) + (0 if same else sys.getsizeof(form.ordered))

@@ -6,11 +6,13 @@ A fingerprint covers nothing else: not the model, not the chat template, not the
     fingerprint = hex(SHA-256(tools ‖ 0x00 ‖ system))[:32]
 
 `system` is the text in UTF-8, byte for byte. `tools` is the canonical form of the tool list, or nothing when there are
-none: JSON without blanks, object keys sorted by code point, array order kept, whole numbers without a fraction. Keys
-are sorted because a Kubernetes API server returns the keys of a free-form object in sorted order, whatever order was
-applied (and `1.0` as `1`), and because serialisers differ in it. The router sends the same canonical form to the
-engine, so that the order in a client's body does not break the cache. The hash is SHA-256 because the prompts of two
-teams may meet in one table: with a fast hash, somebody could construct a collision to catch another team's requests.
+none: JSON without blanks, object keys sorted by code point, array order kept, whole numbers below 10^21 without a
+fraction or an exponent, and larger ones as doubles are written (`1e+21`), both as ECMAScript and Go do. Whole numbers
+of more than 64 bits are doubles. Keys are sorted because a Kubernetes API server returns the keys of a free-form object
+in sorted order, whatever order was applied (and `1.0` as `1`), and because serialisers differ in it. The router
+sends the same canonical form to the engine, so that the order in a client's body does not break the cache. The hash is
+SHA-256 because the prompts of two teams may meet in one table: with a fast hash, somebody could construct a collision
+to catch another team's requests.
 """
 
 import hashlib
@@ -20,6 +22,10 @@ from collections.abc import Iterable, Iterator, Sequence
 FINGERPRINT_LENGTH = 32
 """Hex digits of a fingerprint: 128 bits."""
 
+WHOLE_LIMIT = 1e21
+"""From here on a double is written with its exponent: written out, `1e308` would have 309 digits, most of them invented
+by the conversion."""
+
 SHORT_LENGTH = 8
 """Hex digits of a fingerprint in the names of a revision's objects."""
 
@@ -28,7 +34,8 @@ def canonical_tools(tools: Sequence[object] | None) -> str:
     """Return the canonical form of a tool list: compact JSON with sorted keys; the empty string for no tools.
 
     Raises:
-        ValueError: the list holds something that JSON cannot express (NaN, an unknown type).
+        ValueError: the list holds something that JSON cannot express (NaN, an unknown type), or a number
+            beyond the range of a double.
     """
     if not tools:
         return ""
@@ -43,7 +50,13 @@ def _plain(value: object) -> object:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        # many parsers read such a number as a double, Go's and orjson's among them
+        try:
+            value = float(value)
+        except OverflowError as error:
+            raise ValueError("tools are not JSON that can be read: a number is beyond the range of a double") from error
+    if isinstance(value, float) and abs(value) < WHOLE_LIMIT and value.is_integer():
         return int(value)
     return value
 

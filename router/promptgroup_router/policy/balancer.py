@@ -33,8 +33,8 @@ OUTBOX = 10_000
 class Pick:
     """A request that is counted on a member until it ends."""
 
-    __slots__ = ("alone", "cached", "counted", "demand", "first", "guessed", "member", "moved", "replica", "sent",
-                 "since", "step")  # fmt: skip
+    __slots__ = ("alone", "cached", "counted", "demand", "first", "guessed", "member", "moved", "placement", "replica",
+                 "sent", "since", "step")  # fmt: skip
 
     def __init__(self, member: Member, replica: ReplicaLoad, demand: Demand, now: float) -> None:
         self.member = member
@@ -54,6 +54,8 @@ class Pick:
         """True while nothing else has run there between sending the request and its first token."""
         self.first: float | None = None
         """When the first token came."""
+        self.placement: Placement | None = None
+        """The record of a session without one, kept once the first token has come."""
         self.sent: PendingPrefill
 
 
@@ -148,11 +150,13 @@ class Balancer:
             pick.first = now
             pick.alone = pick.alone and pick.demand.streamed and pick.replica.load == 1
             pick.replica.progress(pick.sent, now)
+            self._place_new(pick)
 
     def end(self, pick: Pick, usage: Usage | None, now: float) -> None:
         """Record that the answer is complete; `usage` is what the engine reported, if anything."""
         if not pick.counted:
             return
+        self._place_new(pick)
         self.release(pick, now)
         replica, demand = pick.replica, pick.demand
         if not demand.cached:
@@ -227,17 +231,30 @@ class Balancer:
         replica.live.expire(now)
         replica.live.enter(demand.session, demand.prefix, demand.tier1, demand.prompt - demand.tier1 + ANSWER)
         self._remember_tier1(demand.prefix, demand.tier1)
-        if demand.history or place is not None:
-            self.sessions.served(demand.session, demand.prefix, max(0.0, demand.prompt - demand.tier1), now)
         written = replica.tokens_written
-        self.locations.put(
-            demand.session, Placement(member.id, demand.prefix, demand.turn, demand.prompt, written, now)
-        )
+        placement = Placement(member.id, demand.prefix, demand.turn, demand.prompt, written, now)
+        if place is not None:
+            self._place(placement, demand, replica, came_back=True)
+        else:
+            # clients that hang up before the first byte must not fill the table
+            pick.placement = placement
+        return pick
+
+    def _place_new(self, pick: Pick) -> None:
+        """Record the placement of a session that had none."""
+        placement, pick.placement = pick.placement, None
+        if placement is not None:
+            self._place(placement, pick.demand, pick.replica, came_back=pick.demand.history > 0)
+
+    def _place(self, placement: Placement, demand: Demand, replica: ReplicaLoad, *, came_back: bool) -> None:
+        """Record the placement of a session, for this router and for its peers."""
+        self.locations.put(demand.session, placement)
+        if came_back:
+            self.sessions.served(demand.session, demand.prefix, max(0.0, demand.prompt - demand.tier1), placement.seen)
         if self._has_peers:
             self._outbox.append(
                 PlacementReport(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt))
             )
-        return pick
 
     def _remember_tier1(self, prefix: int, tier1: float) -> None:
         if prefix not in self._tier1 and len(self._tier1) >= PREFIXES:

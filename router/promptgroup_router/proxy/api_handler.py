@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 
+from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, Endpoint
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
@@ -77,6 +78,7 @@ class ApiHandler:
         """Perform steps 1 to 4 of a request's life: read, match, session, revision. `Relay` performs the others."""
         state = self._state
         try:
+            structure.check(request.body)
             ask = endpoint.parse(request.body)
             found = route(
                 state.index,

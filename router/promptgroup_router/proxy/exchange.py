@@ -28,6 +28,8 @@ from promptgroup_router.routing.state import RouterState
 
 MAX_TRIES = 3
 """Most slots that one request is sent to."""
+MAX_LOST = 2
+"""Most engines that may close their connection while they have one request: it may be what kills them."""
 
 UNAVAILABLE = frozenset((502, 503, 504))
 """Statuses by which an engine says that it did not work on the request."""
@@ -71,7 +73,7 @@ Failed = Begun | Literal[Action.CUT]
 class Exchange:
     """The state of one request from its first pick to its end."""
 
-    __slots__ = ("_candidates", "_deadline", "_demand", "_pick", "_relays", "_state", "_tried")
+    __slots__ = ("_candidates", "_deadline", "_demand", "_lost", "_pick", "_relays", "_stale", "_state", "_tried")
 
     def __init__(self, state: RouterState, candidates: Candidates, demand: Demand, deadline: float) -> None:
         self._state = state
@@ -81,6 +83,10 @@ class Exchange:
         self._pick: Pick | None = None
         self._tried: tuple[str, ...] = ()
         self._relays = False
+        self._stale = False
+        """Whether a pooled connection of this slot was closed on the request."""
+        self._lost = 0
+        """Number of engines that closed their connection on the request."""
 
     @property
     def member(self) -> Member:
@@ -127,7 +133,10 @@ class Exchange:
     def failed(self, failure: Failure, now: float) -> Failed:
         """Return the action for a failure of the slot that has the request."""
         if failure is Failure.STALE:
+            self._stale = True
             return Send(self.member, fresh=True)
+        if failure is Failure.RESET or (self._stale and failure is Failure.REFUSED):
+            self._lost += 1
         end = self._give_up(failure, now)
         if isinstance(end, Refuse) and now < self._deadline and (action := self._next(now)) is not None:
             self._state.metrics.retries.add(failure.value)
@@ -167,7 +176,7 @@ class Exchange:
 
     def _next(self, now: float) -> Send | Literal[Action.WAIT] | None:
         """Pick another slot, or wait; None if there is no slot to try."""
-        if len(self._tried) >= MAX_TRIES:
+        if len(self._tried) >= MAX_TRIES or self._lost >= MAX_LOST:
             return None
         try:
             pick = self._state.balancer.pick(self._candidates, self._demand, now, self._tried)
@@ -176,6 +185,7 @@ class Exchange:
         if pick is None:
             return Action.WAIT
         self._pick = pick
+        self._stale = False
         self._tried += (pick.member.id,)
         return Send(pick.member)
 

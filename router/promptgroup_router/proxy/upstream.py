@@ -31,6 +31,9 @@ IDLE_SECONDS = 4.0
 that few requests meet a connection that is just being closed."""
 MAX_IDLE = 256
 """Most pooled connections of one engine: as many requests as it decodes at the same time."""
+STALE_SECONDS = 1.0
+"""An engine that closes a pooled connection within this time has not seen the request; later it may have died of
+it."""
 UNREAD_BYTES = 16384
 """Bytes of a request that an engine has surely read when it answers with an error."""
 
@@ -58,8 +61,8 @@ class EngineConnection(asyncio.Protocol):
     """One connection to one engine."""
 
     __slots__ = (
-        "_connections", "_listener", "_paused", "_reader", "_request", "_sent", "_transport", "address", "idle_since",
-        "used",
+        "_connections", "_listener", "_paused", "_reader", "_request", "_sent", "_sent_at", "_transport", "address",
+        "idle_since", "used",
     )  # fmt: skip
 
     def __init__(self, connections: "EngineConnections", address: str) -> None:
@@ -75,6 +78,7 @@ class EngineConnection(asyncio.Protocol):
         """Head and body, until they are written."""
         self._sent = 0
         """Bytes of the request."""
+        self._sent_at = 0.0
         self._paused = False
 
     def send(self, head: bytes, body: bytes, listener: AnswerListener) -> None:
@@ -82,6 +86,7 @@ class EngineConnection(asyncio.Protocol):
         self._listener = listener
         self._reader = ResponseReader()
         self._sent = len(head) + len(body)
+        self._sent_at = self._connections.now()
         self._request = head, body
         if self._transport is not None:
             self._write(self._transport)
@@ -157,8 +162,8 @@ class EngineConnection(asyncio.Protocol):
             self._listener = None
             listener.answer_ended()
             return
-        untouched = not self._reader.begun
-        self._fail(Failure.STALE if self.used and untouched else Failure.RESET)
+        stale = self.used and not self._reader.begun and self._connections.now() - self._sent_at < STALE_SECONDS
+        self._fail(Failure.STALE if stale else Failure.RESET)
 
     def connect_failed(self, failure: Failure) -> None:
         """Fail: the connection could not be opened."""
@@ -218,6 +223,10 @@ class EngineConnections:
         self._connect_timeout = connect_timeout
         self._idle: dict[str, list[EngineConnection]] = {}
         self._connecting: dict[EngineConnection, asyncio.Task[None]] = {}
+
+    def now(self) -> float:
+        """Return the time by the clock of all connections."""
+        return self._clock()
 
     def acquire(self, address: str, *, fresh: bool) -> EngineConnection:
         """Return a connection to `host:port`, pooled or new; `fresh` asks for a new one."""

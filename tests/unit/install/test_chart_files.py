@@ -6,8 +6,6 @@ from pathlib import Path
 
 import yaml
 
-from promptgroup_operator.api.prompt_group import PromptGroupSpec
-
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/promptgroup"
 
@@ -16,19 +14,6 @@ def test_the_chart_has_the_projects_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == project["version"]
-
-
-def test_artifact_hub_is_told_of_every_crd_and_of_an_example_that_is_valid():
-    annotations = yaml.safe_load((CHART / "Chart.yaml").read_text())["annotations"]
-    told = {each["name"]: each for each in yaml.safe_load(annotations["artifacthub.io/crds"])}
-    crds = [yaml.safe_load(path.read_text()) for path in (CHART / "crds").glob("*.yaml")]
-    assert set(told) == {crd["metadata"]["name"] for crd in crds}
-    for crd in crds:
-        entry = told[crd["metadata"]["name"]]
-        assert entry["kind"] == crd["spec"]["names"]["kind"]
-        assert entry["version"] in {version["name"] for version in crd["spec"]["versions"]}
-    for example in yaml.safe_load(annotations["artifacthub.io/crdsExamples"]):
-        PromptGroupSpec.model_validate(example["spec"])
 
 
 def test_the_charts_crds_are_the_projects():

@@ -47,7 +47,10 @@ def place(state, asked, now=0.0):
     ask = asked.endpoint.parse(asked.body)
     balancer = state.balancer
     found = route(state.index, ask, asked.headers, locations=balancer.locations, tokens=state.tokens, now=now)
-    return balancer.pick(found.candidates, found.demand, now)
+    pick = balancer.pick(found.candidates, found.demand, now)
+    if pick is not None:
+        balancer.first_token(pick, now)
+    return pick
 
 
 # --- the question --------------------------------------------------------------------------------------------

@@ -23,6 +23,14 @@ def pod(objects) -> dict:
     return objects["Deployment", "promptgroup-router"]["spec"]["template"]["spec"]
 
 
+def test_the_memory_limit_fits_the_bodies_that_the_router_takes(pod):
+    (router,) = pod["containers"]
+    found = parse([*router["args"], "--namespaces=a"], {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    limit = router["resources"]["limits"]["memory"]
+    assert limit == "1Gi"
+    assert 2 * found.body_memory_bytes + 8 * found.max_body_bytes + 256 * 2**20 <= 2**30
+
+
 def test_every_file_is_listed():
     listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
     assert {path.name for path in FOLDER.glob("*.yaml")} == {*listed, "kustomization.yaml"}

@@ -62,6 +62,8 @@ PEERS = ["--table", "t", "--peer-key-file", "k", "--peers"]
         (["--table", "t", "--port", "70000"], {}, "--port is 70000"),
         (["--table", "t", "--port", "http"], {}, "--port"),
         (["--table", "t", "--max-body-bytes", "0"], {}, "--max-body-bytes is 0"),
+        (["--table", "t", "--body-memory-bytes", "0"], {}, "--body-memory-bytes is 0"),
+        (["--table", "t", "--max-connections", "-1"], {}, "--max-connections is -1"),
         (["--table", "t", "--request-timeout", "-1"], {}, "--request-timeout"),
         (["--table", "t", "--connect-timeout", "nan"], {}, "--connect-timeout"),
         (["--table", "t", "--drain-timeout", "-1"], {}, "--drain-timeout"),

@@ -3,6 +3,7 @@ import json
 import math
 from pathlib import Path
 
+import orjson
 import pytest
 
 from promptgroup_router.contract.fingerprint import FINGERPRINT_LENGTH, canonical_tools, fingerprint, hash_prefix, short
@@ -55,6 +56,19 @@ def test_the_short_form_begins_the_long_one():
 def test_what_json_cannot_say_is_refused(value):
     with pytest.raises(ValueError, match=r"JSON|range"):
         canonical_tools([{"a": value}])
+
+
+def test_a_number_beyond_doubles_is_refused():
+    with pytest.raises(ValueError, match="range of a double"):
+        canonical_tools([{"a": [{"b": 10**400}]}])
+
+
+@pytest.mark.parametrize("value", [1e20, -1e20, 1e21, 1e308, 5e-324, 2**63, 2**64 + 1, 10**20 + 1, 2.0**70, 0.1])
+def test_a_number_has_one_form_however_often_it_is_parsed(value):
+    once = canonical_tools([{"a": value}])
+    assert len(once) < 40
+    for parse in (json.loads, orjson.loads):
+        assert canonical_tools(parse(json.dumps([{"a": value}]))) == canonical_tools(parse(once)) == once
 
 
 def test_canonical_tools_are_json_and_canonical_already():

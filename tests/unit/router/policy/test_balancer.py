@@ -234,9 +234,11 @@ def test_a_peers_load_is_avoided_like_ones_own_until_it_is_gone():
 def test_an_older_turn_never_overrides_a_newer_one():
     candidates, one, two = pair()
     stale = one.pick(candidates, DEMAND, 0.0)
+    one.first_token(stale, 0.0)
     late = one.export(0.0)
     one.end(stale, None, 0.1)
     newer = two.pick(candidates, NEXT, 1.0, (stale.member.id,))
+    two.first_token(newer, 1.0)
     two.merge(1, *late, 1.1)
     assert two.locations.get_fresh(7, 1.1).member == newer.member.id
 
@@ -279,12 +281,27 @@ def test_load_is_told_while_there_is_some_and_once_more():
     balancer.export(0.0)
     assert balancer.export(0.1) == ([], [])
     pick = balancer.pick(candidates, DEMAND, 0.2)
+    balancer.first_token(pick, 0.2)
     placements, loads = balancer.export(0.3)
     assert [(report.session, report.turn, report.tokens) for report in placements] == [(7, 1, 3000)]
     assert [load.in_flight for load in loads] == [1]
     balancer.end(pick, None, 0.4)
     assert [load.in_flight for load in balancer.export(0.5)[1]] == [0]
     assert balancer.export(0.6) == ([], [])
+
+
+def test_clients_that_hang_up_before_the_first_byte_leave_no_record():
+    candidates, balancer = served()
+    balancer.export(0.0)
+    for session in range(100):
+        for demand in (
+            Demand(session, 11, prompt=3000, tier1=2000),
+            Demand(session, 11, 3400, 2000, history=3150, turn=3),
+        ):
+            balancer.release(balancer.pick(candidates, demand, 0.0), 0.1)
+    assert len(balancer.locations) == 0
+    assert balancer.sessions.totals(0.1) == {}
+    assert balancer.export(0.2)[0] == []
 
 
 def test_a_session_counts_once_it_has_come_back_and_with_its_answer_when_that_is_known():
@@ -300,9 +317,9 @@ def test_a_session_counts_once_it_has_come_back_and_with_its_answer_when_that_is
 def test_a_session_that_another_router_serves_on_is_on_its_books():
     (candidates, one), (_, other) = served(), served()
     other.export(0.0)
-    one.pick(candidates, NEXT, 0.0)
+    one.first_token(one.pick(candidates, NEXT, 0.0), 0.0)
     assert one.sessions.totals(0.0) == {11: (1, 1400)}
-    other.pick(candidates, NEXT, 1.0)
+    other.first_token(other.pick(candidates, NEXT, 1.0), 1.0)
     placements, _ = other.export(1.0)
     one.merge(1, placements, [], 1.0)
     assert one.sessions.totals(1.0) == {}

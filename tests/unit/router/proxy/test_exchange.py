@@ -67,6 +67,15 @@ def test_three_slots_are_tried_and_no_more():
     assert sum(case.state.metrics.retries.values.values()) == 2
 
 
+@pytest.mark.parametrize(
+    "dies", ["failed RESET    -> send next", "failed STALE    -> send home fresh\nfailed REFUSED  -> send next"]
+)
+def test_a_request_on_which_two_engines_have_died_is_tried_on_no_third(dies):
+    case = Case(slots=5)
+    case.play(f"begin           -> send home\n{dies}\nfailed RESET    -> refuse 502 no_answer")
+    assert case.state.balancer.loads == {}
+
+
 def test_no_slot_is_tried_twice():
     Case(slots=2).play("""
         begin           -> send home

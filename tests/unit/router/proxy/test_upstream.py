@@ -7,7 +7,14 @@ import socket
 import pytest
 
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.proxy.upstream import IDLE_SECONDS, MAX_IDLE, EngineConnection, EngineConnections
+from promptgroup_router.proxy.upstream import (
+    IDLE_SECONDS,
+    MAX_IDLE,
+    STALE_SECONDS,
+    UNREAD_BYTES,
+    EngineConnection,
+    EngineConnections,
+)
 from support.script import FakeTransport
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -116,6 +123,41 @@ def test_a_loss_before_any_byte(case):
     case.connections.acquire("e:1", fresh=False).send(b"again", b"", later)
     kept.connection_lost(ConnectionResetError())
     assert later.heard == [Failure.STALE]
+
+
+@in_loop
+def test_a_pooled_connection_that_is_lost_while_the_engine_works_is_the_engines_failure(case):
+    connection, _, _ = case.kept()
+    listener = Listener()
+    case.connections.acquire("e:1", fresh=False).send(b"again", b"", listener)
+    case.now += STALE_SECONDS
+    connection.connection_lost(None)
+    assert listener.heard == [Failure.RESET]
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_connection_whose_request_may_be_unread_is_not_pooled(status):
+    @in_loop
+    def check(case):
+        for unsent, sent, kept in ((1, 10, False), (0, 10, True), (0, UNREAD_BYTES + 1, status == 200)):
+            connection, transport, listener = EngineConnection(case.connections, "e:1"), FakeTransport(), Listener()
+            connection.send(b"request", b"x" * (sent - 7), listener)
+            connection.connection_made(transport)
+            transport.unsent = unsent
+            connection.data_received(ANSWER.replace(b"200", b"%d" % status))
+            assert listener.heard[-1] == "end"
+            assert transport.did == ([] if kept else ["abort"])
+
+    check()
+
+
+@in_loop
+def test_a_connection_that_was_paused_is_pooled_reading(case):
+    connection, transport, listener = case.opened()
+    listener.on_head = connection.pause
+    connection.data_received(ANSWER)
+    assert transport.did == ["pause", "resume"]
+    assert case.connections.acquire("e:1", fresh=False) is connection
 
 
 @in_loop

@@ -63,7 +63,8 @@ def test_sessions_and_waiting_requests_are_told_by_revision():
     found = state.index.names["a"].revisions[0]
     pool, label = found.candidates, f'group="chat/a",revision="{found.short}"'
     assert f"revision_sessions{{{label}}} 0" in state.exposition(0.0, 0)
-    state.balancer.pick(pool, Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3), 10.0)
+    demand = Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3)
+    state.balancer.first_token(state.balancer.pick(pool, demand, 10.0), 10.0)
     state.admission_queue.put(Waits(("chat/a", found.short)), 10.0, new=True)
     state.admission_queue.put(Waits(("-", "")), 10.0, new=True)
     gone = state.admission_queue.put(Waits(("chat/a", found.short)), 10.0, new=True)

@@ -1,0 +1,80 @@
+"""The memory of all bodies together: units of the budget, and a router whose budget is full."""
+
+import asyncio
+
+import pytest
+
+from promptgroup_router.proxy.body_budget import RESERVED_SHARE, SMALL_SHARE, BodyBudget
+from support.fakeengine import Call, engines, until
+from support.wire import ask, chat, connected, get, post, routing, run, table_of
+
+
+def test_what_is_taken_is_given_back():
+    budget = BodyBudget(1000)
+    assert budget.take(10, 10)
+    assert budget.used == 10
+    budget.give_back(10)
+    assert budget.used == 0
+
+
+def test_large_bodies_leave_room_for_small_ones():
+    budget = BodyBudget(6400)
+    large = 6400 // SMALL_SHARE + 1
+    while budget.take(large, large):
+        pass
+    assert budget.used <= 6400 - 6400 // RESERVED_SHARE
+    assert budget.take(large - 1, large - 1)
+    while budget.take(1, 1):
+        pass
+    assert budget.used == 6400
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_beyond_the_budget_a_request_is_overloaded_until_others_end(tmp_path, chunked):
+    go_on = asyncio.Event()
+
+    async def wait(call: Call) -> None:
+        await go_on.wait()
+        call.answer()
+
+    def request(words: str) -> bytes:
+        sized = post(chat(words))
+        if not chunked:
+            return sized
+        body = sized.partition(b"\r\n\r\n")[2]
+        head = get("/v1/chat/completions", "Transfer-Encoding: chunked").replace(b"GET", b"POST")
+        return head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+
+    async def check():
+        found = engines(1, wait)
+        async with (
+            found as (engine,),
+            routing(tmp_path, table_of(engine.address), body_memory_bytes=1_000_000) as router,
+        ):
+            budget = router._clients.budget
+            async with connected(router.port) as one, connected(router.port) as two:
+                one.send(request("x" * 600_000))
+                await until(lambda: engine.requests, "the first request")
+                refused = await two.ask(request("y" * 600_000))
+                assert (refused.status, refused.json["error"]["code"]) == (503, "overloaded")
+                assert refused.headers[b"retry-after"] == b"1"
+                assert 600_000 < budget.used < 700_000
+                go_on.set()
+                # small ones always had room
+                assert (await ask(router.port, request("small"))).status == 200
+                assert (await one.answer()).status == 200
+            assert (await ask(router.port, request("y" * 600_000))).status == 200
+            await until(lambda: budget.used == 0, "the end of all")
+
+    run(check())
+
+
+def test_a_client_that_leaves_within_its_body_gives_it_back(tmp_path):
+    async def check():
+        async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            async with connected(router.port) as client:
+                client.send(post(chat("x" * 500_000))[:300_000])
+                await until(lambda: router._clients.budget.used > 200_000, "the body")
+            await until(lambda: router._clients.budget.used == 0, "its end")
+
+    run(check())
