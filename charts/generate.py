@@ -33,7 +33,7 @@ class Marks:
         self._texts: list[str] = []
 
     def __call__(self, text: str) -> str:
-        """A mark. As a value it becomes the text; as a key of no value, or an item, it becomes the text's lines.
+        """Return a mark. As a value it becomes the text; as a key of no value, or an item, it becomes the text's lines.
 
         In lines, HERE stands for the indentation of the lines themselves, INSIDE for that of what is in one of them.
         """
@@ -41,7 +41,7 @@ class Marks:
         return f"HELM-{len(self._texts) - 1}-MLEH"
 
     def filled(self, dumped: str) -> str:
-        """The YAML with its marks replaced; braces that it had before stay what they are."""
+        """Return the YAML with its marks replaced; braces that it had before stay what they are."""
         return "".join(f"{line}\n" for line in self._lines(dumped.replace("{{", '{{ "{{" }}')))
 
     def _lines(self, text: str) -> Iterator[str]:
@@ -68,7 +68,7 @@ Dumper.add_representer(str, _text)
 
 
 def dumped(value: object) -> str:
-    """As YAML."""
+    """Return a value as YAML."""
     return yaml.dump(value, Dumper=Dumper, sort_keys=False, width=10_000)
 
 
@@ -83,7 +83,7 @@ def built(folder: str) -> list[Object]:
 
 
 def template(thing: Object, namespace: str, *conditions: str, arguments: Iterable[str] = ()) -> str:
-    """An object as a template.
+    """Return an object as a template.
 
     Args:
         thing: the object; changed.
@@ -195,7 +195,7 @@ def _in_watched(binding: Object) -> str:
 
 
 def _policy(thing: Object) -> list[str]:
-    """Conditions under which a policy is there; one that selects every pod of a namespace has another."""
+    """Return the conditions under which a policy is there; one that selects every pod of a namespace has another."""
     if thing["kind"].startswith("ValidatingAdmissionPolicy"):
         return [ADMISSION]
     if thing["kind"] != "NetworkPolicy":
@@ -214,7 +214,7 @@ def _arguments(things: Iterable[Object]) -> list[str]:
 
 
 def router() -> str:
-    """Routers, in each namespace that has them; what is the whole namespace's only where the chart creates it."""
+    """Return the templates of routers. What rules a whole namespace is there only where the chart creates it."""
     own = {_identity(each) for each in built("router")}
     texts = []
     for each in built("team"):
@@ -228,14 +228,14 @@ def router() -> str:
 
 
 def monitoring() -> str:
-    """Monitors, alerts and the dashboard."""
+    """Return the templates of monitors, alerts and the dashboard."""
     known = {_identity(each) for each in built(".")}
     texts = [template(each, RELEASE) for each in built("overlays/monitoring") if _identity(each) not in known]
     return f"{{{{- if $.Values.monitoring.enabled }}}}\n{''.join(texts)}{{{{- end }}}}\n"
 
 
 def values() -> str:
-    """values.yaml, with the defaults that manifests/ have."""
+    """Return values.yaml, with the defaults that manifests/ have."""
     (operator,) = (each for each in built("control") if each["kind"] == "Deployment")
     (router,) = (each for each in built("team") if each["kind"] == "Deployment")
     return f"""\
@@ -310,7 +310,7 @@ def _runs(deployment: Object) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Path inside the chart → what is to stand there."""
+    """Return each file of the chart: its path inside the chart → its text."""
     head = "# Made of manifests/ by charts/generate.py: edit those, and run `make generate`.\n"
     made = {Path("values.yaml"): head + values()}
     for page in (operator, router, monitoring):
@@ -321,7 +321,7 @@ def files() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write them."""
+    """Write the chart's files."""
     for path, text in files().items():
         (CHART / path).parent.mkdir(parents=True, exist_ok=True)
         (CHART / path).write_text(text)

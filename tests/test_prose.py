@@ -1,12 +1,12 @@
 """The language of docs, docstrings and messages: full sentences, in the words of the glossary.
 
-`ruff` checks the form of docstrings; this file checks words. A file that is not yet clean stands in `prose_todo.txt`,
-which may only become shorter: a listed file that is clean fails the test, as does an unlisted one that is not.
+ruff's D401 checks that docstrings begin with a verb; this file checks words. A file that is not yet clean stands in
+`prose_todo.txt`, which may only become shorter: a listed file that is clean fails the test, as does an unlisted one that
+is not.
 """
 
 import ast
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -75,19 +75,6 @@ def words_in(text: str) -> list[str]:
     return [f"{found[0]!r}: {instead}" for pattern, instead in WORDS.items() for found in re.finditer(pattern, text)]
 
 
-def not_imperative() -> set[str]:
-    """Return the modules in which ruff finds a docstring that does not begin with a verb in the imperative."""
-    ruff = [sys.executable, "-m", "ruff", "check", "--select=D401", "--output-format=concise", "--no-cache"]
-    folders = [str(ROOT / name) for name in ("operator", "router", "cli")]
-    done = subprocess.run([*ruff, *folders], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode in {0, 1}, done.stderr
-    return {
-        Path(line.partition(":")[0]).resolve().relative_to(ROOT).as_posix()
-        for line in done.stdout.splitlines()
-        if " D401 " in line
-    }
-
-
 def problems() -> dict[str, list[str]]:
     """Return file → what is wrong with it, for each file with a fault."""
     found: dict[str, list[str]] = {}
@@ -97,8 +84,6 @@ def problems() -> dict[str, list[str]]:
     pages = {path for pattern in PAGES for path in ROOT.glob(pattern)} - set((ROOT / RECORDS).glob("*.md"))
     for path in sorted(pages):
         found[path.relative_to(ROOT).as_posix()] = words_in(prose_of_page(path.read_text()))
-    for name in not_imperative():
-        found[name].append("D401: a docstring's first line is not in the imperative (ruff check --select D401)")
     return {name: said for name, said in found.items() if said}
 
 
