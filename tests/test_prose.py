@@ -1,8 +1,8 @@
 """The language of docs, docstrings and messages: full sentences, in the words of the glossary.
 
 ruff's D401 checks that docstrings begin with a verb; this file checks words. A file that is not yet clean stands in
-`prose_todo.txt`, which may only become shorter: a listed file that is clean fails the test, as does an unlisted one that
-is not.
+`prose_todo.txt`, which may only become shorter: a listed file that is clean fails the test, as does an unlisted one
+that is not.
 """
 
 import ast
