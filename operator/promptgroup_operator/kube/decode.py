@@ -5,7 +5,6 @@ from typing import Any
 
 from promptgroup_operator.api import prompt_group
 from promptgroup_operator.plan.desired import ANNOTATION_PROMPT, CONTAINER
-from promptgroup_operator.rollout import annotations as records
 from promptgroup_operator.rollout.annotations import parse_time
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest, Pod, PodCondition, RevisionState
@@ -72,15 +71,15 @@ def revision_of(
         deployment=metadata["name"],
         created=metadata["creationTimestamp"],
         replicas=deployment["spec"].get("replicas", 1),
-        superseded_at=records.superseded_at(annotations),
+        superseded_at=superseded_at(annotations),
         prompt_from=prompt_ref(deployment),
         prompt=prompt,
         pods=tuple(pod for pod in pods if pod.fingerprint == fingerprint),
         weight=weight,
         routed=routed,
-        progress=records.progress(annotations),
-        rolled_back=records.rolled_back(annotations),
-        size=records.size(annotations),
+        progress=progress(annotations),
+        rolled_back=rolled_back(annotations),
+        size=size(annotations),
         failure=failure_of(deployment),
     )
 
