@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 # --- YAML with templates in it -----------------------------------------------------------------------------------
 
-LINES = re.compile(r"(?P<indent> *)(?:- )?HELM-(?P<number>\d+)-MLEH(?:: null)?")
+LINES = re.compile(r"(?P<indent> *)(?P<item>- )?HELM-(?P<number>\d+)-MLEH(?:: null)?")
 INLINE = re.compile(r"HELM-(?P<number>\d+)-MLEH")
 
 
@@ -33,7 +33,9 @@ class Marks:
         self._texts: list[str] = []
 
     def __call__(self, text: str) -> str:
-        """Return a mark. As a value it becomes the text; as a key of no value, or an item, it becomes the text's lines.
+        """Return a mark. As a value it becomes the text; as a key of no value it becomes the text's lines.
+
+        As an item it becomes the text's lines if they begin as a directive or as items, and else an item of the text.
 
         In lines, HERE stands for the indentation of the lines themselves, INSIDE for that of what is in one of them.
         """
@@ -47,7 +49,7 @@ class Marks:
     def _lines(self, text: str) -> Iterator[str]:
         for line in text.splitlines():
             alone = LINES.fullmatch(line)
-            if alone is None:
+            if alone is None or (alone["item"] and not self._texts[int(alone["number"])].startswith(("{{-", "- "))):
                 yield INLINE.sub(lambda found: self._texts[int(found["number"])], line)
                 continue
             indent = alone["indent"]

@@ -21,6 +21,8 @@ LEFT_OUT = {
     ("deployment-has-host-podantiaffinity", EVERY): "spread over hosts and zones by topologySpreadConstraints instead",
     ("pod-probes", OPERATOR): "nobody sends it requests: one that is alive is ready",
     ("networkpolicy-targets-pod", ENGINES): "the operator makes the pods that it is for",
+    ("networkpolicy-targets-pod", f"{OPERATOR}-to-engines"): "the operator makes the pods that it is for",
+    ("networkpolicy-targets-pod", f"{OPERATOR}-to-router"): "routers come from a folder of their own",
 }
 """Check, object → why not. CPU has no limit anywhere: throttling makes routers slow while cores are idle."""
 
