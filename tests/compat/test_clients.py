@@ -181,6 +181,16 @@ def test_a_lost_response(oai):
         assert caught.value.code == code
 
 
+def test_what_the_engine_does_not_have_is_named(oai):
+    answer = oai.responses.create(model="support", input="Hi", max_output_tokens=16)
+    with pytest.raises(openai.NotFoundError) as caught:
+        oai.responses.delete(answer.id)
+    assert caught.value.code == "not_served_by_engine"
+    with pytest.raises(openai.NotFoundError) as caught:
+        oai.embeddings.create(model="support", input="Hi")
+    assert caught.value.code == "not_served_by_engine"
+
+
 # --- Anthropic: messages
 
 

@@ -111,6 +111,8 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
     except web.HTTPRequestEntityTooLarge:
         return _json(ApiError(413, f"the body is larger than {MAX_BODY} bytes").body(), 413)
     except web.HTTPException as error:
+        if error.status in {404, 405}:  # as FastAPI says it of a path that vLLM, SGLang or TensorRT-LLM do not have
+            return _json({"detail": error.reason}, error.status)
         return _json(ApiError(error.status, error.reason).body(), error.status)
 
 

@@ -148,7 +148,7 @@ def test_errors_have_the_form_of_vllm() -> None:
     async def test(client: Client) -> None:
         status, body = await client.post("/v1/chat/completions", chat("a", model="other"))
         assert (status, body["error"]["type"], body["error"]["code"]) == (404, "NotFoundError", 404)
-        assert (await client.get("/nothing"))[1]["error"]["code"] == 404
+        assert (await client.get("/nothing"))[1] == {"detail": "Not Found"}
         assert (await client.get("/v1/completions"))[0] == 405
         async with client.http.post(client.url + "/v1/completions", data=b"{") as response:
             assert (response.status, (await response.json())["error"]["type"]) == (400, "BadRequestError")
