@@ -161,7 +161,7 @@ class Resources(_Model):
     limits: dict[str, Quantity] | None = None
     """Most that the container may use, as in `nvidia.com/gpu: 1`."""
     requests: dict[str, Quantity] | None = None
-    """What the scheduler reserves. The limits, when absent."""
+    """Resources that the scheduler reserves. The limits, when absent."""
 
 
 class EngineSpec(_Model):

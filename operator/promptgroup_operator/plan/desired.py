@@ -69,7 +69,7 @@ def _metadata(group: GroupObject, object_name: str, **extra: Any) -> dict[str, A
 
 
 def prompt_object(group: GroupObject, fingerprint: str, prompt: Prompt, kind: str) -> dict[str, Any]:
-    """The immutable object that keeps a revision's text, for warm-ups and for routers, whatever its source becomes."""
+    """Build the immutable object that keeps a revision's text, whatever its source becomes."""
     data = {table.SYSTEM_KEY: prompt.system} | ({table.TOOLS_KEY: prompt.tools} if prompt.tools else {})
     if kind == "Secret":
         data = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
@@ -87,7 +87,7 @@ def deployment(
     records: Mapping[str, str],
     template: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The Deployment of one revision: surge one, none unavailable, gated by warmth.
+    """Build the Deployment of one revision: surge one, none unavailable, gated by warmth.
 
     Args:
         group: the PromptGroup.
@@ -118,7 +118,7 @@ def deployment(
 
 
 def budget(group: GroupObject, fingerprint: str) -> dict[str, Any]:
-    """The PodDisruptionBudget of a revision that serves: one replica may be evicted, the next when all are warm again.
+    """Build the PodDisruptionBudget of a revision that serves: one replica may be evicted, the next when all are warm.
 
     One of a single replica may go as well: a budget that keeps it would hold up the drain of its node for ever. A
     replica that is not warm serves nothing, and so holds up nothing either.
@@ -159,7 +159,7 @@ def engine_settings(group: GroupObject) -> str:
 
 
 def kept_template(live: Manifest) -> dict[str, Any]:
-    """The pod template of a Deployment as it stands, to be applied as it is.
+    """Return the pod template of a Deployment as it stands, to be applied as it is.
 
     Server-side apply makes the operator own with it what the API server added. When the revision follows the group's
     engine again those fields are dropped, and added again with the same values, so that no pod is replaced for that.
@@ -203,7 +203,7 @@ def _digest(group: GroupObject, template: dict[str, Any]) -> str:
 
 
 def _engine_template(group: GroupObject) -> dict[str, Any]:
-    """The pod template but for what ties a pod to its revision: the same for every group with the same engines.
+    """Return the pod template without what ties a pod to its revision: alike for all groups with the same engines.
 
     Raises:
         ValueError: the user's template cannot be merged.
@@ -252,7 +252,7 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
 
 
 def _told(speech: dialect.Dialect) -> dict[str, Any]:
-    """What an engine must be told beside its arguments: variables, the pod's address, settings from a file."""
+    """Return what an engine must be told beside its arguments: variables, the pod's address, settings from a file."""
     container: dict[str, Any] = {"name": CONTAINER, "env": [{"name": k, "value": v} for k, v in speech.env.items()]}
     told: dict[str, Any] = {"spec": {"containers": [container]}}
     if dialect.names_address(speech):
@@ -277,7 +277,7 @@ def template_problem(group: GroupObject) -> Problem | None:
 
 
 def prompt_route(group: GroupObject, route: table.Group) -> dict[str, Any]:
-    """The PromptRoute of the group."""
+    """Build the PromptRoute of the group."""
     return stamped(
         {
             "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
@@ -289,7 +289,7 @@ def prompt_route(group: GroupObject, route: table.Group) -> dict[str, Any]:
 
 
 def peers_secret(namespace: str, key: bytes) -> dict[str, Any]:
-    """The key by which the routers of a namespace know each other: created once, never written again.
+    """Build the Secret with which a namespace's routers authenticate each other: created once, never written again.
 
     It belongs to the namespace, not to a group: no owner, so it outlives the last group, as the routers that mounted
     it may. Deleting it makes a new key; the routers exchange nothing until all of them have read that one.

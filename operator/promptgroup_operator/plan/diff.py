@@ -1,4 +1,4 @@
-"""Whether an object must be written: what stands against what is wanted.
+"""Decides if an object must be written, by comparing the live object with the wanted one.
 
 An applied manifest carries its own hash as an annotation. The object is left alone when that hash is the wanted one
 and every wanted field stands as wanted: the hash finds fields that are wanted no more, the comparison finds what
@@ -6,6 +6,8 @@ somebody else changed. So a pass over an unchanged world writes nothing.
 
 The API server writes an object its own way, and that is no difference: it adds defaults, drops what is empty, spells
 quantities canonically (`1024Mi` → `1Gi`), and in lists that merge by a key lets others own items beside ours.
+
+Does no I/O and reads no clock.
 """
 
 import hashlib
@@ -21,7 +23,7 @@ from promptgroup_router.contract.names import ANNOTATION_APPLIED
 
 
 def stamped(manifest: Manifest) -> dict[str, Any]:
-    """The manifest with its hash on it."""
+    """Return the manifest with its hash on it."""
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
     metadata = dict(manifest["metadata"])
     metadata["annotations"] = {**metadata.get("annotations", {}), ANNOTATION_APPLIED: digest}
@@ -29,7 +31,7 @@ def stamped(manifest: Manifest) -> dict[str, Any]:
 
 
 def must_write(live: Manifest | None, wanted: Manifest) -> bool:
-    """Whether `wanted`, a stamped manifest, differs from the object that stands."""
+    """Return True if `wanted`, a stamped manifest, differs from the live object."""
     return live is None or not _covers("", live, wanted)
 
 
@@ -56,7 +58,7 @@ def _covers(field: str, live: Any, wanted: Any) -> bool:
 
 
 def _is_empty(value: Any) -> bool:
-    """The API server drops what is empty or the type's zero value (omitempty)."""
+    """Return True for what the API server drops: what is empty or the zero value of its type (omitempty)."""
     return not value
 
 
@@ -73,7 +75,7 @@ _SUFFIXES = {
 
 
 def _quantities(field: str) -> str:
-    """The field that the values of a map of quantities are compared as; empty for any other map."""
+    """Return the field that the values of a map of quantities are compared as; empty for any other map."""
     return field if field in _QUANTITIES else ""
 
 

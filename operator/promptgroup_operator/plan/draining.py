@@ -1,7 +1,9 @@
-"""How replicas leave: marked, left by the routers, idle, and only then fewer asked for. Pure.
+"""Decides how replicas leave: marked, left by the routers, idle; only then fewer replicas are asked for.
 
 Which pods a ReplicaSet deletes is its own to choose: those that are not ready first, then by deletion cost. So the
 marks that carry the cost stand before the number does.
+
+Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ RESOLUTION = timedelta(seconds=1)
 
 
 def has_drained(pod: Pod, timeout: timedelta, now: datetime) -> bool:
-    """Whether a replica may go: routers were told, and it is idle, cold or out of time.
+    """Return True if a draining replica may be removed: routers no longer send to it, and it is idle, cold or late.
 
     Args:
         pod: the replica.

@@ -30,7 +30,7 @@ _DIRECTIVE = "$patch"
 
 
 def merge(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `patch` merged over it; neither is changed.
+    """Return `base` with `patch` merged over it; neither is changed.
 
     Raises:
         ValueError: an item of a list that merges by key has no such key; the message names both.

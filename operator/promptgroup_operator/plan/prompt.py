@@ -33,7 +33,7 @@ def references(spec: PromptSpec) -> list[tuple[str, str]]:
 
 
 def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
-    """The prompt, or why there is none yet.
+    """Return the prompt, or why there is none yet.
 
     Args:
         spec: `spec.prompt`.
@@ -143,7 +143,7 @@ def _lookup(ref: _Ref, values: Values, reason: str) -> str | Problem:
 
 
 def _tools(ref: _Ref, text: str) -> list[object] | Problem:
-    """The tool definitions in a text; their canonical form exists."""
+    """Return the tool definitions in a text; their canonical form exists."""
     try:
         tools = json.loads(text)
         if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):

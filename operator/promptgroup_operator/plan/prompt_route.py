@@ -17,7 +17,7 @@ def route(
     held: Mapping[str, Mapping[str, int]],
     live: Mapping[tuple[str, str], Manifest],
 ) -> table.Group:
-    """The group as routers shall see it.
+    """Return the group as routers shall see it.
 
     Args:
         group: the PromptGroup.

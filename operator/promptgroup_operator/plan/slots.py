@@ -1,4 +1,4 @@
-"""Which pod holds which slot of its revision's ring.
+"""Decides which pod holds which slot of its revision's ring.
 
 A slot is written on its pod as a label, so the assignment is read from the cluster and survives the operator.
 Rules, in order:
@@ -8,6 +8,8 @@ Rules, in order:
     3. a warm pod without a slot takes the lowest free one below the wanted number
     4. when none is free, it takes the slot of a holder that is not warm: an update of broken pods must not stick
     5. a pod above the wanted number moves down to a free slot only once nothing runs on it; until then it drains
+
+Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping, Sequence

@@ -53,7 +53,7 @@ class Condition:
 
 
 def rejected(world: World, problem: Problem) -> list[Condition]:
-    """The conditions of a group whose spec cannot be acted on; what already serves goes on."""
+    """Return the conditions of a group whose spec cannot be acted on; what already serves goes on."""
     accepted = Condition("Accepted", True, "Accepted", "the spec is valid")
     resolved = Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist")
     if problem.reason in REFERENCE_PROBLEMS:
@@ -176,7 +176,7 @@ def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Con
 
 
 def _moving(revision: RevisionState | None, plan: Mapping[str, RevisionStep], serving: str, missing: int) -> str:
-    """What still moves when no release is under way, as a reason; empty at rest."""
+    """Return what still changes while no release is under way, as a reason; empty at rest."""
     if missing or (revision is not None and revision.replicas < plan[serving].replicas):
         return "ReplicasWarming"
     if any(each.phase is Phase.RETIRING for each in plan.values()):
@@ -226,7 +226,7 @@ def build(
     wanted: int,
     now: datetime,
 ) -> dict[str, Any]:
-    """The whole status object. Times of conditions that did not turn are kept."""
+    """Return the whole status object. Times of conditions that did not turn are kept."""
     group = world.group
     status: dict[str, Any] = {
         "observedGeneration": group.generation,
@@ -252,7 +252,7 @@ MEASURED = frozenset({"ScalingActive", "AbleToScale", "ScalingLimited", "CacheEf
 
 
 def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
-    """The status to write. Numbers that never rest are written with any other change, or when they differ by much.
+    """Return the status to write. Figures that never rest are written with other changes, or when they differ by much.
 
     Unknown is not zero: the last known hit rate stands.
     """
@@ -269,7 +269,7 @@ def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unmoved(group: GroupObject, condition: dict[str, Any]) -> dict[str, Any]:
-    """The condition with the message that stands, where only measured numbers differ."""
+    """Return the condition with the message that stands, where only measured numbers differ."""
     old = _old(group, condition["type"])
     same = all(old.get(key) == condition[key] for key in ("status", "reason"))
     return {**condition, "message": old["message"]} if same and condition["type"] in MEASURED else condition
@@ -331,7 +331,7 @@ def _word(status: bool | None) -> str:
 
 
 def last_reason(group: GroupObject, kind: str) -> str:
-    """The reason of a condition as it was last written; empty when there is none."""
+    """Return the reason of a condition as it was last written; empty when there is none."""
     reason: str = _old(group, kind).get("reason", "")
     return reason
 
@@ -351,11 +351,11 @@ EVENT_CONDITIONS = ("Ready", "Degraded", "PrefixWarm", "ScalingActive", "CacheEf
 
 
 def events(group: GroupObject, facts: Sequence[Condition]) -> list[Event]:
-    """An event for every told condition whose status or reason changed."""
+    """Return an event for every change of a condition that is worth one."""
     last_reason = []
     for fact in facts:
         old = _old(group, fact.type)
-        if fact.type not in EVENT_CONDITIONS or not _news(fact, old.get("status"), old.get("reason")):
+        if fact.type not in EVENT_CONDITIONS or not _notable(fact, old.get("status"), old.get("reason")):
             continue
         bad = (
             fact.status
@@ -368,8 +368,8 @@ def events(group: GroupObject, facts: Sequence[Condition]) -> list[Event]:
     return last_reason
 
 
-def _news(fact: Condition, status: str | None, reason: str | None) -> bool:
-    """Whether a condition is worth an event, after what it was before."""
+def _notable(fact: Condition, status: str | None, reason: str | None) -> bool:
+    """Return True if a change of a condition is worth an event."""
     if fact.type == "ScalingActive":  # its reasons follow the load: what is told of them is the change of size
         return status in {"True", "Unknown"} and fact.status is False and fact.reason != "FixedReplicas"
     if fact.type == "CacheEffective":
@@ -380,7 +380,7 @@ def _news(fact: Condition, status: str | None, reason: str | None) -> bool:
 
 
 def rescaled(before: int | None, size: SizingDecision) -> list[Event]:
-    """The change of a number of replicas that the operator decides, in HorizontalPodAutoscaler's words."""
+    """Return the change of a number of replicas that the operator decides, in HorizontalPodAutoscaler's words."""
     if before is None or before == size.value or not size.active:
         return []
     return [Event("Normal", "SuccessfulRescale", f"New size: {size.value}; reason: {size.reason}: {size.message}")]

@@ -1,9 +1,11 @@
-"""Whether the spec may be acted on. In this order, the first that stands against it is said.
+"""Decides if the spec can be acted on. The first objection in this order is reported.
 
 its prompt is there and hashes to its pin              prompt
 no older group claims the same prefix                  Conflict
 the names of its objects are free or its own           NameTaken
 its pod template can be merged                         InvalidTemplate
+
+Does no I/O and reads no clock.
 """
 
 from promptgroup_operator.plan import desired, prompt
@@ -12,7 +14,7 @@ from promptgroup_router.contract import names
 
 
 def validate(world: World) -> PromptText | Problem:
-    """The prompt that the group shall serve, or the first thing that stands against it."""
+    """Return the prompt that the group is to serve, or the first objection to it."""
     group = world.group
     if isinstance(world.prompt, Problem):
         return world.prompt
@@ -23,7 +25,7 @@ def validate(world: World) -> PromptText | Problem:
 
 
 def _foreign(world: World, text: PromptText) -> Problem | None:
-    """Objects of ours whose names are taken by others: never taken over."""
+    """Return the problem that an object of somebody else has a name that the group needs: it is never taken over."""
     wanted = {desired.name(world.group, text.fingerprint), world.group.key.name}
     for (kind, object_name), live in sorted(world.live.items()):
         if object_name in wanted and not is_owned(world.group, live):

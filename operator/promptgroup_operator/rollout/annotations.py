@@ -1,6 +1,8 @@
-"""What must be remembered of a revision, as annotations of its Deployment. Pure.
+"""Encodes and decodes what is remembered of a revision in annotations of its Deployment.
 
 Whatever cannot be read, somebody else wrote: it is as good as not there.
+
+Does no I/O and reads no clock.
 """
 
 import json
@@ -25,7 +27,7 @@ SIZE = "promptgroup.dev/size"
 def encode(
     superseded_at: datetime | None, progress: Progress | None, rolled_back: RolledBack | None, size: int | None
 ) -> dict[str, str]:
-    """The annotations."""
+    """Encode what is remembered of a revision."""
     found: dict[str, str] = {}
     if superseded_at is not None:
         found[SUPERSEDED] = rfc3339(superseded_at)
@@ -52,7 +54,7 @@ def superseded_at(annotations: Mapping[str, str]) -> datetime | None:
 
 
 def progress(annotations: Mapping[str, str]) -> Progress | None:
-    """How far its release is."""
+    """Return the progress of its release; None when none is under way."""
     step = _whole(annotations.get(STEP, ""))
     return Progress(step, parse_time(annotations.get(STEP_SINCE))) if step is not None else None
 
@@ -76,7 +78,7 @@ def size(annotations: Mapping[str, str]) -> int | None:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time as Kubernetes writes it; None where there is none, or none that can be read."""
+    """Parse a time as Kubernetes writes it; None where there is none, or none that can be read."""
     if not text:
         return None
     try:
@@ -86,7 +88,7 @@ def parse_time(text: str | None) -> datetime | None:
 
 
 def rfc3339(at: datetime) -> str:
-    """A time in UTC as Kubernetes writes it, to the second."""
+    """Format a time in UTC as Kubernetes writes it, to the second."""
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 

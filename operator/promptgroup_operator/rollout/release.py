@@ -1,4 +1,4 @@
-"""The words of a release: what a group wants, and what becomes of each of its revisions. Pure values."""
+"""Values of a release: what a group wants, and the step that a pass takes with each of its revisions."""
 
 import enum
 import math
@@ -36,7 +36,7 @@ class RolloutPolicy:
     """`spec.rollout`, read for a group of a certain size."""
 
     weights: tuple[int, ...]
-    """Of the steps, and of the take-over where it may follow."""
+    """Weights of the steps, and of the take-over where it may follow, in percent."""
     pauses: tuple[timedelta, ...]
     paused: bool
     surge: int
@@ -47,7 +47,7 @@ class RolloutPolicy:
 
 
 def policy(spec: RolloutSpec, replicas: int) -> RolloutPolicy:
-    """The policy of a group that wants so many replicas."""
+    """Return the policy of a group that wants so many replicas."""
     weights = tuple(step.weight for step in spec.steps)
     return RolloutPolicy(
         weights=(*weights, ALL) if spec.auto_promote else weights or (0,),
@@ -61,14 +61,14 @@ def policy(spec: RolloutSpec, replicas: int) -> RolloutPolicy:
 
 
 def _surge(spec: int | str, replicas: int) -> int:
-    """A percentage of none is one still: nothing could ever be replaced otherwise."""
+    """Return the replicas of `maxSurge`, at least one: nothing could ever be replaced otherwise."""
     text = str(spec)
     return max(1, math.ceil(replicas * int(text[:-1]) / 100) if text.endswith("%") else int(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the group wants, and what a pass knows beside its revisions."""
+    """The state that the group wants, and what a pass knows beside its revisions."""
 
     target: str
     """Fingerprint of the prompt to serve."""
@@ -77,13 +77,13 @@ class Goal:
     settings: str
     """Digest of the group's engine settings."""
     traffic: Traffic | None
-    """What the routers counted; None when none was read."""
+    """Counts of the routers; None when none was read."""
     now: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionStep:
-    """What a pass does with one revision."""
+    """The state that a pass gives one revision."""
 
     fingerprint: str
     phase: Phase
@@ -97,11 +97,11 @@ class RevisionStep:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What a pass does with all of them."""
+    """The state that a pass gives all revisions."""
 
     steps: Mapping[str, RevisionStep]
     """By fingerprint."""
     most: int
     """Replicas that the target may have at its step."""
     waits: Problem | None
-    """What the release of the target waits for; None when none is under way."""
+    """The condition that the release of the target waits for; None when no release is under way."""

@@ -1,4 +1,4 @@
-"""How many of the wanted replicas each revision has. Pure.
+"""Decides how many of the wanted replicas each revision has.
 
 Replicas follow the traffic: a revision needs the share of them that it has of the requests, and what the routers have
 not counted yet changes nothing. Within that the revision that comes takes what its step allows, and gives way last.
@@ -8,6 +8,8 @@ Rules, in order:
     2. fewer replicas than wanted never serve because of a release: one goes only when others serve in its place
     3. a revision keeps one replica until it retires
     4. one that shrinks does so from its highest slot, through draining
+
+Does no I/O and reads no clock.
 """
 
 import math
@@ -43,7 +45,7 @@ def wanted(revisions: Sequence[RevisionState], target: str) -> int | None:
 
 
 def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> dict[str, RevisionStep]:
-    """The steps with their sizes."""
+    """Return the steps with their sizes."""
     target = goal.target
     found = {each.fingerprint: each for each in revisions}
     wishes = _wishes(found, release, goal)
@@ -144,7 +146,7 @@ def _lost(revisions: Sequence[RevisionState], target: str) -> int:
 
 
 def _stays_cold(revision: RevisionState, pod: Pod) -> bool:
-    """Whether its warmth was tried and could not be proven, or cannot be since the prompt's text is gone."""
+    """Return True if warm-up failed to prove the replica warm, or cannot since the prompt's text is gone."""
     if pod.is_warm or pod.warm is None:
         return False
     return revision.prompt is None or (pod.warm.status != "True" and pod.warm.reason not in SELF_MENDING)
@@ -160,5 +162,5 @@ def _taken(serving: frozenset[int], size: int) -> int:
 
 
 def _least(serving: frozenset[int], wish: int, stands: int, spare: int) -> int:
-    """The smallest size from `wish` up that takes no more serving replicas than can be spared."""
+    """Return the smallest size from `wish` up that takes no more serving replicas than can be spared."""
     return next((size for size in range(wish, stands) if _taken(serving, size) <= max(0, spare)), stands)

@@ -1,4 +1,4 @@
-"""Which revision serves, which comes, which goes, and with what share of the new sessions.
+"""Decides which revision serves, which comes, which goes, and with what share of the new sessions.
 
 A revision comes up beside the one that serves, gets its share step by step, and takes over; the old one stays routable
 for those who still send the old text until `retireAfter` has passed and its engines are quiet:
@@ -7,10 +7,12 @@ for those who still send the old text until `retireAfter` has passed and its eng
       ▲               └─worse than the old one─▶ RolledBack ─quiet─▶ Retiring                                 │
       └──────────────────────────────────────── wanted again ─────────────────────────────────────────────────┘
 
-A step is a weight. The weight rises to it no faster than warm replicas can carry it, and `shares.py` lets replicas
+A step is a weight. The weight rises to it no faster than warm replicas can carry it, and `replica_split` lets replicas
 follow the traffic; without steps the one step is the take-over. What must be remembered stands where any pass finds
 it: on the coming Deployment its step and since when, on the old one since when it is superseded, in the PromptRoute
 who has the traffic.
+
+Does no I/O and reads no clock.
 """
 
 import math
@@ -30,7 +32,7 @@ NOTHING = Flow()
 
 
 def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
-    """A step for every revision that has a Deployment and for the target. Sizes are `shares.py`'s to add."""
+    """Return a step for every revision that has a Deployment and for the target. `replica_split` adds the sizes."""
     target, replicas = goal.target, goal.replicas
     wanted = next((each for each in revisions if each.fingerprint == target), None)
     others = [each for each in revisions if each.fingerprint != target]
@@ -67,7 +69,7 @@ def _has_all(revision: RevisionState) -> bool:
 
 
 def _stable(others: Sequence[RevisionState], wanted: RevisionState | None) -> RevisionState | None:
-    """The revision that serves until the target does: it took over once, and nothing has taken over from it.
+    """Return the revision that serves until the target does: it took over once, and nothing has taken over from it.
 
     The route says who has the traffic: a revision that was marked superseded in a pass which then ended before the
     route was written serves still. One that never had a warm replica has nothing to lose.
@@ -90,7 +92,7 @@ def _stable(others: Sequence[RevisionState], wanted: RevisionState | None) -> Re
 
 
 def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -> tuple[RevisionStep, int, Problem]:
-    """The target's step, the most replicas that it may have, and what it waits for."""
+    """Return the target's step, the most replicas that it may have, and what it waits for."""
     target, policy, now = goal.target, goal.policy, goal.now
     returns = wanted is not None and wanted.progress is None and wanted.superseded_at is None and wanted.weight > 0
     weights = (ALL,) if returns else policy.weights
@@ -157,7 +159,7 @@ def _judged(wanted: RevisionState, stable: RevisionState, since: datetime, goal:
 
 
 def _deserted(wanted: RevisionState, stable: RevisionState, goal: Goal) -> bool:
-    """Whether everybody has left the old revision for the new one by themselves, for as long as one retires after."""
+    """Return True if all clients went from the old revision to the new one by themselves, for `retireAfter`."""
     quiet, traffic = retirement.quiet_since(stable, goal), goal.traffic
     if traffic is None or quiet is None or goal.now - quiet < goal.policy.retire_after:
         return False
@@ -172,7 +174,7 @@ def _warming(target: str) -> Problem:
 
 
 def _waits(wanted: RevisionState, step: RevisionStep, most: int, result: AnalysisResult | None, goal: Goal) -> Problem:
-    """What the release waits for, and where it is not time alone, the way out."""
+    """Return what the release waits for, and where it is not time alone, the way out."""
     policy, progress = goal.policy, step.progress or Progress(0, None)
     has = f"{short(wanted.fingerprint)} has weight {step.weight}"
     at = f"step {progress.step + 1} of {len(policy.pauses)}"

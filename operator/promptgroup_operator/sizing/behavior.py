@@ -1,8 +1,10 @@
-"""How fast the number of replicas may follow what is recommended: windows and policies. Pure.
+"""Limits how fast the number of replicas follows what is recommended: windows and policies.
 
 The words and their meaning are HorizontalPodAutoscaler's (autoscaling/v2 `behavior`; KEP-853; the algorithm as in
 pkg/controller/podautoscaler/horizontal.go). What was recommended and changed before is a value that callers keep and
 pass in; nothing that matters is lost with it: whoever starts without one lets a window pass before it scales down.
+
+Does no I/O and reads no clock.
 """
 
 import math
@@ -22,19 +24,19 @@ from promptgroup_operator.world.sizing_history import Past, SizeChange
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """What may be done at once."""
+    """The change that may be made at once."""
 
     value: int
     stabilised: bool
-    """Whether a window held the number back."""
+    """True if a window held the number back."""
     limited: bool
-    """Whether a policy did."""
+    """True if a policy held the number back."""
     requeue_after: timedelta | None
     """When more may be done if nothing else changes; None when nothing is held back."""
 
 
 def pace(past: Past, current: int, wanted: int, behavior: Behavior, now: datetime) -> Paced:
-    """How far towards `wanted`, the latest recommendation in `past`, the number may go at once."""
+    """Return how far the number may go at once towards `wanted`, the latest recommendation in `past`."""
     steady, until = _stabilised(past, current, wanted, behavior, now)
     if steady > current:
         value, again = _up(past, current, steady, behavior.scale_up, now)
@@ -49,7 +51,7 @@ def pace(past: Past, current: int, wanted: int, behavior: Behavior, now: datetim
 def _stabilised(
     past: Past, current: int, wanted: int, behavior: Behavior, now: datetime
 ) -> tuple[int, timedelta | None]:
-    """The number between the least of the window for rising and the greatest of the window for falling."""
+    """Return the number between the least of the window for rising and the greatest of the window for falling."""
     up = timedelta(seconds=behavior.scale_up.stabilization_window_seconds)
     down = timedelta(seconds=behavior.scale_down.stabilization_window_seconds)
     least = min([wanted, *(each.value for each in past.recommended if now - each.until < up)])

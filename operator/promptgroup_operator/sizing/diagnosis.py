@@ -1,4 +1,4 @@
-"""Whether the caches do their work, and if not why: a falling hit rate is explained, not just followed. Pure.
+"""Says if the caches do their work, and if not why: a falling hit rate is explained, not just followed.
 
 hit rate             cache                   then
 of what may be found
@@ -10,6 +10,8 @@ low                  full, blocks evicted    Thrashing
 little is shared     -                       LowSharing: grouping does not pay
 low                  none of these           Unexplained
 else                                         Healthy
+
+Does no I/O and reads no clock.
 """
 
 from dataclasses import dataclass
@@ -61,7 +63,7 @@ class Diagnosis:
 
 
 def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnosis:
-    """What the caches do, and what can be done about it.
+    """Return the state of the caches, and what can be done about it.
 
     Args:
         load: what was observed.
@@ -111,14 +113,14 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
 
 
 def full(load: GroupLoad) -> bool:
-    """Whether the caches lose what would be needed again: live sessions do not fit, or running requests fill them."""
+    """Return True if the caches evict what is needed again: sessions do not fit, or running requests fill them."""
     engines = load.engines
     evicts = engines is not None and (engines.usage >= FULL or bool(engines.preemptions))
     return evicts or _outgrown(load)
 
 
 def _outgrown(load: GroupLoad) -> bool:
-    """Whether the sessions that are live do not fit."""
+    """Return True if the live sessions do not fit."""
     engines, model = load.engines, fit(load)
     return engines is not None and model is not None and model.resident(engines.replicas) < 1
 

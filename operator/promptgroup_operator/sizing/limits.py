@@ -1,4 +1,7 @@
-"""The least number of replicas that keeps what a group asks for. Pure."""
+"""Finds the least number of replicas that keeps every limit of a group.
+
+Does no I/O and reads no clock.
+"""
 
 import enum
 from dataclasses import dataclass
@@ -12,13 +15,14 @@ TOLERANCE = 0.1
 """As HorizontalPodAutoscaler's: what is observed must miss the target by so much to add replicas, and fewer replicas
 must keep every limit by so much to take some away."""
 ROUNDING = 0.005
-"""Of the room for live sessions: people are told whole percents. Sessions that hits prove to fit fill it just so."""
+"""Share of the room for live sessions that is rounding: messages give whole percents. Sessions that hits
+prove to fit fill it exactly."""
 IDLE = 0.3
 """Utilisation below which replicas do not make first tokens late: hardly a request waits for another."""
 
 
 class Limit(enum.StrEnum):
-    """What the number of replicas must keep, in the words of a condition's reason when it takes more of them."""
+    """A limit that the number of replicas must keep; its value is the reason of the condition when it is exceeded."""
 
     UTILISATION = "DemandRose"
     FIRST_TOKEN = "FirstTokenLate"  # noqa: S105 - a reason
@@ -32,27 +36,27 @@ OF_THE_PAST = frozenset({Limit.QUEUE, Limit.FIRST_TOKEN})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What must be kept."""
+    """The target that the number of replicas must keep."""
 
     ttft: float | None
     """Seconds to first token of 95 of 100 requests; None when utilisation alone counts."""
 
 
 def late(model: Model, target: Target) -> bool:
-    """Whether first tokens were late; too few to tell are not."""
+    """Return True if first tokens were late; False where there were too few to tell."""
     if target.ttft is None or model.first_token is None:
         return False
     return model.ttft(model.observed) > (1 + TOLERANCE) * target.ttft
 
 
 def reachable(model: Model, target: Target) -> bool:
-    """Whether replicas are what the target lacks: a prefill takes its time, however idle all others are."""
+    """Return True if more replicas can reach the target: a prefill takes its time, however idle all others are."""
     idle = max(model.observed, model.demand(model.observed) / IDLE)
     return target.ttft is None or model.ttft(idle) <= target.ttft
 
 
 def exceeded(model: Model, n: int, target: Target, margin: float = 1.0) -> Limit | None:
-    """The first limit that `n` replicas exceed, the one that says most of the cause first; None when they keep all.
+    """Return the first limit that `n` replicas exceed, most telling first; None when they keep all.
 
     Args:
         model: the load.
@@ -71,7 +75,7 @@ def exceeded(model: Model, n: int, target: Target, margin: float = 1.0) -> Limit
 
 
 def _queues(model: Model, n: int, target: Target, margin: float) -> bool:
-    """A queue in which nobody waits for longer than is asked for needs no replicas: one long prompt makes one."""
+    """Return True if a queue takes more replicas: not one in which nobody waits for longer than the target."""
     kept = target.ttft is not None and model.first_token is not None and not late(model, target)
     return not kept and model.queueing(n) > margin
 
@@ -91,5 +95,5 @@ def _too_late(model: Model, n: int, target: Target, margin: float) -> bool:
 
 
 def least(model: Model, low: int, high: int, target: Target, margin: float = 1.0) -> int:
-    """The least number from `low` that keeps every limit; one above `high` when none up to there does."""
+    """Return the least number from `low` that keeps every limit; one above `high` when none up to there does."""
     return next((n for n in range(low, high + 1) if exceeded(model, n, target, margin) is None), high + 1)

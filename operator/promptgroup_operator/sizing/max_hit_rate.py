@@ -1,4 +1,4 @@
-"""Which share of prompt tokens is found in cache, if nothing was ever evicted. Pure.
+"""Estimates the share of prompt tokens that would be found in cache if nothing was ever evicted.
 
 A prompt is the Tier-1 prefix, what the session said before, and a new message. Of a session of k turns whose turns are
 alike, a prompt has on average k-1 halves of (message + answer) before its message:
@@ -9,6 +9,8 @@ which is solved for the message. k is one over the share of requests that open a
 and so may be the answer before it, which all but a session's first request have: generated and sent back it is the same
 text, not always the same tokens. Tokenizers split text as models do not, and templates leave out what a model thought,
 which by this formula is missing from the message.
+
+Does no I/O and reads no clock.
 """
 
 from promptgroup_operator.world.load import GroupLoad
@@ -40,6 +42,6 @@ def ceiling(load: GroupLoad) -> float | None:
 
 
 def expected(load: GroupLoad) -> float | None:
-    """What may be expected: the ceiling; the Tier-1 prefix where sessions cannot be told."""
+    """Return the share that may be expected: the ceiling, or the Tier-1 prefix where sessions are unknown."""
     known = ceiling(load)
     return known if known is not None else declared(load)

@@ -1,4 +1,4 @@
-"""What a group's engines would do with another number of replicas, from what they did with this one. Pure.
+"""Predicts what a group's engines would do with another number of replicas, from what they did with this one.
 
 The model is anchored: at the number that was observed it says what was observed, so it predicts changes only.
 
@@ -20,6 +20,8 @@ queue         where one stands, what runs in a replica is all that it can run: (
 
 The prefill rate R is the proof of warmth's, lowered where requests' own prefill times say so: m prefills at once take
 longer each (processor sharing: T = p / (1 - rho)), so computed / prefill_busy = R (1 - rho) is solved for R.
+
+Does no I/O and reads no clock.
 """
 
 import math
@@ -43,7 +45,7 @@ SATURATED = 0.98
 VARIABILITY = 2.0
 """(ca^2 + cs^2) / 2 of Sakasegawa's formula: arrivals in waves, prefills from a few tokens to a whole history."""
 QUANTILE = 0.95
-"""Of the times to first token: the one that the target is about."""
+"""Quantile of the times to first token that the target is about."""
 TAIL = -math.log(1 - QUANTILE)
 """That quantile over the mean, of an exponential distribution."""
 FEW = 30
@@ -69,7 +71,7 @@ class Model:
     working_set: float | None
     """Tokens of the live sessions beyond it, those included that wait for room; None when nobody knows."""
     kv_tokens: int
-    """Of one replica; 0 when unknown."""
+    """KV cache of one replica in tokens; 0 when unknown."""
     rate: float
     """Prompt tokens a second of a replica that does nothing else."""
     decode: float
@@ -120,7 +122,7 @@ class Model:
         return self.demand(n) / n
 
     def queueing(self, n: float) -> float:
-        """Requests that run or wait over those that `n` replicas can run; 0 while no queue stands.
+        """Return requests that run or wait over those that `n` replicas can run; 0 while no queue stands.
 
         Those that wait for one to end begin within the time that one takes, so a queue that stands is worked off.
         """
@@ -145,12 +147,12 @@ class Model:
         return self._tail() * self.own(n) + constant + late
 
     def _tail(self) -> float:
-        """The percentile of a request's own prefill over its mean; what was observed bounds it."""
+        """Return the percentile of a request's own prefill over its mean; what was observed bounds it."""
         own = self.own(self.observed)
         return min(TAIL, self.first_token / own) if self.first_token is not None and own > 0 else TAIL
 
     def _seen(self) -> tuple[float, float]:
-        """Of the excess at the observed number of replicas: what they share out, and what they do not.
+        """Return the parts of the excess at the observed number of replicas: what they share out, and what they do not.
 
         They share out what is modelled, and what engines saw: requests that queued, or took longer in prefill than
         alone. The rest is overhead, and prompts that are longer than an exponential distribution has them; with fewer
@@ -167,7 +169,7 @@ class Model:
 
 
 def fit(load: GroupLoad) -> Model | None:
-    """The model that says of the observed replicas what was observed; None where too little is known."""
+    """Return the model that says of the observed replicas what was observed; None where too little is known."""
     engines, clients = load.engines, load.clients
     if engines is None or engines.replicas <= 0:
         return None
@@ -204,7 +206,7 @@ def fit(load: GroupLoad) -> Model | None:
 
 
 def credited(load: GroupLoad, hits: float) -> GroupLoad:
-    """The load as it would have been had so many tokens been found, if that is more than were.
+    """Return the load as it would have been had so many tokens been found, if that is more than were.
 
     What decodes costs what it did, in less time, so that it holds less of the KV cache. How late first tokens were, and
     how slow prefills, is left out: they would not have been.

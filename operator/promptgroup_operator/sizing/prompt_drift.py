@@ -1,4 +1,7 @@
-"""Prompts that leave the declared prefix: what replicas cannot mend. Pure."""
+"""Finds prompts that differ from the declared prefix, which no number of replicas can mend.
+
+Does no I/O and reads no clock.
+"""
 
 from dataclasses import replace
 
@@ -7,9 +10,9 @@ from promptgroup_operator.sizing.model import credited
 from promptgroup_operator.world.load import Departure, GroupLoad
 
 SHARE = 0.1
-"""Share of the requests from which departures are worth speaking of: below it, it is an old client here and there."""
+"""Share of the requests from which prompt drift is reported: below it, it is an old client here and there."""
 BYTES_A_TOKEN = 4
-"""Of English text, as tokenizers' makers give it; for estimates that people read."""
+"""Bytes of English text in a token, as makers of tokenizers give it; for estimates that people read."""
 LEAST_TOKENS = 64
 """Tokens of a prefix whose loss nobody notices: a few cache blocks."""
 
@@ -26,7 +29,7 @@ def _departs(load: GroupLoad) -> Departure | None:
 
 
 def mended(load: GroupLoad) -> GroupLoad:
-    """The load as it would be if those prompts began with the declared prefix: what replicas are answerable for.
+    """Return the load as if those prompts began with the declared prefix: what replicas are answerable for.
 
     Of a prompt that departs all is lost that comes after, the history too; and what waited, waited behind that, unless
     they are few: a drift that begins must add no replica before there is enough of it to speak of. Whether the sessions

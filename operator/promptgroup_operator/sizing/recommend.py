@@ -1,4 +1,4 @@
-"""How many replicas a group wants, and why: the entry of sizing. Pure.
+"""Recommends how many replicas a group wants, with the reason: the entry of sizing.
 
     decide(sizing, Group(name, current, serving, revision, load, ...), history, now) -> Verdict
 
@@ -9,6 +9,8 @@ What a look learns for the next ones is `Verdict.history`; callers keep it and p
    the group is answerable for: neither by a dip of its own making (`waves`), nor by prompts that leave the declared
    one (`departures`). It falls only if fewer keep the limits with a margin, at the hit rate that they would have.
 3. Windows and policies (`behavior`), then bounds.
+
+Does no I/O and reads no clock.
 """
 
 from collections.abc import Sequence
@@ -47,22 +49,22 @@ class SizingDecision:
     reason: str
     message: str
     active: bool | None
-    """Whether the operator itself decides the number, and could at this look: condition ScalingActive. None: it is too
-    early to say."""
+    """Status of the condition ScalingActive: True if the operator decides the number and could in this pass, None while
+    it is too early to say."""
     able: Aspect | None = None
     """Condition AbleToScale; None where the operator does not decide the number."""
     limited: Aspect | None = None
     """Condition ScalingLimited; None likewise."""
     wave: Cause | None = None
-    """What disturbs the caches at this look."""
+    """The change that disturbs the caches in this pass, if any."""
     history: History = NEW
     asked: int | None = None
-    """What the load asks for, before windows, policies and bounds; one above the most that the bounds allow where
-    that is too little. None where nothing is known of it, or where the operator does not decide the number."""
+    """The number that the load asks for, before windows, policies and bounds; one above the largest that the bounds
+    allow where that is too little. None where it is unknown, or where the operator does not decide the number."""
     model: Model | None = None
     """The load that it rests on; None likewise."""
     requeue_after: timedelta | None = None
-    """When to look again if nothing happens; None when there is nothing to look at."""
+    """Time to the next pass if no event comes; None when there is no load to observe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +79,14 @@ class SizingInput:
     """Fingerprint that it wants to serve."""
     load: GroupLoad | None
     releasing: bool = False
-    """Whether several revisions have replicas: the load is then that of one of them."""
+    """True if several revisions have replicas: the load is then that of one of them."""
     others: Sequence[PoolMember] = ()
     """The other groups of its pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """What the load asks for, whatever windows and bounds say."""
+    """The number that the load asks for, whatever windows and bounds allow."""
 
     value: int
     reason: str
@@ -113,7 +115,7 @@ def least(spec: PromptGroupSpec) -> int:
 
 
 def decide(sizing: SizingSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
-    """The number of replicas of a group that the operator sizes."""
+    """Return the number of replicas of a group that the operator sizes."""
     low, high = sizing.min_replicas, sizing.max_replicas
     current = group.current if group.current is not None else low
     shape = GroupShape(current, group.serving, group.revision, group.releasing)
@@ -224,7 +226,7 @@ def _replicas(n: int) -> str:
 
 
 def _numbers(model: Model, there: int, value: int, target: Target) -> str:
-    """What the decision rests on, of the number that there is and of the one that is asked for."""
+    """Return the figures of the decision, for the present number and for the one that is asked for."""
 
     def of(n: int) -> str:
         told = f"{_replicas(n)}: utilisation {model.utilisation(n):.0%}, hit rate {model.hit_rate(n):.0%}"
@@ -265,7 +267,7 @@ def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, 
 
 
 def _rests(advice: _Advice, able: Aspect, limited: Aspect) -> str:
-    """The reason of a number that is not what was asked for, or that nothing asks to change."""
+    """Return the reason of a number that is not what was asked for, or that nothing asks to change."""
     if limited.status:
         return limited.reason
     return "Stabilizing" if able.reason != "ReadyForNewScale" and advice.reason in _CALM else advice.reason
@@ -276,7 +278,7 @@ _CALM = frozenset({"WithinTarget", "DemandFell", "Quiet", *limits.Limit})
 
 
 def _able(past: Past, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
-    """Whether a window holds the number; what holds it is told through the whole window, not at each look anew."""
+    """Return AbleToScale: which window holds the number. It is reported through the whole window."""
     up, down = (
         timedelta(seconds=rules.stabilization_window_seconds)
         for rules in (sizing.behavior.scale_up, sizing.behavior.scale_down)
@@ -293,7 +295,7 @@ def _able(past: Past, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
 
 
 def _limited(past: Past, paced: Paced, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
-    """Whether bounds or policies hold the number, told through the window for falling likewise."""
+    """Return ScalingLimited: which bound or policy holds the number. It is reported through the window for falling."""
     least, most = past.range(timedelta(seconds=sizing.behavior.scale_down.stabilization_window_seconds), now)
     if most > sizing.max_replicas == value:
         text = f"the load asks for more than sizing.maxReplicas, {sizing.max_replicas}"

@@ -1,7 +1,9 @@
-"""Groups whose replicas lend to each other: the pool is sized first, then shared out among them. Pure.
+"""Groups whose replicas lend to each other: the pool is sized first, then shared out among them.
 
 Groups of one namespace with the same engines and `routing.sharing: Pool` take each other's overflow, so what one lacks
 another may have to spare. Sized one by one each would round up, and keep a reserve, for itself.
+
+Does no I/O and reads no clock.
 """
 
 import math
@@ -41,7 +43,7 @@ def least(own: PoolMember, others: Sequence[PoolMember], margin: float = 1.0) ->
 
 
 def _part(members: Sequence[PoolMember], weights: Sequence[float], total: int, *, rising: bool) -> int:
-    """The first member's part. A pool that is large enough as a whole lends what one of its groups lacks."""
+    """Return the first member's part. A pool that is large enough lends what one of its groups lacks."""
     if rising and total > sum(each.high for each in members):
         return members[0].high + 1
     there = sum(each.current for each in members)
@@ -77,7 +79,7 @@ def split(total: int, weights: Sequence[float], bounds: Sequence[tuple[int, int]
 
 
 def together(loads: Sequence[GroupLoad]) -> GroupLoad:
-    """The load of several groups as one."""
+    """Return the load of several groups as one."""
     engines = [each.engines for each in loads if each.engines is not None]
     clients = [each.clients for each in loads if each.clients is not None]
     return GroupLoad(
@@ -136,6 +138,6 @@ def _clients(each: Sequence[ClientLoad]) -> ClientLoad:
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    """Of what is known for all of them."""
+    """Return the sum of values that are all known; None if one is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None

@@ -1,7 +1,9 @@
-"""The dip in the hit rate that a group's own changes cause, and for how long it is expected. Pure.
+"""The dip in the hit rate that a group's own changes cause, and for how long it is expected.
 
 A replica that joins, leaves or is replaced moves sessions, about 1/(n+1) of them; each is computed anew in its next
 turn. A release does so to every new session. Whoever took that dip for demand would chase a wave of its own making.
+
+Does no I/O and reads no clock.
 """
 
 from datetime import datetime, timedelta
@@ -21,7 +23,7 @@ LONGEST = timedelta(minutes=5)
 def noted(
     wave: Wave | None, before: GroupShape | None, shape: GroupShape, calm: float | None, now: datetime
 ) -> Wave | None:
-    """The wave that a look at the group begins, or the one that goes on.
+    """Return the wave that this pass begins, or the one that goes on.
 
     Args:
         wave: the last one.
@@ -38,7 +40,7 @@ def noted(
 
 
 def settles(load: GroupLoad | None) -> timedelta:
-    """How long a wave is expected: the window must have passed it, and the sessions that moved must have come back."""
+    """Return how long a wave is expected: until the window has passed it and the sessions that moved have come back."""
     clients = load.clients if load is not None else None
     gap = GAP
     if clients is not None and clients.sessions and clients.requests > 0:
@@ -48,7 +50,7 @@ def settles(load: GroupLoad | None) -> timedelta:
 
 
 def calmed(load: GroupLoad, wave: Wave) -> GroupLoad:
-    """The load with the hit rate of before the wave, if that was better."""
+    """Return the load with the hit rate of before the wave, if that was better."""
     if load.engines is None or wave.hit_rate is None:
         return load
     return credited(load, wave.hit_rate * load.engines.queries)

@@ -1,23 +1,25 @@
-"""Which warm replicas to touch, and what a touch says. Pure.
+"""Decides which warm replicas to refresh, and what the answer to a refresh proves.
 
-A touch is the probe of the proof again: tools, system text, one token of answer. An engine that has the prefix in cache
-computes a few tokens for it, and its cache counts the prefix as used last; one that lost it computes it again. Engines
-announce neither an eviction nor a reset, but their counters bound what can have been evicted.
+A refresh repeats the probe of the proof: tools, system text, one token of answer. An engine that has the prefix in
+cache computes a few tokens for it, and its cache counts the prefix as used last; one that lost it computes it again.
+Engines announce neither an eviction nor a reset, but their counters bound what can have been evicted.
 
-Caches evict the least recently used block that no request holds. After a touch the prefix is the last of the `free`
+Caches evict the least recently used block that no request holds. After a refresh the prefix is the last of the `free`
 blocks, so that it goes only when all those before it went. A block leaves that queue for a request: to be filled, by a
 prompt token that is computed or a token of an answer, or because it is hit. Hence
 
-    (queries + generated) since the touch < free - prefix        →  the prefix is in cache
+    (queries + generated) since the refresh < free - prefix        →  the prefix is in cache
 
-with `free = kv_tokens * (1 - usage)` at the touch. It is touched anew at MARGIN of that: where readings follow
+with `free = kv_tokens * (1 - usage)` at the refresh. It is refreshed at MARGIN of that: where readings follow
 each other faster than the cache turns over it is never evicted. The bound says nothing of a cache that was reset; a
-slow regular touch finds that.
+slow regular refresh finds that.
 
-counters since the last touch             touch
+counters since the last refresh           refresh
 began anew (another process)              at once
 MARGIN of the bound is reached            at once
 otherwise, or the size is not known       `every` after it, less up to half of that by the container's id
+
+Does no I/O and reads no clock.
 """
 
 import zlib
@@ -29,16 +31,16 @@ from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, 
 from promptgroup_router.contract.table import Prompt
 
 MARGIN = 0.5
-"""Share of the bound at which a prefix is touched: blocks are filled in part, and a reading is seconds old."""
+"""Share of the bound at which a prefix is refreshed: blocks are filled in part, and a reading is seconds old."""
 REMEMBERED = timedelta(hours=1)
-"""How long a loss is told, and how far apart two are for the cache to be called too small."""
+"""Time for which a loss is reported. Two losses within it mean that the cache is too small."""
 
 TOUCHED = frozenset({WarmReason.PROVEN, WarmReason.EVICTED, WarmReason.PRESSED})
 """Reasons of a warm replica whose prefix can be looked for: not one that was let through, nor one of a short prefix."""
 
 
 def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelta, now: datetime) -> Refresh | None:
-    """The touch that the replica needs, if it is due."""
+    """Return the refresh that the replica needs, if it is due."""
     due = due_at(pod, every)
     if due is None or due > now or pod.last_seen is None or pod.warm is None:
         return None
@@ -58,7 +60,7 @@ def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelt
 
 
 def due_at(pod: Pod, every: timedelta) -> datetime | None:
-    """When the replica is to be touched; None for one that is not: cold, draining, or nothing to be found there."""
+    """Return when the replica is to be refreshed; None for one that is cold, drains, or has no prefix to be found."""
     if not pod.is_warm or pod.draining_since is not None or pod.warm is None or pod.warm.reason not in TOUCHED:
         return None
     seen = pod.last_seen
@@ -71,7 +73,7 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
 
 
 def pressed(then: Reading, last: Reading, prefix: int) -> bool:
-    """Whether the engine wrote so much since `then` that the prefix may be evicted, or soon will be."""
+    """Return True if the engine wrote so much since `then` that the prefix may be evicted, or soon will be."""
     taken = last.queries + last.generated - then.queries - then.generated
     if not then.kv_tokens or taken <= 0:
         return False
@@ -79,7 +81,7 @@ def pressed(then: Reading, last: Reading, prefix: int) -> bool:
 
 
 def judge_answer(touch: Refresh, found: RefreshAnswer, now: datetime) -> Outcome | None:
-    """What the replica's condition must say after the touch; None when it may stand. It stays in service in any case.
+    """Return what the replica's condition must say after the refresh; None when it may stand. It stays in service.
 
     found in cache      lost lately   pressed   then          condition
     not said            -             -         -             stands
@@ -121,13 +123,13 @@ def judge_answer(touch: Refresh, found: RefreshAnswer, now: datetime) -> Outcome
 
 
 def seen_after(touch: Refresh, found: RefreshAnswer, now: datetime) -> LastSeen:
-    """What is known of the prefix after the touch."""
+    """Return what is known of the prefix after the refresh."""
     lost = now if _is_lost(touch, found) else touch.last_seen.lost
     return LastSeen(now, found.reading, found.reading, lost)
 
 
 def first_seen(pod: Pod, reading: Reading, now: datetime) -> LastSeen:
-    """What is known of the prefix of a replica that was proven warm, before its first touch by this process."""
+    """Return what is known of the prefix of a replica that was proven warm, before this process refreshed it."""
     told = pod.warm is not None and pod.warm.reason in (WarmReason.EVICTED, WarmReason.PRESSED)
     return LastSeen(now, reading, reading, now if told else None)
 

@@ -1,4 +1,4 @@
-"""Which replicas to warm, and whether an answer proves warmth.
+"""Decides which replicas to warm, and if an answer proves warmth.
 
 The proof sends two requests that share nothing but the Tier-1 prefix, so that tokens found in cache by the second can
 only be the prefix:
@@ -9,6 +9,8 @@ only be the prefix:
 `shared` is the number of tokens that both requests begin with, by the engine's own tokenizer, `step` the granularity at
 which its cache can hit (vLLM: `cache_hit_alignment_tokens`, else the block size). A prefix shorter than one step
 cannot be cached at all: there is nothing to prove, and the message says so.
+
+Does no I/O and reads no clock.
 """
 
 from collections import Counter
@@ -35,7 +37,7 @@ FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.R
 
 
 def judge_evidence(evidence: Evidence, off: str) -> Outcome:
-    """Whether the evidence proves that the prefix is in cache, and what else it says of the engine.
+    """Judge if the evidence proves that the prefix is in cache, and what else it says of the engine.
 
     `off` is what turns the engine's prefix caching off.
 
@@ -81,7 +83,7 @@ def judge_evidence(evidence: Evidence, off: str) -> Outcome:
 
 
 def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[Warmup]:
-    """The warm-ups that the pods of one revision need.
+    """Return the warm-ups that the pods of one revision need.
 
     A pod that has a container on record and not the condition is warmed again: only the condition tells a proof from a
     replica that was let through.
@@ -108,7 +110,7 @@ def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[
 
 
 def cohort(pod: Pod) -> str:
-    """What replicas share that fail for one cause: prompt and pod template."""
+    """Return the cohort of a replica: those with the same prompt and pod template fail for one cause."""
     return f"{pod.fingerprint} {pod.settings}"
 
 
@@ -117,7 +119,7 @@ def _can_be_asked(pod: Pod) -> bool:
 
 
 def settle(outcome: Outcome, job: Warmup, now: datetime) -> Outcome:
-    """What becomes of the replica after this outcome, by the failure policy."""
+    """Return the outcome for the replica under the failure policy."""
     if not outcome.warm and job.proceed and (outcome.reason in FINAL or now >= job.deadline):
         message = f"the replica serves cold, as warmup.failurePolicy allows: {outcome.message}"
         return Outcome(WarmReason.PROCEEDED, message, outcome.measured)
@@ -125,7 +127,7 @@ def settle(outcome: Outcome, job: Warmup, now: datetime) -> Outcome:
 
 
 def stale_condition(pod: Pod) -> Outcome | None:
-    """What the pod's condition must be changed to before anything else, or None when it may stand.
+    """Return what the pod's condition must be changed to before anything else, or None when it may stand.
 
     condition   warmed for     then
     True        this one       stands

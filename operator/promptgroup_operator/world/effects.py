@@ -8,7 +8,7 @@ from promptgroup_operator.world.warming import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to tell the user once."""
+    """A Kubernetes Event to emit."""
 
     type: str
     """`Normal` or `Warning`."""
@@ -40,7 +40,7 @@ class PodUpdate:
 
     @property
     def deletion_cost(self) -> int:
-        """What the ReplicaSet orders by: a draining pod before any other, the highest slot first, as rings shrink."""
+        """Return the cost that the ReplicaSet orders by: draining pods before all others, the highest slot first."""
         if self.draining_since is None:
             return 0
         return DRAINING_COST - (self.slot if self.slot is not None else -DRAINING_COST)

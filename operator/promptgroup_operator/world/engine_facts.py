@@ -1,8 +1,10 @@
-"""What was measured of an engine process: kept on its pod, told to routers. Pure.
+"""Facts measured of an engine process, which are kept on its pod and published to routers.
 
 It is written with the proof of warmth, so it speaks of the container that the proof names. A number is 0 where nobody
 knows it. Routers share out work by these numbers: too low a rate costs little, too high a one overloads a replica, so
 every doubt makes a number smaller, or unknown.
+
+Does no I/O and reads no clock.
 """
 
 import json
@@ -64,7 +66,7 @@ def completed(fresh: Measured, known: Measured) -> Measured:
 
 
 def together(found: Iterable[Measured]) -> Measured:
-    """What holds for every engine of a revision: the least capacity, the longest count; engines unknown left out."""
+    """Return what holds for every engine of a revision: the least capacity, the longest count; 0 is left out."""
     each = tuple(found)
     return Measured(
         kv_tokens=min((one.kv_tokens for one in each if one.kv_tokens), default=0),
@@ -74,7 +76,7 @@ def together(found: Iterable[Measured]) -> Measured:
 
 
 def encode(measured: Measured) -> str:
-    """The annotation: compact JSON of what is known."""
+    """Encode the annotation: compact JSON of what is known."""
     fields = {
         "kvTokens": measured.kv_tokens,
         "prefillTokensPerSecond": measured.prefill_rate,
@@ -84,7 +86,7 @@ def encode(measured: Measured) -> str:
 
 
 def decode(annotation: str) -> Measured:
-    """What a pod's annotation says; what somebody else wrote there and cannot be read is as good as not there."""
+    """Decode a pod's annotation. One that cannot be read is as good as absent."""
     try:
         data = json.loads(annotation)
     except (ValueError, RecursionError):

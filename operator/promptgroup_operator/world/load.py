@@ -1,8 +1,10 @@
-"""What a group's engines and routers did over a window, as values. Pure.
+"""Values of what a group's engines and routers did over a window.
 
 Whoever observes (a scrape of our own, or a query of Prometheus) gives this and nothing else, so that decisions do not
-know where numbers come from. Warm-ups and touches, which are the operator's own, are left out of all of it.
+know where numbers come from. Warm-ups and refreshes, which are the operator's own, are left out of all of it.
 Unknown is not zero: what an engine does not say is None.
+
+Does no I/O and reads no clock.
 """
 
 from dataclasses import dataclass
@@ -11,10 +13,11 @@ from datetime import timedelta
 from promptgroup_operator.world.samples import Histogram
 
 PERIOD = timedelta(seconds=15)
-"""Time between two looks at what is sized, and between readings of its engines and routers: as
+"""Time between two passes over a group that is sized, and between readings of its engines and routers: as
 HorizontalPodAutoscaler's (--horizontal-pod-autoscaler-sync-period)."""
 LOAD_WINDOW = 4 * PERIOD
-"""How far back readings of our own look: as far as HorizontalPodAutoscaler's metrics reach, four of them."""
+"""Length of the window of the operator's own readings: as far back as HorizontalPodAutoscaler's
+metrics reach, four of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +67,14 @@ class EngineLoad:
 
 @dataclass(frozen=True, slots=True)
 class ClientLoad:
-    """What all routers together saw of a revision over a window. Rates per second."""
+    """The requests of a revision over a window, as all routers together saw them. Rates are per second."""
 
     requests: float
     """Requests that ended."""
     errors: float
     """Those of them that failed: 5xx, or cut short by the engine."""
     prompt_tokens: float
-    """Of the requests whose answers say so."""
+    """Prompt tokens of the requests whose answers report them."""
     sessions: float | None
     """Sessions live at the end of the window (in flight, or ended lately and expected back)."""
     session_tokens: float | None
@@ -114,7 +117,7 @@ class GroupLoad:
     stale: str = ""
     """Why nothing newer is known, for people ("Prometheus at … does not answer since 12:04"), or empty."""
     early: bool = False
-    """Whether reading began so lately that what is missing is no failure."""
+    """True if reading began so lately that missing figures are no failure."""
 
 
 @dataclass(frozen=True, slots=True)

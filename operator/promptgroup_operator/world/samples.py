@@ -28,12 +28,12 @@ class Histogram:
         return sum(self.counts)
 
     def __add__(self, other: "Histogram") -> "Histogram":
-        """Both together."""
+        """Return the sum of both."""
         counts = tuple(a + b for a, b in zip_longest(self.counts, other.counts, fillvalue=0.0))
         return Histogram(self.bounds or other.bounds, counts)
 
     def __sub__(self, other: "Histogram") -> "Histogram":
-        """What came since; counters that began anew count as nothing."""
+        """Return what came since; counters that began anew count as nothing."""
         counts = tuple(max(0.0, a - b) for a, b in zip_longest(self.counts, other.counts, fillvalue=0.0))
         return Histogram(self.bounds or other.bounds, counts)
 
@@ -59,7 +59,7 @@ def quantile(histogram: Histogram, q: float) -> float:
 
 
 def histogram(cumulative: Mapping[float, float]) -> Histogram:
-    """A histogram as Prometheus writes it: upper bound, the last of them infinity → observations up to it."""
+    """Read a histogram as Prometheus writes it: upper bound, the last of them infinity → observations up to it."""
     ordered = sorted(cumulative.items())
     before = 0.0
     counts = []
@@ -98,7 +98,7 @@ class Stratum:
     """Share of a prompt that was found in cache, 0 to 1."""
 
     def __add__(self, other: "Stratum") -> "Stratum":
-        """Both together."""
+        """Return the sum of both."""
         return Stratum(
             self.requests + other.requests,
             self.errors + other.errors,
@@ -107,7 +107,7 @@ class Stratum:
         )
 
     def __sub__(self, other: "Stratum") -> "Stratum":
-        """What came since."""
+        """Return what came since."""
         return Stratum(
             max(0.0, self.requests - other.requests),
             max(0.0, self.errors - other.errors),

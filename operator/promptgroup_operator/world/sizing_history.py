@@ -1,4 +1,4 @@
-"""What sizing remembers of a group between two passes, as values."""
+"""Values that sizing remembers of a group between two passes."""
 
 import enum
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Cause(enum.StrEnum):
-    """What began a wave, as a condition's reason."""
+    """The change that began a wave, as a condition's reason."""
 
     SCALING = "ScalingWave"
     RELEASE = "Release"
@@ -15,7 +15,7 @@ class Cause(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """What a group's replicas look like; a change of it moves sessions."""
+    """The replicas of a group, as far as a change of them moves sessions."""
 
     wanted: int
     serving: int
@@ -57,7 +57,7 @@ class SizeChange:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was recommended and done."""
+    """Recommendations and changes of the past."""
 
     recommended: tuple[Recommendation, ...] = ()
     changes: tuple[SizeChange, ...] = ()
@@ -75,7 +75,7 @@ class Past:
         return replace(self, recommended=tuple(kept))
 
     def range(self, window: timedelta, now: datetime) -> tuple[int, int]:
-        """The least and the greatest number recommended within the window, the latest included."""
+        """Return the least and the greatest number recommended within the window, the latest included."""
         values = [each.value for each in self.recommended if each is self.recommended[-1] or now - each.until < window]
         return min(values), max(values)
 
@@ -86,12 +86,12 @@ class Past:
 
 
 NOTHING: Final = Past()
-"""Before the first look."""
+"""The value before the first pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What looks at a group remember for the next ones. Losing it costs a window of patience, nothing else."""
+    """State that passes keep for the next ones. Losing it costs one stabilization window."""
 
     past: Past = NOTHING
     shape: GroupShape | None = None
@@ -101,4 +101,4 @@ class History:
 
 
 NEW: Final = History()
-"""Before the first look."""
+"""The value before the first pass."""

@@ -55,7 +55,7 @@ class PromptText:
     prompt: Prompt
     fingerprint: str
     secret: bool
-    """Whether a part of it came from a Secret: then it is stored in one."""
+    """True if a part of it came from a Secret: then it is stored in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Reading:
     step: int
     """Granularity of a cache hit in tokens."""
     caching: bool | None
-    """Whether prefix caching is on; None when the engine does not say."""
+    """True if prefix caching is on; None when the engine does not say."""
     kv_tokens: int
     """Tokens of KV cache; 0 when the engine does not say."""
     running: float = 0.0
@@ -126,12 +126,12 @@ class LastSeen:
     """When a warm engine's prefix was last known to be in cache, and what the engine did since."""
 
     at: datetime
-    """When a touch found it or made it; before the first touch, when this process first looked."""
+    """Time of the refresh that found or computed it; before the first refresh, of the first reading."""
     then: Reading
     last: Reading
     """The latest reading."""
     lost: datetime | None = None
-    """When a touch last found it gone."""
+    """Time of the latest refresh that found it evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +148,14 @@ class Pod:
     containers_ready: bool
     containers_ready_since: datetime | None
     container_id: str
-    """Of the engine container; empty while it does not run."""
+    """Id of the engine container; empty while it does not run."""
     slot: int | None
     warmed: str
     """Container id whose warmth was proven, or accepted without proof after `Proceed`."""
     warm: PodCondition | None
     draining_since: datetime | None
     measured: Measured = UNKNOWN
-    """What was measured of the container in `warmed`."""
+    """Facts measured of the container in `warmed`."""
     settings: str = ""
     """Digest of the template that the pod was made from."""
     trouble: str = ""
@@ -163,7 +163,7 @@ class Pod:
     in_flight: int | None = None
     """Requests that the engine has queued or running; looked up for draining pods only."""
     last_seen: LastSeen | None = None
-    """Of the prefix in the engine that runs; None before its first reading."""
+    """State of the prefix in the engine that runs; None before its first reading."""
 
     @property
     def is_warm(self) -> bool:
@@ -180,7 +180,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a revision is that is being released."""
+    """Progress of a revision under release."""
 
     step: int
     """Index of the step; one past the last step is the take-over."""
@@ -271,16 +271,16 @@ class World:
     live: Mapping[tuple[str, str], Manifest]
     """(kind, name) → object as it stands, for what the operator would apply."""
     traffic: Traffic | None = None
-    """What the routers counted; None when none could be asked, or none had to be."""
+    """Counts of the routers; None when none could be read, or none had to be."""
     hit_rate: float | None = None
     """Share of prompt tokens found in cache lately; None when nothing is known."""
     peers_key: bool = True
-    """Whether the Secret stands by which the namespace's routers know each other."""
+    """True if the Secret exists with which the namespace's routers authenticate each other."""
     refresh_every: timedelta = timedelta(minutes=5)
-    """Longest time between two touches of a warm replica."""
+    """Longest time between two refreshes of a warm replica."""
     load: GroupLoad | None = None
-    """What engines and routers did lately; None before a revision serves, or when the number of replicas is fixed."""
+    """Load of the engines and routers; None before a revision serves, or when the number of replicas is fixed."""
     pool: tuple[PoolMember, ...] = ()
     """The other groups whose replicas lend to this one's."""
     sizing: History = NEW
-    """What sizing remembers of the looks before."""
+    """State that sizing keeps between passes."""

@@ -30,12 +30,12 @@ class WarmReason(enum.StrEnum):
 
 
 WARM = frozenset({WarmReason.PROVEN, WarmReason.SHORT, WarmReason.EVICTED, WarmReason.PRESSED})
-"""Reasons of a warm replica; a prefix that was lost was computed again by the touch that found it gone."""
+"""Reasons of a warm replica; a prefix that was lost was computed again by the refresh that found it gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a warm-up found."""
+    """Outcome of a warm-up or a refresh."""
 
     reason: WarmReason
     message: str
@@ -43,7 +43,7 @@ class Outcome:
 
     @property
     def warm(self) -> bool:
-        """Whether the replica may serve as warm."""
+        """True if the replica may serve as warm."""
         return self.reason in WARM
 
 
@@ -59,7 +59,7 @@ class Warmup:
     model: str
     prompt: Prompt
     cohort: str
-    """What it shares with the replicas that come up beside it: prompt and pod template. They warm in waves."""
+    """Prompt and pod template, which it shares with the replicas that come up beside it. A cohort warms in waves."""
     proven: int
     """Replicas of its cohort that were proven warm when it was planned."""
     proceed: bool
@@ -73,7 +73,7 @@ NOTHING_SPENT = Spent(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the engine said about the two requests."""
+    """The engine's answers to the two requests of a proof."""
 
     shared_tokens: int | None
     """Tokens that both requests begin with; None when the engine does not tokenize for us."""
@@ -84,7 +84,7 @@ class Evidence:
     step: int
     """Granularity of a cache hit in tokens."""
     caching: bool | None
-    """Whether the engine says that prefix caching is on; None when it does not say."""
+    """True if the engine says that prefix caching is on; None when it does not say."""
     kv_tokens: int = 0
     """Tokens of KV cache; 0 when the engine does not say."""
     prefill_rate: int = 0
@@ -94,7 +94,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """One touch to run."""
+    """One refresh to run."""
 
     pod: str
     uid: str
@@ -108,13 +108,13 @@ class Refresh:
     needed: int
     """Tokens of it that must be found."""
     said: PodCondition
-    """What the replica's condition says."""
+    """The replica's condition as it stands."""
     last_seen: LastSeen
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshAnswer:
-    """What a touch found."""
+    """The engine's answer to a refresh."""
 
     reading: Reading
     """The engine's counters before it."""
