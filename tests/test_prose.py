@@ -1,19 +1,16 @@
 """The language of docs, docstrings and messages: full sentences, in the words of the glossary.
 
-ruff's D401 checks that docstrings begin with a verb; this file checks words. A file that is not yet clean stands in
-`prose_todo.txt`, which may only become shorter: a listed file that is clean fails the test, as does an unlisted one
-that is not.
+ruff's D401 checks that docstrings begin with a verb; this file checks words. `python tests/test_prose.py` prints what
+it finds.
 """
 
 import ast
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TODO = Path(__file__).with_name("prose_todo.txt")
 PACKAGES = ("operator", "router", "cli", "charts", "scripts")
 PAGES = ("*.md", "docs/**/*.md", ".github/**/*.md", "manifests/**/*.md", "e2e/*.md", "tests/*.md", "local/**/*.md")
 
@@ -87,22 +84,8 @@ def problems() -> dict[str, list[str]]:
     return {name: said for name, said in found.items() if said}
 
 
-def todo() -> list[str]:
-    return TODO.read_text().split() if TODO.exists() else []
-
-
-@pytest.fixture(scope="module")
-def faults() -> dict[str, list[str]]:
-    return problems()
-
-
-def test_texts_use_the_projects_words_and_full_sentences(faults):
-    assert {name: said for name, said in faults.items() if name not in todo()} == {}
-
-
-def test_the_list_of_unclean_files_only_shrinks(faults):
-    clean = sorted(set(todo()) - set(faults))
-    assert clean == [], f"remove from {TODO.relative_to(ROOT)}: {clean}"
+def test_texts_use_the_projects_words_and_full_sentences():
+    assert problems() == {}
 
 
 @pytest.mark.parametrize(
@@ -129,8 +112,5 @@ def test_code_in_a_page_is_no_prose():
 
 
 if __name__ == "__main__":
-    if "--update" in sys.argv:
-        TODO.write_text("".join(f"{name}\n" for name in sorted(set(problems()) & set(todo()))))
     for file, lines in problems().items():
-        if len(sys.argv) == 1 or file in sys.argv[1:]:
-            print(file, *lines, sep="\n  ")  # noqa: T201 - the answer to who asks what is left
+        print(file, *lines, sep="\n  ")  # noqa: T201 - a command's output

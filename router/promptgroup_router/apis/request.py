@@ -46,11 +46,11 @@ class ParsedRequest(NamedTuple):
     system: str
     """The text that a declared prompt may be a prefix of: the leading system or developer message, or the prompt."""
     has_system: bool
-    """Whether any message of the request has the role system or developer."""
+    """True if any message of the request has the role system or developer."""
     tools: str
     """The tools in canonical form, empty for none."""
     tools_in_order: bool
-    """Whether the body has the tools in canonical form already."""
+    """True if the body has the tools in canonical form already."""
     text: int
     """Bytes of all text of the prompt: messages, tool calls, tools."""
     history: int
@@ -60,9 +60,9 @@ class ParsedRequest(NamedTuple):
     ids: int
     """Number of tokens of a prompt that is given as token ids, else 0."""
     streamed: bool
-    """Whether the answer is streamed."""
+    """True if the answer is streamed."""
     media: bool
-    """Whether the prompt has parts other than text, so that its length cannot be estimated from `text`."""
+    """True if the prompt has parts other than text, so that its length cannot be estimated from `text`."""
     doc: dict[str, Any]
     """The parsed body; only the modules of this folder read it."""
     messages: Sequence[Mapping[str, Any]] = ()

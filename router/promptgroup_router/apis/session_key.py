@@ -56,7 +56,7 @@ class SessionKey(NamedTuple):
     first: int
     """The key that the first turn had: another one where that turn was too short to tell sessions apart."""
     named: bool
-    """Whether the client named the session; if not, first turns that begin alike have the same key."""
+    """True if the client named the session; if not, first turns that begin alike have the same key."""
     source: str
     """The header or the field of the body that was found; empty where the start alone decides."""
 

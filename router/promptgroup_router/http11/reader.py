@@ -39,7 +39,7 @@ class RequestReader:
 
     @property
     def begun(self) -> bool:
-        """Whether part of a request has been received."""
+        """True if part of a request has been received."""
         return self._head is not None or len(self._head_buffer) > 0 or self.buffered > 0
 
     @property
@@ -59,7 +59,7 @@ class RequestReader:
 
     @property
     def awaits_continue(self) -> bool:
-        """Whether the client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1)."""
+        """True if the client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1)."""
         return self._head is not None and self._head.expects_continue and not self._content
 
     def feed(self, data: bytes) -> None:
@@ -119,23 +119,23 @@ class ResponseReader:
         self._interim: list[ResponseHead] = []
         self._interims = 0
         self.begun = False
-        """Whether any byte has been received."""
+        """True if any byte has been received."""
         self.head: ResponseHead | None = None
         """None until it is whole."""
 
     @property
     def done(self) -> bool:
-        """Whether the answer is whole."""
+        """True if the answer is whole."""
         return self._body is not None and self._body.done
 
     @property
     def reusable(self) -> bool:
-        """Whether the connection may carry another request."""
+        """True if the connection may carry another request."""
         return self.done and not self._surplus and self.head is not None and self.head.keep_alive
 
     @property
     def ends_by_close(self) -> bool:
-        """Whether the end of the connection is the end of the answer."""
+        """True if the end of the connection is the end of the answer."""
         return self.head is not None and self.head.framing is Framing.UNTIL_CLOSE
 
     def take_interim(self) -> list[ResponseHead]:

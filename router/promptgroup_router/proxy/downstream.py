@@ -165,7 +165,7 @@ class ClientConnection(asyncio.Protocol):
         self._advancing = False
         self._deferred = False
         self._continued = False
-        """Whether `100 Continue` was sent."""
+        """True if `100 Continue` was sent."""
         self._reading_began = False
         self._reading_paused = False
         self._writing_paused = False
@@ -177,7 +177,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether the connection may carry another request after this one."""
+        """True if the connection may carry another request after this one."""
         return self._request is not None and self._request.head.keep_alive and not self._clients.draining
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:

@@ -44,7 +44,7 @@ class Send:
 
     member: Member
     fresh: bool = False
-    """Whether to open a new connection instead of using a kept one."""
+    """True to open a new connection instead of using a kept one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Exchange:
         self._tried: tuple[str, ...] = ()
         self._relays = False
         self._stale = False
-        """Whether a pooled connection of this slot was closed on the request."""
+        """True if a pooled connection of this slot was closed on the request."""
         self._lost = 0
         """Number of engines that closed their connection on the request."""
 
@@ -100,12 +100,12 @@ class Exchange:
 
     @property
     def new(self) -> bool:
-        """Whether the request begins a session."""
+        """True if the request begins a session."""
         return not self._demand.history
 
     @property
     def moved(self) -> bool:
-        """Whether its session was on another slot before."""
+        """True if its session was on another slot before."""
         return self._picked.moved
 
     def begin(self, now: float) -> Begun:

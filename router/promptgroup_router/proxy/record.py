@@ -1,4 +1,4 @@
-"""What is counted and logged of one request. Keys and places are logged, never text of a prompt or an answer."""
+"""The metrics and log lines of one request. Keys and places are logged, never text of a prompt or an answer."""
 
 import logging
 

@@ -24,9 +24,9 @@ class RelayedHead(NamedTuple):
 
     head: bytes
     keep: bool
-    """Whether the client's connection may carry another request."""
+    """True if the client's connection may carry another request."""
     decode: bool
-    """Whether chunks are decoded: HTTP/1.0 has none, so that the end of the connection ends the body."""
+    """True if chunks are decoded: HTTP/1.0 has none, so that the end of the connection ends the body."""
 
 
 def own_answer(status: int, headers: Headers, body: bytes, *, minor: int, keep: bool, head_only: bool = False) -> bytes:

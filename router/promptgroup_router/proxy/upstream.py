@@ -68,7 +68,7 @@ class EngineConnection(asyncio.Protocol):
     def __init__(self, connections: "EngineConnections", address: str) -> None:
         self.address = address
         self.used = False
-        """Whether it has carried an answer, so that the engine may have closed it since."""
+        """True if it has carried an answer, so that the engine may have closed it since."""
         self.idle_since = 0.0
         self._connections = connections
         self._transport: asyncio.Transport | None = None
