@@ -316,6 +316,27 @@ class Proxy(RuleBasedStateMachine):
         else:
             engine.transport.end()
 
+    @rule(
+        size=st.sampled_from([300, 40_000, 60_000, LARGE]),
+        how=st.sampled_from(["length", "chunks", "close", "until close"]),
+    )
+    def engines_work(self, size, how) -> None:
+        """A stretch in which nobody stands still but the clients' reading: reaches the deep states soon."""
+        for client in self.clients:
+            if not client.left:
+                client.transport.incoming += client.to_send
+                client.to_send.clear()
+                client.transport.deliver()
+        for attempt in list(self.pool.attempts):
+            self.open_one(attempt)
+        for engine in self.engines:
+            while engine.alive and engine.read(10**7):
+                pass
+            if engine.alive and engine.requests:
+                self.answer_one(engine, size, how)
+            while engine.alive and (engine.send(10**6) or engine.transport.deliver()):
+                pass
+
     # --- Time ----------------------------------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 3.0]))

@@ -11,7 +11,7 @@ A connection is in one of three phases, and its transport takes more bytes (writ
 | bytes, paused         | keep PIPELINED_BYTES         | keep PIPELINED_BYTES       | discard                     |
 | paused                | begin no request             | pause the active request   | -                           |
 | writable again        | begin the next request       | resume the active request  | -                           |
-| client sends no more  | CLOSING                      | it left: stop, abort       | close                       |
+| client sends no more  | CLOSING                      | it left: stop, reset       | close                       |
 | answer ended, kept    | -                            | OPEN                       | -                           |
 | answer ended, not kept| -                            | CLOSING                    | -                           |
 | answer cut            | -                            | CLOSING, or a reset        | -                           |
@@ -290,7 +290,8 @@ class ClientConnection(asyncio.Protocol):
         """Close: a client that sends no more has left, as far as its request is concerned."""
         if self._phase is Phase.ANSWERING:
             self._leave()
-            self._transport.abort()
+            # a reset, since a client that still reads must not take what it has for a whole answer
+            _reset(self._transport)
         self._phase = Phase.CLOSING
 
     def connection_lost(self, exc: Exception | None) -> None:
