@@ -216,6 +216,7 @@ class Proxy(RuleBasedStateMachine):
         client = self.client(data)
         client.left = True
         if how == "reset":
+            client.saw_reset = True
             client.transport.break_off()
         else:
             client.transport.end()
