@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_operator.rollout import rollout
-from promptgroup_operator.rollout.release import GOING, Phase
+from promptgroup_operator.rollout.release import GOING, RevisionPhase
 from promptgroup_operator.rollout.replica_split import allot
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
@@ -76,13 +76,13 @@ def test_every_revision_has_a_step_and_the_weights_are_all_new_sessions(found, a
     assert set(plan) == {aim.target} | {each.fingerprint for each in found}
     assert sum(step.weight for step in plan.values()) == 100
     assert all(0 <= step.weight <= 100 for step in plan.values())
-    assert all(step.weight == 0 for step in plan.values() if step.phase in {Phase.SUPERSEDED, *GOING})
+    assert all(step.weight == 0 for step in plan.values() if step.phase in {RevisionPhase.SUPERSEDED, *GOING})
 
 
 @given(revisions(), GOALS)
 def test_a_release_says_what_it_waits_for_and_only_a_release_does(found, aim):
     release = rollout.decide(found, aim)
-    assert (release.waits is None) == (release.steps[aim.target].phase is Phase.SERVING)
+    assert (release.waits is None) == (release.steps[aim.target].phase is RevisionPhase.SERVING)
     if aim.policy.paused:
         before = next((each.weight for each in found if each.fingerprint == aim.target), 0)
         assert release.steps[aim.target].weight <= before or release.waits is None
@@ -101,7 +101,7 @@ def test_only_what_nobody_misses_retires(found, aim):
             waited = since is not None and aim.now - since >= enough
             quiet = each.quiet_since is None or aim.now - each.quiet_since >= enough
             assert each.ready == 0 or (waited and quiet)
-        if step.phase is Phase.SUPERSEDED:
+        if step.phase is RevisionPhase.SUPERSEDED:
             assert step.superseded_at is not None
 
 
@@ -139,7 +139,7 @@ def test_work_that_engines_were_lent_keeps_no_superseded_revision(found, aim):
     plan = rollout.decide(busy, replace(aim, traffic=counted)).steps
     for each in busy:
         done = each.superseded_at is not None and aim.now - each.superseded_at >= timedelta(hours=1)
-        if done and plan[each.fingerprint].phase is Phase.SUPERSEDED:
+        if done and plan[each.fingerprint].phase is RevisionPhase.SUPERSEDED:
             raise AssertionError(f"{each.fingerprint} stays")
 
 
@@ -158,8 +158,8 @@ def test_own_requests_keep_a_superseded_revision_for_its_time(found, aim):
 def test_after_a_roll_back_what_serves_has_its_replicas_first(found, aim):
     release = rollout.decide(found, aim)
     steps = allot(found, release, aim)
-    if release.steps[aim.target].phase is not Phase.ROLLED_BACK:
+    if release.steps[aim.target].phase is not RevisionPhase.ROLLED_BACK:
         return
-    (serving,) = [each for each in found if steps[each.fingerprint].phase is Phase.SERVING]
+    (serving,) = [each for each in found if steps[each.fingerprint].phase is RevisionPhase.SERVING]
     if sum(each.alive for each in found) < aim.replicas + aim.policy.surge and serving.alive < aim.replicas:
         assert steps[serving.fingerprint].replicas > serving.alive

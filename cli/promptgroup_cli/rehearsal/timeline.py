@@ -8,7 +8,7 @@ from typing import Any
 from promptgroup_cli.rehearsal.simulate import Moment
 from promptgroup_operator.api.prompt_group import StepSpec
 from promptgroup_operator.plan import desired
-from promptgroup_operator.rollout.release import Phase
+from promptgroup_operator.rollout.release import RevisionPhase
 from promptgroup_operator.world.snapshot import Manifest, Pod, RevisionState, World
 from promptgroup_router.contract.fingerprint import short
 
@@ -178,15 +178,15 @@ def _phases(old: World, new: World) -> Iterator[str]:
             continue
         name = short(fingerprint)
         match phase:
-            case Phase.SERVING if fingerprint in before:
+            case RevisionPhase.SERVING if fingerprint in before:
                 yield f"{name} has taken over"
-            case Phase.SUPERSEDED:
+            case RevisionPhase.SUPERSEDED:
                 yield f"{name} stays routable for {new.group.spec.rollout.retire_after} (retireAfter)"
-            case Phase.ROLLED_BACK:
+            case RevisionPhase.ROLLED_BACK:
                 yield f"{name} is rolled back: {_why(new, fingerprint)}"
-            case Phase.RETIRING:
+            case RevisionPhase.RETIRING:
                 yield f"{name} retires"
-            case Phase.RETIRED:
+            case RevisionPhase.RETIRED:
                 yield f"{name} is retired: it is kept without replicas, for the case that its prompt returns"
             case _:
                 pass
@@ -197,7 +197,9 @@ def _why(world: World, fingerprint: str) -> str:
     return next((mark.why.message for mark in marks if mark is not None), "")
 
 
-def _by_phase(world: World) -> dict[str, Phase]:
+def _by_phase(world: World) -> dict[str, RevisionPhase]:
     return {
-        each["fingerprint"]: Phase(each["phase"]) for each in world.group.status.get("revisions", []) if each["phase"]
+        each["fingerprint"]: RevisionPhase(each["phase"])
+        for each in world.group.status.get("revisions", [])
+        if each["phase"]
     }

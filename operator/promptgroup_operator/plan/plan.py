@@ -26,7 +26,7 @@ from typing import Any
 from promptgroup_operator.base import durations
 from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, slots, status, validate
 from promptgroup_operator.rollout import annotations, release, replica_split, retirement, rollout
-from promptgroup_operator.rollout.release import Phase, RevisionStep
+from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing import diagnosis, recommend
 from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import SizingDecision
@@ -187,7 +187,7 @@ def _serving(steps: Mapping[str, RevisionStep], target: str) -> str:
     """Return the fingerprint that status speaks of: the target, or what serves in its place once it was rolled back."""
     if steps[target].rolled_back is None:
         return target
-    return next((each.fingerprint for each in steps.values() if each.phase is release.Phase.SERVING), target)
+    return next((each.fingerprint for each in steps.values() if each.phase is release.RevisionPhase.SERVING), target)
 
 
 def _with_holders(
@@ -327,7 +327,7 @@ def _requeue_after(
         slots.leaving(each.pods, assigned[each.fingerprint], steps[each.fingerprint].replicas, each.replicas)
         for each in world.revisions
     )
-    if draining or any(step.phase is Phase.RETIRING for step in steps.values()):
+    if draining or any(step.phase is RevisionPhase.RETIRING for step in steps.values()):
         return MOVING
     shared = sum(step.replicas > 0 for step in steps.values()) > 1
     if waits is not None or shared or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from promptgroup_operator.plan import desired
-from promptgroup_operator.rollout.release import Phase, RevisionStep
+from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Pod, RevisionState
 from promptgroup_router.contract import table
@@ -31,7 +31,7 @@ def route(
     known = {each.get("fingerprint"): each for each in _revisions(live.get(("PromptRoute", group.key.name)))}
     routed = []
     for revision in revisions:
-        if plan[revision.fingerprint].phase is Phase.RETIRED:
+        if plan[revision.fingerprint].phase is RevisionPhase.RETIRED:
             continue
         before = known.get(revision.fingerprint)
         size = _size(revision, before)
@@ -57,7 +57,7 @@ def route(
                     step_tokens=desired.step_tokens(group, deployment),
                 ),
                 prompt_from=revision.prompt_from,
-                lends=plan[revision.fingerprint].phase is Phase.SERVING,
+                lends=plan[revision.fingerprint].phase is RevisionPhase.SERVING,
             )
         )
     return table.Group(

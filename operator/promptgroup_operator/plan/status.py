@@ -23,7 +23,7 @@ from typing import Any
 
 from promptgroup_operator.plan.desired import name
 from promptgroup_operator.rollout import annotations
-from promptgroup_operator.rollout.release import Phase, RevisionStep
+from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.warmth import warmup
@@ -179,7 +179,7 @@ def _moving(revision: RevisionState | None, plan: Mapping[str, RevisionStep], se
     """Return what still changes while no release is under way, as a reason; empty at rest."""
     if missing or (revision is not None and revision.replicas < plan[serving].replicas):
         return "ReplicasWarming"
-    if any(each.phase is Phase.RETIRING for each in plan.values()):
+    if any(each.phase is RevisionPhase.RETIRING for each in plan.values()):
         return "RevisionRetiring"
     return "ReplicasDraining" if revision is not None and revision.replicas > plan[serving].replicas else ""
 

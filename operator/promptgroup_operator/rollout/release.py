@@ -15,7 +15,7 @@ ALL = 100
 """Percent: the weight of a revision that serves alone."""
 
 
-class Phase(enum.StrEnum):
+class RevisionPhase(enum.StrEnum):
     """Where a revision is in its life."""
 
     COMING = "Coming"
@@ -27,7 +27,7 @@ class Phase(enum.StrEnum):
     RETIRED = "Retired"
 
 
-GOING = frozenset({Phase.RETIRING, Phase.RETIRED})
+GOING = frozenset({RevisionPhase.RETIRING, RevisionPhase.RETIRED})
 """Phases of revisions that get no replicas."""
 
 
@@ -86,7 +86,7 @@ class RevisionStep:
     """The state that a pass gives one revision."""
 
     fingerprint: str
-    phase: Phase
+    phase: RevisionPhase
     weight: int
     replicas: int = 0
     """Size of its ring: slots at or above drain."""

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from promptgroup_operator.rollout.release import ALL, GOING, Goal, Phase, Release, RevisionStep
+from promptgroup_operator.rollout.release import ALL, GOING, Goal, Release, RevisionPhase, RevisionStep
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world.samples import Flow
 from promptgroup_operator.world.snapshot import Pod, RevisionState
@@ -71,14 +71,14 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
 def _wishes(found: Mapping[str, RevisionState], release: Release, goal: Goal) -> dict[str, int]:
     """Fingerprint → replicas, as if they were there at once; together no more than wanted and surge if it can be."""
     target, replicas = goal.target, goal.replicas
-    if release.steps[target].phase is Phase.ROLLED_BACK and replicas:
+    if release.steps[target].phase is RevisionPhase.ROLLED_BACK and replicas:
         return _after_roll_back(release, goal)
     wishes = {}
     serving = None
     for name, step in release.steps.items():
         if step.phase in GOING or replicas == 0:
             wishes[name] = 0
-        elif step.phase is Phase.SERVING and name != target:
+        elif step.phase is RevisionPhase.SERVING and name != target:
             serving = name
         elif name != target:
             wishes[name] = _need(found[name], step, goal)
@@ -106,7 +106,7 @@ def _after_roll_back(release: Release, goal: Goal) -> dict[str, int]:
     ]:
         if step.phase in GOING:
             wishes[name] = 0
-        elif step.phase is Phase.SERVING:
+        elif step.phase is RevisionPhase.SERVING:
             wishes[name] = goal.replicas
         else:
             wishes[name] = min(1, room)
@@ -119,7 +119,7 @@ def holders(revisions: Sequence[RevisionState], steps: Mapping[str, RevisionStep
     found = [
         f"{each.alive} of {short(each.fingerprint)} ({steps[each.fingerprint].phase})"
         for each in revisions
-        if each.fingerprint != target and each.alive and steps[each.fingerprint].phase is not Phase.SERVING
+        if each.fingerprint != target and each.alive and steps[each.fingerprint].phase is not RevisionPhase.SERVING
     ]
     return " and ".join(found)
 

@@ -11,7 +11,7 @@ finds it by its name.
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from promptgroup_operator.rollout.release import Goal, Phase, RevisionStep
+from promptgroup_operator.rollout.release import Goal, RevisionPhase, RevisionStep
 from promptgroup_operator.world.snapshot import RevisionState
 from promptgroup_router.contract.fingerprint import short
 
@@ -24,7 +24,7 @@ def superseded(revision: RevisionState, goal: Goal) -> RevisionStep:
     since = revision.superseded_at or goal.now
     if retires(revision, goal):
         return retiring(revision, since)
-    return RevisionStep(revision.fingerprint, Phase.SUPERSEDED, 0, superseded_at=since)
+    return RevisionStep(revision.fingerprint, RevisionPhase.SUPERSEDED, 0, superseded_at=since)
 
 
 def retiring(revision: RevisionState, since: datetime | None) -> RevisionStep:
@@ -32,9 +32,9 @@ def retiring(revision: RevisionState, since: datetime | None) -> RevisionStep:
     return RevisionStep(revision.fingerprint, gone(revision), 0, superseded_at=since)
 
 
-def gone(revision: RevisionState) -> Phase:
+def gone(revision: RevisionState) -> RevisionPhase:
     """Return the phase of a revision that is scaled to zero: Retiring until its last pod is gone."""
-    return Phase.RETIRING if revision.replicas or revision.pods else Phase.RETIRED
+    return RevisionPhase.RETIRING if revision.replicas or revision.pods else RevisionPhase.RETIRED
 
 
 def retires(revision: RevisionState, goal: Goal) -> bool:
@@ -74,7 +74,7 @@ def makes_room(
         (
             each
             for each in others
-            if plan[each.fingerprint].phase is Phase.SUPERSEDED and each.superseded_at is not None
+            if plan[each.fingerprint].phase is RevisionPhase.SUPERSEDED and each.superseded_at is not None
         ),
         key=lambda each: (each.superseded_at, each.created, each.fingerprint),
     )
@@ -88,7 +88,9 @@ def forgotten(
 ) -> list[RevisionState]:
     """Return the retired revisions beyond the history, which keeps those superseded last."""
     retired = [
-        each for each in revisions if each.fingerprint != target and plan[each.fingerprint].phase is Phase.RETIRED
+        each
+        for each in revisions
+        if each.fingerprint != target and plan[each.fingerprint].phase is RevisionPhase.RETIRED
     ]
     retired.sort(key=lambda each: (str(each.superseded_at or ""), each.created, each.fingerprint), reverse=True)
     return retired[history:]

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 
 from promptgroup_operator.rollout import annotations, retirement
 from promptgroup_operator.rollout.analysis import AnalysisOutcome, AnalysisResult, analyse
-from promptgroup_operator.rollout.release import ALL, GOING, Goal, Phase, Release, RevisionStep
+from promptgroup_operator.rollout.release import ALL, GOING, Goal, Release, RevisionPhase, RevisionStep
 from promptgroup_operator.world.samples import Flow, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RevisionState, RolledBack
 from promptgroup_router.contract.fingerprint import short
@@ -42,21 +42,23 @@ def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
     if stable is not None and wanted is not None and mark is not None and mark.settings == goal.settings:
         step, waits = _rolled_back(wanted, mark, goal), mark.why
     elif stable is None or (replicas == 0 and not stable.alive) or (wanted is not None and _has_all(wanted)):
-        step, stable = RevisionStep(target, Phase.SERVING, ALL), None
+        step, stable = RevisionStep(target, RevisionPhase.SERVING, ALL), None
     else:
         step, most, waits = _released(wanted, stable, goal)
     plan = {target: step}
     for each in others:
         if each is stable:
             plan[each.fingerprint] = RevisionStep(
-                each.fingerprint, Phase.SERVING, ALL - step.weight, progress=each.progress
+                each.fingerprint, RevisionPhase.SERVING, ALL - step.weight, progress=each.progress
             )
         else:
             plan[each.fingerprint] = retirement.superseded(each, goal)
     if step.phase not in GOING:
         # what serves comes first: with a release its least, after a roll-back all of it, and the one taken back
-        kept = (goal.replicas if step.phase is Phase.ROLLED_BACK else 1) if stable is not None else 0
-        early = retirement.makes_room(others, plan, kept + (1 if step.phase is Phase.ROLLED_BACK else most), goal)
+        kept = (goal.replicas if step.phase is RevisionPhase.ROLLED_BACK else 1) if stable is not None else 0
+        early = retirement.makes_room(
+            others, plan, kept + (1 if step.phase is RevisionPhase.ROLLED_BACK else most), goal
+        )
         plan |= {each.fingerprint: retirement.retiring(each, plan[each.fingerprint].superseded_at) for each in early}
     return Release(plan, most, waits)
 
@@ -117,13 +119,15 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
     weight = min(weights[index], carried(wanted, goal))
     if policy.paused:
         weight = min(weight, wanted.weight)
-    step = RevisionStep(target, Phase.CANARY if weight else Phase.COMING, weight, progress=Progress(index, since))
+    step = RevisionStep(
+        target, RevisionPhase.CANARY if weight else RevisionPhase.COMING, weight, progress=Progress(index, since)
+    )
     waits = _waits(wanted, step, weights[index], result, goal)
     return (replace(step, progress=None) if returns else step), _most(weights[index], goal.replicas), waits
 
 
 def _coming(target: str, progress: Progress) -> RevisionStep:
-    return RevisionStep(target, Phase.COMING, 0, progress=progress)
+    return RevisionStep(target, RevisionPhase.COMING, 0, progress=progress)
 
 
 def _most(weight: int, replicas: int) -> int:
@@ -198,5 +202,5 @@ def _waits(wanted: RevisionState, step: RevisionStep, most: int, result: Analysi
 def _rolled_back(wanted: RevisionState, mark: RolledBack, goal: Goal) -> RevisionStep:
     since = wanted.superseded_at or mark.at
     since_then = replace(wanted, superseded_at=since)
-    phase = retirement.gone(since_then) if retirement.retires(since_then, goal) else Phase.ROLLED_BACK
+    phase = retirement.gone(since_then) if retirement.retires(since_then, goal) else RevisionPhase.ROLLED_BACK
     return RevisionStep(wanted.fingerprint, phase, 0, superseded_at=since, rolled_back=mark)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from promptgroup_cli.rehearsal import simulate
 from promptgroup_cli.rehearsal.simulate import UnsettledError
 from promptgroup_cli.rehearsal.simulated_cluster import SimulatedCluster, SimulatedPace
-from promptgroup_operator.rollout.release import Phase
+from promptgroup_operator.rollout.release import RevisionPhase
 from support import builders
 from support.builders import NOW
 
@@ -57,14 +57,14 @@ def test_the_old_prompt_retires_after_its_time_to_the_second():
     took_over = next(
         at for at, world in moments if world.revisions[0].superseded_at or world.revisions[1].superseded_at
     )
-    retires = next(at for at, world in moments if phases(world)[builders.FINGERPRINT] == Phase.RETIRING)
+    retires = next(at for at, world in moments if phases(world)[builders.FINGERPRINT] == RevisionPhase.RETIRING)
     assert retires - took_over == 3600
 
 
 def test_a_worse_prompt_is_rolled_back():
     cluster, _ = created(pace=SimulatedPace(timedelta(seconds=60), worse=True))
     end = changed(cluster, "new", replicas=3, rollout={"steps": [{"weight": 5}]})[-1][1]
-    assert phases(end)[builders.FINGERPRINT] == Phase.SERVING
+    assert phases(end)[builders.FINGERPRINT] == RevisionPhase.SERVING
     assert {each.weight for each in end.revisions} == {0, 100}
 
 

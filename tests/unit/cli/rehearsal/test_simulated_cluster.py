@@ -10,7 +10,7 @@ from promptgroup_cli.rehearsal.simulated_cluster import (
     SimulatedPace,
 )
 from promptgroup_operator.plan import plan
-from promptgroup_operator.rollout.release import Phase
+from promptgroup_operator.rollout.release import RevisionPhase
 from promptgroup_operator.world.effects import Deletion, PodUpdate
 from promptgroup_operator.world.samples import StratumKey
 from promptgroup_router.contract.fingerprint import short
@@ -128,7 +128,7 @@ def test_a_step_is_sampled_a_while_after_its_weight_stands_and_only_the_new_prom
     for _ in range(5):
         passed(found)
     old, new = short(builders.FINGERPRINT), short(builders.text("another").fingerprint)
-    assert found.world().group.status["revisions"][0]["phase"] == Phase.CANARY
+    assert found.world().group.status["revisions"][0]["phase"] == RevisionPhase.CANARY
     early = found.world(found.now + SAMPLED_AFTER - timedelta(seconds=1)).traffic
     assert early.samples[new][StratumKey()].requests == 0
     samples = found.world(found.now + SAMPLED_AFTER).traffic.samples

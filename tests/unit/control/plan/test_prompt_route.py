@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_operator.plan import desired
 from promptgroup_operator.plan.prompt_route import ready, ring, route, sends_to
-from promptgroup_operator.rollout.release import Phase, RevisionStep
+from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.table import Engine, Policy, PromptRef, Sharing, Slot, SlotState
@@ -13,7 +13,7 @@ from support.builders import CREATED, FINGERPRINT, SETTINGS, TEXT, cold, group, 
 READY, DRAINING, ABSENT = SlotState.READY, SlotState.DRAINING, SlotState.ABSENT
 
 
-def step(replicas, phase=Phase.SERVING, weight=100):
+def step(replicas, phase=RevisionPhase.SERVING, weight=100):
     return RevisionStep(FINGERPRINT, phase, weight, replicas, None)
 
 
@@ -122,7 +122,7 @@ def test_replicas_of_the_engine_before_are_lent_as_what_they_are():
 
 def test_a_revision_that_retired_is_not_routed():
     rev = revision()
-    plan = {rev.fingerprint: step(0, Phase.RETIRED, 0)}
+    plan = {rev.fingerprint: step(0, RevisionPhase.RETIRED, 0)}
     assert route(group(), [rev], plan, {rev.fingerprint: {}}, {}).revisions == ()
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from promptgroup_operator.plan import status
 from promptgroup_operator.plan.status import Condition, build, conditions, events, rejected, rescaled
-from promptgroup_operator.rollout.release import Phase, RevisionStep
+from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import Aspect, SizingDecision
 from promptgroup_operator.world.effects import Event
@@ -16,11 +16,11 @@ B = revision("b").fingerprint
 SIZE = {n: SizingDecision(n, "FixedReplicas", f"spec.replicas asks for {n}", active=False) for n in range(4)}
 
 
-def step(replicas=1, phase=Phase.SERVING, fingerprint=FINGERPRINT):
-    return RevisionStep(fingerprint, phase, 100 if phase is Phase.SERVING else 0, replicas, None)
+def step(replicas=1, phase=RevisionPhase.SERVING, fingerprint=FINGERPRINT):
+    return RevisionStep(fingerprint, phase, 100 if phase is RevisionPhase.SERVING else 0, replicas, None)
 
 
-def said(pods=(), *, wanted=1, phase=Phase.SERVING, others=(), others_ready=0, deployed=None, waits=None):
+def said(pods=(), *, wanted=1, phase=RevisionPhase.SERVING, others=(), others_ready=0, deployed=None, waits=None):
     """Condition → fact of a group whose target has these pods; a warm one in the ring is routed."""
     target = revision(pods=pods, replicas=wanted if deployed is None else deployed)
     plan = {FINGERPRINT: step(wanted, phase)} | {each.fingerprint: each for each in others}
@@ -151,8 +151,8 @@ STATES = {
     "a new revision comes up": (
         said(
             [],
-            phase=Phase.COMING,
-            others=[step(1, Phase.SERVING, B)],
+            phase=RevisionPhase.COMING,
+            others=[step(1, RevisionPhase.SERVING, B)],
             others_ready=1,
             waits=Problem("RevisionComing", "b comes up"),
         ),
@@ -163,25 +163,25 @@ STATES = {
         },
     ),
     "the old revision waits out its time": (
-        said([pod("a", 0)], others=[step(1, Phase.SUPERSEDED, B)]),
+        said([pod("a", 0)], others=[step(1, RevisionPhase.SUPERSEDED, B)]),
         {"Ready": (True, "Warm"), "Progressing": (False, "Settled")},
     ),
     "the old revision goes": (
-        said([pod("a", 0)], others=[step(0, Phase.RETIRING, B)]),
+        said([pod("a", 0)], others=[step(0, RevisionPhase.RETIRING, B)]),
         {"Ready": (True, "Warm"), "Progressing": (True, "RevisionRetiring")},
     ),
     "a canary cannot be warmed": (
         said(
             [failing("PrefixNotCached")],
-            phase=Phase.COMING,
-            others=[step(1, Phase.SERVING, B)],
+            phase=RevisionPhase.COMING,
+            others=[step(1, RevisionPhase.SERVING, B)],
             others_ready=1,
             waits=Problem("RevisionComing", "b comes up"),
         ),
         {"Ready": (False, "PrefixNotCached"), "Degraded": (True, "PrefixNotCached")},
     ),
     "others serve in place of a replica that comes": (
-        said([pod("a", 0)], wanted=2, others=[step(1, Phase.SUPERSEDED, B)], others_ready=1),
+        said([pod("a", 0)], wanted=2, others=[step(1, RevisionPhase.SUPERSEDED, B)], others_ready=1),
         {"Ready": (True, "Warm"), "PrefixWarm": (False, "WaitingForContainers")},
     ),
     "no replica is wanted": (
@@ -330,8 +330,8 @@ MARK = RolledBack(NOW, "", Problem("ErrorRate", "25% of requests failed, 0% with
 
 def test_a_rolled_back_revision_is_told_while_the_old_one_serves():
     old, new = revision("b", [pod("a", 0)]), revision(pods=[], weight=0)
-    taken = RevisionStep(FINGERPRINT, Phase.RETIRED, 0, rolled_back=MARK)
-    plan = {FINGERPRINT: taken, B: step(1, Phase.SERVING, B)}
+    taken = RevisionStep(FINGERPRINT, RevisionPhase.RETIRED, 0, rolled_back=MARK)
+    plan = {FINGERPRINT: taken, B: step(1, RevisionPhase.SERVING, B)}
     found = conditions(world([old, new]), plan, FINGERPRINT, SIZE[1], serving=B, ready={B: 1}, waits=MARK.why)
     facts = {each.type: each for each in found}
     assert (facts["Ready"].status, facts["Progressing"].status) == (True, False)

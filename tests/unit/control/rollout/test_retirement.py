@@ -1,11 +1,11 @@
 import pytest
 
 from promptgroup_operator.rollout import retirement
-from promptgroup_operator.rollout.release import Phase, RevisionStep
+from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_router.contract.fingerprint import fingerprint
 from support.builders import NOW, ago, goal, pod, restarted, revision, starting
 
-SUPERSEDED, RETIRING = Phase.SUPERSEDED, Phase.RETIRING
+SUPERSEDED, RETIRING = RevisionPhase.SUPERSEDED, RevisionPhase.RETIRING
 
 RETIRED = {
     "not before its time": ({"superseded_at": ago(minutes=59)}, SUPERSEDED),
@@ -49,7 +49,7 @@ def test_one_that_never_took_over_and_has_nothing_warm_retires_at_once():
 
 def test_one_without_replicas_has_retired():
     step = retirement.superseded(revision("a", superseded_at=ago(hours=2)), goal("b"))
-    assert step.phase is Phase.RETIRED
+    assert step.phase is RevisionPhase.RETIRED
     waiting = revision("a", [pod(deleting=True)], superseded_at=ago(hours=2), replicas=0)
     assert retirement.superseded(waiting, goal("b")).phase is RETIRING
 
@@ -57,7 +57,7 @@ def test_one_without_replicas_has_retired():
 def test_the_history_keeps_those_that_were_superseded_last_and_the_target_whatever_it_is():
     ages = {"a": 4, "b": 1, "c": 3, "d": 2}
     revisions = [revision(name, superseded_at=ago(days=age)) for name, age in ages.items()]
-    steps = {each.fingerprint: RevisionStep(each.fingerprint, Phase.RETIRED, 0) for each in revisions}
+    steps = {each.fingerprint: RevisionStep(each.fingerprint, RevisionPhase.RETIRED, 0) for each in revisions}
     gone = retirement.forgotten(revisions, steps, fingerprint("a"), 1)
     assert [each.fingerprint for each in gone] == [fingerprint("d"), fingerprint("c")]
     assert retirement.forgotten(revisions, steps, fingerprint("a"), 3) == []

@@ -4,15 +4,20 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.rollout import rollout
-from promptgroup_operator.rollout.release import Phase
+from promptgroup_operator.rollout.release import RevisionPhase
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 from promptgroup_router.contract.fingerprint import fingerprint, short
 from support.builders import NOW, SETTINGS, ago, goal, pod, restarted, revision, starting
 
 A, B, C = (fingerprint(text) for text in "abc")
-SERVING, COMING, CANARY, SUPERSEDED = Phase.SERVING, Phase.COMING, Phase.CANARY, Phase.SUPERSEDED
-RETIRING, RETIRED, ROLLED_BACK = Phase.RETIRING, Phase.RETIRED, Phase.ROLLED_BACK
+SERVING, COMING, CANARY, SUPERSEDED = (
+    RevisionPhase.SERVING,
+    RevisionPhase.COMING,
+    RevisionPhase.CANARY,
+    RevisionPhase.SUPERSEDED,
+)
+RETIRING, RETIRED, ROLLED_BACK = RevisionPhase.RETIRING, RevisionPhase.RETIRED, RevisionPhase.ROLLED_BACK
 STEPS = [{"weight": 10, "pause": "10m"}, {"weight": 40, "pause": "10m"}]
 
 
