@@ -77,7 +77,7 @@ class ActiveRequest(Protocol):
 Handler = Callable[["ClientConnection", HttpRequest], ActiveRequest | None]
 
 
-class Phase(enum.Enum):
+class ClientPhase(enum.Enum):
     """The phases of a client's connection."""
 
     OPEN = "waits for a request, or reads one"
@@ -159,7 +159,7 @@ class ClientConnection(asyncio.Protocol):
         self._clients = clients
         self._reader = RequestReader(clients.max_body)
         self._transport: asyncio.Transport
-        self._phase = Phase.OPEN
+        self._phase = ClientPhase.OPEN
         self._request: HttpRequest | None = None
         self._active: ActiveRequest | None = None
         self._advancing = False
@@ -211,7 +211,7 @@ class ClientConnection(asyncio.Protocol):
         if not keep or (self._clients.draining and not self._reader.begun):
             self._close()
             return
-        self._phase = Phase.OPEN
+        self._phase = ClientPhase.OPEN
         self._deadline = self._clients.clock() + IDLE_SECONDS
         if not self._advancing:
             self._advance()
@@ -220,7 +220,7 @@ class ClientConnection(asyncio.Protocol):
         """End an answer that is not whole; `visibly` by a reset, where its framing would not show it."""
         self._active = None
         if visibly:
-            self._phase = Phase.CLOSING
+            self._phase = ClientPhase.CLOSING
             self._release_body()
             _reset(self._transport)
         else:
@@ -229,22 +229,22 @@ class ClientConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Reset the connection in any phase."""
         self._leave()
-        self._phase = Phase.CLOSING
+        self._phase = ClientPhase.CLOSING
         _reset(self._transport)
 
     def close_if_idle(self) -> None:
         """Close, unless a request or part of one was received."""
-        if self._phase is Phase.OPEN and not self._reader.begun:
+        if self._phase is ClientPhase.OPEN and not self._reader.begun:
             self._close()
 
     def tick(self, now: float) -> None:
         """Enforce deadlines."""
-        if self._phase is Phase.ANSWERING:
+        if self._phase is ClientPhase.ANSWERING:
             if self._active is not None:
                 self._active.tick(now)
             return
         unsent = self._transport.get_write_buffer_size()
-        if not unsent and (self._unsent or self._phase is Phase.CLOSING or now >= self._deadline):
+        if not unsent and (self._unsent or self._phase is ClientPhase.CLOSING or now >= self._deadline):
             unsent = _unacknowledged(self._transport)
         if unsent:
             if unsent != self._unsent:
@@ -254,9 +254,9 @@ class ClientConnection(asyncio.Protocol):
                 _reset(self._transport)
         elif self._unsent:
             self._unsent = 0
-            self._deadline = now + (LINGER_SECONDS if self._phase is Phase.CLOSING else IDLE_SECONDS)
+            self._deadline = now + (LINGER_SECONDS if self._phase is ClientPhase.CLOSING else IDLE_SECONDS)
         elif now >= self._deadline:
-            if self._phase is Phase.OPEN and self._reader.begun:
+            if self._phase is ClientPhase.OPEN and self._reader.begun:
                 message = f"the request did not end within {READ_SECONDS:.0f} s: send it faster"
                 self._refuse_and_close(ApiError(408, message, code="bad_request"))
             else:
@@ -271,7 +271,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline = clients.clock() + IDLE_SECONDS
         excess = len(clients.connections) - clients.max_connections
         if excess >= REFUSED_CONNECTIONS:
-            self._phase = Phase.CLOSING
+            self._phase = ClientPhase.CLOSING
             transport.abort()
             return
         clients.add(self)
@@ -281,24 +281,24 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request."""
-        if self._phase is Phase.CLOSING:
+        if self._phase is ClientPhase.CLOSING:
             return
         self._reader.feed(data)
         self._advance()
 
     def eof_received(self) -> None:
         """Close: a client that sends no more has left, as far as its request is concerned."""
-        if self._phase is Phase.ANSWERING:
+        if self._phase is ClientPhase.ANSWERING:
             self._leave()
             # a reset, since a client that still reads must not take what it has for a whole answer
             _reset(self._transport)
-        self._phase = Phase.CLOSING
+        self._phase = ClientPhase.CLOSING
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the active request."""
         self._clients.remove(self)
         self._leave()
-        self._phase = Phase.CLOSING
+        self._phase = ClientPhase.CLOSING
 
     def pause_writing(self) -> None:
         """Pause the active request, or begin no other: the client does not read as fast."""
@@ -320,7 +320,7 @@ class ClientConnection(asyncio.Protocol):
         """Handle requests as long as they are whole, answered at once, and read by the client."""
         self._advancing = True
         left = ANSWERS_AT_ONCE
-        while self._phase is Phase.OPEN and not self._writing_paused:
+        while self._phase is ClientPhase.OPEN and not self._writing_paused:
             if not left:
                 self._defer()
                 break
@@ -342,10 +342,10 @@ class ClientConnection(asyncio.Protocol):
     def _begin(self, request: HttpRequest) -> None:
         self._continued = self._reading_began = False
         self._request = request
-        self._phase = Phase.ANSWERING
+        self._phase = ClientPhase.ANSWERING
         active = self._clients.handler(self, request)
         # the handler may have answered, or lost the client
-        if self._phase is Phase.ANSWERING:
+        if self._phase is ClientPhase.ANSWERING:
             self._active = active
             if self._writing_paused and active is not None:
                 active.pause()
@@ -372,7 +372,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _regulate_reading(self) -> None:
         """Read from the client unless it has sent too much ahead."""
-        pause = self._phase is not Phase.CLOSING and self._reader.buffered > PIPELINED_BYTES
+        pause = self._phase is not ClientPhase.CLOSING and self._reader.buffered > PIPELINED_BYTES
         if pause != self._reading_paused and not self._transport.is_closing():
             self._reading_paused = pause
             if pause:
@@ -410,7 +410,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _close(self) -> None:
         """Shut the sending side once all is sent, and discard what the client sends."""
-        self._phase = Phase.CLOSING
+        self._phase = ClientPhase.CLOSING
         self._reader = RequestReader(self._clients.max_body)
         self._release_body()
         self._deadline = self._clients.clock() + LINGER_SECONDS

@@ -12,7 +12,7 @@ from promptgroup_router.proxy.downstream import (
     PIPELINED_BYTES,
     STALL_SECONDS,
     ClientListener,
-    Phase,
+    ClientPhase,
 )
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
 from support.script import FakeTransport
@@ -39,14 +39,14 @@ class Work:
 class Client:
     """A connection in a phase, its transport writable or paused."""
 
-    def __init__(self, phase: Phase, *, paused: bool) -> None:
+    def __init__(self, phase: ClientPhase, *, paused: bool) -> None:
         self.now, self.begun, self.work = 0.0, 0, Work()
         self.transport = FakeTransport()
         self.connection = ClientListener(self.handle, lambda: self.now, 10**6).accept()
         self.connection.connection_made(self.transport)
-        if phase is not Phase.OPEN:
+        if phase is not ClientPhase.OPEN:
             self.connection.data_received(get("/first"))
-        if phase is Phase.CLOSING:
+        if phase is ClientPhase.CLOSING:
             self.connection.finish(keep=False)
         if paused:
             self.connection.pause_writing()
@@ -153,23 +153,23 @@ CELLS = {
 
 @pytest.mark.parametrize(("phase", "paused", "event"), CELLS)
 def test_a_cell_of_the_clients_side(phase, paused, event):
-    client = Client(Phase[phase], paused=paused)
+    client = Client(ClientPhase[phase], paused=paused)
     client.happens(event)
     assert client.outcome() == CELLS[phase, paused, event]
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", ClientPhase)
 def test_only_a_stall_is_reset(phase, monkeypatch):
     """An ordinary end could make an answer look whole."""
     resets = []
     monkeypatch.setattr(downstream, "_reset", resets.append)
     client = Client(phase, paused=True)
     client.happens("stalled")
-    assert len(resets) == (0 if phase is Phase.ANSWERING else 1)
+    assert len(resets) == (0 if phase is ClientPhase.ANSWERING else 1)
 
 
 def test_what_was_kept_while_paused_begins_when_the_client_reads():
-    client = Client(Phase.OPEN, paused=True)
+    client = Client(ClientPhase.OPEN, paused=True)
     client.happens("flood")
     client.happens("writable")
     assert client.outcome() == (A, 1, ["pause", "resume"], [])
