@@ -150,7 +150,7 @@ def test_a_prefix_that_is_evicted_again_and_again_is_told_as_a_cache_too_small(
             return found if found["reason"] == reason else None
 
         first = wait_for(lambda: presses("PrefixEvicted"), "the first loss", lambda: warm_condition(kube, name))
-        assert "under pressure" in first["message"]
+        assert "other requests evicted the rest" in first["message"]
         again = wait_for(
             lambda: presses("PrefixEvictedUnderPressure"), "the second loss", lambda: warm_condition(kube, name)
         )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_router.apis import anthropic, responses
 from promptgroup_router.apis.endpoints import BODIES, ENDPOINTS
 from promptgroup_router.apis.request import ParsedRequest, preamble
 from promptgroup_router.apis.session_key import session_key
@@ -176,6 +177,8 @@ def cpu_seconds(path: bytes, body: bytes) -> float:
     for _ in range(3):
         before, rounds = time.process_time(), 0
         while (spent := time.process_time() - before) < 0.02 or not rounds:
+            for api in (anthropic, responses):
+                api._tool_forms._known.clear()  # a list that is remembered costs nothing the second time
             parsed(path, body)
             rounds += 1
         best = min(best, spent / rounds)
