@@ -14,7 +14,7 @@ says more of the answer's length than of the engine: whole answers are compared 
 A revision that is worse by more than a limit, but not significantly, waits for more requests. A step is analysed again
 and again, which alone would make a false alarm likely. So each doubling of the sample has its share of the error that
 `confidencePercent` leaves (alpha spending), and the comparisons divide each of those (Bonferroni). A gross fault fails
-from 10 requests on, for a fifth of that error; to pass takes `minRequests`. Decision 0012 has the figures.
+from 10 requests on, for a fifth of that error; to pass takes `minRequests`. Decision 0014 has the figures.
 
 Sources: Mantel & Haenszel, J. Natl. Cancer Inst. 22 (1959) 719; Mann & Whitney, Ann. Math. Statist. 18 (1947) 50;
 van Elteren, Bull. Int. Statist. Inst. 37 (1960) 351; Lan & DeMets, Biometrika 70 (1983) 659.
