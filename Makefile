@@ -4,7 +4,7 @@ SHELL := /bin/bash
 UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen
 JOBS ?= 2
-CLUSTERS ?= 3
+CLUSTERS ?= 2
 
 .PHONY: help
 help: ## Show this list
@@ -56,7 +56,7 @@ fix: setup ## Format and mend what ruff can
 	$(RUN) ruff check --fix .
 
 .PHONY: integration
-integration: setup ## Tests on real control planes, as processes on this machine, three at a time (CLUSTERS=1); slow properties
+integration: setup ## Tests on real control planes, as processes on this machine, two at a time (CLUSTERS=1); slow properties
 	$(RUN) pytest -m 'integration or slow' --numprocesses=$(CLUSTERS) --dist=loadfile --durations=10
 
 .PHONY: lint-manifests
