@@ -157,7 +157,7 @@ def test_the_operators_user_writes_what_groups_own_and_nothing_else(
 def test_the_operators_user_marks_pods_of_groups_and_changes_nothing_else_of_them(
     kube: Kubectl, no_operator: None
 ) -> None:
-    kube.run("create", "role", "reader", "--verb=get", "--resource=pods")  # kubectl reads what it patches
+    kube.run("create", "role", "reader", "--verb=get", "--resource=pods,pods/status")  # kubectl reads what it patches
     kube.run("create", "rolebinding", "reader", "--role=reader", f"--user={OPERATOR}")
     spec = {"containers": [{"name": "x", "image": "x"}]}
     for name, labels in (("engine", {"promptgroup.dev/group": "support", "app": "x"}), ("other", {"app": "x"})):
@@ -169,7 +169,11 @@ def test_the_operators_user_marks_pods_of_groups_and_changes_nothing_else_of_the
         return kube.run("patch", "pod", pod, *flags, check=False).stderr
 
     slot = {"promptgroup.dev/slot": "0"}
-    wait_for(lambda: True if "marks pods of groups" in mark("other", **slot) else None, "the policy to be known")
+    wait_for(
+        lambda: True if "marks pods of groups" in mark("other", **slot) else None,
+        "the policy to be known",
+        lambda: mark("other", **slot),
+    )
     assert mark("engine", **slot) == ""
     assert "marks pods of groups" in mark("engine", app="y")
     assert "marks pods of groups" in mark("engine", app=None)

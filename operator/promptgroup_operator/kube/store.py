@@ -160,11 +160,11 @@ _POD_STATUS = frozenset(("phase", "podIP", "conditions", "initContainerStatuses"
 def normalized(found: Manifest, kind: str) -> Manifest:
     """Return the part of an object that is kept, with its kind, which items of lists lack."""
     metadata = {key: value for key, value in found["metadata"].items() if key != "managedFields"}
-    if LAST_APPLIED in metadata.get("annotations", {}):
+    if LAST_APPLIED in (metadata.get("annotations") or {}):
         metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != LAST_APPLIED}
     if kind != "Pod":
         return {**found, "kind": kind, "metadata": metadata}
-    containers = found.get("spec", {}).get("containers", [])
+    containers = found.get("spec", {}).get("containers") or []  # null in a bookmark
     return {
         "kind": kind,
         "metadata": {key: value for key, value in metadata.items() if key in _POD_METADATA},

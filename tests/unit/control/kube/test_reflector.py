@@ -74,7 +74,10 @@ def test_a_watch_goes_on_from_the_list(server, store, reflector):
 
 
 def test_the_next_watch_goes_on_from_the_last_event_whatever_ended_the_one_before(server, store, reflector):
-    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+    # as the API server sends it: what the kind requires is there, and null
+    version = {"resourceVersion": "9", "creationTimestamp": None}
+    empty = {"kind": "Pod", "apiVersion": "v1", "metadata": version, "spec": {"containers": None}, "status": {}}
+    bookmark = {"type": "BOOKMARK", "object": empty}
     server.watches = [[event("ADDED", pod("a", 6)), bookmark], [event("ADDED", pod("b", 11)), ClusterError("cut")], []]
     reflector.list()
     reflector.watch()
