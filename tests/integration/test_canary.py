@@ -1,20 +1,15 @@
 """Releases in steps on a real control plane: judged by what the routers saw, promoted, taken back, kept."""
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import uvloop
 
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_local.load.client import Outcome, Target, drive
-from promptgroup_local.load.workload import conversations, sessions, tasks
 from support.groups import PROMPTS, group
+from support.load import sessions_by_name
 
 pytestmark = pytest.mark.integration
 
@@ -41,29 +36,6 @@ def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
 
 def canary(letter: str, **env: str) -> dict[str, Any]:
     return group(NAME, PROMPTS[letter], replicas=3, env=env, rollout=STEPS)
-
-
-@contextmanager
-def load(kube: Kubectl) -> Iterator[list[Outcome]]:
-    """Short sessions that name the group, until the block ends; the list fills when it has."""
-    target = Target([lab.router_url(kube)], "unused", groups={"code": NAME})
-    stop = threading.Event()
-    outcomes: list[Outcome] = []
-
-    async def run() -> None:
-        seed = 0
-        while not stop.is_set():
-            drawn = conversations(sessions(tasks(["code"]), 12, seed, turns=2))
-            outcomes.extend(await drive(drawn, target, concurrency=4))
-            seed += 1
-
-    with ThreadPoolExecutor(1) as executor:
-        running = executor.submit(uvloop.run, run())
-        try:
-            yield outcomes
-        finally:
-            stop.set()
-            running.result(timeout=120)
 
 
 def weights(kube: Kubectl) -> dict[str, int]:
@@ -108,7 +80,7 @@ def test_a_canary_goes_through_its_steps_and_takes_over(kube: Kubectl) -> None:
         seen.update(weight for each, weight in found.items() if each != old)
         return True if found.get(old) == 0 else None
 
-    with load(kube) as outcomes:
+    with sessions_by_name(lab.router_url(kube), NAME, batch=12, turns=2, concurrency=4) as outcomes:
         kube.apply(canary("b"))
         wait_for(promoted, "the canary to take over", lambda: kube.get("promptgroup", NAME), seconds=120)
         kube.wait_warm(NAME, "3/3", seconds=120)
@@ -123,7 +95,7 @@ def test_a_canary_on_a_slower_engine_is_rolled_back_and_no_pod_of_the_old_one_is
     old = fingerprint(kube)
     before, template = uids(kube, old), templates(kube, old)
     kube.apply(canary("c", STANDIN_STEP_MS="60"))
-    with load(kube) as outcomes:
+    with sessions_by_name(lab.router_url(kube), NAME, batch=12, turns=2, concurrency=4) as outcomes:
         found = kube.wait_condition(NAME, "Degraded", "True", "RolledBack")
         wait_for(lambda: True if weights(kube).get(old) == 100 else None, "the old revision to have it all")
     assert "TimeToFirstToken" in found["message"]

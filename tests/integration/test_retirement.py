@@ -1,21 +1,16 @@
 """Superseded revisions under load that never ends, and replicas whose requests outlast their drain."""
 
 import asyncio
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
 import pytest
-import uvloop
 
 from promptgroup_local import lab
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_local.load.client import Outcome, Target, drive
-from promptgroup_local.load.workload import conversations, sessions, tasks
 from support.groups import PROMPTS, group
+from support.load import sessions_by_name
 
 pytestmark = pytest.mark.integration
 
@@ -26,29 +21,6 @@ SLOW = {"STANDIN_PREFILL_TOKENS_PER_SECOND": "2000", "STANDIN_STEP_MS": "30"}
 
 def busy(letter: str) -> dict[str, Any]:
     return group(NAME, PROMPTS[letter], replicas=2, env=SLOW, rollout={"retireAfter": "15s"})
-
-
-@contextmanager
-def endless_sessions(kube: Kubectl) -> Iterator[list[Outcome]]:
-    """Sessions of one turn, each of them new, until the block ends."""
-    target = Target([lab.router_url(kube)], "unused", groups={"code": NAME})
-    stop = threading.Event()
-    outcomes: list[Outcome] = []
-
-    async def run() -> None:
-        seed = 0
-        while not stop.is_set():
-            drawn = conversations(sessions(tasks(["code"]), 24, seed, turns=1))
-            outcomes.extend(await drive(drawn, target, concurrency=12))
-            seed += 1
-
-    with ThreadPoolExecutor(1) as executor:
-        running = executor.submit(uvloop.run, run())
-        try:
-            yield outcomes
-        finally:
-            stop.set()
-            running.result(timeout=120)
 
 
 def alive(kube: Kubectl) -> dict[str, int]:
@@ -65,7 +37,7 @@ def test_three_releases_under_endless_load_leave_one_revision_with_replicas(kube
     lab.install_router(kube)
     kube.apply(busy("a"))
     kube.wait_warm(NAME, "2/2")
-    with endless_sessions(kube) as outcomes:
+    with sessions_by_name(lab.router_url(kube), NAME, batch=24, turns=1, concurrency=12) as outcomes:
         for letter in "bcd":
             before = kube.get("promptgroup", NAME)["status"]["fingerprint"]  # type: ignore[index]
             kube.apply(busy(letter))

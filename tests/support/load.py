@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ import uvloop
 
 from promptgroup_local.kubectl import wait_for
 from promptgroup_local.load.client import Outcome, Target, drive
-from promptgroup_local.load.workload import Conversation, Task, conversations, sessions
+from promptgroup_local.load.workload import Conversation, Task, conversations, sessions, tasks
 
 SESSIONS = 16
 """Sessions at a time."""
@@ -162,3 +163,26 @@ def moves(outcomes: Sequence[Outcome], since: int = 0) -> Counter[tuple[str, str
             found[before, outcome.served_by] += 1
         last[outcome.session] = outcome.served_by
     return found
+
+
+@contextmanager
+def sessions_by_name(url: str, group: str, *, batch: int, turns: int, concurrency: int) -> Iterator[list[Outcome]]:
+    """Sessions that name a group, each of them new, until the block ends; the list has what became of them."""
+    target = Target([url], "unused", groups={"code": group})
+    stop = threading.Event()
+    outcomes: list[Outcome] = []
+
+    async def run() -> None:
+        seed = 0
+        while not stop.is_set():
+            drawn = conversations(sessions(tasks(["code"]), batch, seed, turns=turns))
+            outcomes.extend(await drive(drawn, target, concurrency=concurrency))
+            seed += 1
+
+    with ThreadPoolExecutor(1) as executor:
+        running = executor.submit(uvloop.run, run())
+        try:
+            yield outcomes
+        finally:
+            stop.set()
+            running.result(timeout=120)
