@@ -4,7 +4,7 @@ Fields that change only how tokens are sampled (temperature, top_p, n, stop, ...
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -44,6 +44,8 @@ class Completion:
     stream: bool
     include_usage: bool
     ignore_eos: bool
+    tool: str = ""
+    """The tool that the answer must call; empty if it is text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def chat_completion(body: Json, model: Model) -> Completion:
     name = _model_name(body, model)
     prompt = _chat_prompt(body)
     limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
-    return _completion(body, model, name, prompt, limit)
+    return replace(_completion(body, model, name, prompt, limit), tool=_forced_tool(body))
 
 
 def text_completion(body: Json, model: Model) -> Completion:
@@ -161,6 +163,16 @@ def _completion(body: Json, model: Model, name: str, prompt: chat.Prompt, limit:
         include_usage=options is not None and _flag(options, "include_usage", default=False),
         ignore_eos=_flag(body, "ignore_eos", default=False),
     )
+
+
+def _forced_tool(body: Json) -> str:
+    match body.get("tool_choice"), body.get("tools"):
+        case {"type": "function", "function": {"name": str(name)}}, _:
+            return name
+        case "required", [{"function": {"name": str(name)}}, *_]:
+            return name
+        case _:
+            return ""
 
 
 def _model_name(body: Json, model: Model) -> str:
@@ -250,25 +262,38 @@ def _flag(body: Mapping[str, object], field: str, *, default: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The fields that all bodies of one answer share; `chat` picks between the two APIs' shapes."""
+    """The fields that all bodies of one answer share; `chat` picks between the two APIs' shapes.
+
+    An answer that calls a `tool` of a chat has one argument, `text`, which holds what the answer would say.
+    """
 
     id: str
     created: int
     model: str
     chat: bool
+    tool: str = ""
 
     def whole(self, text: str, finish: Finish, usage: Usage) -> Json:
         """The body of an answer that is not streamed."""
         content: Json = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
-        choice: Json = {"index": 0, **content, "logprobs": None, "finish_reason": finish.value}
+        if self.tool:
+            call = self._call(f'{{"text": "{text}"}}', name=self.tool)
+            content = {"message": {"role": "assistant", "content": None, "tool_calls": [call]}}
+        choice: Json = {"index": 0, **content, "logprobs": None, "finish_reason": self._reason(finish)}
         return self._body("chat.completion" if self.chat else "text_completion", [choice]) | {"usage": usage.body()}
 
     def opening(self) -> Json | None:
         """The first event of a chat stream: the role, without text. A text stream has none."""
+        if self.tool:
+            call = {"index": 0, **self._call('{"text": "', name=self.tool)}
+            return self._chunk({"delta": {"role": "assistant", "content": None, "tool_calls": [call]}}, None)
         return self._chunk({"delta": {"role": "assistant", "content": ""}}, None) if self.chat else None
 
     def piece(self, text: str, finish: Finish | None) -> Json:
-        """An event with text."""
+        """An event with text, or with a part of a tool's arguments."""
+        if self.tool:
+            part = text if finish is None else text + '"}'
+            return self._chunk({"delta": {"tool_calls": [{"index": 0, "function": {"arguments": part}}]}}, finish)
         return self._chunk({"delta": {"content": text}} if self.chat else {"text": text}, finish)
 
     def closing(self, usage: Usage) -> Json:
@@ -276,8 +301,14 @@ class Envelope:
         return self._body(self._streamed, []) | {"usage": usage.body()}
 
     def _chunk(self, content: Json, finish: Finish | None) -> Json:
-        reason = None if finish is None else finish.value
+        reason = None if finish is None else self._reason(finish)
         return self._body(self._streamed, [{"index": 0, **content, "logprobs": None, "finish_reason": reason}])
+
+    def _call(self, arguments: str, name: str) -> Json:
+        return {"id": f"call_{self.id}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+    def _reason(self, finish: Finish) -> str:
+        return "tool_calls" if self.tool else finish.value
 
     @property
     def _streamed(self) -> str:

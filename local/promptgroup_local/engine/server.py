@@ -184,7 +184,8 @@ class _Server:
         self._fail_on_purpose()
         source = Source.WARMUP if HEADER_WARMUP in request.headers else Source.CLIENT
         number = request.headers.get("x-request-id") or uuid.uuid4().hex
-        envelope = Envelope(f"{'chatcmpl' if chat else 'cmpl'}-{number}", _unix_time(), completion.model, chat)
+        id_ = f"{'chatcmpl' if chat else 'cmpl'}-{number}"
+        envelope = Envelope(id_, _unix_time(), completion.model, chat, completion.tool)
         async with contextlib.aclosing(self._engine.generate(completion, source)) as tokens:
             if completion.stream:
                 return await self._stream(request, completion, envelope, tokens)

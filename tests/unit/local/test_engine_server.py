@@ -106,6 +106,27 @@ def test_a_stream_says_the_same_as_the_whole_answer() -> None:
     check(test)
 
 
+def test_a_tool_that_must_be_called_is_called_whole_and_streamed() -> None:
+    function = {"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}
+
+    async def test(client: Client) -> None:
+        for choice in ("required", {"type": "function", "function": {"name": "note"}}):
+            body = chat("Hi", tools=[function], tool_choice=choice)
+            _, answer = await client.post("/v1/chat/completions", body)
+            (told,) = answer["choices"]
+            (call,) = told["message"]["tool_calls"]
+            assert (told["finish_reason"], call["function"]["name"]) == ("tool_calls", "note")
+            async with client.http.post(client.url + "/v1/chat/completions", json=body | {"stream": True}) as response:
+                lines = (await response.text()).split("\n\n")
+            events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+            deltas = [event["choices"][0]["delta"]["tool_calls"][0] for event in events]
+            arguments = "".join(delta["function"]["arguments"] for delta in deltas)
+            assert json.loads(arguments) == json.loads(call["function"]["arguments"])
+            assert [delta.get("id") is not None for delta in deltas] == [True] + [False] * (len(deltas) - 1)
+
+    check(test)
+
+
 def test_text_completions_and_tokens() -> None:
     async def test(client: Client) -> None:
         _, body = await client.post("/v1/completions", {"prompt": "Once upon a time"})
