@@ -13,6 +13,8 @@ import pytest
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it asks a server for prices otherwise, when imported
 litellm = pytest.importorskip("litellm", reason="the dependency group compat is not installed")
+anthropic = pytest.importorskip("anthropic")
+openai = pytest.importorskip("openai")
 langchain_anthropic = pytest.importorskip("langchain_anthropic")
 langchain_openai = pytest.importorskip("langchain_openai")
 
@@ -128,9 +130,6 @@ def test_langchains_tools_go_there_and_back(fleet, make, any_tool):
 
 
 def test_langchain_raises_the_clients_own_errors(fleet):
-    import anthropic
-    import openai
-
     with pytest.raises(openai.NotFoundError) as caught:
         chat_model(fleet, "gpt").invoke("Hi")
     assert caught.value.code == "model_not_found"
