@@ -13,9 +13,10 @@ from rich.text import Text
 from promptgroup_cli.reach.group_status import group_status
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
 from promptgroup_cli.render import status_output, top_output
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 ASSETS = Path(__file__).parents[1] / "assets"
-FINGERPRINT = "9f2c61d0" + "0" * 24
+FINGERPRINT = Fingerprint("9f2c61d0" + "0" * 24)
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 CREATED = "2026-11-21T09:00:00Z"
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace("Fira Code, ", "")
@@ -49,7 +50,7 @@ def group() -> dict[str, Any]:
                 condition("ScalingActive", "True", "DemandRose", "2 replicas would be busy for 86% of their time"),
                 condition("CacheEffective", "True", "Healthy", "93% of prompt tokens found, of 95% that repeat"),
             ],
-            "revision": FINGERPRINT[:8],
+            "revision": short(FINGERPRINT),
             "fingerprint": FINGERPRINT,
             "warm": "2/3",
             "replicas": 3,
@@ -107,7 +108,7 @@ def top() -> str:
     """Return one frame of `promptgroup top`."""
     replicas = tuple(
         ReplicaRate(
-            "chat/support", FINGERPRINT[:8], slot, in_flight=running, wait=wait, sessions=sessions, filled=filled
+            "chat/support", short(FINGERPRINT), slot, in_flight=running, wait=wait, sessions=sessions, filled=filled
         )
         for slot, running, wait, sessions, filled in ((0, 3, 0.0, 14, 0.31), (1, 5, 0.18, 17, 0.38))
     )

@@ -30,7 +30,7 @@ import orjson
 from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
 from promptgroup_router.apis.request import CHAT_PATH
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract import fingerprint
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 from promptgroup_router.contract.table import Policy, RoutingTable, SlotState
 from promptgroup_router.policy.expected_ttft import ReplicaCost
 from promptgroup_router.policy.policies import load_cap
@@ -292,4 +292,4 @@ def _cheapest(case: _Case, taken: _Candidate) -> str:
 def _label(member: str) -> str:
     """Return the label of a member that may be gone, as clients and logs see it."""
     group, full, slot = member.rsplit("/", 2)
-    return f"{group}/{fingerprint.short(full)}/{slot}"
+    return f"{group}/{short(Fingerprint(full))}/{slot}"

@@ -14,7 +14,7 @@ from promptgroup_cli.reach import inputs
 from promptgroup_cli.reach.files import STDIN, read_bytes, shown
 from promptgroup_cli.reach.inputs import MOST_BYTES, InputFormat, InputRequest, InputText
 from promptgroup_router.apis.request import ApiKind
-from promptgroup_router.contract.fingerprint import canonical_tools, hash_prefix
+from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools, hash_prefix
 
 EPILOG = exit_statuses(
     "every prompt has a fingerprint, and with --check every pin is right",
@@ -32,14 +32,14 @@ class Hashed:
 
     name: str
     """The file, and the place in it."""
-    fingerprint: str
+    fingerprint: Fingerprint
     system: int
     """Bytes of the system text."""
     tools: int
     """Bytes of the tools, in canonical form."""
     note: str = ""
     """A reservation about the prompt."""
-    pin: str | None = None
+    pin: Fingerprint | None = None
     """`spec.prompt.fingerprint`."""
     matches: bool = True
     """False when no PromptGroup can match the prompt as it stands."""

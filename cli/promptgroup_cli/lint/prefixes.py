@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
 from promptgroup_cli.lint.length import TOKEN_BYTES, tokens
 from promptgroup_cli.lint.subject import LintSubject
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 PREFIX_PARTS = Rule(
     "prefix-parts",
@@ -146,7 +146,7 @@ class Prefixes:
         for model, root in self._roots.items():
             different = _different(root)
             for node, prefix in _listed(root, self._block):
-                hashed = short(hashlib.sha256(prefix).hexdigest())
+                hashed = short(Fingerprint(hashlib.sha256(prefix).hexdigest()))
                 part, offset = _position(prefix)
                 length = _length(prefix)
                 share = node.count / root.count

@@ -8,6 +8,7 @@ from promptgroup_operator.kube.decode import pod_of
 from promptgroup_operator.plan.status import why_cold
 from promptgroup_operator.world.snapshot import Key, Manifest, Pod
 from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class SlotRow:
 class RevisionRow:
     """A revision of the group, with its replicas."""
 
-    fingerprint: str
+    fingerprint: Fingerprint
     phase: str
     weight: int
     replicas: int
@@ -169,7 +170,7 @@ def _said(
 def _revisions(status: Mapping[str, Any], route: Manifest | None, pods: Sequence[Pod]) -> Iterator[RevisionRow]:
     routed = {each["fingerprint"]: each for each in route["spec"]["revisions"]} if route is not None else {}
     for each in status.get("revisions", []):
-        fingerprint = each["fingerprint"]
+        fingerprint = Fingerprint(each["fingerprint"])
         own = [pod for pod in pods if pod.fingerprint == fingerprint]
         yield RevisionRow(
             fingerprint=fingerprint,

@@ -8,6 +8,7 @@ from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.snapshot import Key
+from promptgroup_router.contract.fingerprint import Fingerprint
 
 
 def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
@@ -31,7 +32,7 @@ def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
     )
     subject = LoadSubject(
         key=Key(namespace, name),
-        fingerprint=arguments.revision,
+        fingerprint=Fingerprint(arguments.revision),  # its first digits, which are all that metrics have
         names=DIALECTS[EngineType(arguments.engine)].metrics,
         deployment=f"{name}-{arguments.revision}",
         pods={},

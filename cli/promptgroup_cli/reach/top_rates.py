@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from promptgroup_operator.world.samples import Histogram, histogram, quantile
 from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
 
 _PREFIX = "promptgroup_router_"
 _REQUESTS = _PREFIX + "requests_total"
@@ -26,8 +26,7 @@ class ReplicaRate:
     """The load of a replica, as the routers have it."""
 
     group: str
-    revision: str
-    """Short fingerprint."""
+    revision: ShortFingerprint
     slot: int
     in_flight: int = 0
     """Requests of all routers together."""
@@ -99,7 +98,7 @@ def _replica(id_: str, known: Mapping[str, Any]) -> ReplicaRate:
     group, fingerprint, slot = id_.rsplit("/", 2)
     return ReplicaRate(
         group=group,
-        revision=short(fingerprint),
+        revision=short(Fingerprint(fingerprint)),
         slot=int(slot),
         in_flight=known["inFlight"],
         wait=known["waitSeconds"],

@@ -24,6 +24,7 @@ from promptgroup_operator.plan import desired, prompt
 from promptgroup_operator.rollout import annotations
 from promptgroup_operator.world.snapshot import GroupObject, Key, Problem, PromptText
 from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import Fingerprint
 
 API_VERSION = f"{names.API_GROUP}/{names.API_VERSION}"
 
@@ -61,7 +62,7 @@ class Declared:
 
     key: Key
     text: PromptText
-    pin: str | None
+    pin: Fingerprint | None
     """`spec.prompt.fingerprint`; the caller compares it with the prompt."""
 
 

@@ -20,6 +20,8 @@ from promptgroup_operator.rollout import annotations
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import (
+    NO_CONTAINER,
+    ContainerId,
     GroupObject,
     Manifest,
     Pod,
@@ -30,7 +32,7 @@ from promptgroup_operator.world.snapshot import (
 )
 from promptgroup_operator.world.warming import Outcome, WarmReason
 from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 IDLE_AFTER = timedelta(seconds=5)
 """Time for the requests of a draining replica to end."""
@@ -163,7 +165,7 @@ class SimulatedCluster:
                 self._pods[pod.name] = replace(
                     pod,
                     address=f"{pod.name}:{self._group.spec.engine.port}",
-                    container_id=f"rehearsed://{pod.name}",
+                    container_id=ContainerId(f"rehearsed://{pod.name}"),
                     containers_ready=True,
                     containers_ready_since=self.now,
                 )
@@ -194,7 +196,7 @@ class SimulatedCluster:
         for pod in sorted(new, key=_rank)[: max(0, len(new) - wanted)]:
             self._delete(pod)
 
-    def _create(self, deployment: str, fingerprint: str, settings: str) -> None:
+    def _create(self, deployment: str, fingerprint: Fingerprint, settings: str) -> None:
         self._made += 1
         name = f"{deployment}-{self._made:04d}"
         self._pods[name] = Pod(
@@ -206,9 +208,9 @@ class SimulatedCluster:
             address="",
             containers_ready=False,
             containers_ready_since=None,
-            container_id="",
+            container_id=NO_CONTAINER,
             slot=None,
-            warmed="",
+            warmed=NO_CONTAINER,
             warm=None,
             draining_since=None,
             settings=settings,

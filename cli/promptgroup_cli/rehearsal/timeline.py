@@ -10,7 +10,7 @@ from promptgroup_operator.api.prompt_group import StepSpec
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout.release import RevisionPhase
 from promptgroup_operator.world.snapshot import Manifest, Pod, RevisionState, World
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 Live = Mapping[tuple[str, str], Manifest]
 """Objects by kind and name."""
@@ -192,14 +192,14 @@ def _phases(old: World, new: World) -> Iterator[str]:
                 pass
 
 
-def _why(world: World, fingerprint: str) -> str:
+def _why(world: World, fingerprint: Fingerprint) -> str:
     marks = (each.rolled_back for each in world.revisions if each.fingerprint == fingerprint)
     return next((mark.why.message for mark in marks if mark is not None), "")
 
 
-def _by_phase(world: World) -> dict[str, RevisionPhase]:
+def _by_phase(world: World) -> dict[Fingerprint, RevisionPhase]:
     return {
-        each["fingerprint"]: RevisionPhase(each["phase"])
+        Fingerprint(each["fingerprint"]): RevisionPhase(each["phase"])
         for each in world.group.status.get("revisions", [])
         if each["phase"]
     }

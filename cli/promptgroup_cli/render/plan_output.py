@@ -13,7 +13,7 @@ from promptgroup_cli.rehearsal.simulated_cluster import IDLE_AFTER, SimulatedPac
 from promptgroup_cli.rehearsal.timeline import Chapter
 from promptgroup_cli.render.columns import line
 from promptgroup_operator.world.snapshot import World
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 WIDTH = 120
 """Columns of the table."""
@@ -38,7 +38,7 @@ def heading(old: Wanted | None, new: Wanted, pace: SimulatedPace) -> Iterator[st
     yield ""
 
 
-def head(shown: Sequence[str]) -> Iterator[str]:
+def head(shown: Sequence[Fingerprint]) -> Iterator[str]:
     """Yield the heads of the table.
 
     Args:
@@ -49,7 +49,7 @@ def head(shown: Sequence[str]) -> Iterator[str]:
     yield RULE
 
 
-def row(chapter: Chapter, shown: Sequence[str]) -> Iterator[str]:
+def row(chapter: Chapter, shown: Sequence[Fingerprint]) -> Iterator[str]:
     """Yield the lines of a moment; none for one without events."""
     lines = [each for event in chapter.events for each in _wrapped(event, _room(len(shown)) - 2)]
     cells = [_standing(chapter.world, each) for each in shown]
@@ -106,7 +106,7 @@ def _source(wanted: Wanted) -> str:
     return next(f"(from {kind} {ref.name})" for kind, ref in named.items() if ref is not None)
 
 
-def _standing(world: World, fingerprint: str) -> str:
+def _standing(world: World, fingerprint: Fingerprint) -> str:
     revision = next((each for each in world.revisions if each.fingerprint == fingerprint), None)
     if revision is None or not revision.alive:
         return "-"

@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
 from promptgroup_operator.base import durations
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_SESSION
 from promptgroup_router.contract.table import Policy, Sharing, SlotState
 
@@ -139,7 +140,7 @@ class PromptSpec(_Model):
     """OpenAI tool definitions. The order of keys within them does not matter, the order of the list does."""
     tools_from: TextSource | None = None
     """The key that holds the tool definitions, a JSON list."""
-    fingerprint: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
+    fingerprint: Annotated[Fingerprint, Field(pattern="^[0-9a-f]{32}$")] | None = None
     """Pin: 32 lower-case hex digits, as `promptgroup fingerprint FILE` prints. A prompt with another fingerprint is
     refused."""
 
@@ -442,7 +443,7 @@ class StatusCondition(_Model):
 class RevisionStatus(_Model):
     """A revision that exists."""
 
-    fingerprint: str
+    fingerprint: Fingerprint
     """Hash of its prompt."""
     deployment: str
     """Name of its Deployment."""
@@ -463,7 +464,7 @@ class PromptGroupStatus(_Model):
 
     observed_generation: int | None = None
     """Generation of the spec that this status describes."""
-    fingerprint: str | None = None
+    fingerprint: Fingerprint | None = None
     """Fingerprint of the prompt that the group serves. While a new one takes over, of the new one."""
     revision: str | None = None
     """First 8 digits of the fingerprint, which are part of the Deployment's name."""
@@ -544,7 +545,7 @@ class RouteEngine(_Model):
 class RouteRevision(_Model):
     """One fingerprint of the group and the replicas that are warm for it."""
 
-    fingerprint: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+    fingerprint: Annotated[Fingerprint, Field(pattern="^[0-9a-f]{32}$")]
     system_bytes: Annotated[int, Field(ge=0)]
     """Length of the system text in UTF-8."""
     tools: bool = False

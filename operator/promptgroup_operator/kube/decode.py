@@ -7,8 +7,18 @@ from promptgroup_operator.api import prompt_group
 from promptgroup_operator.plan.desired import ANNOTATION_PROMPT, CONTAINER
 from promptgroup_operator.rollout.annotations import parse_time, progress, rolled_back, size, superseded_at
 from promptgroup_operator.world import engine_facts
-from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest, Pod, PodCondition, RevisionState
+from promptgroup_operator.world.snapshot import (
+    NO_CONTAINER,
+    ContainerId,
+    GroupObject,
+    Key,
+    Manifest,
+    Pod,
+    PodCondition,
+    RevisionState,
+)
 from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef
 
 ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
@@ -33,13 +43,13 @@ def group_of(key: Key, raw: Manifest) -> GroupObject:
     )
 
 
-def fingerprint_of(deployment: Manifest) -> str:
+def fingerprint_of(deployment: Manifest) -> Fingerprint:
     """Return the revision of a Deployment, from its annotation or else its pod template's; empty if neither has one."""
     template = deployment["spec"]["template"].get("metadata", {})
     for annotations in (deployment["metadata"].get("annotations", {}), template.get("annotations", {})):
         if names.ANNOTATION_FINGERPRINT in annotations:
-            return str(annotations[names.ANNOTATION_FINGERPRINT])
-    return ""
+            return Fingerprint(annotations[names.ANNOTATION_FINGERPRINT])
+    return Fingerprint("")
 
 
 def prompt_ref(deployment: Manifest) -> PromptRef:
@@ -52,7 +62,7 @@ def revision_of(
     deployment: Manifest,
     prompt: Prompt | None,
     pods: Iterable[Pod],
-    standing: Mapping[str, tuple[int, frozenset[int]]],
+    standing: Mapping[Fingerprint, tuple[int, frozenset[int]]],
 ) -> RevisionState:
     """Decode the revision that a Deployment runs.
 
@@ -107,15 +117,15 @@ def pod_of(raw: Manifest, port: int) -> Pod:
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
-        fingerprint=annotations.get(names.ANNOTATION_FINGERPRINT, ""),
+        fingerprint=Fingerprint(annotations.get(names.ANNOTATION_FINGERPRINT, "")),
         created=metadata["creationTimestamp"],
         deleting="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
         address=f"{f'[{ip}]' if ':' in ip else ip}:{_port(raw, port)}" if ip else "",
         containers_ready=ready.get("status") == "True",
         containers_ready_since=parse_time(ready.get("lastTransitionTime")),
-        container_id=engine.get("containerID", "") if running else "",
+        container_id=ContainerId(engine.get("containerID", "")) if running else NO_CONTAINER,
         slot=int(slot) if slot.isascii() and slot.isdigit() else None,
-        warmed=annotations.get(names.ANNOTATION_WARMED, ""),
+        warmed=ContainerId(annotations.get(names.ANNOTATION_WARMED, "")),
         warm=PodCondition(
             gate["status"], gate.get("reason", ""), gate.get("message", ""), parse_time(gate.get("lastTransitionTime"))
         )
@@ -128,7 +138,7 @@ def pod_of(raw: Manifest, port: int) -> Pod:
     )
 
 
-def router_of(raw: Manifest) -> tuple[str, str] | None:
+def router_of(raw: Manifest) -> tuple[ContainerId, str] | None:
     """Return the container of a router's pod and the address of its admin port; None while the pod does not run."""
     status = raw.get("status", {})
     running = next(
@@ -137,7 +147,7 @@ def router_of(raw: Manifest) -> tuple[str, str] | None:
     ip = status.get("podIP", "")
     if not ip or not running:
         return None
-    return running, f"{f'[{ip}]' if ':' in ip else ip}:{admin_port(raw)}"
+    return ContainerId(running), f"{f'[{ip}]' if ':' in ip else ip}:{admin_port(raw)}"
 
 
 def admin_port(raw: Manifest) -> int:

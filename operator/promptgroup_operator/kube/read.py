@@ -15,8 +15,9 @@ from promptgroup_operator.kube.decode import fingerprint_of, group_of, pod_of, p
 from promptgroup_operator.kube.get_cache import GetCache
 from promptgroup_operator.kube.store import Store, normalized
 from promptgroup_operator.plan import prompt, prompt_route, validate
-from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest, Pod, RevisionState, Sibling
+from promptgroup_operator.world.snapshot import ContainerId, GroupObject, Key, Manifest, Pod, RevisionState, Sibling
 from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt
 
 logger = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ class ClusterReader:
         """
         return self.cache.get(key, kind, name, seconds)
 
-    def list_routers(self, namespace: str) -> dict[str, str]:
+    def list_routers(self, namespace: str) -> dict[ContainerId, str]:
         """Return the routers that run in a namespace: container → address of the admin port.
 
         Raises:
@@ -114,7 +115,7 @@ class ClusterReader:
         group: GroupObject,
         deployment: Manifest,
         pods: list[Pod],
-        standing: Mapping[str, tuple[int, frozenset[int]]],
+        standing: Mapping[Fingerprint, tuple[int, frozenset[int]]],
         live: dict[tuple[str, str], Manifest],
     ) -> RevisionState:
         source = prompt_ref(deployment)
@@ -134,7 +135,7 @@ class ClusterReader:
             Sibling(
                 name=each["metadata"]["name"],
                 created=each["metadata"]["creationTimestamp"],
-                fingerprint=each.get("status", {}).get("fingerprint", ""),
+                fingerprint=Fingerprint(each.get("status", {}).get("fingerprint", "")),
                 observed=each.get("status", {}).get("observedGeneration", -1) >= 0,
             )
             for each in self._stores["PromptGroup"].list_namespace(group.key.namespace)

@@ -16,7 +16,7 @@ from promptgroup_operator.kube.store import Store, normalized
 from promptgroup_operator.rollout.annotations import rfc3339
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
-from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest
+from promptgroup_operator.world.snapshot import NO_CONTAINER, ContainerId, GroupObject, Key, Manifest
 from promptgroup_router.contract import names
 
 FIELD_MANAGER = "promptgroup-operator"
@@ -109,7 +109,7 @@ class ClusterWriter:
         *,
         warm: bool,
         now: datetime,
-        container: str = "",
+        container: ContainerId = NO_CONTAINER,
     ) -> None:
         """Write the condition of the readiness gate; the kubelet's own conditions stay as they are.
 
@@ -118,8 +118,8 @@ class ClusterWriter:
             change: the condition.
             warm: True if the gate opens.
             now: time of the change.
-            container: recorded as the container whose warmth was proven, with the measurements of its engine; may be
-                empty.
+            container: recorded as the container whose warmth was proven, with the measurements of its engine;
+                NO_CONTAINER records none.
         """
         record = {
             names.ANNOTATION_WARMED: container,
@@ -130,7 +130,7 @@ class ClusterWriter:
         metadata = {"uid": change.uid} | ({"annotations": record} if container else {})
         self._patch_pod(namespace, change.pod, metadata, [_condition(change, warm=warm, now=now)])
 
-    def _measured(self, namespace: str, pod: str, container: str) -> engine_facts.Measured:
+    def _measured(self, namespace: str, pod: str, container: ContainerId) -> engine_facts.Measured:
         """Return what is recorded of a container: a second warm-up finds it warm, and measures no prefill."""
         found = self._stores["Pod"].get(namespace, pod) or {}
         annotations = found.get("metadata", {}).get("annotations", {})

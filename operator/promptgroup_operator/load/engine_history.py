@@ -15,7 +15,8 @@ from promptgroup_operator.load import load_window
 from promptgroup_operator.load.load_window import Entry, OwnRequests
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import LOAD_WINDOW, PERIOD, GroupLoad
-from promptgroup_operator.world.snapshot import Key, Reading, Spent
+from promptgroup_operator.world.snapshot import ContainerId, Key, Reading, Spent
+from promptgroup_router.contract.fingerprint import Fingerprint
 
 WINDOW = timedelta(minutes=5)
 """The window of the hit rate in a status."""
@@ -24,8 +25,8 @@ STALE = 2 * PERIOD
 EARLY = 3 * PERIOD
 """Age below which an operator or an engine may not have been read twice."""
 
-RevisionKey = tuple[Key, str]
-"""A group and the fingerprint of one of its revisions."""
+RevisionKey = tuple[Key, Fingerprint]
+"""A group and one of its revisions."""
 
 
 @dataclass(slots=True)
@@ -47,9 +48,9 @@ class EngineHistory:
     """
 
     def __init__(self) -> None:
-        self._series: dict[str, _Series] = {}
-        self._of: dict[RevisionKey, set[str]] = {}
-        self._spent: dict[str, deque[tuple[datetime, Spent]]] = {}
+        self._series: dict[ContainerId, _Series] = {}
+        self._of: dict[RevisionKey, set[ContainerId]] = {}
+        self._spent: dict[ContainerId, deque[tuple[datetime, Spent]]] = {}
         """Container → the operator's own requests of the longer window."""
         self._began: datetime | None = None
         """When the first pass began."""
@@ -60,13 +61,13 @@ class EngineHistory:
         with self._lock:
             self._began = self._began or now
 
-    def due(self, container: str, now: datetime) -> bool:
+    def due(self, container: ContainerId, now: datetime) -> bool:
         """Return True if the engine should be read; a group at rest is read in each pass."""
         with self._lock:
             series = self._series.get(container)
             return series is None or now - series.entries[-1].at >= PERIOD
 
-    def spend(self, container: str, spent: Spent, now: datetime) -> None:
+    def spend(self, container: ContainerId, spent: Spent, now: datetime) -> None:
         """Note what the operator's own requests added to an engine's counters; no reading was taken meanwhile."""
         with self._lock:
             self._spent.setdefault(container, deque()).append((now, spent))
@@ -78,7 +79,7 @@ class EngineHistory:
                 )
                 series.anew |= spent.hits is None
 
-    def add(self, container: str, reading: Reading, now: datetime, of: RevisionKey | None = None) -> None:
+    def add(self, container: ContainerId, reading: Reading, now: datetime, of: RevisionKey | None = None) -> None:
         """Keep a reading of an engine of that revision."""
         with self._lock:
             series = self._series.get(container)
@@ -105,7 +106,7 @@ class EngineHistory:
         while len(entries) > 2 and now - entries[1].at >= WINDOW:
             entries.popleft()
 
-    def rate(self, containers: Iterable[str]) -> float | None:
+    def rate(self, containers: Iterable[ContainerId]) -> float | None:
         """Return the share of prompt tokens found in cache, over all containers; None if nothing is known."""
         hits = queries = 0.0
         with self._lock:
@@ -117,18 +118,20 @@ class EngineHistory:
                     queries += more_queries
         return hits / queries if queries > 0 else None
 
-    def own(self, containers: Iterable[str], since: datetime) -> list[Spent]:
+    def own(self, containers: Iterable[ContainerId], since: datetime) -> list[Spent]:
         """Return the operator's own requests to these containers since then, as far back as WINDOW."""
         with self._lock:
             return [spent for each in containers for at, spent in self._spent.get(each, ()) if at > since]
 
-    def quiet_since(self, containers: Iterable[str]) -> datetime | None:
+    def quiet_since(self, containers: Iterable[ContainerId]) -> datetime | None:
         """Return since when none of the containers worked for a client; None if none is known."""
         with self._lock:
             active = (self._series[each].active for each in containers if each in self._series)
             return max(filter(None, active), default=None)
 
-    def load(self, of: RevisionKey, serving: Mapping[str, datetime], known: Measured, now: datetime) -> GroupLoad:
+    def load(
+        self, of: RevisionKey, serving: Mapping[ContainerId, datetime], known: Measured, now: datetime
+    ) -> GroupLoad:
         """Return what the engines of a revision did lately.
 
         Args:
@@ -139,7 +142,7 @@ class EngineHistory:
         """
         with self._lock:
             began = self._began or now
-            histories: dict[str, Sequence[Entry]] = {
+            histories: dict[ContainerId, Sequence[Entry]] = {
                 container: tuple(self._series[container].entries) for container in self._of.get(of, ())
             }
         newest = max((entries[-1].at for entries in histories.values()), default=None)

@@ -13,8 +13,8 @@ from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.router_history import RouterHistory
 from promptgroup_operator.world.engine_facts import Measured, together
 from promptgroup_operator.world.load import GroupLoad
-from promptgroup_operator.world.snapshot import Key, RevisionState
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_operator.world.snapshot import ContainerId, Key, RevisionState
+from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
 from promptgroup_router.contract.table import Prompt
 
 
@@ -23,13 +23,13 @@ class LoadSubject:
     """The revision whose load is wanted."""
 
     key: Key
-    fingerprint: str
+    fingerprint: Fingerprint
     names: MetricNames
     deployment: str
     """Name of its Deployment, after which its pods are named."""
     pods: Mapping[str, datetime]
     """Pods that serve → since when."""
-    serving: Mapping[str, datetime]
+    serving: Mapping[ContainerId, datetime]
     """The same by container."""
     known: Measured
     """Measurements of their engines."""
@@ -37,7 +37,7 @@ class LoadSubject:
     """Length of the declared system prompt; 0 when it is not known."""
 
     @property
-    def revision(self) -> str:
+    def revision(self) -> ShortFingerprint:
         """Return the fingerprint as metrics spell it."""
         return short(self.fingerprint)
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import EngineLoad
 from promptgroup_operator.world.samples import Histogram
-from promptgroup_operator.world.snapshot import Reading
+from promptgroup_operator.world.snapshot import ContainerId, Reading
 
 GAP = timedelta(minutes=2)
 """Readings further apart are not used: twice the time between two passes of a group at rest."""
@@ -136,8 +136,8 @@ def counters_reset(before: Reading, after: Reading) -> bool:
 
 
 def engines(
-    histories: Mapping[str, Sequence[Entry]],
-    serving: Mapping[str, datetime],
+    histories: Mapping[ContainerId, Sequence[Entry]],
+    serving: Mapping[ContainerId, datetime],
     since: datetime,
     known: Measured,
 ) -> tuple[float, EngineLoad] | None:

@@ -22,7 +22,7 @@ from urllib3.util.retry import Retry
 from promptgroup_operator.base import deadline
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.load import promql
-from promptgroup_operator.load.engine_history import EngineHistory
+from promptgroup_operator.load.engine_history import EngineHistory, RevisionKey
 from promptgroup_operator.load.load_source import LoadSubject
 from promptgroup_operator.world.load import PERIOD, GroupLoad
 
@@ -147,8 +147,8 @@ class Prometheus:
         )
         self._pool = ThreadPoolExecutor(ASKERS, thread_name_prefix="prometheus")
         self._lock = threading.Lock()
-        self._asked: dict[tuple[str, ...], tuple[datetime, Future[None]]] = {}
-        self._answers: dict[tuple[str, ...], tuple[datetime, GroupLoad]] = {}
+        self._asked: dict[RevisionKey, tuple[datetime, Future[None]]] = {}
+        self._answers: dict[RevisionKey, tuple[datetime, GroupLoad]] = {}
         self._trouble: tuple[datetime, str] | None = None
         """Since when it does not answer, and why."""
 
@@ -159,7 +159,7 @@ class Prometheus:
 
     def load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
         """Return what Prometheus knows of a revision; waits for PATIENCE at most."""
-        key = (subject.key.namespace, subject.key.name, subject.fingerprint)
+        key = (subject.key, subject.fingerprint)
         with self._lock:
             at, flight = self._asked.get(key, (None, None))
             for old in [each for each, (asked, _) in self._asked.items() if now - asked > KEPT]:
@@ -180,7 +180,7 @@ class Prometheus:
             why = f"Prometheus at {self._url} has not answered yet"
         return GroupLoad(promql.WINDOW.total_seconds(), None, stale=why, early=trouble is None)
 
-    def _ask(self, key: tuple[str, ...], subject: LoadSubject, now: datetime) -> None:
+    def _ask(self, key: RevisionKey, subject: LoadSubject, now: datetime) -> None:
         try:
             load = self.ask(subject, now)
         except PrometheusError as error:

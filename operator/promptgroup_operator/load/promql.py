@@ -20,6 +20,7 @@ from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad
 from promptgroup_operator.world.samples import Histogram, histogram
 from promptgroup_operator.world.snapshot import Key, Spent
 from promptgroup_router.contract import names as router
+from promptgroup_router.contract.fingerprint import ShortFingerprint
 
 WINDOW = timedelta(minutes=2)
 """The window of rates: two samples where Prometheus scrapes once a minute, its default."""
@@ -93,13 +94,13 @@ def engine_queries(names: MetricNames, namespace: str, deployment: str, selector
 
 
 def router_queries(
-    key: Key, revision: str, router_namespaces: Iterable[str] = (), selector: str = ""
+    key: Key, revision: ShortFingerprint, router_namespaces: Iterable[str] = (), selector: str = ""
 ) -> list[PromQuery]:
     """Return the queries about a revision of a group to the routers that may serve it.
 
     Args:
         key: the group.
-        revision: short fingerprint of the revision.
+        revision: the revision.
         router_namespaces: namespaces whose routers serve groups of others, beside the group's own.
         selector: matchers that every query has.
     """

@@ -15,8 +15,9 @@ from datetime import datetime, timedelta
 from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
 from promptgroup_operator.world.load import LOAD_WINDOW, ClientLoad, Departure
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
-from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.snapshot import ContainerId, Key
 from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import ShortFingerprint
 
 WINDOW = timedelta(seconds=30)
 """The window of traffic shares: long enough to average over turns, short against the warm-up of a replica."""
@@ -42,8 +43,8 @@ class _Series:
     """Readings within the window, and the last one before it."""
     since: datetime | None = None
     """Time of the first reading."""
-    rose: dict[str, datetime] = field(default_factory=dict)
-    """Short fingerprint → when its requests were last seen to have grown."""
+    rose: dict[ShortFingerprint, datetime] = field(default_factory=dict)
+    """Revision → when its requests were last seen to have grown."""
 
     def add(self, counts: RouterCounts, now: datetime) -> None:
         readings = self.readings
@@ -76,7 +77,7 @@ class _Series:
 @dataclass(slots=True)
 class _Group:
     step: object = None
-    routers: dict[str, _Series] = field(default_factory=dict)
+    routers: dict[ContainerId, _Series] = field(default_factory=dict)
 
 
 class RouterHistory:
@@ -84,11 +85,11 @@ class RouterHistory:
 
     def __init__(self) -> None:
         self._groups: dict[Key, _Group] = {}
-        self._pages: dict[str, datetime] = {}
+        self._pages: dict[ContainerId, datetime] = {}
         """Container of a router → when its page was last read."""
         self._lock = threading.Lock()
 
-    def add(self, router: str, found: Mapping[Key, RouterCounts], now: datetime) -> None:
+    def add(self, router: ContainerId, found: Mapping[Key, RouterCounts], now: datetime) -> None:
         """Keep a reading of a router, with all of its groups."""
         with self._lock:
             before = self._pages.get(router)
@@ -119,8 +120,8 @@ class RouterHistory:
             group = self._groups.get(key)
             if group is None:
                 return None
-            flows: dict[str, Flow] = {}
-            samples: dict[str, dict[StratumKey, Stratum]] = {}
+            flows: dict[ShortFingerprint, Flow] = {}
+            samples: dict[ShortFingerprint, dict[StratumKey, Stratum]] = {}
             known = False
             for series in group.routers.values():
                 (began, first), (read, last) = series.span(now, WINDOW)
@@ -137,13 +138,13 @@ class RouterHistory:
                         sums[name] = sums.get(name, Stratum()) + (stratum - base.get(name, Stratum()))
             return Traffic(known, flows, samples, *self._last_requests(group, now))
 
-    def _last_requests(self, group: _Group, now: datetime) -> tuple[dict[str, datetime], datetime | None]:
+    def _last_requests(self, group: _Group, now: datetime) -> tuple[dict[ShortFingerprint, datetime], datetime | None]:
         """Return when requests of each revision were last seen, and since when every router has been read.
 
         A router that cannot be read may send requests that nobody counts, so that no revision is known to be quiet
         until it is read again or forgotten.
         """
-        last: dict[str, datetime] = {}
+        last: dict[ShortFingerprint, datetime] = {}
         since: datetime | None = None
         for router, series in group.routers.items():
             if now - self._pages[router] > LATELY:
@@ -154,12 +155,12 @@ class RouterHistory:
                 last[revision] = max(at, last.get(revision, at))
         return last, since
 
-    def clients(self, key: Key, revision: str, declared_tokens: int, now: datetime) -> ClientLoad | None:
+    def clients(self, key: Key, revision: ShortFingerprint, declared_tokens: int, now: datetime) -> ClientLoad | None:
         """Return what the clients of a revision had; None if no router was read lately.
 
         Args:
             key: the group.
-            revision: its short fingerprint.
+            revision: the revision.
             declared_tokens: length of its Tier-1 prefix; 0 when unknown.
             now: the time.
         """

@@ -11,6 +11,7 @@ from promptgroup_operator.engines import exposition
 from promptgroup_operator.world.samples import Flow, Histogram, Sample, Stratum, StratumKey, histogram
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import ShortFingerprint
 
 MAX_SAMPLES = 4096
 """Most samples of one group that are read: some hundred for each revision."""
@@ -30,11 +31,11 @@ class RevisionGauges:
 
 @dataclass(frozen=True, slots=True)
 class RouterCounts:
-    """One router's counters for one group. Revisions are named by their short fingerprint."""
+    """One router's counters for one group."""
 
-    flows: Mapping[str, Flow] = field(default_factory=dict)
-    samples: Mapping[str, Sample] = field(default_factory=dict)
-    stocks: Mapping[str, RevisionGauges] = field(default_factory=dict)
+    flows: Mapping[ShortFingerprint, Flow] = field(default_factory=dict)
+    samples: Mapping[ShortFingerprint, Sample] = field(default_factory=dict)
+    stocks: Mapping[ShortFingerprint, RevisionGauges] = field(default_factory=dict)
     departed: float = 0
     """Requests that nearly matched the group's prompt."""
     departed_at: float = 0
@@ -76,10 +77,10 @@ class _Page:
     def __init__(self, key: Key) -> None:
         self.key = key
         self.samples = 0
-        self._flows: dict[str, Flow] = {}
-        self._strata: dict[tuple[str, StratumKey], Stratum] = {}
-        self._buckets: dict[tuple[str, StratumKey], dict[str, dict[float, float]]] = {}
-        self._stocks: dict[str, dict[str, float]] = {}
+        self._flows: dict[ShortFingerprint, Flow] = {}
+        self._strata: dict[tuple[ShortFingerprint, StratumKey], Stratum] = {}
+        self._buckets: dict[tuple[ShortFingerprint, StratumKey], dict[str, dict[float, float]]] = {}
+        self._stocks: dict[ShortFingerprint, dict[str, float]] = {}
         self._alone: dict[str, float] = {}
 
     def add(self, name: str, labels: Mapping[str, str], value: float) -> None:
@@ -87,7 +88,7 @@ class _Page:
         self.samples += 1
         if self.samples > MAX_SAMPLES:
             return
-        revision, turn = labels.get("revision", ""), labels.get("turn", "")
+        revision, turn = ShortFingerprint(labels.get("revision", "")), labels.get("turn", "")
         key = revision, StratumKey(turn, labels.get("how", ""), labels.get("streamed") == names.STREAMED)
         if name == names.METRIC_REVISION_REQUESTS:
             known = self._flows.get(revision, Flow())
@@ -106,7 +107,7 @@ class _Page:
 
     def counts(self) -> RouterCounts:
         """Return the counters that the samples make together."""
-        samples: dict[str, dict[StratumKey, Stratum]] = {}
+        samples: dict[ShortFingerprint, dict[StratumKey, Stratum]] = {}
         # routers of earlier versions do not label every series: what they count stands in strata of its own
         for revision, stratum in self._strata.keys() | self._buckets.keys():
             counted = self._strata.get((revision, stratum), Stratum())

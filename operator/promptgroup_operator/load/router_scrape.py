@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from promptgroup_operator.base.errors import ClusterError, EngineError
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.load.router_metrics import RouterCounts, parse
-from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.snapshot import ContainerId, Key
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class RouterScraper:
 
     def __init__(
         self,
-        listed: Callable[[str], Mapping[str, str]],
+        listed: Callable[[str], Mapping[ContainerId, str]],
         text: Callable[[str, int], str],
         is_group: Callable[[Key], bool],
         trusted: Collection[str],
@@ -56,28 +56,28 @@ class RouterScraper:
         self._is_group = is_group
         self._trusted = frozenset(trusted)
         self._pool = pool
-        self._known: dict[str, tuple[datetime, Mapping[str, str]]] = {}
+        self._known: dict[str, tuple[datetime, Mapping[ContainerId, str]]] = {}
         """Namespace → when its routers were listed, and the routers."""
         self._peers: dict[str, int] = {}
         """Namespace → peers that the routers there know of."""
         self._doubtful: set[str] = set()
         """Namespaces whose list may be out of date."""
-        self._claimed: dict[str, datetime] = {}
+        self._claimed: dict[ContainerId, datetime] = {}
         """Container of a router → when a pass last set out to read it."""
         self._lock = threading.Lock()
 
-    def read(self, namespace: str, now: datetime, period: timedelta) -> dict[str, Mapping[Key, RouterCounts]]:
+    def read(self, namespace: str, now: datetime, period: timedelta) -> dict[ContainerId, Mapping[Key, RouterCounts]]:
         """Read the routers that serve a namespace's groups and that nobody read within the period.
 
         Returns:
             Container of a router → its counters for each group.
         """
-        found: dict[str, Mapping[Key, RouterCounts]] = {}
+        found: dict[ContainerId, Mapping[Key, RouterCounts]] = {}
         for each in sorted({namespace, *self._trusted}):
             found |= self._read(each, now, period)
         return found
 
-    def _read(self, namespace: str, now: datetime, period: timedelta) -> dict[str, Mapping[Key, RouterCounts]]:
+    def _read(self, namespace: str, now: datetime, period: timedelta) -> dict[ContainerId, Mapping[Key, RouterCounts]]:
         routers = self._routers(namespace, now, min(LISTED, LISTS * period))
         due = [router for router in routers if self._claim(router, now, period)]
         pages = self._pool.map(namespace, self._page, [routers[each] for each in due], SECONDS)
@@ -88,7 +88,7 @@ class RouterScraper:
 
         return {router: parse(page, serves) for router, page in zip(due, pages, strict=True) if page is not None}
 
-    def _claim(self, router: str, now: datetime, period: timedelta) -> bool:
+    def _claim(self, router: ContainerId, now: datetime, period: timedelta) -> bool:
         """Return True if the router is due; to other passes it counts as being read from now on."""
         with self._lock:
             last = self._claimed.get(router)
@@ -108,7 +108,7 @@ class RouterScraper:
             if grown or None in pages:
                 self._doubtful.add(namespace)
 
-    def _routers(self, namespace: str, now: datetime, listed: timedelta) -> Mapping[str, str]:
+    def _routers(self, namespace: str, now: datetime, listed: timedelta) -> Mapping[ContainerId, str]:
         with self._lock:
             at, routers = self._known.get(namespace, (None, {}))
             if at is not None and now - at < (min(LISTED_AGAIN, listed) if namespace in self._doubtful else listed):

@@ -11,6 +11,7 @@ from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout import replica_split
 from promptgroup_operator.world.load import GroupLoad, PoolMember
 from promptgroup_operator.world.snapshot import GroupObject, Key, RevisionState
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Sharing
 
 KEPT = timedelta(minutes=3)
@@ -27,7 +28,9 @@ def pool_of(group: GroupObject) -> Pool | None:
     return group.key.namespace, group.spec.model, desired.engine_settings(group)
 
 
-def member(group: GroupObject, revisions: tuple[RevisionState, ...], target: str, load: GroupLoad | None) -> PoolMember:
+def member(
+    group: GroupObject, revisions: tuple[RevisionState, ...], target: Fingerprint, load: GroupLoad | None
+) -> PoolMember:
     """Return a group as the others of its pool see it."""
     spec, sizing = group.spec, group.spec.sizing
     fixed = spec.replicas if spec.replicas is not None else 1

@@ -32,6 +32,8 @@ from promptgroup_operator.world.effects import ConditionChange
 from promptgroup_operator.world.load import PERIOD, GroupLoad
 from promptgroup_operator.world.sizing_history import NEW
 from promptgroup_operator.world.snapshot import (
+    NO_CONTAINER,
+    ContainerId,
     Key,
     Manifest,
     Pod,
@@ -44,6 +46,7 @@ from promptgroup_operator.world.snapshot import (
 )
 from promptgroup_operator.world.warming import Outcome, Refresh, WarmReason, Warmup
 from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import Fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -61,9 +64,9 @@ class Readings:
 
     state: ClusterState
     text: PromptText | Problem
-    engines: Mapping[str, tuple[str, Reading]]
+    engines: Mapping[ContainerId, tuple[Fingerprint, Reading]]
     """Container of an engine → the fingerprint of its revision, and its counters."""
-    routers: Mapping[str, Mapping[Key, RouterCounts]]
+    routers: Mapping[ContainerId, Mapping[Key, RouterCounts]]
     """Container of a router → its counters for each group."""
     name_collisions: Mapping[tuple[str, str], Manifest]
     """Objects that have the names which the group's objects shall have, and that are not labelled as the group's."""
@@ -76,7 +79,7 @@ class Readings:
         return _released(self.state)
 
     @property
-    def containers(self) -> list[str]:
+    def containers(self) -> list[ContainerId]:
         """Containers of all engines of the group."""
         return [pod.container_id for each in self.state.revisions for pod in each.pods if pod.container_id]
 
@@ -195,7 +198,7 @@ class Reconciler:
             return None
         self.remember(readings, now)
         world = self.snapshot(readings, now)
-        target = world.prompt.fingerprint if isinstance(world.prompt, PromptText) else ""
+        target = world.prompt.fingerprint if isinstance(world.prompt, PromptText) else Fingerprint("")
         self._lending.put(world.group, lending.member(world.group, world.revisions, target, world.load), now)
         return world
 
@@ -249,7 +252,7 @@ class Reconciler:
             sizing=self._summaries[key].size.history if key in self._summaries else NEW,
         )
 
-    def _read_engines(self, state: ClusterState, now: datetime) -> dict[str, tuple[str, Reading]]:
+    def _read_engines(self, state: ClusterState, now: datetime) -> dict[ContainerId, tuple[Fingerprint, Reading]]:
         """Read the engines that drain or whose counters are due."""
         due = [
             pod
@@ -274,7 +277,7 @@ class Reconciler:
             logger.debug("pod %s: %s", pod.name, error)
             return None
 
-    def _read_routers(self, state: ClusterState, now: datetime) -> dict[str, Mapping[Key, RouterCounts]]:
+    def _read_routers(self, state: ClusterState, now: datetime) -> dict[ContainerId, Mapping[Key, RouterCounts]]:
         """Read the routers that are due, while a release or sizing needs their counters."""
         released = _released(state)
         if not released and state.group.spec.sizing is None:
@@ -304,7 +307,9 @@ class Reconciler:
         metric_names = DIALECTS[state.group.spec.engine.type].metrics
         return self._source.load(load_subject(state.group.key, serving, metric_names), now)
 
-    def _with_readings(self, revision: RevisionState, readings: Mapping[str, tuple[str, Reading]]) -> RevisionState:
+    def _with_readings(
+        self, revision: RevisionState, readings: Mapping[ContainerId, tuple[Fingerprint, Reading]]
+    ) -> RevisionState:
         def with_reading(pod: Pod) -> Pod:
             reading = readings[pod.container_id][1] if pod.container_id in readings else None
             busy = reading.busy if reading is not None else None
@@ -355,7 +360,7 @@ class Reconciler:
                     # The status says the same, and a namespace that is being deleted takes no more events.
                     logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
 
-    def _spend(self, container: str, spent: Spent) -> None:
+    def _spend(self, container: ContainerId, spent: Spent) -> None:
         self._engine_history.spend(container, spent, datetime.now(UTC))
 
     def _report_warmup(self, key: Key, job: Warmup, outcome: Outcome) -> None:
@@ -365,7 +370,7 @@ class Reconciler:
         logger.info("pod %s/%s: %s: %s", key.namespace, job.pod, outcome.reason, outcome.message)
         try:
             change = ConditionChange(job.pod, job.uid, outcome)
-            container = job.container_id if serves else ""
+            container = job.container_id if serves else NO_CONTAINER
             self._writer.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC), container=container)
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
@@ -382,7 +387,7 @@ class Reconciler:
         self._queue.add(key)
 
 
-def _step(revisions: Iterable[RevisionState]) -> list[tuple[str, int, bool]]:
+def _step(revisions: Iterable[RevisionState]) -> list[tuple[Fingerprint, int, bool]]:
     """Return what identifies the step of a release: samples begin anew when it changes."""
     return sorted(
         (each.fingerprint, each.progress.step, each.progress.since is not None)

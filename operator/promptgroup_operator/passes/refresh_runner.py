@@ -17,7 +17,7 @@ from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.warmth import refresh
-from promptgroup_operator.world.snapshot import Key, LastSeen, Pod, Reading, Spent
+from promptgroup_operator.world.snapshot import ContainerId, Key, LastSeen, Pod, Reading, Spent
 from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class RefreshRunner:
         self,
         engines: EngineClient,
         report: Callable[[Key, Refresh, Outcome], None],
-        spend: Callable[[str, Spent], None],
+        spend: Callable[[ContainerId, Spent], None],
         ended: Counter,
     ) -> None:
         self._engines = engines
@@ -53,16 +53,16 @@ class RefreshRunner:
         self._spend = spend
         self._ended = ended
         self._pool = FairPool(WORKERS, "refresh")
-        self._seen: dict[str, tuple[datetime, LastSeen]] = {}
+        self._seen: dict[ContainerId, tuple[datetime, LastSeen]] = {}
         """Container → when it was last read, and when its prefix was last seen."""
-        self._running: set[str] = set()
+        self._running: set[ContainerId] = set()
         self._lock = threading.Lock()
 
     def close(self) -> None:
         """Start no more refreshes; those that run end by their own deadlines."""
         self._pool.close()
 
-    def runs(self, container: str) -> bool:
+    def runs(self, container: ContainerId) -> bool:
         """Return True while a refresh runs: its part of the engine's counters is not subtracted yet."""
         with self._lock:
             return container in self._running
@@ -74,7 +74,7 @@ class RefreshRunner:
             seen = replace(seen, last=reading) if seen is not None else refresh.first_seen(pod, reading, now)
             self._seen[pod.container_id] = now, seen
 
-    def last_seen(self, container: str) -> LastSeen | None:
+    def last_seen(self, container: ContainerId) -> LastSeen | None:
         """Return when the prefix was last seen in a container's cache; None if the container was never read."""
         with self._lock:
             return self._seen.get(container, (None, None))[1]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from promptgroup_operator.base.fair_pool import may_begin
-from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.snapshot import ContainerId, Key
 from promptgroup_operator.world.warming import Warmup
 
 FIRST_RETRY = timedelta(seconds=1)
@@ -32,10 +32,10 @@ class _Failed:
 
 @dataclass(slots=True)
 class _Group:
-    wanted: dict[str, Warmup] = field(default_factory=dict)
+    wanted: dict[ContainerId, Warmup] = field(default_factory=dict)
     """Container → warm-up, as the latest pass wants them."""
-    running: dict[str, Warmup] = field(default_factory=dict)
-    failed: dict[str, _Failed] = field(default_factory=dict)
+    running: dict[ContainerId, Warmup] = field(default_factory=dict)
+    failed: dict[ContainerId, _Failed] = field(default_factory=dict)
     proven: Counter[str] = field(default_factory=Counter)
     """Cohort → replicas proven warm."""
 
@@ -51,7 +51,7 @@ class WarmupQueue:
         self._workers = workers
         self._groups: OrderedDict[Key, _Group] = OrderedDict()
         """The group that waits longest comes first."""
-        self._ended: dict[str, datetime] = {}
+        self._ended: dict[ContainerId, datetime] = {}
         """Container → when the warm-up ended that left it warm."""
 
     def want(self, key: Key, jobs: Sequence[Warmup], seen: datetime) -> None:

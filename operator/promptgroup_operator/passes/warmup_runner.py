@@ -14,7 +14,7 @@ from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.passes.warmup_queue import WarmupQueue
 from promptgroup_operator.warmth import warmup
-from promptgroup_operator.world.snapshot import Key, Spent
+from promptgroup_operator.world.snapshot import ContainerId, Key, Spent
 from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class WarmupRunner:
         engines: EngineClient,
         workers: int,
         report: Callable[[Key, Warmup, Outcome], None],
-        spend: Callable[[str, Spent], None],
+        spend: Callable[[ContainerId, Spent], None],
     ) -> None:
         self._engines = engines
         self._report = report

@@ -13,7 +13,7 @@ from promptgroup_operator.plan.reserved import reserved
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Problem
 from promptgroup_router.contract import names, table
 from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 from promptgroup_router.contract.table import Prompt, PromptRef
 
 ANNOTATION_PROMPT = "promptgroup.dev/prompt-from"
@@ -38,12 +38,12 @@ DRAIN_SECONDS = 5
 """A terminating replica serves on for so long, until every router has dropped its slot."""
 
 
-def name(group: GroupObject, fingerprint: str) -> str:
+def name(group: GroupObject, fingerprint: Fingerprint) -> str:
     """Name of a revision's Deployment and of its prompt object."""
     return f"{group.key.name}-{short(fingerprint)}"
 
 
-def labels(group: GroupObject, fingerprint: str) -> dict[str, str]:
+def labels(group: GroupObject, fingerprint: Fingerprint) -> dict[str, str]:
     """Labels of everything that belongs to a revision; also its selector."""
     return {names.LABEL_GROUP: group.key.name, names.LABEL_REVISION: short(fingerprint)}
 
@@ -68,7 +68,7 @@ def _metadata(group: GroupObject, object_name: str, **extra: Any) -> dict[str, A
     return metadata
 
 
-def prompt_object(group: GroupObject, fingerprint: str, prompt: Prompt, kind: str) -> dict[str, Any]:
+def prompt_object(group: GroupObject, fingerprint: Fingerprint, prompt: Prompt, kind: str) -> dict[str, Any]:
     """Build the immutable object that keeps a revision's text, whatever its source becomes."""
     data = {table.SYSTEM_KEY: prompt.system} | ({table.TOOLS_KEY: prompt.tools} if prompt.tools else {})
     if kind == "Secret":
@@ -80,7 +80,7 @@ def prompt_object(group: GroupObject, fingerprint: str, prompt: Prompt, kind: st
 
 def deployment(
     group: GroupObject,
-    fingerprint: str,
+    fingerprint: Fingerprint,
     replicas: int,
     prompt_from: PromptRef,
     *,
@@ -117,7 +117,7 @@ def deployment(
     )
 
 
-def budget(group: GroupObject, fingerprint: str) -> dict[str, Any]:
+def budget(group: GroupObject, fingerprint: Fingerprint) -> dict[str, Any]:
     """Build the PodDisruptionBudget of a revision that serves: one replica may be evicted, the next when all are warm.
 
     One of a single replica may go as well: a budget that keeps it would hold up the drain of its node for ever. A
@@ -138,7 +138,7 @@ def budget(group: GroupObject, fingerprint: str) -> dict[str, Any]:
     )
 
 
-def _pod_template(group: GroupObject, fingerprint: str, selector: dict[str, str]) -> dict[str, Any]:
+def _pod_template(group: GroupObject, fingerprint: Fingerprint, selector: dict[str, str]) -> dict[str, Any]:
     template = _engine_template(group)
     annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_SETTINGS: _digest(group, template)}
     # what makes a pod one of its revision is not the template's to change

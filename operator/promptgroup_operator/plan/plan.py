@@ -35,6 +35,7 @@ from promptgroup_operator.world.effects import ConditionChange, Deletion, Event,
 from promptgroup_operator.world.snapshot import Manifest, Pod, Problem, PromptText, RevisionState, World
 from promptgroup_operator.world.warming import Refresh, Warmup
 from promptgroup_router.contract import table
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import PromptRef
 
 SETTLED = timedelta(minutes=1)
@@ -134,7 +135,7 @@ def _refused(world: World, problem: Problem, now: datetime) -> Plan:
     )
 
 
-def _plan(world: World, target: str, text: PromptText | None, problem: Problem | None, now: datetime) -> Plan:
+def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: Problem | None, now: datetime) -> Plan:
     group = world.group
     before = replica_split.wanted(world.revisions, target)
     size = _size(world, target, before, now)
@@ -183,7 +184,7 @@ def _plan(world: World, target: str, text: PromptText | None, problem: Problem |
     )
 
 
-def _serving(steps: Mapping[str, RevisionStep], target: str) -> str:
+def _serving(steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint) -> Fingerprint:
     """Return the fingerprint that status speaks of: the target, or what serves in its place once it was rolled back."""
     if steps[target].rolled_back is None:
         return target
@@ -191,7 +192,7 @@ def _serving(steps: Mapping[str, RevisionStep], target: str) -> str:
 
 
 def _with_holders(
-    world: World, steps: Mapping[str, RevisionStep], stage: release.Release, target: str
+    world: World, steps: Mapping[Fingerprint, RevisionStep], stage: release.Release, target: Fingerprint
 ) -> Problem | None:
     """Return what the release waits for, and who holds the room that the target's replicas need."""
     held = replica_split.holders(world.revisions, steps, target) if steps[target].replicas < stage.most else ""
@@ -201,7 +202,7 @@ def _with_holders(
     return replace(stage.waits, message=text)
 
 
-def _size(world: World, target: str, before: int | None, now: datetime) -> SizingDecision:
+def _size(world: World, target: Fingerprint, before: int | None, now: datetime) -> SizingDecision:
     seen = recommend.SizingInput(
         current=before,
         serving=sum(len(each.serving) for each in world.revisions),
@@ -244,8 +245,8 @@ def _condition_changes(revisions: Sequence[RevisionState]) -> list[ConditionChan
 
 def _objects(
     world: World,
-    steps: Mapping[str, RevisionStep],
-    assigned: Mapping[str, Mapping[str, int]],
+    steps: Mapping[Fingerprint, RevisionStep],
+    assigned: Mapping[Fingerprint, Mapping[str, int]],
     goal: release.Goal,
     text: PromptText | None,
 ) -> list[Manifest]:
@@ -278,7 +279,9 @@ def _objects(
     return objects
 
 
-def _deletions(world: World, steps: Mapping[str, RevisionStep], target: str, history: int) -> list[Deletion]:
+def _deletions(
+    world: World, steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint, history: int
+) -> list[Deletion]:
     """Return budgets of what does not serve, and retired revisions beyond the history: each one's Deployment last."""
     serving = {
         desired.name(world.group, each.fingerprint) for each in steps.values() if each.phase not in release.GOING
@@ -296,7 +299,7 @@ def _deletions(world: World, steps: Mapping[str, RevisionStep], target: str, his
     return deletions
 
 
-def _warmups(world: World, steps: Mapping[str, RevisionStep]) -> list[Warmup]:
+def _warmups(world: World, steps: Mapping[Fingerprint, RevisionStep]) -> list[Warmup]:
     return [
         job
         for each in world.revisions
@@ -305,7 +308,7 @@ def _warmups(world: World, steps: Mapping[str, RevisionStep]) -> list[Warmup]:
     ]
 
 
-def _refreshes(world: World, steps: Mapping[str, RevisionStep], now: datetime) -> list[Refresh]:
+def _refreshes(world: World, steps: Mapping[Fingerprint, RevisionStep], now: datetime) -> list[Refresh]:
     found = (
         refresh.due_refresh(pod, each.prompt, world.group.spec, world.refresh_every, now)
         for each in world.revisions
@@ -317,8 +320,8 @@ def _refreshes(world: World, steps: Mapping[str, RevisionStep], now: datetime) -
 
 def _requeue_after(
     world: World,
-    steps: Mapping[str, RevisionStep],
-    assigned: Mapping[str, Mapping[str, int]],
+    steps: Mapping[Fingerprint, RevisionStep],
+    assigned: Mapping[Fingerprint, Mapping[str, int]],
     waits: Problem | None,
     now: datetime,
 ) -> timedelta:
@@ -338,7 +341,7 @@ def _requeue_after(
     return min([regular, *(max(WAITING, due - now) for due in refreshes if due is not None)])
 
 
-def _unsettled(revisions: Sequence[RevisionState], steps: Mapping[str, RevisionStep]) -> bool:
+def _unsettled(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, RevisionStep]) -> bool:
     return any(
         each.ready < steps[each.fingerprint].replicas or any(not _is_settled(pod) for pod in each.pods)
         for each in revisions

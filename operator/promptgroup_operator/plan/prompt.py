@@ -12,7 +12,7 @@ from promptgroup_operator.api.prompt_group import MAX_PROMPT, KeyRef, PromptSpec
 from promptgroup_operator.rollout.annotations import parse_time
 from promptgroup_operator.world.snapshot import GroupObject, Problem, PromptText, Sibling
 from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import canonical_tools, hash_prefix
+from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools, hash_prefix
 from promptgroup_router.contract.table import Prompt
 
 Values = Mapping[tuple[str, str], Mapping[str, str] | None]
@@ -98,7 +98,7 @@ def _is_older(sibling: Sibling, group: GroupObject) -> bool:
     return (sibling.created, sibling.name) < (group.created, group.key.name)
 
 
-def conflict(group: GroupObject, fingerprint: str, siblings: Sequence[Sibling]) -> Problem | None:
+def conflict(group: GroupObject, fingerprint: Fingerprint, siblings: Sequence[Sibling]) -> Problem | None:
     """Return the problem that an older group claims the same prefix of the same model; None if none does.
 
     The group that this one replaces, by its annotation, is none: both serve until the older one is deleted.

@@ -8,13 +8,14 @@ from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Pod, RevisionState
 from promptgroup_router.contract import table
+from promptgroup_router.contract.fingerprint import Fingerprint
 
 
 def route(
     group: GroupObject,
     revisions: Sequence[RevisionState],
-    plan: Mapping[str, RevisionStep],
-    held: Mapping[str, Mapping[str, int]],
+    plan: Mapping[Fingerprint, RevisionStep],
+    held: Mapping[Fingerprint, Mapping[str, int]],
     live: Mapping[tuple[str, str], Manifest],
 ) -> table.Group:
     """Return the group as routers shall see it.
@@ -96,10 +97,10 @@ def ring(pods: Sequence[Pod], held: Mapping[str, int], step: RevisionStep) -> tu
     )
 
 
-def standing(route: Manifest | None) -> dict[str, tuple[int, frozenset[int]]]:
+def standing(route: Manifest | None) -> dict[Fingerprint, tuple[int, frozenset[int]]]:
     """Fingerprint → (weight, slots that are Ready), of a PromptRoute as it stands."""
     return {
-        each.get("fingerprint", ""): (
+        Fingerprint(each.get("fingerprint", "")): (
             each.get("weight", 0),
             frozenset(slot["slot"] for slot in each.get("slots", []) if slot.get("state") == table.SlotState.READY),
         )
@@ -107,7 +108,7 @@ def standing(route: Manifest | None) -> dict[str, tuple[int, frozenset[int]]]:
     }
 
 
-def ready(route: table.Group) -> dict[str, int]:
+def ready(route: table.Group) -> dict[Fingerprint, int]:
     """Fingerprint → slots that routers may send to."""
     return {
         revision.fingerprint: sum(slot.state is table.SlotState.READY for slot in revision.slots)

@@ -32,7 +32,7 @@ from promptgroup_operator.world.effects import Event
 from promptgroup_operator.world.snapshot import GroupObject, Pod, Problem, RevisionState, World
 from promptgroup_operator.world.warming import WarmReason
 from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 MANY = 10**6
 """More replicas than any group has."""
@@ -77,13 +77,13 @@ def rejected(world: World, problem: Problem) -> list[Condition]:
 
 def conditions(
     world: World,
-    plan: Mapping[str, RevisionStep],
-    target: str,
+    plan: Mapping[Fingerprint, RevisionStep],
+    target: Fingerprint,
     size: SizingDecision,
     cache: Diagnosis | None = None,
     *,
-    serving: str,
-    ready: Mapping[str, int],
+    serving: Fingerprint,
+    ready: Mapping[Fingerprint, int],
     waits: Problem | None,
 ) -> list[Condition]:
     """Return the conditions of a group that is acted on.
@@ -136,7 +136,7 @@ def conditions(
     ]
 
 
-def _available(world: World, fingerprint: str) -> int:
+def _available(world: World, fingerprint: Fingerprint) -> int:
     """Return the replicas that a revision's Deployment counts as available; MANY while it has no status.
 
     `kubectl rollout status` and the group then say the same: the Deployment's controller counts a pod a moment after
@@ -175,7 +175,9 @@ def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Con
     return Condition("Progressing", moves != "", moves or "Settled", count)
 
 
-def _moving(revision: RevisionState | None, plan: Mapping[str, RevisionStep], serving: str, missing: int) -> str:
+def _moving(
+    revision: RevisionState | None, plan: Mapping[Fingerprint, RevisionStep], serving: Fingerprint, missing: int
+) -> str:
     """Return what still changes while no release is under way, as a reason; empty at rest."""
     if missing or (revision is not None and revision.replicas < plan[serving].replicas):
         return "ReplicasWarming"
@@ -219,10 +221,10 @@ def why_cold(pod: Pod) -> Problem:
 def build(
     world: World,
     facts: Sequence[Condition],
-    plan: Mapping[str, RevisionStep],
-    ready: Mapping[str, int],
+    plan: Mapping[Fingerprint, RevisionStep],
+    ready: Mapping[Fingerprint, int],
     *,
-    target: str | None,
+    target: Fingerprint | None,
     wanted: int,
     now: datetime,
 ) -> dict[str, Any]:
@@ -232,7 +234,7 @@ def build(
         "observedGeneration": group.generation,
         "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],
         "replicas": sum(not pod.deleting for each in world.revisions for pod in each.pods),
-        "warm": f"{ready.get(target or '', 0)}/{wanted}",
+        "warm": f"{ready.get(target, 0) if target is not None else 0}/{wanted}",
         "revisions": [
             _revision(group, each, plan, ready)
             for each in sorted(world.revisions, key=lambda each: each.created, reverse=True)
@@ -276,7 +278,10 @@ def _unmoved(group: GroupObject, condition: dict[str, Any]) -> dict[str, Any]:
 
 
 def _revision(
-    group: GroupObject, revision: RevisionState, plan: Mapping[str, RevisionStep], ready: Mapping[str, int]
+    group: GroupObject,
+    revision: RevisionState,
+    plan: Mapping[Fingerprint, RevisionStep],
+    ready: Mapping[Fingerprint, int],
 ) -> dict[str, Any]:
     step = plan.get(revision.fingerprint)
     return {

@@ -10,6 +10,7 @@ from promptgroup_operator.api.prompt_group import JudgeSpec, RolloutSpec
 from promptgroup_operator.base import durations
 from promptgroup_operator.world.samples import Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
+from promptgroup_router.contract.fingerprint import Fingerprint
 
 ALL = 100
 """Percent: the weight of a revision that serves alone."""
@@ -70,7 +71,7 @@ def _surge(spec: int | str, replicas: int) -> int:
 class Goal:
     """The state that the group wants, and what a pass knows beside its revisions."""
 
-    target: str
+    target: Fingerprint
     """Fingerprint of the prompt to serve."""
     replicas: int
     policy: RolloutPolicy
@@ -85,7 +86,7 @@ class Goal:
 class RevisionStep:
     """The state that a pass gives one revision."""
 
-    fingerprint: str
+    fingerprint: Fingerprint
     phase: RevisionPhase
     weight: int
     replicas: int = 0
@@ -99,7 +100,7 @@ class RevisionStep:
 class Release:
     """The state that a pass gives all revisions."""
 
-    steps: Mapping[str, RevisionStep]
+    steps: Mapping[Fingerprint, RevisionStep]
     """By fingerprint."""
     most: int
     """Replicas that the target may have at its step."""

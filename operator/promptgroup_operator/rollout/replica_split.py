@@ -20,7 +20,7 @@ from promptgroup_operator.rollout.release import ALL, GOING, Goal, Release, Revi
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world.samples import Flow
 from promptgroup_operator.world.snapshot import Pod, RevisionState
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 FEW = 20
 """Requests in the window under which their shares are chance: then the weights stand for them."""
@@ -30,7 +30,7 @@ SLACK = 0.75
 on noise; less than one, so that it gets there."""
 
 
-def wanted(revisions: Sequence[RevisionState], target: str) -> int | None:
+def wanted(revisions: Sequence[RevisionState], target: Fingerprint) -> int | None:
     """Replicas that the group wanted before: as noted, since a release or a drain leaves no Deployment with so many.
 
     Args:
@@ -44,7 +44,7 @@ def wanted(revisions: Sequence[RevisionState], target: str) -> int | None:
     return alive[0] if len(alive) == 1 else None
 
 
-def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> dict[str, RevisionStep]:
+def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> dict[Fingerprint, RevisionStep]:
     """Return the steps with their sizes."""
     target = goal.target
     found = {each.fingerprint: each for each in revisions}
@@ -68,7 +68,7 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
     return {name: replace(step, replicas=sizes[name]) for name, step in release.steps.items()}
 
 
-def _wishes(found: Mapping[str, RevisionState], release: Release, goal: Goal) -> dict[str, int]:
+def _wishes(found: Mapping[Fingerprint, RevisionState], release: Release, goal: Goal) -> dict[Fingerprint, int]:
     """Fingerprint → replicas, as if they were there at once; together no more than wanted and surge if it can be."""
     target, replicas = goal.target, goal.replicas
     if release.steps[target].phase is RevisionPhase.ROLLED_BACK and replicas:
@@ -94,7 +94,7 @@ def _wishes(found: Mapping[str, RevisionState], release: Release, goal: Goal) ->
     return wishes
 
 
-def _after_roll_back(release: Release, goal: Goal) -> dict[str, int]:
+def _after_roll_back(release: Release, goal: Goal) -> dict[Fingerprint, int]:
     """Return fingerprint → replicas: what serves has all of its own first, the others one each of the surge.
 
     Of the others the one taken back comes first, whose sessions are the youngest, then the one superseded last.
@@ -114,7 +114,7 @@ def _after_roll_back(release: Release, goal: Goal) -> dict[str, int]:
     return wishes
 
 
-def holders(revisions: Sequence[RevisionState], steps: Mapping[str, RevisionStep], target: str) -> str:
+def holders(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint) -> str:
     """Return who holds the room that the target's replicas need, for a message; empty when nobody does."""
     found = [
         f"{each.alive} of {short(each.fingerprint)} ({steps[each.fingerprint].phase})"
@@ -139,7 +139,7 @@ def _need(revision: RevisionState, step: RevisionStep, goal: Goal) -> int:
     return min(replicas, max(1, revision.replicas if near else math.floor(need + 0.5)))
 
 
-def _lost(revisions: Sequence[RevisionState], target: str) -> int:
+def _lost(revisions: Sequence[RevisionState], target: Fingerprint) -> int:
     """Replicas of the older revisions that will not serve again by themselves: the new one must not wait for them."""
     old = (each for each in revisions if each.fingerprint != target)
     return sum(not pod.deleting and (pod.trouble != "" or _stays_cold(each, pod)) for each in old for pod in each.pods)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from promptgroup_operator.rollout.release import Goal, RevisionPhase, RevisionStep
 from promptgroup_operator.world.snapshot import RevisionState
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 ROOM_AFTER = timedelta(minutes=1)
 """A superseded revision makes room for the next release once it was quiet for so long, before `retireAfter` is over."""
@@ -60,7 +60,7 @@ def retires_in(revision: RevisionState, retire_after: timedelta, goal: Goal) -> 
 
 
 def makes_room(
-    others: Sequence[RevisionState], plan: Mapping[str, RevisionStep], reserved: int, goal: Goal
+    others: Sequence[RevisionState], plan: Mapping[Fingerprint, RevisionStep], reserved: int, goal: Goal
 ) -> list[RevisionState]:
     """Return superseded revisions that there is no room for and that are quiet, the oldest first.
 
@@ -84,7 +84,7 @@ def makes_room(
 
 
 def forgotten(
-    revisions: Sequence[RevisionState], plan: Mapping[str, RevisionStep], target: str, history: int
+    revisions: Sequence[RevisionState], plan: Mapping[Fingerprint, RevisionStep], target: Fingerprint, history: int
 ) -> list[RevisionState]:
     """Return the retired revisions beyond the history, which keeps those superseded last."""
     retired = [

@@ -25,7 +25,7 @@ from promptgroup_operator.rollout.analysis import AnalysisOutcome, AnalysisResul
 from promptgroup_operator.rollout.release import ALL, GOING, Goal, Release, RevisionPhase, RevisionStep
 from promptgroup_operator.world.samples import Flow, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RevisionState, RolledBack
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 NOTHING = Flow()
 """A revision that no router has seen."""
@@ -126,7 +126,7 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
     return (replace(step, progress=None) if returns else step), _most(weights[index], goal.replicas), waits
 
 
-def _coming(target: str, progress: Progress) -> RevisionStep:
+def _coming(target: Fingerprint, progress: Progress) -> RevisionStep:
     return RevisionStep(target, RevisionPhase.COMING, 0, progress=progress)
 
 
@@ -173,7 +173,7 @@ def _deserted(wanted: RevisionState, stable: RevisionState, goal: Goal) -> bool:
     return any(stratum.requests for stratum in sample.values())
 
 
-def _warming(target: str) -> Problem:
+def _warming(target: Fingerprint) -> Problem:
     return Problem("RevisionComing", f"no replica of {short(target)} is warm yet")
 
 

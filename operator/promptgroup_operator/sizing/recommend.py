@@ -1,13 +1,15 @@
 """Recommends how many replicas a group wants, with the reason: the entry of sizing.
 
-    decide(sizing, Group(name, current, serving, revision, load, ...), history, now) -> Verdict
+    decide(sizing, SizingInput(current, serving, revision, load, ...), history, now) -> SizingDecision
 
-What a look learns for the next ones is `Verdict.history`; callers keep it and pass it in. Order of the decision:
+A pass learns things that the next one needs: they are in `SizingDecision.history`, which the caller keeps and passes
+in again. The decision is made in this order:
 
-1. Unknown is not zero: without a load that can be spoken of the number is held.
-2. The least number that keeps every limit (`need`), of the pool and the group's part of it (`pool`). It rises by what
-   the group is answerable for: neither by a dip of its own making (`waves`), nor by prompts that leave the declared
-   one (`departures`). It falls only if fewer keep the limits with a margin, at the hit rate that they would have.
+1. Unknown is not zero: the number is held while the load is not known.
+2. The least number that keeps every limit (`limits`), for the pool and for the group's part of it (`shared`). It rises
+   only by what the group is answerable for: neither by a dip in hit rate that its own change caused (`transient`), nor
+   by prompts that differ from the declared one (`prompt_drift`). It falls only if fewer replicas keep the limits with a
+   margin, at the hit rate that they would have.
 3. Windows and policies (`behavior`), then bounds.
 
 Does no I/O and reads no clock.
@@ -26,6 +28,7 @@ from promptgroup_operator.sizing.model import QUANTILE, Model, fit
 from promptgroup_operator.sizing.prompt_drift import drifts, mended
 from promptgroup_operator.world.load import PERIOD, GroupLoad, PoolMember
 from promptgroup_operator.world.sizing_history import NEW, Cause, GroupShape, History, Past, Wave
+from promptgroup_router.contract.fingerprint import Fingerprint
 
 COVERED = 0.5
 """Least share of the window's replica-seconds that readings must cover."""
@@ -75,7 +78,7 @@ class SizingInput:
     """Replicas that it wanted at the last look; None when it has none yet."""
     serving: int
     """Warm replicas that routers send to."""
-    revision: str
+    revision: Fingerprint
     """Fingerprint that it wants to serve."""
     load: GroupLoad | None
     releasing: bool = False

@@ -20,7 +20,7 @@ from datetime import datetime
 from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroupSpec
 from promptgroup_operator.base import durations
 from promptgroup_operator.world.engine_facts import Measured
-from promptgroup_operator.world.snapshot import Pod
+from promptgroup_operator.world.snapshot import NO_CONTAINER, Pod
 from promptgroup_operator.world.warming import WARM, Evidence, Outcome, WarmReason, Warmup
 from promptgroup_router.contract.table import Prompt
 
@@ -115,7 +115,7 @@ def cohort(pod: Pod) -> str:
 
 
 def _can_be_asked(pod: Pod) -> bool:
-    return not pod.deleting and pod.containers_ready and pod.container_id != "" and pod.address != ""
+    return not pod.deleting and pod.containers_ready and pod.container_id != NO_CONTAINER and pod.address != ""
 
 
 def settle(outcome: Outcome, job: Warmup, now: datetime) -> Outcome:

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import ShortFingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +139,11 @@ class Traffic:
 
     known: bool
     """True if the window is long enough to speak of shares."""
-    flows: Mapping[str, Flow] = field(default_factory=dict)
+    flows: Mapping[ShortFingerprint, Flow] = field(default_factory=dict)
     """Requests within the window."""
-    samples: Mapping[str, Sample] = field(default_factory=dict)
+    samples: Mapping[ShortFingerprint, Sample] = field(default_factory=dict)
     """Requests since the step of the release began, as far as it was observed."""
-    last_requests: Mapping[str, datetime] = field(default_factory=dict)
+    last_requests: Mapping[ShortFingerprint, datetime] = field(default_factory=dict)
     """The latest time at which a request of the revision was seen to end."""
     watched_since: datetime | None = None
     """The time since which every router has been read; None where one of them cannot be read."""
@@ -151,12 +152,8 @@ class Traffic:
         """Return the requests of all revisions within the window."""
         return sum(flow.requests for flow in self.flows.values())
 
-    def quiet_since(self, revision: str) -> datetime | None:
-        """Return since when no request of the revision has ended; None where a router cannot be read.
-
-        Args:
-            revision: its short fingerprint.
-        """
+    def quiet_since(self, revision: ShortFingerprint) -> datetime | None:
+        """Return since when no request of the revision has ended; None where a router cannot be read."""
         if self.watched_since is None:
             return None
         return max(self.watched_since, self.last_requests.get(revision, self.watched_since))

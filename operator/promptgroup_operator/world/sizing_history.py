@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from promptgroup_router.contract.fingerprint import Fingerprint
+
 
 class Cause(enum.StrEnum):
     """The change that began a wave, as a condition's reason."""
@@ -19,7 +21,7 @@ class GroupShape:
 
     wanted: int
     serving: int
-    revision: str
+    revision: Fingerprint
     """Fingerprint that the group wants to serve."""
     releasing: bool = False
 

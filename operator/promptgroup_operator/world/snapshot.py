@@ -3,17 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final, NewType
 
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.load import GroupLoad, PoolMember
 from promptgroup_operator.world.samples import Histogram, Traffic
 from promptgroup_operator.world.sizing_history import NEW, History
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
+
+ContainerId = NewType("ContainerId", str)
+"""Id of a running container, as the kubelet reports it: `containerd://3e5f...`. It names one process, which a pod's
+name does not: a restarted container has another id, and nothing in its cache."""
+NO_CONTAINER: Final = ContainerId("")
+"""The container of a pod in which the engine does not run."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,7 +60,7 @@ class PromptText:
     """The group's prompt, resolved."""
 
     prompt: Prompt
-    fingerprint: str
+    fingerprint: Fingerprint
     secret: bool
     """True if a part of it came from a Secret: then it is stored in one."""
 
@@ -140,18 +147,18 @@ class Pod:
 
     name: str
     uid: str
-    fingerprint: str
+    fingerprint: Fingerprint
     created: str
     deleting: bool
     address: str
     """host:port of the engine; empty while the pod has no address."""
     containers_ready: bool
     containers_ready_since: datetime | None
-    container_id: str
-    """Id of the engine container; empty while it does not run."""
+    container_id: ContainerId
+    """The engine's container; NO_CONTAINER while it does not run."""
     slot: int | None
-    warmed: str
-    """Container id whose warmth was proven, or accepted without proof after `Proceed`."""
+    warmed: ContainerId
+    """The container whose warmth was proven, or accepted without proof after `Proceed`."""
     warm: PodCondition | None
     draining_since: datetime | None
     measured: Measured = UNKNOWN
@@ -171,7 +178,7 @@ class Pod:
         return (
             not self.deleting
             and self.containers_ready
-            and self.container_id != ""
+            and self.container_id != NO_CONTAINER
             and self.warmed == self.container_id
             and self.warm is not None
             and self.warm.status == "True"
@@ -202,7 +209,7 @@ class RolledBack:
 class RevisionState:
     """One fingerprint of the group that has a Deployment."""
 
-    fingerprint: str
+    fingerprint: Fingerprint
     deployment: str
     created: str
     replicas: int
@@ -254,7 +261,7 @@ class Sibling:
 
     name: str
     created: str
-    fingerprint: str
+    fingerprint: Fingerprint
     """Fingerprint that its status reports; empty before a pass found its prompt."""
     observed: bool = True
     """False until a pass has written its status for the first time."""

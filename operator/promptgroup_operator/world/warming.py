@@ -6,7 +6,7 @@ from datetime import datetime
 
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
-from promptgroup_operator.world.snapshot import LastSeen, PodCondition, Reading, Spent
+from promptgroup_operator.world.snapshot import ContainerId, LastSeen, PodCondition, Reading, Spent
 from promptgroup_router.contract.table import Prompt
 
 
@@ -53,7 +53,7 @@ class Warmup:
 
     pod: str
     uid: str
-    container_id: str
+    container_id: ContainerId
     address: str
     engine: EngineType
     model: str
@@ -98,7 +98,7 @@ class Refresh:
 
     pod: str
     uid: str
-    container_id: str
+    container_id: ContainerId
     address: str
     engine: EngineType
     model: str

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from promptgroup_research.simulator.turns import Session, Turn
 from promptgroup_research.simulator.world import HELD, World
 from promptgroup_router.apis.usage import Usage
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Engine, Group, Policy, Revision, RoutingTable, Sharing, Slot, SlotState
 from promptgroup_router.policy.balancer import Balancer, Pick
 from promptgroup_router.policy.demand import Demand
@@ -95,7 +96,7 @@ class Ours:
             )
             for index in indexes
         )
-        revision = Revision(name, 0, tools=False, weight=1, slots=slots, engine=engine)
+        revision = Revision(Fingerprint(name), 0, tools=False, weight=1, slots=slots, engine=engine)
         return Group("sim", name, MODEL, "", (revision,), policy=self._policy, sharing=sharing)
 
     def place(self, turn: Turn, now: float) -> int | None:

@@ -10,6 +10,7 @@ from promptgroup_operator.world.sizing_history import History
 from promptgroup_research.scaling.fleet import Fleet
 from promptgroup_research.scaling.loads import Scene
 from promptgroup_research.scaling.meter import Meter
+from promptgroup_router.contract.fingerprint import Fingerprint
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 """Virtual time zero."""
@@ -34,7 +35,7 @@ class Sizer:
     def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
         """The verdict of this look."""
         load = meter.load(LOAD_WINDOW.total_seconds())
-        group = SizingInput(fleet.wanted, fleet.up, "revision", load)
+        group = SizingInput(fleet.wanted, fleet.up, Fingerprint("revision"), load)
         verdict = decide(self._spec, group, self._history, BEGIN + timedelta(seconds=now))
         self._history = verdict.history
         diagnosis = diagnose(load, verdict.wave, self._told)

@@ -9,6 +9,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_SESSION
 from promptgroup_router.contract.table import (
     LOAD_FACTOR_PERCENT,
@@ -157,7 +158,7 @@ def _decode_revision(item: object, at: str) -> Revision:
         source = _mapping(ref, f"{at}.promptFrom")
         ref = PromptRef(_text(source, "kind", f"{at}.promptFrom"), _text(source, "name", f"{at}.promptFrom"))
     return Revision(
-        fingerprint=_text(data, "fingerprint", at),
+        fingerprint=Fingerprint(_text(data, "fingerprint", at)),
         system_bytes=_count(data, "systemBytes", at),
         tools=data.get("tools", False) is True,
         weight=_count(data, "weight", at),

@@ -18,6 +18,13 @@ to catch another team's requests.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NewType
+
+Fingerprint = NewType("Fingerprint", str)
+"""The identity of a Tier-1 prefix: 32 lower-case hex digits. It is made here, and where one is read that another
+program made."""
+ShortFingerprint = NewType("ShortFingerprint", str)
+"""The first digits of a fingerprint, by which objects, metrics and people name a revision."""
 
 FINGERPRINT_LENGTH = 32
 """Hex digits of a fingerprint: 128 bits."""
@@ -61,25 +68,25 @@ def _plain(value: object) -> object:
     return value
 
 
-def fingerprint(system: str, tools: Sequence[object] | None = None) -> str:
+def fingerprint(system: str, tools: Sequence[object] | None = None) -> Fingerprint:
     """Return the fingerprint of a system text and its tools: 32 lower-case hex digits."""
     return hash_prefix(canonical_tools(tools), system.encode())
 
 
-def hash_prefix(tools: str, system: bytes) -> str:
+def hash_prefix(tools: str, system: bytes) -> Fingerprint:
     """Return the fingerprint of tools in canonical form and the bytes of a system text."""
     digest = hashlib.sha256(tools.encode())
     digest.update(b"\0")
     digest.update(system)
-    return digest.hexdigest()[:FINGERPRINT_LENGTH]
+    return Fingerprint(digest.hexdigest()[:FINGERPRINT_LENGTH])
 
 
-def short(full: str) -> str:
+def short(full: Fingerprint) -> ShortFingerprint:
     """Return the part of a fingerprint that names objects: `<group>-<short>`."""
-    return full[:SHORT_LENGTH]
+    return ShortFingerprint(full[:SHORT_LENGTH])
 
 
-def prefix_hashes(tools: str, system: bytes, lengths: Iterable[int]) -> Iterator[tuple[int, str]]:
+def prefix_hashes(tools: str, system: bytes, lengths: Iterable[int]) -> Iterator[tuple[int, Fingerprint]]:
     """Yield (length, fingerprint) of the prefixes of a system text, hashing it once.
 
     Args:
@@ -96,4 +103,4 @@ def prefix_hashes(tools: str, system: bytes, lengths: Iterable[int]) -> Iterator
             return
         digest.update(view[at:length])
         at = length
-        yield length, digest.copy().hexdigest()[:FINGERPRINT_LENGTH]
+        yield length, Fingerprint(digest.copy().hexdigest()[:FINGERPRINT_LENGTH])

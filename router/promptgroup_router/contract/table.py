@@ -9,6 +9,7 @@ Prompt text is not part of a PromptRoute. A revision names the immutable ConfigM
 import enum
 from dataclasses import dataclass
 
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_SESSION
 
 SYSTEM_KEY = "system"
@@ -106,7 +107,7 @@ class Engine:
 class Revision:
     """One fingerprint of a group and the replicas that are warm for it."""
 
-    fingerprint: str
+    fingerprint: Fingerprint
     system_bytes: int
     """Length of the system text in UTF-8."""
     tools: bool

@@ -11,6 +11,7 @@ import orjson
 import xxhash
 
 from promptgroup_router.contract.encoding import decode_group, encode_table
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Group, Prompt, PromptRef, Revision, RoutingTable, TableError
 from promptgroup_router.feed.slot_address import Network, check
 
@@ -20,7 +21,7 @@ class RouteSource(NamedTuple):
 
     namespace: str
     ref: PromptRef
-    fingerprint: str
+    fingerprint: Fingerprint
 
 
 class Expired(Exception):  # noqa: N818 - an outcome of a watch

@@ -8,6 +8,7 @@ import ipaddress
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from promptgroup_router.contract.fingerprint import short
 from promptgroup_router.contract.table import Group, TableError
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -40,7 +41,7 @@ def check(group: Group, allowed: Sequence[Network]) -> None:
         for slot in revision.slots:
             reason = _refused(slot.address, allowed) if slot.address else ""
             if reason:
-                at = f"{group.namespace}/{group.name}: revision {revision.fingerprint[:8]}, slot {slot.index}"
+                at = f"{group.namespace}/{group.name}: revision {short(revision.fingerprint)}, slot {slot.index}"
                 raise TableError(f"{at}: address {slot.address!r} {reason}")
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import orjson
 
-from promptgroup_router.contract import fingerprint
 from promptgroup_router.contract.encoding import decode_table, encode_table
+from promptgroup_router.contract.fingerprint import Fingerprint, hash_prefix
 from promptgroup_router.contract.table import Prompt, RoutingTable, TableError
 
 
@@ -47,7 +47,7 @@ def read(path: Path) -> RoutingTable:
     for group in table.groups:
         for revision in group.revisions:
             if revision.prompt is not None and not is_text_of(revision.prompt, revision.fingerprint):
-                found = fingerprint.hash_prefix(revision.prompt.tools, revision.prompt.system.encode())
+                found = hash_prefix(revision.prompt.tools, revision.prompt.system.encode())
                 raise TableError(
                     f"{group.namespace}/{group.name}: the prompt hashes to {found}, its fingerprint is "
                     f"{revision.fingerprint}: correct one of them (promptgroup fingerprint FILE prints the hash)"
@@ -55,6 +55,6 @@ def read(path: Path) -> RoutingTable:
     return table
 
 
-def is_text_of(prompt: Prompt, full: str) -> bool:
+def is_text_of(prompt: Prompt, wanted: Fingerprint) -> bool:
     """Return True if a prompt hashes to a fingerprint."""
-    return fingerprint.hash_prefix(prompt.tools, prompt.system.encode()) == full
+    return hash_prefix(prompt.tools, prompt.system.encode()) == wanted

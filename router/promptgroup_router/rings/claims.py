@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
-from promptgroup_router.contract.fingerprint import prefix_hashes
+from promptgroup_router.contract.fingerprint import Fingerprint, prefix_hashes
 
 MOST_LENGTHS = 256
 """Lengths of unread texts that a request is hashed at, 1 µs each. Of more, the longest ones are taken: the others match
@@ -29,7 +29,7 @@ class Claim(NamedTuple, Generic[_T]):
 
     entry: _T
     namespace: str
-    fingerprint: str
+    fingerprint: Fingerprint
     system_bytes: int
     """Length of the system text in UTF-8."""
     system: str | None
@@ -82,7 +82,7 @@ class Claims(Generic[_T]):
     def __init__(self, claims: Iterable[Claim[_T]]) -> None:
         """Index the claims, which come in the order in which groups claim prefixes: the oldest first."""
         texts: dict[str, dict[str, _Claimants[_T]]] = {}
-        unread: dict[int, dict[str, _Claimants[_T]]] = {}
+        unread: dict[int, dict[Fingerprint, _Claimants[_T]]] = {}
         for age, claim in enumerate(claims):
             if claim.system is not None:
                 claimants = texts.setdefault(claim.tools, {}).setdefault(claim.system, {})

@@ -11,7 +11,7 @@ from itertools import islice
 import xxhash
 
 from promptgroup_router.apis.request import Preamble, preamble
-from promptgroup_router.contract import fingerprint
+from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
 from promptgroup_router.contract.table import (
     LOAD_FACTOR_PERCENT,
     Group,
@@ -37,7 +37,7 @@ class Member:
     """`namespace/group/fingerprint/slot`: the key of load and health records, which outlives pods and tables."""
     group: str
     """`namespace/group`."""
-    fingerprint: str
+    fingerprint: Fingerprint
     slot: int
     address: str
     incarnation: str
@@ -45,7 +45,7 @@ class Member:
     @property
     def label(self) -> str:
         """The id with a short fingerprint, for clients and logs."""
-        return f"{self.group}/{fingerprint.short(self.fingerprint)}/{self.slot}"
+        return f"{self.group}/{short(self.fingerprint)}/{self.slot}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class RevisionEntry:
     candidates: Candidates
     preamble: Preamble | None = field(compare=False)
     """None until the text is known."""
-    short: str
+    short: ShortFingerprint
     """The fingerprint in the form that people and metrics use."""
 
 
@@ -151,7 +151,7 @@ class ClaimConflict:
 
     group: str
     keeper: str
-    fingerprint: str
+    fingerprint: Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ def _ready_members(group: Group, revision: Revision) -> dict[int, Member]:
 
 def _build_group(
     group: Group,
-    members: Mapping[tuple[str, str, str], Mapping[int, Member]],
+    members: Mapping[tuple[str, str, Fingerprint], Mapping[int, Member]],
     lenders: Mapping[_LendingKey, Sequence[Member]],
 ) -> GroupEntry:
     label = f"{group.namespace}/{group.name}"
@@ -305,7 +305,7 @@ def _revision_entry(group: Group, label: str, revision: Revision, candidates: Ca
         group=group,
         label=label,
         revision=revision,
-        short=fingerprint.short(revision.fingerprint),
+        short=short(revision.fingerprint),
         prefix=_hash(revision.fingerprint),
         candidates=candidates,
         preamble=preamble(revision.prompt.system, revision.prompt.tools) if revision.prompt is not None else None,
@@ -314,7 +314,7 @@ def _revision_entry(group: Group, label: str, revision: Revision, candidates: Ca
 
 def _build_model(model: str, groups: Iterable[GroupEntry], conflicts: list[ClaimConflict]) -> ModelEntry:
     by_namespace: dict[str, list[GroupEntry]] = {}
-    claims: dict[tuple[str, str], Claim[RevisionEntry]] = {}
+    claims: dict[tuple[str, Fingerprint], Claim[RevisionEntry]] = {}
     for group in sorted(groups, key=_age):
         by_namespace.setdefault(group.group.namespace, []).append(group)
         for each in group.revisions:

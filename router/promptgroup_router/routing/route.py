@@ -17,6 +17,7 @@ from promptgroup_router.apis.responses import previous_response
 from promptgroup_router.apis.session_key import SessionKey, chat_start, first_ids, session_key
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION
 from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.demand import Demand
@@ -314,7 +315,7 @@ def _choose_revision(
     raise AssertionError("one of the weights was chosen")
 
 
-def revision_by_weight(key: int, weights: Mapping[str, int]) -> str:
+def revision_by_weight(key: int, weights: Mapping[Fingerprint, int]) -> Fingerprint:
     """Return the fingerprint that a session gets, by its key on its first turn (64 bits).
 
     Every router of every version gives a session the same revision: `tests/golden/weights.json` has test vectors.

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.health import Health
@@ -99,7 +99,7 @@ class RouterState:
                     in_flight[member.group, short(member.fingerprint), str(member.slot)] = 0
         for member_id, load in self.balancer.loads.items():
             group_label, full, slot = member_id.rsplit("/", 2)
-            in_flight[group_label, short(full), slot] = load
+            in_flight[group_label, short(Fingerprint(full)), slot] = load
         self.metrics.in_flight.replace(in_flight)
         for waiter in self.admission_queue:
             if waiter.revision in waiting:
