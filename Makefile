@@ -85,6 +85,10 @@ e2e-mutants: setup ## The same against builds that are broken on purpose: each m
 .PHONY: test
 test: check integration ## Everything that must pass before a change lands
 
+.PHONY: fuzz
+fuzz: setup ## Mutated HTTP heads, chunked bodies and event streams for the router's parsers (COUNT=1000000 SEED=2 KIND=heads)
+	@PYTHONPATH=tests $(RUN) python -m fuzz $(KIND) --count $(or $(COUNT),100000) --seed $(or $(SEED),1)
+
 .PHONY: bench
 bench: setup ## CPU that the router takes for a request and for a streamed event
 	$(RUN) python tests/bench/router_overhead.py

@@ -17,8 +17,8 @@ LARGEST_BYTES = 1 << 20
 """A larger file belongs elsewhere: a clone has each of its versions for ever."""
 
 BINARY = (".png", ".svg", ".gif", ".ico", ".woff2", ".gz", ".patch")
-GENERATED = ("tests/golden/", "charts/promptgroup/templates/", ".krew.yaml")
-"""Golden files hold what programs print; templates are not YAML before they are filled in."""
+GENERATED = ("tests/golden/", "tests/fuzz/corpus/", "charts/promptgroup/templates/", ".krew.yaml")
+"""Golden files hold what programs print, the corpus what peers send; templates are no YAML until they are filled in."""
 
 CONFLICT = re.compile(r"^(<{7} |>{7} )", re.MULTILINE)
 

@@ -4,16 +4,10 @@ Only one direction is a rule: h11 reads all that the router reads, and reads it 
 h11 does, since a message that two parsers could read differently is how requests are smuggled.
 """
 
-import h11
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from promptgroup_router.base.errors import HttpError
-from promptgroup_router.http11.framing import Chunked
-from promptgroup_router.http11.http1 import MAX_HEAD, Framing
-from promptgroup_router.http11.reader import RequestReader, ResponseReader
-
-MAX_BODY = 100_000
+from support.h11oracle import answers_agree, requests_agree
 
 LINES = st.sampled_from(
     [
@@ -92,52 +86,13 @@ def _message(first, host, lines, body, mutations):
     return data
 
 
-def read_by_router(data: bytes) -> list:
-    """Return the first request, and the number of bytes behind it; nothing where it is refused or not whole."""
-    reader = RequestReader(MAX_BODY)
-    reader.feed(data)
-    try:
-        request = reader.next()
-    except HttpError:
-        return []
-    if request is None:
-        return []
-    head = request.head
-    target = head.path + b"?" + head.query if head.query else head.path
-    return [head.method, target, folded(head.headers), request.body, head.keep_alive, reader.buffered]
-
-
-def read_by_h11(data: bytes) -> list:
-    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=2 * MAX_HEAD)
-    connection.receive_data(data)
-    request = connection.next_event()
-    assert isinstance(request, h11.Request), request
-    body = b""
-    while not isinstance(event := connection.next_event(), h11.EndOfMessage):
-        assert isinstance(event, h11.Data), event
-        body += bytes(event.data)
-    kept = connection.their_state is h11.DONE
-    target = bytes(request.target).removeprefix(b"http://router:8080")
-    return [request.method, target, lists(request.headers), body, kept, len(connection.trailing_data[0])]
-
-
-def lists(headers) -> list[tuple[bytes, bytes]]:
-    return [(bytes(name), bytes(value)) for name, value in headers]
-
-
-def folded(headers) -> list[tuple[bytes, bytes]]:
-    """h11 gives transfer-encoding in lower case."""
-    return [(name, value.lower() if name == b"transfer-encoding" else value) for name, value in headers]
-
-
 @given(messages(REQUEST_LINES))
 @settings(max_examples=300)
 @example(b"POST / HTTP/1.1\r\nhost: r\r\nconnection: not-close-really\r\ncontent-length: 0\r\n\r\n")
 @example(b"POST / HTTP/1.1\r\nhost: r\r\nconnection: close\r\nconnection: x\r\ncontent-length: 0\r\n\r\n")
 @example(b"POST /\xc3\xa9 HTTP/1.1\r\nhost: r\r\ncontent-length: 0\r\n\r\n")
 def test_h11_reads_every_request_that_the_router_reads_and_reads_it_the_same(data):
-    if found := read_by_router(data):
-        assert read_by_h11(data) == found
+    requests_agree(data)
 
 
 @given(messages(STATUS_LINES))
@@ -145,31 +100,4 @@ def test_h11_reads_every_request_that_the_router_reads_and_reads_it_the_same(dat
 @example(b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n")
 @example(b"HTTP/1.1 200 OK\r\nconnection: close\r\nconnection: x\r\ncontent-length: 0\r\n\r\n")
 def test_h11_reads_every_answer_that_the_router_reads_and_reads_it_the_same(data):
-    reader = ResponseReader()
-    try:
-        body = reader.feed(data)
-    except HttpError:
-        return
-    if not reader.done:
-        return
-    if reader.head.framing is Framing.CHUNKED:
-        content = bytearray()
-        Chunked().feed(body, content)
-        body = bytes(content)
-    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=2 * MAX_HEAD)
-    connection.send(h11.Request(method="POST", target="/", headers=[("host", "engine"), ("content-length", "0")]))
-    connection.send(h11.EndOfMessage())
-    connection.receive_data(data)
-    answer, expected = connection.next_event(), b""
-    assert isinstance(answer, h11.Response), answer
-    while not isinstance(event := connection.next_event(), h11.EndOfMessage):
-        assert isinstance(event, h11.Data), event
-        expected += bytes(event.data)
-    assert (answer.status_code, lists(answer.headers), expected) == (
-        reader.head.status,
-        folded(reader.head.headers),
-        body,
-    )
-    if reader.reusable:
-        assert connection.their_state is h11.DONE
-        assert not connection.trailing_data[0]
+    answers_agree(data)

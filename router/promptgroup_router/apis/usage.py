@@ -14,13 +14,23 @@ TAIL_BYTES = 4096
 HEAD_BYTES = 2048
 """Bytes of the beginning that are kept where the first event tells the prompt's length: it has that length alone."""
 
-_PROMPT = re.compile(rb'"prompt_tokens":\s*(\d{1,12})')
-_COMPLETION = re.compile(rb'"completion_tokens":\s*(\d{1,12})')
-_CACHED = re.compile(rb'"cached_tokens":\s*(\d{1,12})')
-_INPUT = re.compile(rb'"input_tokens":\s*(\d{1,12})')
-_OUTPUT = re.compile(rb'"output_tokens":\s*(\d{1,12})')
-_CACHE_READ = re.compile(rb'"cache_read_input_tokens":\s*(\d{1,12})')
-_CACHE_CREATION = re.compile(rb'"cache_creation_input_tokens":\s*(\d{1,12})')
+
+def _count(name: bytes) -> re.Pattern[bytes]:
+    """Return a pattern for a member of an object that is a whole number.
+
+    What follows the number belongs to the pattern: `1.5` is no count, and the size of the next chunk, which may come
+    between any two bytes, would end a number too early.
+    """
+    return re.compile(rb'"' + name + rb'":\s*+(\d{1,12}+)\s*+[,}]')
+
+
+_PROMPT = _count(b"prompt_tokens")
+_COMPLETION = _count(b"completion_tokens")
+_CACHED = _count(b"cached_tokens")
+_INPUT = _count(b"input_tokens")
+_OUTPUT = _count(b"output_tokens")
+_CACHE_READ = _count(b"cache_read_input_tokens")
+_CACHE_CREATION = _count(b"cache_creation_input_tokens")
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,10 +142,10 @@ def parse_request(head: bytes) -> RequestHead:
     if line is None:
         raise HttpError(400, "the first line is not an HTTP/1.1 request line: send METHOD TARGET HTTP/1.1")
     method, target, major, digit = line.groups()
+    headers, fields = _fields(head, line.end())  # first, since HeadBuffer may have refused a broken line already
     if major != b"1":
         raise HttpError(505, f"HTTP/{major.decode()} is not served on this port: use HTTP/1.1")
     minor = min(int(digit), 1)
-    headers, fields = _fields(head, line.end())
     host = fields.get(b"host")
     if host is None:
         if minor == 1:

@@ -35,6 +35,12 @@ def test_the_answers_length_is_read_wherever_it_stands():
     assert usage(b'"usage":{"prompt_tokens":5,' + details + b"}") == Usage(5, None, 0)
 
 
+@pytest.mark.parametrize("number", [b"1.5", b"1e3", b"12\r\n5\r\n34", b"9" * 13])
+def test_a_part_of_a_number_is_no_count(number):
+    assert usage(b'"usage":{"prompt_tokens":' + number + b"}") is None
+    assert usage(b'"usage":{"prompt_tokens":5,"details":{"cached_tokens":' + number + b"}}") == Usage(5, None)
+
+
 def test_the_last_usage_counts():
     assert usage(b'"usage":{"prompt_tokens":1}', b'"usage":{"prompt_tokens":2}') == Usage(2, None)
 
