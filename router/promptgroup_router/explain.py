@@ -30,11 +30,11 @@ import orjson
 from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
 from promptgroup_router.apis.request import CHAT_PATH
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract.fingerprint import Fingerprint, short
 from promptgroup_router.contract.table import Policy, RoutingTable, SlotState
 from promptgroup_router.policy.expected_ttft import ReplicaCost
 from promptgroup_router.policy.policies import load_cap
 from promptgroup_router.policy.session_locations import Placement
+from promptgroup_router.rings.ids import MemberId, member_parts
 from promptgroup_router.rings.index import GroupEntry, Member, RevisionEntry, preferred
 from promptgroup_router.rings.ring import ring_of
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
@@ -120,7 +120,7 @@ def _whose(state: RouterState, found: Route) -> tuple[GroupEntry | None, Revisio
 def _request(
     found: Route, group: GroupEntry | None, revision: RevisionEntry | None, place: Placement | None, now: float
 ) -> dict[str, Any]:
-    demand, key, missed = found.demand, found.key, found.near_miss
+    demand, session, missed = found.demand, found.session, found.near_miss
     last = None
     if place is not None:
         ago = round(now - place.seen, 1)
@@ -132,7 +132,7 @@ def _request(
             "model": found.model,
             "departed": {"group": missed.group, "atByte": missed.at} if missed is not None else None,
         },
-        "session": {"key": f"{key.key:016x}", "named": key.named, "source": key.source, "last": last},
+        "session": {"key": f"{session.key:016x}", "named": session.named, "source": session.source, "last": last},
         "revision": _arm(found, group, revision) if group is not None and revision is not None else None,
         "tokens": {"prompt": demand.prompt, "prefix": demand.tier1, "history": demand.history},
     }
@@ -289,7 +289,6 @@ def _cheapest(case: _Case, taken: _Candidate) -> str:
     return f"it is the cheapest: {stay.member.label} {reason}"
 
 
-def _label(member: str) -> str:
+def _label(member: MemberId) -> str:
     """Return the label of a member that may be gone, as clients and logs see it."""
-    group, full, slot = member.rsplit("/", 2)
-    return f"{group}/{short(Fingerprint(full))}/{slot}"
+    return member_parts(member).label

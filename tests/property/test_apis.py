@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from promptgroup_router.apis import anthropic, responses
 from promptgroup_router.apis.endpoints import BODIES, ENDPOINTS
 from promptgroup_router.apis.request import ParsedRequest, preamble
-from promptgroup_router.apis.session_key import session_key
+from promptgroup_router.apis.session_key import find_session
 from promptgroup_router.apis.usage import MessagesTail, ResponsesTail, Tail
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
@@ -110,7 +110,7 @@ def test_any_object_is_read_placed_and_rewritten_or_refused(path, body, prompt):
         return
     assert ask.text >= ask.history >= 0
     assert ask.turn >= 1
-    assert 0 <= session_key(ask, {}, "group").key < 2**64
+    assert 0 <= find_session(ask, {}, "group").key < 2**64
     rewriting = BODIES[ask.kind]
     if ask.tools_in_order:
         assert rewriting.with_ordered_tools(ask) is ask.raw

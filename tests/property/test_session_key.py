@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from promptgroup_router.apis.request import ApiKind, parse
-from promptgroup_router.apis.session_key import START_BYTES, session_key
+from promptgroup_router.apis.session_key import START_BYTES, find_session
 
 words = st.text(max_size=120)
 calls = st.lists(
@@ -46,7 +46,7 @@ def turns(conversation, before=()):
 
 
 def key(messages, headers=None):
-    return session_key(
+    return find_session(
         parse(ApiKind.CHAT, orjson.dumps({"model": "llama", "messages": messages})), headers or {}, "chat/support"
     )
 

@@ -15,7 +15,7 @@ from promptgroup_cli.lint import volatile
 from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
 from promptgroup_cli.lint.subject import LintSubject, size
 from promptgroup_router.apis.request import ApiKind, text_of
-from promptgroup_router.apis.session_key import START_BYTES, session_key
+from promptgroup_router.apis.session_key import START_BYTES, find_session
 
 SESSION_START = Rule(
     "session-start",
@@ -50,7 +50,7 @@ class Starts:
     def see(self, subject: LintSubject) -> None:
         """Compare a request's start with that of its earlier turns."""
         ask = subject.ask
-        if ask is None or ask.kind is ApiKind.TEXT or session_key(ask, {}, "").named:
+        if ask is None or ask.kind is ApiKind.TEXT or find_session(ask, {}, "").named:
             return
         messages = ask.doc["messages"]
         index = next((i for i, each in enumerate(messages) if each["role"] == "user"), None)

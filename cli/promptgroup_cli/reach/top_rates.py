@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from promptgroup_operator.world.samples import Histogram, histogram, quantile
 from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
+from promptgroup_router.contract.fingerprint import ShortFingerprint
+from promptgroup_router.rings.ids import MemberId, member_parts
 
 _PREFIX = "promptgroup_router_"
 _REQUESTS = _PREFIX + "requests_total"
@@ -95,11 +96,11 @@ def page(metrics: str, table: Mapping[str, Any]) -> RouterPage:
 
 
 def _replica(id_: str, known: Mapping[str, Any]) -> ReplicaRate:
-    group, fingerprint, slot = id_.rsplit("/", 2)
+    member = member_parts(MemberId(id_))
     return ReplicaRate(
-        group=group,
-        revision=short(Fingerprint(fingerprint)),
-        slot=int(slot),
+        group=member.group,
+        revision=member.revision,
+        slot=member.slot,
         in_flight=known["inFlight"],
         wait=known["waitSeconds"],
         sessions=known["liveSessions"],

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 
 from promptgroup_research.simulator.turns import Session, Turn
 from promptgroup_research.simulator.world import HELD, World
+from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Engine, Group, Policy, Revision, RoutingTable, Sharing, Slot, SlotState
 from promptgroup_router.policy.balancer import Balancer, Pick
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
+from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, RoutingIndex, build_index
 from promptgroup_router.routing.admission_queue import AdmissionQueue
 
@@ -121,7 +123,15 @@ class Ours:
         session = turn.session
         key, origin = self._key(turn)
         turns = 1 + 2 * turn.number
-        demand = Demand(key, session.prefix, turn.prompt, session.tier1, turn.history, turns, origin)
+        demand = Demand(
+            SessionKey(key),
+            PrefixKey(session.prefix),
+            turn.prompt,
+            session.tier1,
+            turn.history,
+            turns,
+            SessionKey(origin),
+        )
         pick = self.balancers[index].pick(self._pool_of(session), demand, now)
         if pick is None:
             return HELD

@@ -17,8 +17,8 @@ session, of a caller. The start of the conversation tells them apart. Every turn
 cannot use the cache of the conversation anyway. The group is part of every key, since records are kept by key alone.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, NewType, cast
 
 import orjson
 import xxhash
@@ -49,11 +49,19 @@ _SEED = 0x70726F6D707467
 """Seed that keeps keys apart from other hashes of the same bytes."""
 
 
-class SessionKey(NamedTuple):
-    """A session's key."""
+SessionKey = NewType("SessionKey", int)
+"""Names a session (64 bits). It decides the session's home, and is unique across groups."""
+NO_SESSION: Final = SessionKey(0)
 
-    key: int
-    first: int
+_digest = cast("Callable[..., SessionKey]", xxhash.xxh3_64_intdigest)
+"""The hash that makes keys. A key is made for every request, and a cast of the function costs nothing at a call."""
+
+
+class RequestSession(NamedTuple):
+    """The session that a request belongs to."""
+
+    key: SessionKey
+    first: SessionKey
     """The key that the first turn had: another one where that turn was too short to tell sessions apart."""
     named: bool
     """True if the client named the session; if not, first turns that begin alike have the same key."""
@@ -61,10 +69,10 @@ class SessionKey(NamedTuple):
     """The header or the field of the body that was found; empty where the start alone decides."""
 
 
-def session_key(
+def find_session(
     ask: ParsedRequest, headers: Mapping[bytes, bytes], group: str, header: str = HEADER_SESSION, declared: int = 0
-) -> SessionKey:
-    """Return the key of a request's session.
+) -> RequestSession:
+    """Return the session of a request.
 
     Args:
         ask: the parsed body.
@@ -81,7 +89,7 @@ def session_key(
         name, source = _first_header(headers, NAMING_HEADERS)
     if name:
         key = _hash([within, b"name", name])
-        return SessionKey(key, key, named=True, source=source)
+        return RequestSession(key, key, named=True, source=source)
     shared, source = _first_field(ask, MESSAGES_SHARED_FIELDS if ask.kind is ApiKind.MESSAGES else SHARED_FIELDS)
     if not shared:
         shared, source = _first_header(headers, SHARED_HEADERS)
@@ -90,11 +98,11 @@ def session_key(
     if ask.kind is ApiKind.TEXT:
         start = first_ids(ask, TEXT_IDS) if ask.ids else ask.system.encode()[: declared + TEXT_BYTES]
         key = _hash([within, b"text", shared, start])
-        return SessionKey(key, key, named=False, source=source)
+        return RequestSession(key, key, named=False, source=source)
     said, first = chat_start(ask)
     scope = [within, b"chat", shared]
     key = _hash(scope + said)
-    return SessionKey(key, key if first == len(said) else _hash(scope + said[:first]), named=False, source=source)
+    return RequestSession(key, key if first == len(said) else _hash(scope + said[:first]), named=False, source=source)
 
 
 def chat_start(ask: ParsedRequest) -> tuple[list[bytes], int]:
@@ -184,5 +192,5 @@ def _caller(headers: Mapping[bytes, bytes]) -> tuple[bytes, str]:
     return (xxhash.xxh3_64_intdigest(credential, seed=_SEED) % (1 << CREDENTIAL_BITS)).to_bytes(2, "little"), source
 
 
-def _hash(parts: list[bytes]) -> int:
-    return xxhash.xxh3_64_intdigest(b"\0".join(parts), seed=_SEED)
+def _hash(parts: list[bytes]) -> SessionKey:
+    return _digest(b"\0".join(parts), seed=_SEED)

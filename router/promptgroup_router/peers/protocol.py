@@ -15,6 +15,7 @@ from promptgroup_router.peers.catch_up import SnapshotClient, SnapshotServer
 from promptgroup_router.peers.datagram import RECORDS, Datagram, DatagramKind, Refusal, decode, encode
 from promptgroup_router.peers.members import Address, Arrival, Membership, Peer
 from promptgroup_router.policy.gossip import LoadReport, PlacementReport
+from promptgroup_router.rings.ids import MemberHash
 
 HELLO_SECONDS = 1.0
 """Seconds between heartbeats to every address where a router may be. A peer is given up after five are missed."""
@@ -64,7 +65,7 @@ class GossipProtocol:
         self._snapshot_client = SnapshotClient()
         self._snapshot_server = SnapshotServer()
         self._placements: deque[PlacementReport] = deque()
-        self._loads: dict[int, LoadReport] = {}
+        self._loads: dict[MemberHash, LoadReport] = {}
         self._hello_at = 0.0
 
     def aim(self, candidates: Collection[Address]) -> None:

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import xxhash
-
+from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.contract import table
 from promptgroup_router.policy.costs import EngineCosts
@@ -24,6 +23,7 @@ from promptgroup_router.policy.policies import BoundedLoad, LeastRequest, Prefix
 from promptgroup_router.policy.replica_load import PREFIXES, PendingPrefill, ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
 from promptgroup_router.policy.sessions import Sessions
+from promptgroup_router.rings.ids import MemberHash, MemberId, PrefixKey, member_hash
 from promptgroup_router.rings.index import Candidates, Member, RevisionEntry, RoutingIndex
 
 OUTBOX = 10_000
@@ -74,15 +74,15 @@ class Balancer:
     """Chooses members by the policy of their candidates."""
 
     def __init__(self, health: Health) -> None:
-        self.replicas: dict[str, ReplicaLoad] = {}
+        self.replicas: dict[MemberId, ReplicaLoad] = {}
         """Member id → its load estimate, for every member of the index."""
         self.locations = SessionLocations()
         self.sessions = Sessions()
         self._health = health
         self._costs: dict[str, EngineCosts] = {}
-        self._keys: dict[int, str] = {}
+        self._keys: dict[MemberHash, MemberId] = {}
         self._clock = 0.0
-        self._tier1: dict[int, float] = {}
+        self._tier1: dict[PrefixKey, float] = {}
         """Prefix → its tokens, which the placements of peers do not carry."""
         self._has_peers = False
         """True once somebody reads the outbox."""
@@ -99,17 +99,17 @@ class Balancer:
         }
 
     @property
-    def loads(self) -> dict[str, int]:
+    def loads(self) -> dict[MemberId, int]:
         """Member id → requests of this router in flight there, for members that have any."""
         return {id_: replica.in_flight for id_, replica in self.replicas.items() if replica.in_flight}
 
-    def member_id(self, key: int) -> str | None:
+    def member_id(self, key: MemberHash) -> MemberId | None:
         """Return the id of the member whose hash this is; None if the table has none that is ready."""
         return self._keys.get(key)
 
     # --- One request ---------------------------------------------------------------------------------------------
 
-    def pick(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[str] = ()) -> Pick | None:
+    def pick(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[MemberId] = ()) -> Pick | None:
         """Choose a member for a request and count the request there.
 
         Returns:
@@ -138,7 +138,7 @@ class Balancer:
 
     def costs_by_member(
         self, candidates: Candidates, demand: Demand, allowed: Sequence[Member], now: float
-    ) -> dict[str, tuple[ReplicaCost, bool]]:
+    ) -> dict[MemberId, tuple[ReplicaCost, bool]]:
         """Return member id → its cost and whether it has room; empty for policies that do not weigh costs."""
         if candidates.policy is not table.Policy.EXPECTED_TTFT:
             return {}
@@ -187,7 +187,7 @@ class Balancer:
             if pick.demand.cached:
                 pick.replica.live.leave(pick.demand.session, now)
 
-    def _choose(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[str] = ()) -> Choice:
+    def _choose(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[MemberId] = ()) -> Choice:
         """Choose a member, of the last resort only if no other has room or all others were tried."""
         turn, fallback = self._turns.get(candidates.id, 0), candidates.last_resort
         policy = self._policies[candidates.policy]
@@ -203,7 +203,7 @@ class Balancer:
             raise LookupError(candidates.id)
         return Choice(candidates, allowed, member)
 
-    def _allowed(self, candidates: Candidates, now: float, tried: Collection[str] = ()) -> Sequence[Member]:
+    def _allowed(self, candidates: Candidates, now: float, tried: Collection[MemberId] = ()) -> Sequence[Member]:
         overflow = candidates.policy is table.Policy.EXPECTED_TTFT
         eligible = candidates.members if overflow else candidates.ready or candidates.members
         untried = [each for each in eligible if each.id not in tried] if tried else eligible
@@ -256,12 +256,12 @@ class Balancer:
                 PlacementReport(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt))
             )
 
-    def _remember_tier1(self, prefix: int, tier1: float) -> None:
+    def _remember_tier1(self, prefix: PrefixKey, tier1: float) -> None:
         if prefix not in self._tier1 and len(self._tier1) >= PREFIXES:
             del self._tier1[next(iter(self._tier1))]
         self._tier1[prefix] = tier1
 
-    def _drop_session(self, place: Placement, session: int) -> None:
+    def _drop_session(self, place: Placement, session: SessionKey) -> None:
         """Remove a session that moves to another member from the working set of the one it leaves."""
         left = self.replicas.get(place.member)
         if left is not None:
@@ -303,7 +303,7 @@ class Balancer:
         if known is not None and known.incarnation == member.incarnation:
             known.costs = costs
             return known
-        replica = ReplicaLoad(xxhash.xxh3_64_intdigest(member.id.encode()), member.incarnation, costs, now)
+        replica = ReplicaLoad(member_hash(member.id), member.incarnation, costs, now)
         # a new process has an empty cache: its clock starts where no earlier record is believed
         if known is not None:
             replica.inherited = now
@@ -342,7 +342,7 @@ class Balancer:
             if id_ is not None and (place is None or place.turn <= report.turn):
                 self._merge_placement(report, id_, place, now)
 
-    def _merge_placement(self, report: PlacementReport, id_: str, place: Placement | None, now: float) -> None:
+    def _merge_placement(self, report: PlacementReport, id_: MemberId, place: Placement | None, now: float) -> None:
         replica = self.replicas[id_]
         ended = False
         if place is not None:

@@ -19,11 +19,13 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.replica_load import ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
 from promptgroup_router.policy.working_set import LARGEST_SHARE, LIVE_SHARE, NEW_SHARE, RETURNING_SHARE
+from promptgroup_router.rings.ids import MemberId
 from promptgroup_router.rings.index import Candidates, Member, preferred
 
 PRICE = 1.5
@@ -100,7 +102,7 @@ class ExpectedTtft:
         candidates: Candidates,
         demand: Demand,
         allowed: Sequence[Member],
-        replicas: Mapping[str, ReplicaLoad],
+        replicas: Mapping[MemberId, ReplicaLoad],
         *,
         now: float,
         turn: int,
@@ -127,7 +129,7 @@ class ExpectedTtft:
         return self._cheapest(demand, rest, replicas, now, own=own, share=share, best=best, least=least)
 
     def _cheapest(
-        self, demand: Demand, rest: Sequence[Member], replicas: Mapping[str, ReplicaLoad], now: float, *,
+        self, demand: Demand, rest: Sequence[Member], replicas: Mapping[MemberId, ReplicaLoad], now: float, *,
         own: float, share: float, best: Member | None, least: float,
     ) -> Member | None:  # fmt: skip
         """Return the cheapest of `rest`, or `best` if none costs less than `least`. No session state is in `rest`."""
@@ -161,9 +163,9 @@ class ExpectedTtft:
         candidates: Candidates,
         demand: Demand,
         allowed: Sequence[Member],
-        replicas: Mapping[str, ReplicaLoad],
+        replicas: Mapping[MemberId, ReplicaLoad],
         now: float,
-    ) -> dict[str, tuple[ReplicaCost, bool]]:
+    ) -> dict[MemberId, tuple[ReplicaCost, bool]]:
         """Return id of each allowed member → its cost and whether it has room: what `choose` compares."""
         place = self._locations.get_by_origin(demand.session, demand.origin, now)
         anchor, _ = _anchor(candidates, demand, allowed, place)
@@ -211,7 +213,9 @@ class ExpectedTtft:
         need = min(live.need(demand.session, demand.prefix, demand.tier1, own), LARGEST_SHARE * cache)
         return live.tokens + need <= share * cache
 
-    def cached(self, demand: Demand, id_: str, replica: ReplicaLoad, place: Placement | None, *, home: bool) -> float:
+    def cached(
+        self, demand: Demand, id_: MemberId, replica: ReplicaLoad, place: Placement | None, *, home: bool
+    ) -> float:
         """Return the tokens of the prompt that a replica should have cached."""
         depth = TRUST * replica.costs.kv_tokens
         written = replica.tokens_written
@@ -237,7 +241,9 @@ class ExpectedTtft:
         self.home_trust += max(_LEAST_TRUST_STEP, 1 / (10 + self._learned)) * (share - self.home_trust)
 
 
-def _candidate_sample(candidates: Candidates, session: int, allowed: Sequence[Member], turn: int) -> list[Member]:
+def _candidate_sample(
+    candidates: Candidates, session: SessionKey, allowed: Sequence[Member], turn: int
+) -> list[Member]:
     """Return the members to compare beside the session's: home and its successors, and a sample that moves on."""
     few = {member.id: member for member in islice(preferred(candidates, session, allowed), 1 + SUCCESSORS)}
     start = turn * SAMPLE % len(allowed)

@@ -2,16 +2,17 @@
 
 from typing import NamedTuple
 
+from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.rings.ids import MemberHash, PrefixKey
+
 
 class PlacementReport(NamedTuple):
     """A turn of a session that was placed or has ended. Idempotent; an older turn never overrides a newer one."""
 
-    session: int
-    """Session key, 64 bits, unique across groups."""
-    member: int
-    """Hash of the member's id, 64 bits."""
-    prefix: int
-    """Names the Tier-1 prefix that the member has cached with it, 64 bits."""
+    session: SessionKey
+    member: MemberHash
+    prefix: PrefixKey
+    """The Tier-1 prefix that the member has cached with it."""
     turn: int
     """Messages of the request, which order the placements of one session; at most 65535."""
     tokens: int
@@ -25,8 +26,7 @@ class LoadReport(NamedTuple):
     It holds ages instead of times and a counter instead of increments, so that a lost report does no harm.
     """
 
-    member: int
-    """Hash of the member's id, 64 bits."""
+    member: MemberHash
     in_flight: int
     """Requests that run or wait there."""
     context: int

@@ -7,6 +7,8 @@ reads no clock; `now` is in monotonic seconds.
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from promptgroup_router.rings.ids import MemberId
+
 FIRST_BACKOFF = 1.0
 """Seconds of the first back-off: a lost packet is over by then, while a restarted engine refuses connections for
 longer."""
@@ -25,9 +27,9 @@ class Health:
     """The failures of each member, by id."""
 
     def __init__(self) -> None:
-        self._records: dict[str, _Record] = {}
+        self._records: dict[MemberId, _Record] = {}
 
-    def available(self, member: str, incarnation: str, now: float) -> bool:
+    def available(self, member: MemberId, incarnation: str, now: float) -> bool:
         """Return True if the member is not ejected."""
         record = self._records.get(member)
         return record is None or now >= record.until or record.incarnation != incarnation
@@ -36,7 +38,7 @@ class Health:
         """Return True if no failure is on record, so that members need not be checked one by one."""
         return not self._records
 
-    def failed(self, member: str, incarnation: str, now: float) -> bool:
+    def failed(self, member: MemberId, incarnation: str, now: float) -> bool:
         """Record a failure. Return True if it ejects the member, which was not ejected yet."""
         record = self._records.get(member)
         if record is None or record.incarnation != incarnation:
@@ -48,12 +50,12 @@ class Health:
         self._records[member] = _Record(incarnation, backoff, now + backoff)
         return True
 
-    def succeeded(self, member: str) -> None:
+    def succeeded(self, member: MemberId) -> None:
         """Record an answer, which clears the record."""
         if self._records:
             self._records.pop(member, None)
 
-    def keep(self, members: Collection[str]) -> None:
+    def keep(self, members: Collection[MemberId]) -> None:
         """Drop the records of all other members."""
         for member in self._records.keys() - set(members):
             del self._records[member]

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.replica_load import ReplicaLoad
+from promptgroup_router.rings.ids import MemberId
 from promptgroup_router.rings.index import Candidates, Member, preferred
 
 LEAST_CAP = 8
@@ -25,7 +26,7 @@ class RoutingPolicy(Protocol):
         candidates: Candidates,
         demand: Demand,
         allowed: Sequence[Member],
-        replicas: Mapping[str, ReplicaLoad],
+        replicas: Mapping[MemberId, ReplicaLoad],
         *,
         now: float,
         turn: int,
@@ -52,7 +53,7 @@ class BoundedLoad:
         candidates: Candidates,
         demand: Demand,
         allowed: Sequence[Member],
-        replicas: Mapping[str, ReplicaLoad],
+        replicas: Mapping[MemberId, ReplicaLoad],
         *,
         now: float,
         turn: int,
@@ -72,7 +73,7 @@ class LeastRequest:
         candidates: Candidates,
         demand: Demand,
         allowed: Sequence[Member],
-        replicas: Mapping[str, ReplicaLoad],
+        replicas: Mapping[MemberId, ReplicaLoad],
         *,
         now: float,
         turn: int,
@@ -91,7 +92,7 @@ class RoundRobin:
         candidates: Candidates,
         demand: Demand,
         allowed: Sequence[Member],
-        replicas: Mapping[str, ReplicaLoad],
+        replicas: Mapping[MemberId, ReplicaLoad],
         *,
         now: float,
         turn: int,
@@ -108,7 +109,7 @@ class PrefixHash:
         candidates: Candidates,
         demand: Demand,
         allowed: Sequence[Member],
-        replicas: Mapping[str, ReplicaLoad],
+        replicas: Mapping[MemberId, ReplicaLoad],
         *,
         now: float,
         turn: int,

@@ -14,6 +14,7 @@ from collections import OrderedDict, deque
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.gossip import LoadReport
 from promptgroup_router.policy.working_set import WorkingSet
+from promptgroup_router.rings.ids import MemberHash, PrefixKey
 
 PREFIXES = 4096
 """Most prefixes remembered per replica, far more than a cache holds."""
@@ -64,7 +65,7 @@ class ReplicaLoad:
         "written",
     )  # fmt: skip
 
-    def __init__(self, key: int, incarnation: str, costs: EngineCosts, now: float) -> None:
+    def __init__(self, key: MemberHash, incarnation: str, costs: EngineCosts, now: float) -> None:
         self.key = key
         """Hash of the member's id."""
         self.incarnation = incarnation
@@ -86,7 +87,7 @@ class ReplicaLoad:
         """Tokens newly written into its cache by this router's requests."""
         self.answers: deque[PendingPrefill] = deque()
         """Requests whose first token is still to come, in the order in which they were sent."""
-        self.prefixes: OrderedDict[int, float] = OrderedDict()
+        self.prefixes: OrderedDict[PrefixKey, float] = OrderedDict()
         """Tier-1 prefix → `tokens_written` when it was last used there; the least recently used first."""
         self.live = WorkingSet()
         """The sessions that take turns there."""
@@ -167,7 +168,7 @@ class ReplicaLoad:
         self.context = self.context - sent.tokens if self.in_flight else 0.0
         self._add_up()
 
-    def touch(self, prefix: int) -> None:
+    def touch(self, prefix: PrefixKey) -> None:
         """Record that a request with this prefix is sent there."""
         prefixes = self.prefixes
         prefixes[prefix] = self.tokens_written

@@ -7,6 +7,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.rings.ids import NO_MEMBER, MemberId, PrefixKey
+
 LIMIT = 100_000
 """Most sessions remembered, about 400 bytes each. One that was forgotten is placed by its hash, as a new one is."""
 
@@ -18,9 +21,9 @@ QUIET_SECONDS = 1800.0
 class Placement:
     """The cached state of a session on a replica."""
 
-    member: str
-    """Id of the member that served the session last."""
-    prefix: int
+    member: MemberId
+    """The member that served the session last."""
+    prefix: PrefixKey
     """Tier-1 prefix that the session began with."""
     turn: int
     """Messages of the last request."""
@@ -30,8 +33,8 @@ class Placement:
     """Tokens that the replica had written in all when it served the session last, which tells how far eviction has
     come."""
     seen: float
-    before: str = ""
-    """Id of the member that served the session before its last move; its cache may still hold the session."""
+    before: MemberId = NO_MEMBER
+    """The member that served the session before its last move; its cache may still hold the session."""
     before_tokens: float = 0.0
     before_written: float = 0.0
 
@@ -42,27 +45,27 @@ class SessionLocations:
     def __init__(self, limit: int = LIMIT, quiet: float = QUIET_SECONDS) -> None:
         self._limit = limit
         self._quiet = quiet
-        self._locations: OrderedDict[int, Placement] = OrderedDict()
+        self._locations: OrderedDict[SessionKey, Placement] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._locations)
 
-    def get_fresh(self, session: int, now: float) -> Placement | None:
+    def get_fresh(self, session: SessionKey, now: float) -> Placement | None:
         """Return the placement of a session, or None if it is new or has been silent for too long."""
         place = self._locations.get(session)
         if place is None or now - place.seen > self._quiet:
             return None
         return place
 
-    def get_by_origin(self, session: int, origin: int, now: float) -> Placement | None:
-        """Return the fresh placement of a session by its key, or by the key of its first turn (0 for none)."""
+    def get_by_origin(self, session: SessionKey, origin: SessionKey, now: float) -> Placement | None:
+        """Return the fresh placement of a session by its key, or by the key of its first turn (NO_SESSION for none)."""
         return self.get_fresh(session, now) or (self.get_fresh(origin, now) if origin else None)
 
-    def get(self, session: int) -> Placement | None:
+    def get(self, session: SessionKey) -> Placement | None:
         """Return the placement of a session, however old."""
         return self._locations.get(session)
 
-    def put(self, session: int, place: Placement) -> None:
+    def put(self, session: SessionKey, place: Placement) -> None:
         """Record that a session is served at `placement` from here on."""
         known = self._locations.pop(session, None)
         if known is not None:
@@ -75,7 +78,7 @@ class SessionLocations:
         if len(self._locations) > self._limit:
             self._locations.popitem(last=False)
 
-    def restore(self, session: int, place: Placement) -> None:
+    def restore(self, session: SessionKey, place: Placement) -> None:
         """Add the placement that another router remembers, as older than everything known here.
 
         The newest placements must come first.
@@ -84,7 +87,7 @@ class SessionLocations:
             self._locations[session] = place
             self._locations.move_to_end(session, last=False)
 
-    def newest_first(self) -> Iterator[tuple[int, Placement]]:
+    def newest_first(self) -> Iterator[tuple[SessionKey, Placement]]:
         """Yield all sessions known at the time of the call, the most recently used first.
 
         The iterator may be read slowly.

@@ -12,6 +12,9 @@ Does no I/O and reads no clock.
 
 import heapq
 
+from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.rings.ids import PrefixKey
+
 LIVE_SECONDS = 5.0
 """Seconds for which a session counts as live after its last answer. Agents come back within seconds; a session that
 comes back later is admitted anew."""
@@ -37,7 +40,7 @@ would wait for ever under traffic; admitted, it evicts once."""
 class _Session:
     __slots__ = ("back", "discount", "in_flight", "prefix", "tokens", "until")
 
-    def __init__(self, prefix: int, tokens: float) -> None:
+    def __init__(self, prefix: PrefixKey, tokens: float) -> None:
         self.prefix = prefix
         self.tokens = tokens
         """Tokens beyond the Tier-1 prefix."""
@@ -60,32 +63,32 @@ class WorkingSet:
         that comes back."""
         self.returning = 1.0
         """Share of the sessions that come back in time."""
-        self._sessions: dict[int, _Session] = {}
-        self._prefixes: dict[int, list[float]] = {}
+        self._sessions: dict[SessionKey, _Session] = {}
+        self._prefixes: dict[PrefixKey, list[float]] = {}
         """Tier-1 prefix → [its tokens, live sessions that have it]."""
-        self._ends: list[tuple[float, int]] = []
+        self._ends: list[tuple[float, SessionKey]] = []
         """Heap of (time when a session may have ended, session); entries may be out of date."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def __contains__(self, session: int) -> bool:
+    def __contains__(self, session: SessionKey) -> bool:
         return session in self._sessions
 
-    def need(self, session: int, prefix: int, tier1: float, tokens: float) -> float:
+    def need(self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float) -> float:
         """Return the tokens that a session with `tokens` beyond its Tier-1 prefix would add."""
         known = self._sessions.get(session)
         if known is not None:
             return tokens - known.tokens + known.discount
         return tokens if prefix in self._prefixes else tokens + tier1
 
-    def enter(self, session: int, prefix: int, tier1: float, tokens: float) -> None:
+    def enter(self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float) -> None:
         """Record a request of the session that is sent there."""
         known = self._add(session, prefix, tier1, tokens)
         self._resume(known)
         known.in_flight += 1
 
-    def leave(self, session: int, now: float) -> None:
+    def leave(self, session: SessionKey, now: float) -> None:
         """Record the end of a request; the session stays live for a while."""
         known = self._sessions.get(session)
         if known is None or not known.in_flight:
@@ -95,13 +98,15 @@ class WorkingSet:
             self._rest(known)
         self._keep(session, known, now + LIVE_SECONDS)
 
-    def arrive(self, session: int) -> None:
+    def arrive(self, session: SessionKey) -> None:
         """Record that a request of the session has arrived at the router, with or without room for it."""
         known = self._sessions.get(session)
         if known is not None:
             self._came_back(known)
 
-    def heard(self, session: int, prefix: int, tier1: float, tokens: float, now: float, *, ended: bool) -> None:
+    def heard(
+        self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, now: float, *, ended: bool
+    ) -> None:
         """Record that a peer has sent a request of the session there, or that it has ended."""
         known = self._add(session, prefix, tier1, tokens)
         self._resume(known)
@@ -121,7 +126,7 @@ class WorkingSet:
                     self.returning -= LEARNED * self.returning
                 self.drop(session)
 
-    def drop(self, session: int) -> None:
+    def drop(self, session: SessionKey) -> None:
         """Drop a session that has left."""
         known = self._sessions.pop(session, None)
         if known is None:
@@ -135,12 +140,12 @@ class WorkingSet:
         if not self._sessions:
             self.tokens = 0.0  # sums of floats drift
 
-    def in_flight(self, session: int) -> bool:
+    def in_flight(self, session: SessionKey) -> bool:
         """Return True if a request of the session runs there."""
         known = self._sessions.get(session)
         return known is not None and known.in_flight > 0
 
-    def _add(self, session: int, prefix: int, tier1: float, tokens: float) -> _Session:
+    def _add(self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float) -> _Session:
         known = self._sessions.get(session)
         if known is not None and known.prefix != prefix:
             running = known.in_flight
@@ -180,7 +185,7 @@ class WorkingSet:
             known.back = True
             self.returning += LEARNED * (1 - self.returning)
 
-    def _keep(self, session: int, known: _Session, until: float) -> None:
+    def _keep(self, session: SessionKey, known: _Session, until: float) -> None:
         if until > known.until:
             known.until = until
             heapq.heappush(self._ends, (until, session))

@@ -23,6 +23,7 @@ from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.policy.demand import Demand
+from promptgroup_router.rings.ids import MemberId
 from promptgroup_router.rings.index import Candidates, Member
 from promptgroup_router.routing.state import RouterState
 
@@ -81,7 +82,7 @@ class Exchange:
         self._demand = demand
         self._deadline = deadline
         self._pick: Pick | None = None
-        self._tried: tuple[str, ...] = ()
+        self._tried: tuple[MemberId, ...] = ()
         self._relays = False
         self._stale = False
         """True if a pooled connection of this slot was closed on the request."""

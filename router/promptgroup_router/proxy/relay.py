@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import NOT_FOUND, lacks_path, not_served_by_engine
-from promptgroup_router.apis.response_id import RANDOM_BYTES, ResponseId, encode, process_hash, replica_hash
 from promptgroup_router.apis.responses import with_id
+from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.contract import names
 from promptgroup_router.http11 import http1
@@ -23,7 +23,9 @@ from promptgroup_router.proxy.exchange import Action, Exchange, Failed, Refuse, 
 from promptgroup_router.proxy.record import RequestRecord
 from promptgroup_router.proxy.response import REQUEST_ID, interim_head, relayed_head
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
+from promptgroup_router.rings.ids import MemberId, member_hash
 from promptgroup_router.rings.index import Member
+from promptgroup_router.routing.response_id import RANDOM_BYTES, ResponseId, encode, process_hash
 from promptgroup_router.routing.route import UNMATCHED, Route
 from promptgroup_router.routing.state import RouterState
 
@@ -276,9 +278,9 @@ class Relay:
             engine.abort()
 
 
-def new_id(member: str, incarnation: str, session: int) -> str:
+def new_id(member: MemberId, incarnation: str, session: SessionKey) -> str:
     """Return an id for a response that a replica is asked for."""
-    contents = ResponseId(replica_hash(member), process_hash(incarnation), session)
+    contents = ResponseId(member_hash(member), process_hash(incarnation), session)
     return encode(contents, os.urandom(RANDOM_BYTES))
 
 

@@ -22,6 +22,7 @@ from promptgroup_router.contract.table import (
     SlotState,
 )
 from promptgroup_router.rings.claims import Claim, Claims
+from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id
 from promptgroup_router.rings.ring import NO_SLOTS, Ring, preference, ring_of
 
 LENDERS = 64
@@ -33,8 +34,7 @@ choice of them, so that neither memory nor the cost of a request grows with the 
 class Member:
     """A slot that can be routed to."""
 
-    id: str
-    """`namespace/group/fingerprint/slot`: the key of load and health records, which outlives pods and tables."""
+    id: MemberId
     group: str
     """`namespace/group`."""
     fingerprint: Fingerprint
@@ -66,7 +66,7 @@ class Candidates:
     revision is judged by its own replicas, and its requests would find their prefix cold on these."""
     members: tuple[Member, ...] = field(init=False, compare=False, repr=False)
     """`ready`, followed by `lent`."""
-    by_id: Mapping[str, Member] = field(init=False, compare=False, repr=False)
+    by_id: Mapping[MemberId, Member] = field(init=False, compare=False, repr=False)
     """Id → member, for all `members`."""
     _by_slot: Mapping[int, Member] = field(init=False, compare=False, repr=False)
     _without_ring: tuple[tuple[Member, ...], tuple[bytes, ...]] = field(init=False, compare=False, repr=False)
@@ -100,8 +100,7 @@ class RevisionEntry:
     label: str
     """`namespace/group`."""
     revision: Revision
-    prefix: int
-    """Hash of the fingerprint (64 bits)."""
+    prefix: PrefixKey
     candidates: Candidates
     preamble: Preamble | None = field(compare=False)
     """None until the text is known."""
@@ -221,7 +220,7 @@ def _ready_members(group: Group, revision: Revision) -> dict[int, Member]:
     label = f"{group.namespace}/{group.name}"
     return {
         slot.index: Member(
-            id=f"{label}/{revision.fingerprint}/{slot.index}",
+            id=member_id(label, revision.fingerprint, slot.index),
             group=label,
             fingerprint=revision.fingerprint,
             slot=slot.index,
@@ -306,7 +305,7 @@ def _revision_entry(group: Group, label: str, revision: Revision, candidates: Ca
         label=label,
         revision=revision,
         short=short(revision.fingerprint),
-        prefix=_hash(revision.fingerprint),
+        prefix=PrefixKey(_hash(revision.fingerprint)),
         candidates=candidates,
         preamble=preamble(revision.prompt.system, revision.prompt.tools) if revision.prompt is not None else None,
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import xxhash
 
+from promptgroup_router.rings.ids import NO_MEMBER, MemberId
 from promptgroup_router.rings.index import Candidates, GroupEntry, RoutingIndex
 
 SAMPLES = 1024
@@ -35,9 +36,9 @@ def _candidates_share(old: Candidates, new: Candidates) -> float:
     return sum(_home(old, key) != _home(new, key) for key in _keys()) / SAMPLES
 
 
-def _home(candidates: Candidates, key: int) -> str:
+def _home(candidates: Candidates, key: int) -> MemberId:
     member = next(candidates.order(key), None)
-    return member.id if member is not None else ""
+    return member.id if member is not None else NO_MEMBER
 
 
 def _keys() -> Iterator[int]:

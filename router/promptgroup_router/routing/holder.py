@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from promptgroup_router.apis.response_id import ResponseId, process_hash, replica_hash
 from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.rings.index import Candidates, Member
 from promptgroup_router.rings.ring import NO_SLOTS
+from promptgroup_router.routing.response_id import ResponseId, process_hash
 
 PREVIOUS = "previous_response_id"
 """The field that names the response which a request continues."""
@@ -14,7 +15,7 @@ PREVIOUS = "previous_response_id"
 def find_holder(candidates: Candidates, wanted: ResponseId) -> Member | None:
     """Return the member that a response's id names, whatever process it is; None if it is not among the candidates."""
     others = candidates.last_resort.members if candidates.last_resort is not None else ()
-    return next((each for each in (*candidates.members, *others) if replica_hash(each.id) == wanted.replica), None)
+    return next((each for each in (*candidates.members, *others) if member_hash(each.id) == wanted.replica), None)
 
 
 def holds(member: Member, wanted: ResponseId) -> bool:

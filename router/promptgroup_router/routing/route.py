@@ -3,18 +3,24 @@
 Does no I/O and reads no clock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import xxhash
 
 from promptgroup_router.apis.endpoints import BODIES
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, size_of
-from promptgroup_router.apis.response_id import decode
 from promptgroup_router.apis.responses import previous_response
-from promptgroup_router.apis.session_key import SessionKey, chat_start, first_ids, session_key
+from promptgroup_router.apis.session_key import (
+    NO_SESSION,
+    RequestSession,
+    SessionKey,
+    chat_start,
+    find_session,
+    first_ids,
+)
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract.fingerprint import Fingerprint
@@ -22,10 +28,12 @@ from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE, HE
 from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.session_locations import SessionLocations
+from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost, only
 from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMatch, match_group
 from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
+from promptgroup_router.routing.response_id import decode
 
 UNMATCHED = "-"
 """Group name for requests that match none."""
@@ -42,12 +50,15 @@ _GROUP, _NAMESPACE = HEADER_GROUP.encode(), HEADER_NAMESPACE.encode()
 _REVISION_SEED = 1
 """Keeps a session's revision and its place on the ring independent of each other."""
 
+_prefix_key = cast("Callable[..., PrefixKey]", xxhash.xxh3_64_intdigest)
+"""The hash that names an undeclared prompt."""
+
 
 @dataclass(frozen=True, slots=True)
 class Leading:
     """The start of a prompt that no group declares."""
 
-    hash: int
+    hash: PrefixKey
     length: int
     """Bytes of the whole system text."""
 
@@ -66,8 +77,7 @@ class Route(NamedTuple):
     """Bytes of text whose tokens are an estimate; 0 where the engine's count says nothing about text."""
     counted: int
     """Tokens of the prompt beside that text."""
-    key: SessionKey
-    """The key of its session."""
+    session: RequestSession
     pinned: bool = False
     """True if the revision is the one that a running session began with, instead of the choice of this request."""
     revision: str = ""
@@ -124,35 +134,39 @@ def _cached_route(
     found = match_group(view, ask, named, namespace)
     match found:
         case ByContent(claim):
-            key = _session_key(ask, headers, claim.label, claim.group.session_header, claim.revision.system_bytes)
+            session = _session(ask, headers, claim.label, claim.group.session_header, claim.revision.system_bytes)
             inside = claim.revision.system_bytes + size_of(ask.tools)
             body = BODIES[ask.kind].with_ordered_tools(ask)
-            return _to(MatchedBy.CONTENT, claim, key, ask, body=body, inside=inside, rate=tokens.per_byte(ask.model))
+            return _to(
+                MatchedBy.CONTENT, claim, session, ask, body=body, inside=inside, rate=tokens.per_byte(ask.model)
+            )
         case ByName(group):
-            key = _session_key(ask, headers, group.label, group.group.session_header)
-            revision, prompt, pinned = _choose_revision(group, locations, key, ask, now)
+            session = _session(ask, headers, group.label, group.group.session_header)
+            revision, prompt, pinned = _choose_revision(group, locations, session, ask, now)
             body = BODIES[ask.kind].with_preamble(ask, prompt, group.group.model)
             rate = tokens.per_byte(group.group.model)
             inside = size_of(ask.tools)
             put = revision.revision.system_bytes + size_of(prompt.canonical_tools) - inside
-            return _to(MatchedBy.NAME, revision, key, ask, body=body, inside=inside, put=put, rate=rate, pinned=pinned)
+            return _to(
+                MatchedBy.NAME, revision, session, ask, body=body, inside=inside, put=put, rate=rate, pinned=pinned
+            )
         case NoMatch(tenant):
             return _unmatched(tenant, ask, headers, tokens.per_byte(ask.model))
 
 
-def _session_key(
+def _session(
     ask: ParsedRequest, headers: Mapping[bytes, bytes], group: str, header: str, declared: int = 0
-) -> SessionKey:
-    """Return the key of a request's session; that of the response that it continues, if a router made its id."""
+) -> RequestSession:
+    """Return the session of a request; that of the response that it continues, if a router made its id."""
     if ask.kind is ApiKind.RESPONSES and (previous := decode(previous_response(ask))) is not None:
-        return SessionKey(previous.session, previous.session, named=True, source=f"field {PREVIOUS}")
-    return session_key(ask, headers, group, header, declared)
+        return RequestSession(previous.session, previous.session, named=True, source=f"field {PREVIOUS}")
+    return find_session(ask, headers, group, header, declared)
 
 
 def _to(
     how: MatchedBy,
     revision: RevisionEntry,
-    key: SessionKey,
+    session: RequestSession,
     ask: ParsedRequest,
     *,
     body: bytes,
@@ -166,23 +180,33 @@ def _to(
     tier1 = counted or ceil((inside + put) * rate)
     rest = max(0, ask.text - inside)
     demand = Demand(
-        session=key.key,
+        session=session.key,
         prefix=revision.prefix,
         prompt=tier1 + ceil(rest * rate),
         tier1=tier1,
         history=tier1 + ceil(max(0, ask.history - inside) * rate) if ask.history else 0,
         turn=min(ask.turn, MOST_TURNS),
-        origin=key.first if key.first != key.key else 0,
+        origin=session.first if session.first != session.key else NO_SESSION,
         streamed=ask.streamed,
     )
     estimated = 0 if ask.media else rest if counted else ask.text + put
     return Route(
-        how, revision.label, model, revision.candidates, demand, body, estimated, counted, key, pinned, revision.short
+        how,
+        revision.label,
+        model,
+        revision.candidates,
+        demand,
+        body,
+        estimated,
+        counted,
+        session,
+        pinned,
+        revision.short,
     )
 
 
 def _unmatched(found: TenantEntry, ask: ParsedRequest, headers: Mapping[bytes, bytes], rate: float) -> Route:
-    key = _session_key(ask, headers, found.candidates.id, HEADER_SESSION, LEADING_BYTES)
+    session = _session(ask, headers, found.candidates.id, HEADER_SESSION, LEADING_BYTES)
     leading, prefix = _leading(ask)
     if ask.ids:
         tier1 = min(ask.ids, LEADING_IDS)
@@ -191,13 +215,13 @@ def _unmatched(found: TenantEntry, ask: ParsedRequest, headers: Mapping[bytes, b
     else:
         tier1 = ceil((leading.length + size_of(ask.tools)) * rate)
     demand = Demand(
-        session=key.key,
+        session=session.key,
         prefix=prefix,
         prompt=ask.ids or ceil(ask.text * rate),
         tier1=tier1,
         history=ceil(ask.history * rate),
         turn=min(ask.turn, MOST_TURNS),
-        origin=key.first if key.first != key.key else 0,
+        origin=session.first if session.first != session.key else NO_SESSION,
         streamed=ask.streamed,
     )
     estimated = 0 if ask.media else ask.text
@@ -211,7 +235,7 @@ def _unmatched(found: TenantEntry, ask: ParsedRequest, headers: Mapping[bytes, b
         ask.raw,
         estimated,
         0,
-        key,
+        session,
         leading=leading,
         near_miss=missed,
     )
@@ -231,7 +255,7 @@ def _continued(found: Route, ask: ParsedRequest, locations: SessionLocations, no
     member = find_holder(found.candidates, wanted)
     if member is None or not holds(member, wanted):
         raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=member is not None)
-    placement = locations.get_by_origin(wanted.session, 0, now)
+    placement = locations.get_by_origin(wanted.session, NO_SESSION, now)
     before = int(placement.tokens) if placement is not None else 0
     demand = found.demand
     history = max(1, demand.tier1, before)
@@ -251,7 +275,7 @@ def _uncached_route(found: Route, ask: ParsedRequest) -> Route:
     content = xxhash.xxh3_64_intdigest(ask.raw)
     return found._replace(
         candidates=replace(found.candidates, policy=Policy.LEAST_REQUEST),
-        demand=Demand(content, found.demand.prefix, streamed=False, cached=False),
+        demand=Demand(SessionKey(content), found.demand.prefix, streamed=False, cached=False),
         estimated=0,
         revision="",
         leading=None,
@@ -278,7 +302,7 @@ def _no_replica(group: str) -> ApiError:
 
 
 def _choose_revision(
-    group: GroupEntry, locations: SessionLocations, key: SessionKey, ask: ParsedRequest, now: float
+    group: GroupEntry, locations: SessionLocations, session: RequestSession, ask: ParsedRequest, now: float
 ) -> tuple[RevisionEntry, Preamble, bool]:
     """Return the revision of a session, its prompt, and True if the session began with it.
 
@@ -291,8 +315,8 @@ def _choose_revision(
             if find_holder(each.candidates, previous) is not None:
                 return each, prompt, True
     # a chat that begins is not a next turn, even if another one began with the same words
-    if key.named or ask.history or ask.kind is ApiKind.TEXT:
-        place = locations.get_by_origin(key.key, key.first, now)
+    if session.named or ask.history or ask.kind is ApiKind.TEXT:
+        place = locations.get_by_origin(session.key, session.first, now)
         for each, prompt in serving:
             if place is not None and each.prefix == place.prefix:
                 return each, prompt, True
@@ -308,15 +332,15 @@ def _choose_revision(
         raise _no_replica(group.label)
     # by the key of the first turn: a session keeps its revision when its key changes with what follows
     weights = {each.revision.fingerprint: each.revision.weight for each, _ in choices}
-    chosen = revision_by_weight(key.first, weights)
+    chosen = revision_by_weight(session.first, weights)
     for each, prompt in choices:
         if each.revision.fingerprint == chosen:
             return each, prompt, False
     raise AssertionError("one of the weights was chosen")
 
 
-def revision_by_weight(key: int, weights: Mapping[Fingerprint, int]) -> Fingerprint:
-    """Return the fingerprint that a session gets, by its key on its first turn (64 bits).
+def revision_by_weight(key: SessionKey, weights: Mapping[Fingerprint, int]) -> Fingerprint:
+    """Return the fingerprint that a session gets, by its key on its first turn.
 
     Every router of every version gives a session the same revision: `tests/golden/weights.json` has test vectors.
 
@@ -332,18 +356,18 @@ def revision_by_weight(key: int, weights: Mapping[Fingerprint, int]) -> Fingerpr
     raise AssertionError("the remainder is less than the sum of the weights")
 
 
-def _leading(ask: ParsedRequest) -> tuple[Leading, int]:
+def _leading(ask: ParsedRequest) -> tuple[Leading, PrefixKey]:
     """Return the start of an undeclared prompt, and the hash of what takes the place of its Tier 1."""
     if ask.ids:
-        listed = xxhash.xxh3_64_intdigest(first_ids(ask, LEADING_IDS))
+        listed = _prefix_key(first_ids(ask, LEADING_IDS))
         return Leading(listed, 0), listed
     text = ask.system.encode()
     start = text[:LEADING_BYTES]
     if not start and ask.kind is not ApiKind.TEXT:
         said, first = chat_start(ask)
         start = b"\0".join(said[:first])  # these are the same on every turn
-    listed = xxhash.xxh3_64_intdigest(start)
+    listed = _prefix_key(start)
     if ask.kind is ApiKind.TEXT or not (text or ask.tools):
         return Leading(listed, len(text)), listed
     # the whole text: to take a text for cached that only begins like another costs more than to compute it again
-    return Leading(listed, len(text)), xxhash.xxh3_64_intdigest(ask.tools.encode() + b"\0" + text)
+    return Leading(listed, len(text)), _prefix_key(ask.tools.encode() + b"\0" + text)

@@ -4,10 +4,11 @@ from typing import Protocol
 
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.contract.fingerprint import Fingerprint, short
+from promptgroup_router.contract.fingerprint import short
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.health import Health
+from promptgroup_router.rings.ids import member_parts
 from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, build_index
 from promptgroup_router.rings.remap import remapped_shares
 from promptgroup_router.routing.admission_queue import AdmissionQueue
@@ -98,8 +99,8 @@ class RouterState:
                 for member in revision.candidates.ready:
                     in_flight[member.group, short(member.fingerprint), str(member.slot)] = 0
         for member_id, load in self.balancer.loads.items():
-            group_label, full, slot = member_id.rsplit("/", 2)
-            in_flight[group_label, short(Fingerprint(full)), slot] = load
+            parts = member_parts(member_id)
+            in_flight[parts.group, parts.revision, str(parts.slot)] = load
         self.metrics.in_flight.replace(in_flight)
         for waiter in self.admission_queue:
             if waiter.revision in waiting:

@@ -6,16 +6,17 @@ Does no I/O and reads no clock.
 import enum
 from dataclasses import dataclass, replace
 
-from promptgroup_router.apis.response_id import decode, is_plain
 from promptgroup_router.apis.responses import RESPONSES_PATH
-from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.apis.session_key import RequestSession
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
+from promptgroup_router.rings.ids import member_parts
 from promptgroup_router.rings.index import RoutingIndex
 from promptgroup_router.routing.holder import find_holder, holds, lost, only
 from promptgroup_router.routing.match import MatchedBy
+from promptgroup_router.routing.response_id import decode, is_plain
 from promptgroup_router.routing.route import Route
 
 _PREFIX = RESPONSES_PATH + b"/"
@@ -62,7 +63,7 @@ def route_by_response(index: RoutingIndex, balancer: Balancer, response_id: str,
         message = f"no replica is known to hold response {shown(response_id)}: its id was not made by this router"
         raise ApiError(404, message, param="response_id", code=_NO_RESPONSE)
     member_id = balancer.member_id(wanted.replica)
-    group = index.names.get(member_id.rsplit("/", 2)[0]) if member_id is not None else None
+    group = index.names.get(member_parts(member_id).group) if member_id is not None else None
     for revision in group.revisions if group is not None else ():
         member = find_holder(revision.candidates, wanted)
         if member is None or member.id != member_id:
@@ -79,6 +80,6 @@ def route_by_response(index: RoutingIndex, balancer: Balancer, response_id: str,
             body=body,
             estimated=0,
             counted=0,
-            key=SessionKey(wanted.session, wanted.session, named=True, source="path"),
+            session=RequestSession(wanted.session, wanted.session, named=True, source="path"),
         )
     raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)

@@ -8,6 +8,8 @@ Does no I/O and reads no clock.
 import heapq
 from dataclasses import dataclass
 
+from promptgroup_router.rings.ids import PrefixKey
+
 CAPACITY = 256
 """Most prefixes counted. The heaviest 20 are then right unless the traffic is spread over hundreds."""
 LISTED = 20
@@ -31,9 +33,9 @@ class UnmatchedPrefixes:
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._prefixes: dict[tuple[str, int], UnmatchedPrefix] = {}
+        self._prefixes: dict[tuple[str, PrefixKey], UnmatchedPrefix] = {}
 
-    def add(self, model: str, prefix: int, length: int) -> None:
+    def add(self, model: str, prefix: PrefixKey, length: int) -> None:
         """Count a request."""
         known = self._prefixes.get((model, prefix))
         if known is not None:

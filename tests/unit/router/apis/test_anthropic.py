@@ -10,7 +10,7 @@ from promptgroup_router.apis.anthropic import (
     with_preamble,
 )
 from promptgroup_router.apis.request import preamble
-from promptgroup_router.apis.session_key import session_key
+from promptgroup_router.apis.session_key import find_session
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
 
@@ -206,8 +206,8 @@ def test_a_session_is_the_same_however_later_turns_mark_it():
     marked = [{"type": "text", "text": "A" * 300, "cache_control": {"type": "ephemeral"}}]
     later = message(("user", marked), ("assistant", "Yes"), ("user", "More"), metadata={"user_id": "u1"})
     other = message(("user", "A" * 300), metadata={"user_id": "u2"})
-    key = session_key(first, {}, "g")
-    assert key.key == session_key(later, {}, "g").key != session_key(other, {}, "g").key
+    key = find_session(first, {}, "g")
+    assert key.key == find_session(later, {}, "g").key != find_session(other, {}, "g").key
     assert (key.source, key.named) == ("field metadata.user_id", False)
 
 
@@ -215,4 +215,4 @@ def test_images_tell_sessions_apart():
     one, two = (
         message(("user", [{"type": "image", "source": {"type": "base64", "data": data * 400}}])) for data in "AB"
     )
-    assert session_key(one, {}, "g").key != session_key(two, {}, "g").key
+    assert find_session(one, {}, "g").key != find_session(two, {}, "g").key

@@ -11,7 +11,7 @@ from promptgroup_router.apis.responses import (
     with_ordered_tools,
     with_preamble,
 )
-from promptgroup_router.apis.session_key import session_key
+from promptgroup_router.apis.session_key import find_session
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
 
@@ -174,7 +174,7 @@ def test_a_session_is_the_same_in_text_and_in_items():
             said("user", "More"),
         ]
     )
-    assert session_key(first, {}, "g").key == session_key(later, {}, "g").key
-    assert session_key(response("B" * 300), {}, "g").key != session_key(first, {}, "g").key
+    assert find_session(first, {}, "g").key == find_session(later, {}, "g").key
+    assert find_session(response("B" * 300), {}, "g").key != find_session(first, {}, "g").key
     named = response("A" * 300, conversation={"id": "conv_1"})
-    assert session_key(named, {}, "g").source == "field conversation.id"
+    assert find_session(named, {}, "g").source == "field conversation.id"

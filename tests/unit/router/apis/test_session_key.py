@@ -2,7 +2,7 @@ import orjson
 import pytest
 
 from promptgroup_router.apis.request import ApiKind, parse
-from promptgroup_router.apis.session_key import CREDENTIAL_BITS, START_BYTES, TEXT_BYTES, chat_start, session_key
+from promptgroup_router.apis.session_key import CREDENTIAL_BITS, START_BYTES, TEXT_BYTES, chat_start, find_session
 
 LONG = "x" * START_BYTES
 
@@ -17,7 +17,7 @@ def text(prompt, **fields):
 
 
 def key(ask, headers=None, group="chat/support", **how):
-    return session_key(ask, headers or {}, group, **how).key
+    return find_session(ask, headers or {}, group, **how).key
 
 
 # --- What the client names -------------------------------------------------------------------------------------
@@ -57,10 +57,10 @@ def test_each_source_counts_and_comes_before_those_after_it(rank):
 def test_the_source_is_named_and_not_what_stands_there(rank):
     headers, fields = SOURCES[rank]
     named = [f"header {name.decode()}" for name in headers] + [f"field {name}" for name in fields]
-    source = session_key(chat(**fields), headers, "g").source
+    source = find_session(chat(**fields), headers, "g").source
     assert source.startswith(named[0])
     assert str(rank + 1) not in source
-    assert session_key(chat(), {}, "g").source == ""
+    assert find_session(chat(), {}, "g").source == ""
 
 
 @pytest.mark.parametrize("rank", range(len(SOURCES)))
@@ -68,7 +68,7 @@ def test_a_name_is_taken_at_its_word_what_is_shared_has_several_conversations(ra
     headers, fields = SOURCES[rank]
     one, other = chat(**fields), chat(("user", "y" * START_BYTES), **fields)
     assert (key(one, headers) == key(other, headers)) is (rank < NAMES)
-    assert session_key(one, headers, "chat/support").named is (rank < NAMES)
+    assert find_session(one, headers, "chat/support").named is (rank < NAMES)
 
 
 def test_a_name_is_the_same_wherever_it_stands():
@@ -103,16 +103,16 @@ def test_of_a_credential_little_is_in_the_key():
 
 
 def test_a_long_first_message_is_the_key_on_every_turn():
-    first = session_key(chat(("system", "S"), ("user", LONG)), {}, "g")
-    later = session_key(chat(("system", "S"), ("user", LONG), ("assistant", "A"), ("user", "B")), {}, "g")
+    first = find_session(chat(("system", "S"), ("user", LONG)), {}, "g")
+    later = find_session(chat(("system", "S"), ("user", LONG), ("assistant", "A"), ("user", "B")), {}, "g")
     assert first == later
     assert first.first == first.key
 
 
 def test_a_short_first_message_is_told_apart_by_what_follows():
-    hi = session_key(chat(("user", "hi")), {}, "g")
-    one = session_key(chat(("user", "hi"), ("assistant", "Hello!"), ("user", "My order is late")), {}, "g")
-    other = session_key(chat(("user", "hi"), ("assistant", "Hello!"), ("user", "Reset my password")), {}, "g")
+    hi = find_session(chat(("user", "hi")), {}, "g")
+    one = find_session(chat(("user", "hi"), ("assistant", "Hello!"), ("user", "My order is late")), {}, "g")
+    other = find_session(chat(("user", "hi"), ("assistant", "Hello!"), ("user", "Reset my password")), {}, "g")
     assert len({hi.key, one.key, other.key}) == 3
     assert hi.key == hi.first == one.first == other.first
 
@@ -136,7 +136,7 @@ def test_a_greeting_that_all_begin_with_tells_nothing():
     greeting = ("assistant", LONG)
     one, other = chat(greeting, ("user", "hi")), chat(greeting, ("user", "ho"))
     assert key(one) != key(other)
-    later = session_key(chat(greeting, ("user", "hi"), ("assistant", "Yes?"), ("user", "B" * 300)), {}, "chat/support")
+    later = find_session(chat(greeting, ("user", "hi"), ("assistant", "Yes?"), ("user", "B" * 300)), {}, "chat/support")
     assert later.first == key(one)
 
 
@@ -171,10 +171,10 @@ def test_agents_that_call_the_same_tool_are_told_apart_by_the_calls():
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": call_id, "content": "found"},
         ]
-        return session_key(parse(ApiKind.CHAT, orjson.dumps({"model": "llama", "messages": messages})), {}, "g")
+        return find_session(parse(ApiKind.CHAT, orjson.dumps({"model": "llama", "messages": messages})), {}, "g")
 
     assert loop("a").key != loop("b").key
-    assert loop("a").first == loop("b").first == session_key(chat(("user", "go")), {}, "g").key
+    assert loop("a").first == loop("b").first == find_session(chat(("user", "go")), {}, "g").key
 
 
 # --- Texts -----------------------------------------------------------------------------------------------------
@@ -191,4 +191,4 @@ def test_a_texts_start_is_beyond_what_is_declared():
 def test_prompts_of_tokens_are_told_apart_by_more_than_the_first():
     assert key(text([1, 2, 3])) != key(text([1, 2, 4]))
     assert key(text([[1, 2, 3], [4]])) == key(text([1, 2, 3]))
-    assert session_key(text([1, [[2] * 3], "3"]), {}, "g").key == session_key(text([1]), {}, "g").key
+    assert find_session(text([1, [[2] * 3], "3"]), {}, "g").key == find_session(text([1]), {}, "g").key

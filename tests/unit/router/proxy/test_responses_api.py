@@ -5,8 +5,8 @@ import re
 import orjson
 import pytest
 
-from promptgroup_router.apis.response_id import RANDOM_BYTES, ResponseId, encode
 from promptgroup_router.feed import table_file
+from promptgroup_router.routing.response_id import RANDOM_BYTES, ResponseId, encode
 from support.fakeengine import Call, engines, until
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, get, post, routing, run, table_of

@@ -1,8 +1,9 @@
 import pytest
 
-from promptgroup_router.apis.response_id import ResponseId, process_hash, replica_hash
+from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.holder import find_holder, holds, lost, only
+from promptgroup_router.routing.response_id import ResponseId, process_hash
 from support.tables import table
 
 CANDIDATES = build_index(table()).names["support"].revisions[0].candidates
@@ -10,7 +11,7 @@ MEMBER = CANDIDATES.members[1]
 
 
 def made_by(member, process="a") -> ResponseId:
-    return ResponseId(replica_hash(member.id), process_hash(process), 7)
+    return ResponseId(member_hash(member.id), process_hash(process), 7)
 
 
 def test_the_member_that_made_a_response_holds_it():

@@ -1,7 +1,8 @@
 import pytest
 
-from promptgroup_router.apis.response_id import RANDOM_BYTES, ResponseId, encode, process_hash, replica_hash
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.rings.ids import member_hash
+from promptgroup_router.routing.response_id import RANDOM_BYTES, ResponseId, encode, process_hash
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.stored_response import parse_path, route_by_response
 from support.tables import table
@@ -37,7 +38,7 @@ def state() -> RouterState:
 def test_the_replica_that_holds_it_is_the_only_candidate():
     known = state()
     member = known.index.names["support"].revisions[0].candidates.members[2]
-    made = encode(ResponseId(replica_hash(member.id), process_hash(member.incarnation), 7), bytes(RANDOM_BYTES))
+    made = encode(ResponseId(member_hash(member.id), process_hash(member.incarnation), 7), bytes(RANDOM_BYTES))
     found = route_by_response(known.index, known.balancer, made, b"")
     assert found.candidates.members == (member,)
     assert (found.group, found.revision, found.demand.cached) == ("chat/support", "", False)

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.apis.response_id import (
+from promptgroup_router.rings.ids import member_hash
+from promptgroup_router.routing.response_id import (
     MARK,
     RANDOM_BYTES,
     ResponseId,
@@ -10,10 +11,9 @@ from promptgroup_router.apis.response_id import (
     encode,
     is_plain,
     process_hash,
-    replica_hash,
 )
 
-CONTENTS = ResponseId(replica_hash("chat/support/abc/0"), process_hash("uid/1"), 2**64 - 1)
+CONTENTS = ResponseId(member_hash("chat/support/abc/0"), process_hash("uid/1"), 2**64 - 1)
 RANDOM = bytes(range(RANDOM_BYTES))
 
 

@@ -19,6 +19,9 @@ from typing import NamedTuple
 
 import xxhash
 
+from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.rings.ids import MemberHash
+
 MARK = "resp_pg_"
 RANDOM_BYTES = 10
 """80 bits: two responses of one session on one replica have different ids."""
@@ -32,22 +35,15 @@ _PLAIN = re.compile(rf"[A-Za-z0-9_\-.]{{1,{MOST_CHARACTERS}}}")
 class ResponseId(NamedTuple):
     """The contents of an id."""
 
-    replica: int
-    """Hash of the replica's id (64 bits)."""
+    replica: MemberHash
     process: int
     """Hash of the engine's process (32 bits)."""
-    session: int
-    """Key of the session (64 bits)."""
+    session: SessionKey
 
 
 def process_hash(incarnation: str) -> int:
     """Return the hash of an engine's process (32 bits)."""
     return xxhash.xxh32_intdigest(incarnation.encode())
-
-
-def replica_hash(member: str) -> int:
-    """Return the hash of a replica's id (64 bits)."""
-    return xxhash.xxh3_64_intdigest(member.encode())
 
 
 def encode(contents: ResponseId, random: bytes) -> str:
