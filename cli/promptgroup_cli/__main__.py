@@ -23,7 +23,7 @@ COMMANDS = {
     "fingerprint": "print the fingerprint of a prompt, a request or a PromptGroup",
     "completion": "print a shell's completion script",
 }
-"""Command, which is also its module in `commands`, and its line in `--help`."""
+"""Command, which is also its module in `flags` and in `commands`, and its line in `--help`."""
 
 
 def main() -> int:
@@ -57,7 +57,7 @@ def build_parser(prog: str, words: Sequence[str]) -> argparse.ArgumentParser:
 
     Args:
         prog: name of the program in messages.
-        words: of the command line; only the command that they name is imported and has flags.
+        words: of the command line; only the command that they name has its flags imported.
     """
     parser = Parser(
         prog=prog,
@@ -71,7 +71,7 @@ def build_parser(prog: str, words: Sequence[str]) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == named:
-            importlib.import_module(f"promptgroup_cli.commands.{name}").configure(command)
+            importlib.import_module(f"promptgroup_cli.flags.{name}").add(command)
     return parser
 
 
@@ -82,7 +82,8 @@ def _words() -> list[str]:
 
 def _run(prog: str, arguments: argparse.Namespace) -> int:
     try:
-        status: int = arguments.run(arguments)
+        command = importlib.import_module(f"promptgroup_cli.commands.{arguments.command}")
+        status: int = command.run(arguments)
     except CommandError as error:
         print(f"{prog} {arguments.command}: {error}", file=sys.stderr)
         return error.status

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from promptgroup_cli.commands import plan
+from promptgroup_cli.flags import plan as flags
 from support import builders
 
 FOLDER = Path(__file__).parent / "plan"
@@ -24,7 +25,7 @@ BLOCK = re.compile(r"^```\n(" + re.escape(COMMAND) + r".*?)^```$", re.MULTILINE 
 
 def output(line: str) -> str:
     parser = argparse.ArgumentParser()
-    plan.add_flags(parser)
+    flags.add(parser)
     lines = plan.lines(parser.parse_args(shlex.split(line.removeprefix(COMMAND))), builders.NOW)
     return "\n".join([line, *lines, ""])
 

@@ -1,1 +1,1 @@
-"""The commands. Each module adds its flags to the parser and runs."""
+"""The commands. Each module runs one, by the flags that `flags` has parsed."""

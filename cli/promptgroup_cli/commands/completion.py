@@ -11,31 +11,14 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from promptgroup_cli.base.errors import ExitStatus, exit_statuses
-
-SHELLS = ("bash", "zsh", "fish")
+from promptgroup_cli.base.errors import ExitStatus
 
 DEFAULT = ":0"
 """cobra's ShellCompDirectiveDefault: the shell offers files where there is nothing to complete."""
 
-EXAMPLES = """\
-  source <(promptgroup completion bash)                                    # in ~/.bashrc
-  source <(promptgroup completion zsh)                                     # in ~/.zshrc, after compinit
-  promptgroup completion fish > ~/.config/fish/completions/promptgroup.fish
 
-`kubectl promptgroup` needs none of them: kubectl's own completion asks kubectl_complete-promptgroup.
-"""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's flags and its way to run."""
-    parser.description = "Print the script by which a shell completes the commands and flags of `promptgroup`."
-    parser.epilog = exit_statuses("the script was printed", "", EXAMPLES)
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
-    parser.set_defaults(run=_run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
     from argcomplete.shell_integration import shellcode  # noqa: PLC0415 - needed by no other command
 
     print(shellcode(["promptgroup"], shell=arguments.shell))

@@ -7,43 +7,25 @@ from pathlib import Path
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
-from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError, exit_statuses
+from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError
+from promptgroup_cli.flags import size as flags
+from promptgroup_cli.flags.size import TOKEN_BYTES, TURNS
 from promptgroup_cli.forecast import kv
 from promptgroup_cli.forecast.catalogue import MODELS, SIXTEEN_BITS, KnownModel, model
 from promptgroup_cli.forecast.estimate import MBU, MFU, EngineEstimate, replica
 from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload
 from promptgroup_cli.forecast.gpus import Gpu, gpu
 from promptgroup_cli.forecast.model_config import ConfigError, ModelConfig, shape
-from promptgroup_cli.reach import flags, size_prometheus
 from promptgroup_cli.reach.files import read_bytes
-from promptgroup_cli.reach.flags import TOKEN_BYTES, TURNS
 from promptgroup_cli.reach.size_answer import MOST, SizeQuestion, answer
 from promptgroup_cli.render import size_observed, size_output
-
-EPILOG = exit_statuses(
-    "a number of replicas keeps the target",
-    "no number of replicas does",
-    """\
-  promptgroup size --model meta-llama/Llama-3.1-8B-Instruct --gpu H100-80GB \\
-      --prompt-tokens 3000 --turn-tokens 100 --answer-tokens 200 --sessions 2000 --rate 100
-""",
-)
 
 CONFIG_BYTES = 4 << 20
 """Limit of a model's config.json, which has a few kilobytes."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's flags and its way to run."""
-    parser.description = (
-        "Compute how many replicas a load needs, the hit rate and the TTFT to expect, and the same for other loads."
-    )
-    parser.epilog = EPILOG
-    flags.add(parser)
-    parser.set_defaults(run=_run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
     try:
         flags.check(arguments)
         if arguments.from_prometheus:
@@ -63,6 +45,9 @@ def _observed(arguments: argparse.Namespace) -> size_observed.ObservedSize:
     Raises:
         ReachError: Prometheus does not answer, or has too few observations.
     """
+    # it brings the models of the CRD and the client of Prometheus, which a load that flags describe does without
+    from promptgroup_cli.reach import size_prometheus  # noqa: PLC0415
+
     load = size_prometheus.load(arguments, datetime.now(UTC))
     try:
         return size_observed.running(load, arguments.ttft, MOST)

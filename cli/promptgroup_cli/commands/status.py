@@ -3,31 +3,16 @@
 import argparse
 import sys
 
-from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
-from promptgroup_cli.reach.connect import ClusterConnection, add_namespace
+from promptgroup_cli.base.errors import ExitStatus, InputError
+from promptgroup_cli.reach.connect import ClusterConnection
 from promptgroup_cli.reach.group_status import GroupStatus, group_status
 from promptgroup_cli.render import status_output
 from promptgroup_operator.world.snapshot import Manifest
 from promptgroup_router.contract import names
 
-EPILOG = exit_statuses("every group shown is Ready for its present spec", "a group shown is not Ready")
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's flags and its way to run."""
-    parser.description = "Show one PromptGroup in detail, or all of a namespace with a line each."
-    parser.epilog = EPILOG
-    parser.add_argument("name", nargs="?", metavar="NAME", help="PromptGroup to show (default: all)")
-    where = parser.add_mutually_exclusive_group()
-    add_namespace(where)
-    where.add_argument("-A", "--all-namespaces", action="store_true", help="show the groups of all namespaces")
-    parser.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="format of the output (default: %(default)s)"
-    )
-    parser.set_defaults(run=_run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
     with ClusterConnection(arguments.namespace) as cluster:
         namespace = "" if arguments.all_namespaces else cluster.namespace
         groups = _read(cluster, namespace, arguments.name)

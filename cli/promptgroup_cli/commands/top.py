@@ -9,54 +9,19 @@ from datetime import UTC, datetime
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
-from promptgroup_cli.base.errors import ExitStatus, ReachError, exit_statuses
-from promptgroup_cli.reach.connect import ClusterConnection, Router, add_namespace, add_router, router_at
+from promptgroup_cli.base.errors import ExitStatus, ReachError
+from promptgroup_cli.reach.connect import ClusterConnection, Router, router_at
 from promptgroup_cli.reach.group_status import group_status
 from promptgroup_cli.reach.top_rates import RouterPage, page, rates
 from promptgroup_cli.render import top_output
 from promptgroup_cli.render.top_output import TopFrame, TopState
 
-SECONDS = 3.0
-"""Default interval: long enough for a few requests of a quiet group, short enough to watch."""
 CLEAR = "\x1b[H\x1b[2J"
 """ECMA-48: cursor to the top left (CUP), erase the screen (ED)."""
 
-EPILOG = exit_statuses("the routers answered, until Ctrl-C", "")
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's flags and its way to run."""
-    parser.description = (
-        "Show requests, hit rate, time to first token (of streamed answers) and load of each group, live."
-    )
-    parser.epilog = EPILOG
-    add_namespace(parser)
-    add_router(parser)
-    parser.add_argument("--once", action="store_true", help="print one frame, after one interval, and exit")
-    parser.add_argument(
-        "--interval", type=_seconds, default=SECONDS, metavar="SECONDS", help="time of a frame (default: %(default)g)"
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "json"),
-        default="table",
-        help="format of the output, json with one line a frame (default: %(default)s)",
-    )
-    parser.set_defaults(run=_run)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
-    return value
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
     shown = {"table": top_output.table, "json": top_output.document}[arguments.output]
     redrawn = sys.stdout.isatty() and arguments.output == "table" and not arguments.once
     try:

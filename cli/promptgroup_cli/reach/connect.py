@@ -1,6 +1,5 @@
 """Connections to a cluster and to its routers. Every failure is one line that names what failed, and a way out."""
 
-import argparse
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -31,21 +30,6 @@ Router = Callable[[str, bytes | None], bytes]
 """Sends a body to a path of a router's admin port (None: a GET) and returns the answer. Raises ReachError."""
 
 
-def add_namespace(parser: argparse._ActionsContainer) -> None:
-    """Add the flag that kubectl has."""
-    parser.add_argument("-n", "--namespace", metavar="NS", help="namespace (default: that of the kubeconfig's context)")
-
-
-def add_router(parser: argparse._ActionsContainer) -> None:
-    """Add the flag that names a router."""
-    parser.add_argument(
-        "--router",
-        metavar="URL",
-        help="ask this router, by its admin port, as in http://127.0.0.1:9090 (default: the routers of the namespace, "
-        "through the API server)",
-    )
-
-
 class ClusterConnection:
     """The cluster that the kubeconfig names, for the time of a `with`.
 
@@ -58,11 +42,11 @@ class ClusterConnection:
     """
 
     def __init__(self, namespace: str | None) -> None:
-        # the client takes half a second to import, which other commands should not wait for
-        from promptgroup_operator.kube import api_server  # noqa: PLC0415
-
         settings = Settings()
         read = _check_kubeconfig(settings)
+        # the client takes half a second to import, which a kubeconfig that cannot be used need not cost
+        from promptgroup_operator.kube import api_server  # noqa: PLC0415
+
         try:
             api = api_server.connect(settings)
             self.namespace = namespace or api_server.default_namespace(settings)

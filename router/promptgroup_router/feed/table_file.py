@@ -39,10 +39,20 @@ def read(path: Path) -> RoutingTable:
         OSError: the file cannot be read.
         TableError: the file holds no table; the message names the field, the value and what is expected.
     """
+    return parse(path.read_bytes(), str(path))
+
+
+def parse(content: bytes, name: str) -> RoutingTable:
+    """Return the table in the content of a table file; raises TableError as `read` does.
+
+    Args:
+        content: of the file.
+        name: of the file, for messages.
+    """
     try:
-        data = orjson.loads(path.read_bytes())
+        data = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise TableError(f"{path} is not JSON: {error}") from None
+        raise TableError(f"{name} is not JSON: {error}") from None
     table = decode_table(data)
     for group in table.groups:
         for revision in group.revisions:

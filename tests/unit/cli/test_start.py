@@ -8,14 +8,18 @@ from importlib import metadata
 
 import pytest
 
+from promptgroup_cli.__main__ import COMMANDS
+
 HEAVY = (
     "aiohttp", "kopf", "kubernetes", "prometheus_client", "prometheus_api_client", "pydantic", "requests", "urllib3",
-    "yaml", "argcomplete", "asyncio", "promptgroup_operator",
+    "yaml", "argcomplete", "asyncio", "promptgroup_operator.api", "promptgroup_operator.world",
 )  # fmt: skip
 """Modules that take long to import, or bring some that do."""
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["fingerprint", "-"], ["fingerprint", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["fingerprint", "-"], *([name, "--help"] for name in COMMANDS)], ids=" ".join
+)
 def test_nothing_heavy_is_imported(words):
     program = (
         "import sys; from promptgroup_cli.__main__ import main\n"

@@ -8,6 +8,7 @@ import pytest
 
 from promptgroup_cli.__main__ import build_parser, kubectl_complete, main
 from promptgroup_cli.commands import completion
+from promptgroup_cli.flags.completion import SHELLS
 
 
 def answered(*words):
@@ -40,7 +41,7 @@ def test_the_environment_is_as_before():
     assert dict(os.environ) == before
 
 
-@pytest.mark.parametrize("shell", completion.SHELLS)
+@pytest.mark.parametrize("shell", SHELLS)
 def test_each_shell_has_a_script(shell, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["promptgroup", "completion", shell])
     assert main() == 0

@@ -80,10 +80,3 @@ def test_when_none_answers_it_ends(kube, top):
     code, out, err = top("--once")
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "r1 does not answer" in err
-
-
-@pytest.mark.parametrize("interval", ["0", "x", "nan", "1e9"])
-def test_an_interval_that_is_none(top, interval, capsys):
-    with pytest.raises(SystemExit):
-        top("--interval", interval)
-    assert "0.1 to 3600" in capsys.readouterr().err

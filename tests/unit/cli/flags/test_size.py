@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from promptgroup_cli.reach import flags
+from promptgroup_cli.flags import size as flags
 from promptgroup_operator.api.prompt_group import EngineType
 
 

@@ -6,9 +6,19 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from promptgroup_cli.base.errors import exit_statuses
 from promptgroup_cli.forecast import kv
 from promptgroup_cli.forecast.gpus import GPUS
 from promptgroup_operator.base import durations
+
+EPILOG = exit_statuses(
+    "a number of replicas keeps the target",
+    "no number of replicas does",
+    """\
+  promptgroup size --model meta-llama/Llama-3.1-8B-Instruct --gpu H100-80GB \\
+      --prompt-tokens 3000 --turn-tokens 100 --answer-tokens 200 --sessions 2000 --rate 100
+""",
+)
 
 TURNS = 5
 """Mean turns of a session where no flag gives the history: between a single question and an agent."""
@@ -27,7 +37,11 @@ OBSERVED = ("group", "revision", "kv_tokens", "prefill_rate", "prompt_tokens")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add all flags of the command."""
+    """Add the command's description and flags."""
+    parser.description = (
+        "Compute how many replicas a load needs, the hit rate and the TTFT to expect, and the same for other loads."
+    )
+    parser.epilog = EPILOG
     _model_flags(parser)
     _load_flags(parser)
     _observed_flags(parser)

@@ -1,0 +1,42 @@
+"""Flags of `promptgroup top`."""
+
+import argparse
+
+from promptgroup_cli.base.errors import exit_statuses
+from promptgroup_cli.flags.cluster import add_namespace, add_router
+
+SECONDS = 3.0
+"""Default interval: long enough for a few requests of a quiet group, short enough to watch."""
+
+EPILOG = exit_statuses("the routers answered, until Ctrl-C", "")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's description and flags."""
+    parser.description = (
+        "Show requests, hit rate, time to first token (of streamed answers) and load of each group, live."
+    )
+    parser.epilog = EPILOG
+    add_namespace(parser)
+    add_router(parser)
+    parser.add_argument("--once", action="store_true", help="print one frame, after one interval, and exit")
+    parser.add_argument(
+        "--interval", type=_seconds, default=SECONDS, metavar="SECONDS", help="time of a frame (default: %(default)g)"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="format of the output, json with one line a frame (default: %(default)s)",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
+    return value
