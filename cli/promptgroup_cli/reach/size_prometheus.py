@@ -22,7 +22,8 @@ def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
     from promptgroup_operator.engines.dialect import DIALECTS  # noqa: PLC0415
     from promptgroup_operator.load.engine_history import EngineHistory  # noqa: PLC0415
     from promptgroup_operator.load.load_source import LoadSubject  # noqa: PLC0415
-    from promptgroup_operator.load.prometheus import Prometheus, PrometheusError, redacted_url  # noqa: PLC0415
+    from promptgroup_operator.load.prometheus import Prometheus  # noqa: PLC0415
+    from promptgroup_operator.load.prometheus_api import PrometheusError, redacted_url  # noqa: PLC0415
 
     namespace, name = arguments.group
     settings = Settings(

@@ -1,7 +1,6 @@
 """Against a server that says what a test tells it; a real Prometheus is asked by the integration tests."""
 
 import json
-import ssl
 import threading
 from contextlib import contextmanager
 from datetime import timedelta
@@ -12,14 +11,13 @@ import pytest
 
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.metric_names import VLLM
-from promptgroup_operator.load import prometheus
+from promptgroup_operator.load import prometheus, prometheus_api
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.load_source import load_subject
-from promptgroup_operator.load.prometheus import FRESH, Prometheus, PrometheusError, redacted_url
+from promptgroup_operator.load.prometheus import FRESH, Prometheus
+from promptgroup_operator.load.prometheus_api import PrometheusError
 from promptgroup_operator.world.snapshot import Key
 from support.builders import NOW, pod, revision
-from support.fakekube import certificate
-from support.hostile import HOSTILE, hostile_server
 
 SUBJECT = load_subject(Key("chat", "support"), revision(pods=[pod("p0")]), VLLM)
 
@@ -201,48 +199,7 @@ def test_a_token_is_read_anew_for_each_request(server, tmp_path):
     source.close()
 
 
-@pytest.mark.parametrize(
-    ("url", "seen"),
-    [
-        ("http://prometheus:9090/", "http://prometheus:9090"),
-        ("https://user:secret@prometheus/path?token=secret", "https://prometheus/path"),
-    ],
-)
-def test_an_address_as_people_may_see_it(url, seen):
-    assert redacted_url(url) == seen
-
-
-@pytest.mark.parametrize("answer", HOSTILE)
-def test_every_exchange_ends_whatever_answers_in_its_place(answer):
-    with hostile_server(HOSTILE[answer]) as address:
-        source = Prometheus(Settings(prometheus_url=f"http://{address}", prometheus_timeout=0.2), EngineHistory())
-        try:
-            with pytest.raises(PrometheusError):
-                source.ask(SUBJECT, NOW)
-        finally:
-            source.close()
-
-
 def test_an_answer_that_is_too_long_is_none(server, source, monkeypatch):
-    monkeypatch.setattr(prometheus, "MAX_ANSWER", 100)
+    monkeypatch.setattr(prometheus_api, "MAX_ANSWER", 100)
     with pytest.raises(PrometheusError):
         source.ask(SUBJECT, NOW)
-
-
-@pytest.mark.parametrize("answer", ["a head that drips", "a body that drips", "a body without end"])
-def test_over_tls_too(answer, tmp_path):
-    signed, key = certificate()
-    (tmp_path / "ca.crt").write_bytes(signed)
-    (tmp_path / "tls.pem").write_bytes(key + signed)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(tmp_path / "tls.pem")
-    with hostile_server(HOSTILE[answer], context) as address:
-        settings = Settings(
-            prometheus_url=f"https://{address}", prometheus_timeout=1.0, prometheus_ca_file=tmp_path / "ca.crt"
-        )
-        source = Prometheus(settings, EngineHistory())
-        try:
-            with pytest.raises(PrometheusError, match=r"^(?!SSLError)"):
-                source.ask(SUBJECT, NOW)
-        finally:
-            source.close()

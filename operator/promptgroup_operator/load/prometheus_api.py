@@ -1,0 +1,165 @@
+"""A thin client of Prometheus: one query, one answer, both bounded.
+
+It is prometheus-api-client's `custom_query`, over a session that ends each answer by a deadline and a limit in bytes,
+and goes nowhere else. `docs/development/decisions/0015` says why the library's other functions are not used.
+"""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+import urllib3
+from prometheus_api_client.exceptions import PrometheusApiClientException
+from prometheus_api_client.prometheus_connect import PrometheusConnect
+from requests.adapters import HTTPAdapter
+from urllib3.util.retry import Retry
+
+from promptgroup_operator.base import deadline
+from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.load import promql
+
+MAX_ANSWER = 4 << 20
+"""Most bytes of an answer: a hundred for each of a thousand pods, with room."""
+MAX_TOKEN = 64 << 10
+"""Most characters of a token file."""
+
+
+NOT_PROMETHEUS = "the answer is not one of Prometheus"
+
+
+class PrometheusError(Exception):
+    """Prometheus did not answer, or its answer cannot be used; the message says why."""
+
+
+class _StatusError(Exception):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+
+
+_FAILURES = (
+    _StatusError,
+    PrometheusApiClientException,
+    RecursionError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+)
+"""Errors of a query that is not answered, or not by Prometheus; the errors of `requests` are OSErrors."""
+
+
+class _Adapter(HTTPAdapter):
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options)
+        deadline.keep(self.poolmanager)
+
+
+class _Session(requests.Session):
+    """A session whose answers end within `seconds` and MAX_ANSWER bytes."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self.trust_env = False  # neither ~/.netrc nor the environment changes who is asked, and as whom
+        self.max_redirects = 0  # a token goes to nobody else
+        self.headers["Accept-Encoding"] = "identity"
+
+    def mount(self, prefix: str, adapter: requests.adapters.BaseAdapter) -> None:
+        """Replace the adapter that the client library mounts by one whose connections keep the deadline."""
+        super().mount(prefix, _Adapter(max_retries=Retry(0)))  # the next pass asks again
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a request and read its answer.
+
+        Raises:
+            _StatusError: the status is not 200.
+            requests.RequestException: there was no answer in time, or a longer one.
+        """
+        with deadline.within(self._seconds, MAX_ANSWER):
+            response = super().send(request, **{**options, "stream": True})
+            try:
+                if response.status_code != 200:
+                    raise _StatusError(response.status_code)
+                body = response.raw.read(MAX_ANSWER + 1, decode_content=False)
+            except urllib3.exceptions.HTTPError as error:
+                raise requests.ConnectionError(type(error).__name__) from error
+            finally:
+                response.close()
+        if len(body) > MAX_ANSWER:
+            raise requests.exceptions.ContentDecodingError("the answer is too long")
+        response._content = body  # noqa: SLF001 - what `requests` sets when it reads an answer itself
+        return response
+
+
+class BearerToken(requests.auth.AuthBase):
+    """A bearer token from a file, which is read for each request, because it is rotated."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Add the header."""
+        with self._path.open() as file:
+            token = file.read(MAX_TOKEN + 1)
+        if len(token) > MAX_TOKEN:
+            raise OSError(f"{self._path} is longer than a token")
+        request.headers["Authorization"] = f"Bearer {token.strip()}"
+        return request
+
+
+class PrometheusApi:
+    """The query API of one server. Safe to use from many threads.
+
+    Args:
+        settings: where Prometheus is, and how to ask it.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.url = redacted_url(settings.prometheus_url)
+        session = _Session(settings.prometheus_timeout)
+        session.verify = str(settings.prometheus_ca_file) if settings.prometheus_ca_file is not None else True
+        session.auth = BearerToken(settings.prometheus_token_file) if settings.prometheus_token_file else None
+        self._client = PrometheusConnect(
+            url=settings.prometheus_url.rstrip("/"),
+            session=session,
+            timeout=settings.prometheus_timeout,  # type: ignore[arg-type]  # requests takes fractions
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def query(self, text: str, at: datetime) -> promql.Answer:
+        """Return the values of an instant query.
+
+        Raises:
+            PrometheusError: there is no answer, or not one of Prometheus.
+        """
+        try:
+            return promql.parse_result(self._client.custom_query(text, params={"time": f"{at.timestamp():.3f}"}))
+        except _FAILURES as error:
+            raise PrometheusError(_reason(error)) from None
+
+
+def redacted_url(url: str) -> str:
+    """Return the address as people may see it: without user, password and query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+
+def _reason(error: Exception) -> str:
+    """Return why there is no answer: never the server's own words, which may hold anything."""
+    match error:
+        case _StatusError():
+            return str(error)
+        case requests.JSONDecodeError():
+            return NOT_PROMETHEUS
+        case requests.RequestException():
+            return type(error).__name__
+        case OSError():
+            return f"its token or CA file cannot be read ({type(error).__name__})"
+        case _:
+            return NOT_PROMETHEUS

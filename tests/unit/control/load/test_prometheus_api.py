@@ -1,0 +1,69 @@
+"""The client's limits, against servers that are none; `test_prometheus` has what is made of its answers."""
+
+import ssl
+
+import pytest
+import requests
+
+from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.load.prometheus_api import (
+    MAX_TOKEN,
+    BearerToken,
+    PrometheusApi,
+    PrometheusError,
+    redacted_url,
+)
+from support.builders import NOW
+from support.fakekube import certificate
+from support.hostile import HOSTILE, hostile_server
+
+
+@pytest.mark.parametrize(
+    ("url", "seen"),
+    [
+        ("http://prometheus:9090/", "http://prometheus:9090"),
+        ("https://user:secret@prometheus/path?token=secret", "https://prometheus/path"),
+    ],
+)
+def test_an_address_as_people_may_see_it(url, seen):
+    assert redacted_url(url) == seen
+
+
+@pytest.mark.parametrize("answer", HOSTILE)
+def test_every_exchange_ends_whatever_answers_in_its_place(answer):
+    with hostile_server(HOSTILE[answer]) as address:
+        source = PrometheusApi(Settings(prometheus_url=f"http://{address}", prometheus_timeout=0.2))
+        try:
+            with pytest.raises(PrometheusError):
+                source.query("up", NOW)
+        finally:
+            source.close()
+
+
+@pytest.mark.parametrize("answer", ["a head that drips", "a body that drips", "a body without end"])
+def test_over_tls_too(answer, tmp_path):
+    signed, key = certificate()
+    (tmp_path / "ca.crt").write_bytes(signed)
+    (tmp_path / "tls.pem").write_bytes(key + signed)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "tls.pem")
+    with hostile_server(HOSTILE[answer], context) as address:
+        settings = Settings(
+            prometheus_url=f"https://{address}", prometheus_timeout=1.0, prometheus_ca_file=tmp_path / "ca.crt"
+        )
+        source = PrometheusApi(settings)
+        try:
+            with pytest.raises(PrometheusError, match=r"^(?!SSLError)"):
+                source.query("up", NOW)
+        finally:
+            source.close()
+
+
+def test_a_token_is_read_up_to_a_limit(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("t" * MAX_TOKEN)
+    request = BearerToken(path)(requests.Request("GET", "http://p").prepare())
+    assert request.headers["Authorization"] == "Bearer " + "t" * MAX_TOKEN
+    path.write_text("t" * (MAX_TOKEN + 1))
+    with pytest.raises(OSError, match="longer than a token"):
+        BearerToken(path)(request)
