@@ -1,21 +1,51 @@
 """Connections in memory: transports that keep bytes as a kernel and an event loop do, moved by a test step by step."""
 
+import socket
+import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 
-HIGH_WATER, LOW_WATER = 65536, 16384
-"""As in uvloop."""
-KERNEL = 20_000
-"""Bytes that a kernel takes for a peer that does not read."""
-ONE_READ = 262144
-"""Most bytes that a protocol gets at once, as in uvloop."""
+
+@dataclass(frozen=True)
+class Buffers:
+    """The sizes of a connection's buffers, in bytes."""
+
+    high: int = 65536
+    """The loop's buffer pauses its protocol above this, as in uvloop."""
+    low: int = 16384
+    kernel: int = 20_000
+    """What a kernel takes for a peer that does not read."""
+    one_read: int = 262144
+    """Most bytes that a protocol gets at once, as in uvloop."""
+
+
+SMALL = Buffers(high=4096, low=1024, kernel=1500, one_read=8192)
+"""Buffers that short messages fill: a test reaches their edges soon."""
 
 
 class MemoryTransport:
     """The router's end of a connection; the test holds the other end."""
 
-    def __init__(self, protocol, later: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self,
+        protocol,
+        later: Callable[[Callable[[], None]], object],
+        *,
+        buffers: Buffers | None = None,
+        options: socket.socket | None = None,
+    ) -> None:
+        """Start a connection.
+
+        Args:
+            protocol: hears of it.
+            later: calls back in the next turn of the loop.
+            buffers: how much it holds.
+            options: a real socket, which takes the options that the router sets: so a reset is seen.
+        """
         self.protocol = protocol
+        self.buffers = buffers or Buffers()
         self._later = later
+        self._options = options
         self.out = bytearray()
         """Bytes in the router's own buffer."""
         self.wire = bytearray()
@@ -24,13 +54,17 @@ class MemoryTransport:
         """Bytes from the peer that the router has not read."""
         self.reading = True
         self.paused = False
+        self.written_while_paused = 0
+        """Bytes that the router wrote although it was asked to stop."""
         self.closing = False
         self.lost = False
         self.was_reset = False
         """Whether the peer sees a reset."""
         self.ended = False
         """Whether the peer sees an end after the bytes on the wire."""
-        self._eof_asked = False
+        self.eof_asked = False
+        self._peer_ended = False
+        self._peer_broke = False
 
     # --- For the protocol ----------------------------------------------------------------------------------------
 
@@ -38,10 +72,15 @@ class MemoryTransport:
         assert isinstance(data, bytes | bytearray)
         if self.closing:
             return
-        assert not self._eof_asked, "bytes after the end"
+        assert not self.eof_asked, "bytes after the end"
+        if self.paused:
+            self.written_while_paused += len(data)
         self.out += data
+        if self._peer_broke:
+            self._lose_to_peer()
+            return
         self._flush()
-        if len(self.out) > HIGH_WATER and not self.paused:
+        if len(self.out) > self.buffers.high and not self.paused:
             self.paused = True
             self.protocol.pause_writing()
 
@@ -49,14 +88,14 @@ class MemoryTransport:
         self.write(b"".join(parts))
 
     def write_eof(self) -> None:
-        self._eof_asked = True
+        self.eof_asked = True
         self._flush()
 
     def get_write_buffer_size(self) -> int:
         return len(self.out)
 
-    def get_extra_info(self, name: str) -> None:
-        return None
+    def get_extra_info(self, name: str) -> socket.socket | None:
+        return self._options if name == "socket" else None
 
     def is_closing(self) -> bool:
         return self.closing
@@ -68,6 +107,8 @@ class MemoryTransport:
     def resume_reading(self) -> None:
         assert not self.reading, "resumed twice"
         self.reading = True
+        if self._peer_broke:
+            self._lose_to_peer()
 
     def close(self) -> None:
         if not self.closing:
@@ -75,6 +116,9 @@ class MemoryTransport:
             self._flush()
 
     def abort(self) -> None:
+        if self._takes_linger():
+            self.was_reset = True
+            self.wire.clear()
         if not self.lost:
             self.closing = True
             self.out.clear()
@@ -89,46 +133,79 @@ class MemoryTransport:
         data = bytes(self.wire[:size])
         del self.wire[:size]
         self._flush()
-        if self.paused and len(self.out) <= LOW_WATER and not self.lost:
+        if self.paused and len(self.out) <= self.buffers.low and not self.lost:
             self.paused = False
             self.protocol.resume_writing()
         return data
 
-    def deliver(self, size: int = ONE_READ) -> bool:
+    def send(self, data: bytes) -> None:
+        """What the peer sends."""
+        if self.lost and data:
+            # the kernel answers bytes for a socket that is closed with a reset, which takes what was not read
+            self.was_reset = True
+        else:
+            self.incoming += data
+
+    def deliver(self, size: int = 2**30) -> bool:
         """Let the protocol read what has come; whether there was anything."""
-        if self.closing or not self.reading or not self.incoming:
+        if self.closing or not self.reading:
             return False
-        data = bytes(self.incoming[: min(size, ONE_READ)])
+        if not self.incoming:
+            return self._deliver_end()
+        data = bytes(self.incoming[: min(size, self.buffers.one_read)])
         del self.incoming[: len(data)]
         self.protocol.data_received(data)
         return True
 
     def end(self) -> None:
-        """The peer sends no more."""
-        if self.reading and not self.closing:
-            self.deliver()
-        if not self.closing and not self.protocol.eof_received():
-            self.close()
+        """The peer sends no more; the protocol hears of it once it has read everything."""
+        self._peer_ended = True
+        self.deliver()
 
     def break_off(self) -> None:
-        """The peer resets the connection."""
-        if not self.lost:
-            self.closing = True
-            self.out.clear()
-            self.wire.clear()
-            self._lose(ConnectionResetError())
+        """The peer resets the connection; a loop that neither reads nor writes it hears of it when it does."""
+        if self.lost:
+            return
+        self._peer_broke = True
+        self.incoming.clear()
+        self.wire.clear()
+        if self.reading or self.out:
+            self._lose_to_peer()
+
+    def _deliver_end(self) -> bool:
+        if not self._peer_ended:
+            return False
+        self._peer_ended = False
+        if not self.protocol.eof_received():
+            self.close()
+        return True
 
     def _flush(self) -> None:
-        room = KERNEL - len(self.wire)
-        self.wire += self.out[:room]
+        room = self.buffers.kernel - len(self.wire)
+        self.wire += self.out[: max(0, room)]
         del self.out[: max(0, room)]
         if not self.out and self.closing and not self.lost:
             # closing on bytes that were not read resets the connection
             self.was_reset = self.was_reset or bool(self.incoming)
             self._lose(None)
-        elif not self.out and self._eof_asked:
+        elif not self.out and self.eof_asked:
             self.ended = True
+
+    def _lose_to_peer(self) -> None:
+        if not self.lost:
+            self.closing = True
+            self.out.clear()
+            self._lose(ConnectionResetError())
 
     def _lose(self, error: Exception | None) -> None:
         self.lost = self.ended = True
         self._later(lambda: self.protocol.connection_lost(error))
+
+    def _takes_linger(self) -> bool:
+        """Whether the router has asked for a reset on close (SO_LINGER with no time)."""
+        if self._options is None:
+            return False
+        on, seconds = struct.unpack("ii", self._options.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8))
+        if on:
+            self._options.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+        return bool(on) and seconds == 0
