@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 import h11
 
-from promptgroup_router.apis.response_id import RANDOM_BYTES, ResponseId, encode, process_hash, replica_hash
+from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.downstream import (
@@ -39,7 +39,7 @@ from promptgroup_router.proxy.downstream import (
     ClientConnection,
     ClientListener,
 )
-from promptgroup_router.proxy.relay import Relay
+from promptgroup_router.proxy.relay import Relay, new_id
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
 from promptgroup_router.routing.state import RouterState
 from support.memorynet import SMALL, Buffers, MemoryTransport
@@ -400,9 +400,7 @@ class Machine:
             ask = Ask(name, kind, head_only=kind == "head", closes=kind == "broken")
         elif kind == "stored":
             member = self.random.choice(self._members)
-            found = encode(
-                ResponseId(replica_hash(member.id), process_hash(member.incarnation), 7), b"\0" * RANDOM_BYTES
-            )
+            found = new_id(member.id, member.incarnation, SessionKey(7))
             request, ask = get(f"/v1/responses/{found}", *fields), Ask(name, kind)
         else:
             size = self.random.choice([3000, 8000, 20_000, 100_000]) if kind in ("large", "expects", "chunked") else 0
