@@ -85,15 +85,13 @@ e2e-mutants: setup ## The same against builds that are broken on purpose: each m
 .PHONY: test
 test: check integration ## Everything that must pass before a change lands
 
-<<<<<<< HEAD
 .PHONY: fuzz
 fuzz: setup ## Mutated HTTP heads, chunked bodies and event streams for the router's parsers (COUNT=1000000 SEED=2 KIND=heads)
 	@PYTHONPATH=tests $(RUN) python -m fuzz $(KIND) --count $(or $(COUNT),100000) --seed $(or $(SEED),1)
-=======
+
 .PHONY: fuzz-connections
 fuzz-connections: setup ## Random lives of clients and engines against the router's connections (STEPS=1000000 SEED=1)
 	@PYTHONPATH=tests $(RUN) python -m support.proxymachine --steps $(or $(STEPS),1000000) --seed $(or $(SEED),1)
->>>>>>> 17fe7e6 (The router's connections are driven a hundred times faster, and planted faults show that it sees)
 
 .PHONY: bench
 bench: setup ## CPU that the router takes for a request and for a streamed event
