@@ -13,9 +13,26 @@ from promptgroup_router.routing.state import RouterState
 
 EXPLAIN_PATH = b"/explain"
 
-_JSON = b"application/json"
-_TEXT = b"text/plain; charset=utf-8"
-_METRICS = b"text/plain; version=0.0.4; charset=utf-8"
+PATHS = (b"/healthz", b"/readyz", b"/metrics", b"/table", b"/unmatched", EXPLAIN_PATH)
+JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
+METRICS = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+def check_request(request: HttpRequest) -> None:
+    """Check that a request is for one of the paths.
+
+    Raises:
+        ApiError: 404, there is no such path; 405, it does not allow the method.
+    """
+    path, method = request.head.path, request.head.method
+    if path not in PATHS:
+        listed = ", ".join(each.decode() for each in PATHS)
+        raise ApiError(404, f"there is nothing at this path: use one of {listed}", code="not_found")
+    allowed = (b"POST",) if path == EXPLAIN_PATH else (b"GET", b"HEAD")
+    if method not in allowed:
+        name = allowed[0].decode()
+        raise ApiError(405, f"this path only allows {name}: use it", code="method_not_allowed", allow=name)
 
 
 class Admin:
@@ -28,29 +45,26 @@ class Admin:
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> None:
         """Answer a request."""
-        path, allowed = request.head.path, b"POST" if request.head.path == EXPLAIN_PATH else b"GET"
-        if request.head.method not in ((b"GET", b"HEAD") if allowed == b"GET" else (allowed,)):
-            message = f"this path only allows {allowed.decode()}: use it"
-            client.refuse(ApiError(405, message, code="method_not_allowed", allow=allowed.decode()))
+        try:
+            check_request(request)
+        except ApiError as error:
+            client.refuse(error)
             return
-        match path:
+        match request.head.path:
             case b"/healthz":
-                client.answer(200, [(b"content-type", _TEXT)], b"ok\n")
+                client.answer(200, [(b"content-type", TEXT)], b"ok\n")
             case b"/readyz":
                 problem = self._not_ready()
-                client.answer(503 if problem else 200, [(b"content-type", _TEXT)], problem or b"ok\n")
+                client.answer(503 if problem else 200, [(b"content-type", TEXT)], problem or b"ok\n")
             case b"/metrics":
                 text = self._state.exposition(self._clock(), self._connections())
-                client.answer(200, [(b"content-type", _METRICS)], text.encode())
+                client.answer(200, [(b"content-type", METRICS)], text.encode())
             case b"/table":
-                client.answer(200, [(b"content-type", _JSON)], self._table())
+                client.answer(200, [(b"content-type", JSON)], self._table())
             case b"/unmatched":
-                client.answer(200, [(b"content-type", _JSON)], self._unmatched())
-            case b"/explain":
-                self._explain(client, request.body)
+                client.answer(200, [(b"content-type", JSON)], self._unmatched())
             case _:
-                paths = "/healthz, /readyz, /metrics, /table, /unmatched, /explain"
-                client.refuse(ApiError(404, f"there is nothing at this path: use one of {paths}", code="not_found"))
+                self._explain(client, request.body)
 
     def _explain(self, client: ClientConnection, question: bytes) -> None:
         try:
@@ -58,7 +72,7 @@ class Admin:
         except ApiError as error:
             client.refuse(error)
             return
-        client.answer(200, [(b"content-type", _JSON)], answer)
+        client.answer(200, [(b"content-type", JSON)], answer)
 
     def _not_ready(self) -> bytes:
         if self._state.draining:

@@ -64,10 +64,19 @@ def _through(rule: Mapping[str, Any], direction: str, namespace: str, wanted: Co
     return (peers not in rule or any(_peer(each, namespace, other) for each in rule[peers])) and (
         "ports" not in rule
         or any(
-            (each.get("protocol", "TCP"), named.get(each["port"], each["port"])) == (wanted.protocol, wanted.port)
+            each.get("protocol", "TCP") == wanted.protocol
+            and _first_port(each, named) <= wanted.port <= _last_port(each, named)
             for each in rule["ports"]
         )
     )
+
+
+def _first_port(rule: Mapping[str, Any], named: Mapping[str, int]) -> int:
+    return named.get(rule["port"], 65536 if isinstance(rule["port"], str) else rule["port"])
+
+
+def _last_port(rule: Mapping[str, Any], named: Mapping[str, int]) -> int:
+    return rule.get("endPort", _first_port(rule, named))
 
 
 def _peer(peer: Mapping[str, Any], namespace: str, other: End) -> bool:

@@ -138,6 +138,7 @@ def settings_for(path: Path, **fields: object) -> Settings:
         port=0,
         admin_port=0,
         reuse_port=False,
+        workers=1,
         cache_file=None,
         peers=(),
         peer_port=PORT_PEERS,

@@ -46,8 +46,15 @@ class Json(logging.Formatter):
         return orjson.dumps(line, default=str).decode()
 
 
-def configure(level: str, form: str) -> None:
-    """Send log lines to standard error, in the form `plain` or `json`."""
+def configure(level: str, form: str, **always: object) -> None:
+    """Send log lines to standard error, in the form `plain` or `json`; each has the fields `always`."""
     handler = logging.StreamHandler()
+    if always:
+
+        def mark(record: logging.LogRecord) -> bool:
+            setattr(record, FIELDS, getattr(record, FIELDS, {}) | always)
+            return True
+
+        handler.addFilter(mark)
     handler.setFormatter(Json() if form == "json" else Plain("%(asctime)s %(levelname)-7s %(name)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])

@@ -41,7 +41,7 @@ class Counter:
         yield f"# HELP {self.name} {self._help}"
         yield f"# TYPE {self.name} {self._kind}"
         for labels, value in self.values.items():
-            yield f"{self.name}{_braces(self._labels, labels)} {_number(value)}"
+            yield f"{self.name}{_braces(self._labels, labels)} {number(value)}"
 
 
 class LatencyHistogram:
@@ -69,11 +69,11 @@ class LatencyHistogram:
         """Yield the lines of the exposition."""
         yield f"# HELP {self.name} {self._help}"
         yield f"# TYPE {self.name} histogram"
-        bounds = [*(_number(bound) for bound in self._buckets), "+Inf"]
+        bounds = [*(number(bound) for bound in self._buckets), "+Inf"]
         for labels, counts in self._counts.items():
             for bound, total in zip(bounds, accumulate(counts), strict=True):
                 yield f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}"
-            yield f"{self.name}_sum{_braces(self._labels, labels)} {_number(self._sums[labels])}"
+            yield f"{self.name}_sum{_braces(self._labels, labels)} {number(self._sums[labels])}"
             yield f"{self.name}_count{_braces(self._labels, labels)} {sum(counts)}"
 
 
@@ -157,6 +157,9 @@ class Metrics:
         )
         self.table_info = Counter("table_info", "The routing table in use.", ("version", "source"), "gauge")
         self.table_age = Counter("table_age_seconds", "Since the source last confirmed the table.", (), "gauge")
+        self.workers = Counter("workers", "Processes that serve on the port for requests.", (), "gauge")
+        self.workers.add()
+        self.worker_ends = Counter("worker_ends_total", "Worker processes that ended unasked and were replaced.")
         self.connections = Counter("connections", "Client connections.", (), "gauge")
         self.peers = Counter("peers", "Other routers that were heard from within the last 5 seconds.", (), "gauge")
         self.peer_key = Counter(
@@ -192,5 +195,6 @@ def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a value as the exposition writes it."""
     return str(int(value)) if value == int(value) else repr(value)

@@ -15,6 +15,8 @@ PORT_PEERS = 9094
 """UDP port of datagrams between routers."""
 MAX_PEER_PORTS = 64
 """Most router processes on one machine: more would spend their time on heartbeats."""
+MAX_WORKERS = MAX_PEER_PORTS - 1
+"""Most workers: each has a port of the range, and one that replaces another needs one more."""
 MAX_BODY_BYTES = 16 * 2**20
 """Four times a prompt of a million tokens, or some images. A body takes up to 8 times its size while it is parsed:
 twice as bytes, four times as text in which one character needs four bytes, and twice for its structure."""
@@ -54,6 +56,8 @@ class Settings:
     port: int
     admin_port: int
     reuse_port: bool
+    workers: int | None
+    """None for as many as the process surely has cores and memory for."""
     cache_file: Path | None
     peers: tuple[PeerName, ...]
     peer_port: int
@@ -92,6 +96,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     try:
         source = _source(given, environment)
         peers = _peers(given)
+        _check_workers(given, peers)
     except ValueError as error:
         parser.error(str(error))
     drain_delay = given.drain_delay
@@ -103,6 +108,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
         port=given.port,
         admin_port=given.admin_port,
         reuse_port=given.reuse_port,
+        workers=given.workers,
         cache_file=given.cache_file,
         peers=peers,
         peer_port=given.peer_port,
@@ -170,6 +176,19 @@ def _peers(given: argparse.Namespace) -> tuple[PeerName, ...]:
     return peers
 
 
+def _check_workers(given: argparse.Namespace, peers: tuple[PeerName, ...]) -> None:
+    workers = given.workers
+    if workers is None:
+        return
+    if not 1 <= workers <= MAX_WORKERS:
+        raise ValueError(f"--workers is {workers}, expected 1 to {MAX_WORKERS}")
+    if peers and workers > 1 and workers >= given.peer_ports:
+        raise ValueError(
+            f"--workers is {workers}, but --peer-ports is {given.peer_ports}: each worker needs a port of the range, "
+            f"and one is for a worker that replaces another; give --peer-ports {workers + 1} or more, to all routers"
+        )
+
+
 def _peer(name: str) -> PeerName:
     """Parse `host`, `host:port`, `[v6]` or `[v6]:port`; a bare IPv6 address is a host."""
     host, _, port = name.rpartition(":") if name.count(":") == 1 or "]:" in name else (name, "", "")
@@ -227,6 +246,11 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=default("reuse-port", "") in ("1", "true"),
         help="share the port with other router processes on this machine (SO_REUSEPORT)",
     )
+    help_text = (
+        "processes that serve the port (default: whole cores of the CPU limit or of the affinity, as far as the memory "
+        "limit has room, at most 8; 1 without either)"
+    )
+    add(listen, "workers", None, type=int, metavar="N", help=help_text)
     peers = parser.add_argument_group("other routers, which exchange placements of sessions and loads over UDP")
     add(peers, "peers", "", metavar="A,B", help="HOST (all its addresses) or HOST:PORT of the routers, itself included")
     help_text = "file with the key that they share, read again when it changes; without a key nothing is exchanged"

@@ -38,9 +38,16 @@ class GossipTransport:
     """This process's part in the exchange, in the event loop that made it."""
 
     def __init__(
-        self, settings: Settings, key_file: Path, handler: GossipHandler, metrics: Metrics, clock: Callable[[], float]
+        self,
+        settings: Settings,
+        key_file: Path,
+        handler: GossipHandler,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        *,
+        given: socket.socket | None = None,
     ) -> None:
-        """Take a port.
+        """Take a port, unless a bound socket is given.
 
         Raises:
             OSError: all ports of the range are taken, or the address is not of this machine.
@@ -58,7 +65,7 @@ class GossipTransport:
         self._keyed = asyncio.Event()
         self._key_problem = ""
         self._problems: dict[str, float] = {}
-        self._socket = _bound(settings.host, self._ports)
+        self._socket = _bound(settings.host, self._ports) if given is None else _prepared(given)
         self.port: int = self._socket.getsockname()[1]
 
     async def run(self) -> None:
@@ -168,7 +175,11 @@ def _bound(host: str, ports: range) -> socket.socket:
             one.close()
             problem = error.strerror
         else:
-            one.setblocking(False)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-            return one
+            return _prepared(one)
     raise OSError(f"no UDP port from {ports[0]} to {ports[-1]} (--peer-port, --peer-ports) is free: {problem}")
+
+
+def _prepared(one: socket.socket) -> socket.socket:
+    one.setblocking(False)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+    return one

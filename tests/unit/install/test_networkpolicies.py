@@ -74,6 +74,7 @@ def impostor(namespace, role):
         (router(), engine(), 8000, "TCP"),
         (router(), engine(port=8123), 8123, "TCP"),
         (router(), router(), 9094, "UDP"),
+        (router(), router(), 9101, "UDP"),  # the last of its workers'
         (router(), DNS, 53, "UDP"),
         (router(), NODE_DNS, 53, "UDP"),
         (CLIENT, router(), 8080, "TCP"),
@@ -100,6 +101,7 @@ def test_what_is_needed_is_open(source, target, port, protocol):
         (router(OTHER), engine(), 8000, "TCP"),  # another team's router
         (router(), engine(OTHER), 8000, "TCP"),
         (router(OTHER), router(), 9094, "UDP"),
+        (router(), router(), 9102, "UDP"),
         (CLIENT, router(), 9090, "TCP"),  # metrics, the table
         (NEIGHBOUR, router(), 9090, "TCP"),
         (router(), INTERNET, 80, "TCP"),

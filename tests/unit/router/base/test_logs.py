@@ -2,7 +2,7 @@ import json
 import logging
 import sys
 
-from promptgroup_router.base.logs import Json, Plain, fields
+from promptgroup_router.base.logs import Json, Plain, configure, fields
 
 
 def record(**extra):
@@ -50,3 +50,13 @@ def test_a_json_line_has_its_traceback():
         line = Json().format(record(exc_info=sys.exc_info()))
     assert "ValueError: invalid literal" in json.loads(line)["traceback"]
     assert "\n" not in line
+
+
+def test_lines_of_a_worker_say_which_it_is(monkeypatch):
+    root = logging.RootLogger(logging.INFO)
+    monkeypatch.setattr(logging, "root", root)
+    configure("INFO", "json", worker=2)
+    marked = record(**fields(group="a/b"))
+    root.handlers[0].filter(marked)
+    assert json.loads(Json().format(marked))["worker"] == 2
+    assert json.loads(Json().format(marked))["group"] == "a/b"

@@ -1,0 +1,44 @@
+"""Makes one answer of what several workers say of the table and of unmatched requests. Does no I/O, reads no clock."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from promptgroup_router.routing.unmatched import LISTED
+
+Document = dict[str, Any]
+
+
+def merge_tables(documents: Sequence[Document]) -> bytes:
+    """Return one answer to `GET /table`, from those of the workers; there is at least one.
+
+    Requests in flight are added. What all workers believe of a replica is taken from the one that believes most.
+    """
+    first = documents[0]
+    replicas: dict[str, list[Document]] = {}
+    for document in documents:
+        for name, said in document["replicas"].items():
+            replicas.setdefault(name, []).append(said)
+    merged = {name: _replica(said) for name, said in replicas.items()}
+    return orjson.dumps(first | {"replicas": merged}, option=orjson.OPT_INDENT_2)
+
+
+def _replica(said: Sequence[Document]) -> Document:
+    own = sum(each["inFlight"] for each in said)
+    # a worker counts the others among its peers, so what it knows of is the load of all routers
+    everywhere = max(each["inFlight"] + each["inFlightOfPeers"] for each in said)
+    highest = {name: max(each[name] for each in said) for name in said[0]}
+    return highest | {"inFlight": own, "inFlightOfPeers": max(0, everywhere - own)}
+
+
+def merge_unmatched(documents: Sequence[Document]) -> bytes:
+    """Return one answer to `GET /unmatched`, from those of the workers."""
+    found: dict[tuple[str, str], Document] = {}
+    for document in documents:
+        for each in document["unmatched"]:
+            known = found.setdefault((each["model"], each["hash"]), each | {"requests": 0, "atMostTooHighBy": 0})
+            known["requests"] += each["requests"]
+            known["atMostTooHighBy"] += each["atMostTooHighBy"]
+    heaviest = sorted(found.values(), key=lambda each: -each["requests"])[:LISTED]
+    return orjson.dumps({"unmatched": heaviest}, option=orjson.OPT_INDENT_2)

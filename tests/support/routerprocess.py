@@ -1,0 +1,53 @@
+"""A router in a process of its own, as Kubernetes starts it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+
+from support.fakeengine import until
+from support.wire import ask, get
+
+
+class Process:
+    """A router in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[dict] = []
+        self.port = 0
+        self.admin_port = 0
+
+    async def read(self) -> None:
+        async for line in self.process.stderr:
+            self.lines.append(json.loads(line))
+            if self.lines[-1]["event"] == "listening":
+                self.port, self.admin_port = self.lines[-1]["port"], self.lines[-1]["admin_port"]
+
+    def events(self) -> list[str]:
+        return [line["event"] for line in self.lines]
+
+    async def ready(self) -> int:
+        return (await ask(self.admin_port, get("/readyz"))).status
+
+
+@contextlib.asynccontextmanager
+async def started(*flags: str, **environment: str):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "promptgroup_router", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0"),
+        *("--log-format", "json", *flags),
+        stderr=asyncio.subprocess.PIPE,
+        # whatever limits the tests themselves run under
+        env={**os.environ, "PROMPTGROUP_ROUTER_WORKERS": "1", **environment},
+    )
+    router = Process(process)
+    reading = asyncio.ensure_future(router.read())
+    try:
+        await until(lambda: router.port, "the router to listen")
+        yield router
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        await reading
