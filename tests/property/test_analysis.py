@@ -1,26 +1,32 @@
 """Releases under every mix of clients: equal revisions are seldom rolled back, and worse ones nearly always.
 
+Decision 0017 has the same figures over 2,000 steps of each mix.
+
 Clients differ in ways that have nothing to do with the revision: those that name the group may ask for whole answers
 while those that bring its prompt stream, and a canary gets only some of them.
 """
 
+import math
 import random
 from bisect import bisect_left
 from collections import defaultdict
 from datetime import timedelta
+from statistics import NormalDist
 
 import pytest
 
 from promptgroup_operator.api.prompt_group import JudgeSpec
-from promptgroup_operator.rollout.analysis import AnalysisOutcome, analyse
+from promptgroup_operator.rollout.analysis import COMPARISONS, EARLY, AnalysisOutcome, analyse, significant
 from promptgroup_operator.world.samples import Histogram, Stratum, StratumKey
 from promptgroup_router.base.metrics import CACHED_BUCKETS, FIRST_TOKEN_BUCKETS
 
-SEEDS = 200
+SEEDS = 100
 REQUESTS = 400
-"""Requests of the new revision in a step, of which the old one gets four times as many."""
+"""Requests of the new revision in a step."""
+OLD = 9
+"""Times as many that the old revision gets: a canary of ten percent."""
 LOOK = 20
-"""Requests between two analyses."""
+"""Requests of the new revision between two analyses."""
 STRICT = JudgeSpec(max_error_rise_percent=0, max_ttft_rise_percent=0, max_hit_rate_drop_percent=0)
 """Limits of nothing: what remains is the significance of a difference, which `confidencePercent` bounds."""
 
@@ -86,12 +92,30 @@ def step_fails(seed, mix, spec, **worse):
     """Return after how many requests of the new revision a step is rolled back, or None."""
     old, new = Requests(seed, mix[0]), Requests(seed + 1_000_000, mix[1], **worse)
     for come in range(LOOK, REQUESTS + 1, LOOK):
-        old.come(4 * LOOK)
+        old.come(OLD * LOOK)
         new.come(LOOK)
         result = analyse(old.sample(), new.sample(), spec, timedelta(minutes=1))
         if result.outcome is AnalysisOutcome.FAIL:
             return come
     return None
+
+
+def test_a_sum_that_is_compared_at_every_step_crosses_the_boundary_no_more_often_than_the_error():
+    """The boundary alone: a random walk without drift, looked at after each of 2,000 steps."""
+    spec, paths = JudgeSpec(), 2000
+    normal = NormalDist()
+    bounds = [-normal.inv_cdf(significant(n, spec)) * math.sqrt(n) for n in range(EARLY, 2000)]
+    crossed = 0
+    for seed in range(paths):
+        draw = random.Random(seed)
+        at = draw.gauss(0, math.sqrt(EARLY))
+        for bound in bounds:
+            if at > bound:
+                crossed += 1
+                break
+            at += draw.gauss()
+    error = (1 - spec.confidence_percent / 100) / COMPARISONS
+    assert error / 4 <= crossed / paths <= error
 
 
 @pytest.mark.parametrize("mix", MIXES)

@@ -12,12 +12,14 @@ its prompt, streamed and whole answers. The first byte of a whole answer comes w
 says more of the answer's length than of the engine: whole answers are compared by errors and hit rate alone.
 
 A revision that is worse by more than a limit, but not significantly, waits for more requests. A step is analysed again
-and again, which alone would make a false alarm likely. So each doubling of the sample has its share of the error that
-`confidencePercent` leaves (alpha spending), and the comparisons divide each of those (Bonferroni). A gross fault fails
-from 10 requests on, for a fifth of that error; to pass takes `minRequests`. Decision 0014 has the figures.
+and again, which alone would make a false alarm likely. So a difference is significant when it lies beyond a boundary
+that equal revisions cross at any time, however often they are compared, with no more than the error that
+`confidencePercent` leaves: Robbins's normal mixture. The comparisons divide that error (Bonferroni). A gross fault
+fails from 10 requests on; to pass takes `minRequests`. Decision 0017 has the figures.
 
 Sources: Mantel & Haenszel, J. Natl. Cancer Inst. 22 (1959) 719; Mann & Whitney, Ann. Math. Statist. 18 (1947) 50;
-van Elteren, Bull. Int. Statist. Inst. 37 (1960) 351; Lan & DeMets, Biometrika 70 (1983) 659.
+van Elteren, Bull. Int. Statist. Inst. 37 (1960) 351; Robbins, Ann. Math. Statist. 41 (1970) 1397; Howard, Ramdas,
+McAuliffe & Sekhon, Ann. Statist. 49 (2021) 1055.
 Does no I/O and reads no clock.
 """
 
@@ -38,13 +40,8 @@ MEDIAN, TAIL = 0.5, 0.95
 """Quantiles of the time to first token that are compared."""
 
 EARLY = 10
-"""Fewest comparable requests of each revision from which a gross fault fails a step."""
-EARLY_SHARE = 0.2
-"""Share of the error that analyses before `minRequests` may make; the others have the rest."""
-
-LOOKS = 2
-"""Analyses that a doubling of the sample counts for. There are more, every few seconds, of nearly the same requests:
-simulation of equal revisions (tests/property/test_analysis.py) finds this many to keep the error."""
+"""Fewest comparable requests of each revision from which a gross fault fails a step: the tests' normal approximation
+needs some."""
 
 LONG = timedelta(hours=1)
 """From here on a step that waits for `minRequests` says how to shorten it."""
@@ -101,9 +98,9 @@ def analyse(old: Sample, new: Sample, spec: JudgeSpec, elapsed: timedelta) -> An
     pairs = [each for each in pairs if each.old.requests > 0 and each.new.requests > 0]
     counts = sum(each.new.requests for each in pairs), sum(each.old.requests for each in pairs)
     compared = min(counts)
-    found = list(_comparisons(pairs, spec)) if compared >= min(EARLY, spec.min_requests) else []
+    found = list(_comparisons(pairs, spec)) if compared >= EARLY else []
     worse = [each for each in found if each.beyond]
-    failed = next((each for each in worse if each.p < _alpha(compared, spec)), None)
+    failed = next((each for each in worse if each.p < significant(compared, spec)), None)
     if failed is not None:
         message = f"{failed.text} (p={failed.p:.2g}, {compared:.0f} requests compared)"
         return AnalysisResult(AnalysisOutcome.FAIL, failed.reason, message)
@@ -117,12 +114,20 @@ def analyse(old: Sample, new: Sample, spec: JudgeSpec, elapsed: timedelta) -> An
     return AnalysisResult(AnalysisOutcome.PASS, "NotWorse", "; ".join(each.text for each in found))
 
 
-def _alpha(compared: float, spec: JudgeSpec) -> float:
-    """Return the p-value below which a comparison fails: the share of the error that this sample size may make."""
-    early = compared < spec.min_requests
-    doubling = int(math.log2(compared / (min(EARLY, spec.min_requests) if early else spec.min_requests))) + 1
-    share = EARLY_SHARE if early else 1 - EARLY_SHARE
-    return share * (1 - spec.confidence_percent / 100) / COMPARISONS / LOOKS / (doubling * (doubling + 1))
+def significant(compared: float, spec: JudgeSpec) -> float:
+    """Return the p-value below which a comparison fails: equal revisions get there at any time with a bounded chance.
+
+    The boundary is the two-sided normal mixture (Howard et al. 2021, equation 14) at twice the error, since a test has
+    one side. It is narrowest, for its `rho`, at `minRequests`.
+
+    Args:
+        compared: requests of the revision with the fewer ones, which the information of a test grows with.
+        spec: the confidence and `minRequests`.
+    """
+    error = (1 - spec.confidence_percent / 100) / COMPARISONS
+    odds = -2 * math.log(2 * error)
+    rho = spec.min_requests / (odds + math.log1p(odds))
+    return _tail(math.sqrt((1 + rho / compared) * (odds + math.log1p(compared / rho))))
 
 
 def _too_few(counts: tuple[float, float], needed: int, elapsed: timedelta) -> str:
