@@ -91,18 +91,50 @@ def test_a_release_says_what_it_waits_for_and_only_a_release_does(found, aim):
 @given(revisions(), GOALS)
 def test_only_what_nobody_misses_retires(found, aim):
     release = rollout.decide(found, aim)
+    steps = release.steps
+    early = []
     for each in found:
-        step = release.steps[each.fingerprint]
-        if step.phase in GOING:
-            rest = sum(each.superseded_at is not None and each.fingerprint != aim.target for each in found)
-            room = release.waits is None and rest <= aim.policy.surge
-            enough = timedelta(hours=1) if room else timedelta(minutes=1)
-            since = each.superseded_at or (each.rolled_back.at if each.rolled_back is not None else None)
-            waited = since is not None and aim.now - since >= enough
-            quiet = each.quiet_since is None or aim.now - each.quiet_since >= enough
-            assert each.ready == 0 or (waited and quiet)
+        step = steps[each.fingerprint]
         if step.phase is RevisionPhase.SUPERSEDED:
             assert step.superseded_at is not None
+        if step.phase in GOING and each.ready:
+            rested = _rested(each, aim)
+            assert rested is not None
+            if rested < timedelta(hours=1):
+                early.append(each)
+    # before its time one goes only for want of room, after a minute without a request, and the oldest first
+    assert all(_rested(each, aim) >= timedelta(minutes=1) for each in early)
+    kept = [each for each in found if steps[each.fingerprint].phase is RevisionPhase.SUPERSEDED and each.superseded_at]
+    assert len(early) <= max(0, len(early) + len(kept) - _room(release, aim))
+    if early:
+        last = max(each.superseded_at for each in early)
+        assert all(_rested(each, aim) < timedelta(minutes=1) for each in kept if each.superseded_at < last)
+
+
+def _rested(revision, aim):
+    """Time since a revision was superseded or rolled back and since its last request; None before."""
+    since = revision.superseded_at or (revision.rolled_back.at if revision.rolled_back is not None else None)
+    return aim.now - max(since, revision.quiet_since or since) if since is not None else None
+
+
+def _room(release, aim):
+    """Replicas that the group may have beside those which the target and the revision that serves need."""
+    target = release.steps[aim.target]
+    if release.waits is None:
+        needed = aim.replicas
+    elif target.rolled_back is not None:
+        needed = aim.replicas + (target.phase is RevisionPhase.ROLLED_BACK)
+    else:
+        needed = release.most + 1
+    return aim.replicas + aim.policy.surge - needed
+
+
+@given(revisions(), GOALS)
+def test_a_revision_keeps_a_replica_until_it_retires(found, aim):
+    steps = allot(found, rollout.decide(found, aim), aim)
+    for each in found:
+        if each.alive and aim.replicas and steps[each.fingerprint].phase not in GOING:
+            assert steps[each.fingerprint].replicas >= 1
 
 
 @given(revisions(), GOALS)

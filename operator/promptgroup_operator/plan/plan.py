@@ -76,7 +76,7 @@ def decide(world: World, now: datetime) -> Plan:
     found = validate.validate(world)
     if isinstance(found, PromptText):
         return _plan(_with_text(world, found), found.fingerprint, found, None, now)
-    kept = _revision_to_keep(world)
+    kept = _revision_to_keep(world, found)
     if kept is None:
         return _refused(world, found, now)
     if found.reason == "Conflict" and not any(_was_warm(each) for each in world.revisions):
@@ -93,10 +93,18 @@ def _with_text(world: World, text: PromptText) -> World:
     return replace(world, revisions=tuple(revisions))
 
 
-def _revision_to_keep(world: World) -> RevisionState | None:
-    """Choose the target while the spec cannot be acted on: the revision under release, else the one with traffic."""
+def _revision_to_keep(world: World, problem: Problem) -> RevisionState | None:
+    """Choose the target while the spec cannot be acted on: the revision under release, else the one with traffic.
+
+    Of a group that lost its claim to a prompt, the revision of that prompt is kept only if nothing else serves: routers
+    send its requests to the older group.
+    """
+    revisions: Sequence[RevisionState] = world.revisions
+    if problem.reason == "Conflict" and isinstance(world.prompt, PromptText):
+        lost = world.prompt.fingerprint
+        revisions = [each for each in revisions if each.fingerprint != lost and each.weight > 0] or revisions
     return max(
-        world.revisions,
+        revisions,
         key=lambda each: (
             each.rolled_back is not None or (each.progress is not None and each.superseded_at is None),
             each.weight,
@@ -173,7 +181,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         route=_route(world, route),
         deletions=tuple(_deletions(world, steps, target, policy.history)),
         status=status.build(world, conditions, steps, ready, target=serving, wanted=size.value, now=now),
-        events=(*status.rescaled(before, size), *status.events(group, conditions)),
+        events=(*status.rescaled(before, size), *status.passed(stage.passed), *status.events(group, conditions)),
         warmups=tuple(_warmups(world, steps)),
         refreshes=tuple(_refreshes(world, steps, now)),
         peers_key=not world.peers_key,

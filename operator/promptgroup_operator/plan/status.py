@@ -350,6 +350,9 @@ RELEASING = frozenset(
     | {"AwaitsPromotion"}
 )
 """Reasons of a group that is not Ready because a release is under way: no fault."""
+PROCEEDING = RELEASING - {"NoMetrics", "Paused", "AwaitsPromotion"}
+"""Those of them that wait for nobody. A release goes to and fro between them: as events they would use up what a group
+may emit (25 at once), and its end would have none. What ends a step has an event of its own, with its figures."""
 
 EVENT_CONDITIONS = ("Ready", "Degraded", "PrefixWarm", "ScalingActive", "CacheEffective")
 """Conditions whose change is worth an event."""
@@ -381,6 +384,8 @@ def _notable(fact: Condition, status: str | None, reason: str | None) -> bool:
         return reason != fact.reason and (fact.status is False or (status == "False" and fact.status is True))
     if status is None and not fact.status and fact.type == "Degraded":
         return False  # a new group that is not degraded is no news
+    if fact.type == "Ready" and reason in RELEASING and fact.reason in PROCEEDING:
+        return False
     return (status, reason) != (_word(fact.status), fact.reason)
 
 
@@ -389,3 +394,8 @@ def rescaled(before: int | None, size: SizingDecision) -> list[Event]:
     if before is None or before == size.value or not size.active:
         return []
     return [Event("Normal", "SuccessfulRescale", f"New size: {size.value}; reason: {size.reason}: {size.message}")]
+
+
+def passed(step: Problem | None) -> list[Event]:
+    """Return the figures by which a release passed a step: its conditions speak of the next step already."""
+    return [Event("Normal", step.reason, step.message)] if step is not None else []

@@ -106,3 +106,5 @@ class Release:
     """Replicas that the target may have at its step."""
     waits: Problem | None
     """The condition that the release of the target waits for; None when no release is under way."""
+    passed: Problem | None = None
+    """The figures of the step that the target passes in this pass; None in any other pass."""

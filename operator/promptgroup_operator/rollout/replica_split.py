@@ -95,23 +95,18 @@ def _wishes(found: Mapping[Fingerprint, RevisionState], release: Release, goal: 
 
 
 def _after_roll_back(release: Release, goal: Goal) -> dict[Fingerprint, int]:
-    """Return fingerprint → replicas: what serves has all of its own first, the others one each of the surge.
+    """Return fingerprint → replicas: one each for those whose sessions run, and what serves has all the others.
 
-    Of the others the one taken back comes first, whose sessions are the youngest, then the one superseded last.
+    The surge is theirs. Where it is smaller, what serves has the rest of its replicas once one of them is quiet.
     """
-    wishes = {}
-    room = goal.policy.surge
-    for name, step in sorted(release.steps.items(), key=lambda item: _order(item[1], target=item[0] == goal.target))[
-        ::-1
-    ]:
-        if step.phase in GOING:
-            wishes[name] = 0
-        elif step.phase is RevisionPhase.SERVING:
-            wishes[name] = goal.replicas
-        else:
-            wishes[name] = min(1, room)
-            room -= wishes[name]
-    return wishes
+    wishes = {
+        name: 0 if step.phase in GOING else 1
+        for name, step in release.steps.items()
+        if step.phase is not RevisionPhase.SERVING
+    }
+    room = goal.replicas + goal.policy.surge - sum(wishes.values())
+    serving = {name: min(goal.replicas, max(1, room)) for name in release.steps if name not in wishes}
+    return wishes | serving
 
 
 def holders(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint) -> str:

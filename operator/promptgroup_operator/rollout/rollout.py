@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 
 from promptgroup_operator.rollout import annotations, retirement
 from promptgroup_operator.rollout.analysis import AnalysisOutcome, AnalysisResult, analyse
-from promptgroup_operator.rollout.release import ALL, GOING, Goal, Release, RevisionPhase, RevisionStep
+from promptgroup_operator.rollout.release import ALL, Goal, Release, RevisionPhase, RevisionStep
 from promptgroup_operator.world.samples import Flow, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RevisionState, RolledBack
 from promptgroup_router.contract.fingerprint import Fingerprint, short
@@ -38,13 +38,14 @@ def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
     others = [each for each in revisions if each.fingerprint != target]
     stable = _stable(others, wanted)
     mark = wanted.rolled_back if wanted is not None else None
-    most, waits = replicas, None
     if stable is not None and wanted is not None and mark is not None and mark.settings == goal.settings:
-        step, waits = _rolled_back(wanted, mark, goal), mark.why
+        release = _taken_back(wanted, mark, goal)
     elif stable is None or (replicas == 0 and not stable.alive) or (wanted is not None and _has_all(wanted)):
-        step, stable = RevisionStep(target, RevisionPhase.SERVING, ALL), None
+        release = Release({target: RevisionStep(target, RevisionPhase.SERVING, ALL)}, replicas, None)
+        stable = None
     else:
-        step, most, waits = _released(wanted, stable, goal)
+        release = _released(wanted, stable, goal)
+    step = release.steps[target]
     plan = {target: step}
     for each in others:
         if each is stable:
@@ -53,14 +54,15 @@ def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
             )
         else:
             plan[each.fingerprint] = retirement.superseded(each, goal)
-    if step.phase not in GOING:
-        # what serves comes first: with a release its least, after a roll-back all of it, and the one taken back
-        kept = (goal.replicas if step.phase is RevisionPhase.ROLLED_BACK else 1) if stable is not None else 0
-        early = retirement.makes_room(
-            others, plan, kept + (1 if step.phase is RevisionPhase.ROLLED_BACK else most), goal
-        )
-        plan |= {each.fingerprint: retirement.retiring(each, plan[each.fingerprint].superseded_at) for each in early}
-    return Release(plan, most, waits)
+    if stable is None:
+        reserved = release.most
+    elif step.rolled_back is not None:  # what serves has all of its replicas back, and the one taken back keeps one
+        reserved = goal.replicas + (step.phase is RevisionPhase.ROLLED_BACK)
+    else:
+        reserved = 1 + release.most
+    early = retirement.makes_room(others, plan, reserved, goal)
+    plan |= {each.fingerprint: retirement.retiring(each, plan[each.fingerprint].superseded_at) for each in early}
+    return replace(release, steps=plan)
 
 
 def _has_all(revision: RevisionState) -> bool:
@@ -93,8 +95,8 @@ def _stable(others: Sequence[RevisionState], wanted: RevisionState | None) -> Re
 # --- The one that comes ------------------------------------------------------------------------------------
 
 
-def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -> tuple[RevisionStep, int, Problem]:
-    """Return the target's step, the most replicas that it may have, and what it waits for."""
+def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -> Release:
+    """Return the release of the target, with the target's own step only."""
     target, policy, now = goal.target, goal.policy, goal.now
     returns = wanted is not None and wanted.progress is None and wanted.superseded_at is None and wanted.weight > 0
     weights = (ALL,) if returns else policy.weights
@@ -102,19 +104,23 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
     index = min(progress.step, len(weights) - 1)
     since = progress.since if index == progress.step and index < len(policy.pauses) else None
     if wanted is None:
-        return _coming(target, Progress(0, None)), _most(weights[0], goal.replicas), _warming(target)
+        step = RevisionStep(target, RevisionPhase.COMING, 0, progress=Progress(0, None))
+        return Release({target: step}, _most(weights[0], goal.replicas), _warming(target))
     if since is None and weights[index] < ALL and wanted.weight >= weights[index] > 0:
         since = now
-    result = None
+    result = passed = None
     if since is not None and index < len(policy.pauses):
         result = _judged(wanted, stable, since, goal)
         if result.outcome is AnalysisOutcome.FAIL:
             mark = RolledBack(now, goal.settings, Problem(result.reason, result.message))
-            return _rolled_back(wanted, mark, goal), goal.replicas, mark.why
+            return _taken_back(wanted, mark, goal)
         done = result.outcome is AnalysisOutcome.PASS and now - since >= policy.pauses[index]
         if weights[-1] == ALL and _deserted(wanted, stable, goal):
-            done, index = True, len(weights) - 2
+            done, index, result = True, len(weights) - 2, None
         if done and index + 1 < len(weights) and not policy.paused:
+            if result is not None:
+                at = f"step {index + 1} of {len(policy.pauses)}"
+                passed = Problem(result.reason, f"{short(target)} passed {at}: {result.message}")
             index, since, result = index + 1, None, None
     weight = min(weights[index], carried(wanted, goal))
     if policy.paused:
@@ -123,11 +129,8 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
         target, RevisionPhase.CANARY if weight else RevisionPhase.COMING, weight, progress=Progress(index, since)
     )
     waits = _waits(wanted, step, weights[index], result, goal)
-    return (replace(step, progress=None) if returns else step), _most(weights[index], goal.replicas), waits
-
-
-def _coming(target: Fingerprint, progress: Progress) -> RevisionStep:
-    return RevisionStep(target, RevisionPhase.COMING, 0, progress=progress)
+    step = replace(step, progress=None) if returns else step
+    return Release({target: step}, _most(weights[index], goal.replicas), waits, passed)
 
 
 def _most(weight: int, replicas: int) -> int:
@@ -199,8 +202,10 @@ def _waits(wanted: RevisionState, step: RevisionStep, most: int, result: Analysi
     return Problem("AwaitsPromotion", f"{has} at {at}: set rollout.autoPromote to true to let it take over")
 
 
-def _rolled_back(wanted: RevisionState, mark: RolledBack, goal: Goal) -> RevisionStep:
+def _taken_back(wanted: RevisionState, mark: RolledBack, goal: Goal) -> Release:
+    """Return the release of a target that was found worse, with the target's own step only."""
     since = wanted.superseded_at or mark.at
     since_then = replace(wanted, superseded_at=since)
     phase = retirement.gone(since_then) if retirement.retires(since_then, goal) else RevisionPhase.ROLLED_BACK
-    return RevisionStep(wanted.fingerprint, phase, 0, superseded_at=since, rolled_back=mark)
+    step = RevisionStep(wanted.fingerprint, phase, 0, superseded_at=since, rolled_back=mark)
+    return Release({wanted.fingerprint: step}, goal.replicas, mark.why)

@@ -388,6 +388,22 @@ TOLD = {
         "Warning",
     ),
     "a group scaled to nothing": (("Ready", "True", "Warm"), Condition("Ready", False, "ScaledToZero", "m"), "Normal"),
+    "a release that begins": (
+        ("Ready", "True", "Warm"),
+        Condition("Ready", False, "RevisionComing", "m"),
+        "Normal",
+    ),
+    "a release that goes on": (
+        ("Ready", "False", "TooFewRequests"),
+        Condition("Ready", False, "Undecided", "m"),
+        None,
+    ),
+    "a release that waits for a person": (
+        ("Ready", "False", "StepPause"),
+        Condition("Ready", False, "AwaitsPromotion", "m"),
+        "Normal",
+    ),
+    "a release that ends": (("Ready", "False", "RevisionGrowing"), Condition("Ready", True, "Warm", "m"), "Normal"),
     "a condition that is for machines": (
         ("Progressing", "False", "Settled"),
         Condition("Progressing", True, "ReplicasWarming", "m"),
@@ -403,6 +419,11 @@ def test_events(case):
     found = events(group(status={"conditions": standing}), [fact])
     status = "True" if fact.status else "False"
     assert found == ([Event(expected, fact.reason, f"{fact.type}={status}: m")] if expected else [])
+
+
+def test_a_step_that_is_passed_is_told_of_with_its_figures():
+    assert status.passed(Problem("NotWorse", "b passed")) == [Event("Normal", "NotWorse", "b passed")]
+    assert status.passed(None) == []
 
 
 LOSSES = {

@@ -5,7 +5,7 @@ import pytest
 
 from promptgroup_operator.plan.plan import MOVING, Plan, decide
 from promptgroup_operator.plan.validate import is_owned, may_delete, validate
-from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
+from promptgroup_operator.world.snapshot import Problem, Progress, PromptText, Sibling
 from promptgroup_router.contract import names
 from promptgroup_router.contract.encoding import decode_group
 from support.builders import CREATED, FINGERPRINT, NOW, TEXT, group, pod, revision, starting, text, world
@@ -130,3 +130,16 @@ def test_a_group_that_served_before_it_lost_its_claim_keeps_serving():
     assert todo.deletions == ()
     slots = decode_group("chat", "support", todo.route["spec"]).revisions[0].slots
     assert "Ready" in [each.state for each in slots]
+
+
+def test_a_group_that_serves_and_loses_its_claim_to_a_new_prompt_keeps_nothing_of_that_prompt():
+    """Two groups are edited to one prompt in one moment: each begins a release before it sees the other's."""
+    serves = revision("the prompt before", [pod("a", 0), pod("b", 1)])
+    lost = revision(TEXT, [starting("c")], weight=0, progress=Progress(0, None))
+    todo = decide(world([serves, lost], siblings=[OLDER]), NOW)
+    facts = {each["type"]: (each["status"], each["reason"]) for each in todo.status["conditions"]}
+    assert facts["Accepted"] == ("False", "Conflict")
+    phases = {each["fingerprint"]: (each["phase"], each["weight"]) for each in todo.status["revisions"]}
+    assert phases == {serves.fingerprint: ("Serving", 100), lost.fingerprint: ("Retiring", 0)}
+    assert [(each.pod, each.draining_since) for each in todo.pod_updates] == [("c", NOW)]
+    assert todo.warmups == ()

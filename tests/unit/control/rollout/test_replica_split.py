@@ -102,17 +102,20 @@ def test_a_revision_that_goes_leaves_when_the_others_serve():
         assert allot(revisions, rollout.decide(revisions, aim), aim)[fingerprint("c")].replicas == expected
 
 
-def test_after_a_roll_back_what_serves_has_its_replicas_before_those_that_do_not():
-    revisions = [
-        revision("a", warm(2), weight=100),
-        revision("b", warm(1), weight=0, rolled_back=RolledBack(ago(minutes=1), SETTINGS, Problem("", ""))),
-        revision("c", warm(1), weight=0, superseded_at=ago(minutes=5), quiet_since=NOW),
-    ]
-    aim = goal("b", 3)
-    steps = allot(revisions, rollout.decide(revisions, aim), aim)
-    assert [steps[fingerprint(each)].replicas for each in "abc"] == [2, 1, 0]
-    steps = allot(revisions[:2], rollout.decide(revisions[:2], aim), aim)
-    assert [steps[fingerprint(each)].replicas for each in "ab"] == [3, 1]
+def test_after_a_roll_back_what_serves_has_its_replicas_back_once_those_that_hold_the_surge_are_quiet():
+    def sizes(quiet_since, *, gone=False):
+        revisions = [
+            revision("a", warm(2), weight=100),
+            revision("b", warm(1), weight=0, rolled_back=RolledBack(ago(minutes=1), SETTINGS, Problem("", ""))),
+            revision("c", () if gone else warm(1), weight=0, superseded_at=ago(minutes=5), quiet_since=quiet_since),
+        ]
+        aim = goal("b", 3)
+        steps = allot(revisions, rollout.decide(revisions, aim), aim)
+        return [steps[fingerprint(each)].replicas for each in "abc"]
+
+    assert sizes(NOW) == [2, 1, 1], "its sessions run, and clients that bring its prompt have no other replica"
+    assert sizes(ago(minutes=1)) == [2, 1, 0]
+    assert sizes(ago(minutes=1), gone=True) == [3, 1, 0]
 
 
 def test_what_holds_the_room_of_a_release_is_named():

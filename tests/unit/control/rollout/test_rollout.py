@@ -160,6 +160,19 @@ def test_steps_of_a_canary_with_one_of_four_replicas(case):
     assert release.steps[A].weight == 100 - there.weight
 
 
+def test_a_step_that_is_passed_says_its_figures_once():
+    revisions = [serves("a", warm(4), weight=90), comes("b", warm(1), 0, ago(minutes=10), weight=10)]
+    passed = rollout.decide(revisions, goal("b", 4, traffic=counted(), steps=STEPS)).passed
+    assert passed == Problem(
+        "NotWorse",
+        f"{short(B)} passed step 1 of 2: 0.0% of requests failed, 0.0% with the old revision (first turns by name, "
+        "streamed)",
+    )
+    for fields in ({"paused": True}, {"traffic": counted(Stratum(49))}, {"steps": [{"weight": 10, "pause": "11m"}]}):
+        release = rollout.decide(revisions, goal("b", 4, **{"traffic": counted(), "steps": STEPS, **fields}))
+        assert release.passed is None
+
+
 BAD = counted(Stratum(200, 50))
 
 
