@@ -106,14 +106,30 @@ def test_any_page_of_an_engine_is_a_reading_of_finite_numbers_or_an_error(page, 
         assert 0 <= value < float("inf")
 
 
+ROUTER_LINES = st.builds(
+    '{}{{group="a/b",revision="{}",{}}} {}\n'.format,
+    st.sampled_from(
+        [ROUTER, f"{names.METRIC_REVISION_FIRST_TOKEN}_bucket", names.METRIC_INFLIGHT, names.METRIC_SLOT_SESSION_TOKENS]
+    ),
+    st.sampled_from(["r", "s", ""]),
+    st.sampled_from(
+        ['slot="0"', 'slot="9999"', 'slot="-1"', 'slot="٣"', 'slot=""', 'le="1"', 'le="+Inf"', 'turn="first"']
+    ),
+    st.sampled_from(["1", "-1", "1e15", "1e308", "nan", "+Inf", "0x1", "9" * 400]),
+)
+
+
 @settings(max_examples=400)
-@given(page=PAGES)
+@given(page=PAGES | st.lists(ROUTER_LINES | PAGES, max_size=20).map("".join))
 def test_any_page_of_a_router_is_counts_of_finite_numbers(page):
     for counts in router_metrics.parse(page, lambda namespace: True).values():
         assert 0 <= counts.requests < float("inf")
         for sample in counts.samples.values():
             for stratum in sample.values():
-                assert all(0 <= each < float("inf") for each in stratum.streamed.counts)
+                assert all(0 <= each < float("inf") for each in stratum.first_token.counts)
+        for slots in counts.slots.values():
+            assert all(0 <= slot <= 9999 for slot in slots)
+            assert all(0 <= each < float("inf") for use in slots.values() for each in (use.tokens, use.requests))
 
 
 JSON = st.recursive(

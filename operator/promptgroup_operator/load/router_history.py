@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
 from promptgroup_operator.world.load import LOAD_WINDOW, ClientLoad, Departure
-from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
+from promptgroup_operator.world.samples import Flow, SlotUse, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import ContainerId, Key
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import ShortFingerprint
@@ -188,6 +188,26 @@ class RouterHistory:
             opening=opening / total.requests if total.requests else None,
             held=sum(each.waiting for each in stocks),
         )
+
+    def slot_use(self, key: Key, revision: ShortFingerprint, now: datetime) -> dict[int, SlotUse]:
+        """Return slot → what it works on and holds, of all routers together; empty if no router was read lately.
+
+        Sums count nothing twice: a request runs in one router, and a session is counted by the router that served it
+        last, which the others are told.
+
+        Args:
+            key: the group.
+            revision: short fingerprint of the revision whose slots are meant.
+            now: the time.
+        """
+        with self._lock:
+            group = self._groups.get(key)
+            last = [series.readings[-1] for series in group.routers.values()] if group is not None else []
+        found: dict[int, SlotUse] = {}
+        for at, counts in last:
+            for slot, use in counts.slots.get(revision, {}).items() if now - at <= LATELY else ():
+                found[slot] = found.get(slot, SlotUse()) + use
+        return found
 
     def departure(self, key: Key, declared_bytes: int, now: datetime) -> Departure | None:
         """Return where requests differ from the declared prompt of so many bytes; None if no router saw any."""

@@ -8,15 +8,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from promptgroup_operator.engines import exposition
-from promptgroup_operator.world.samples import Flow, Histogram, Sample, Stratum, StratumKey, histogram
+from promptgroup_operator.world.samples import Flow, Histogram, Sample, SlotUse, Stratum, StratumKey, histogram
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import ShortFingerprint
 
-MAX_SAMPLES = 4096
-"""Most samples of one group that are read: some hundred for each revision."""
+MAX_SAMPLES = 8192
+"""Most samples of one group that are read: some hundred for each revision, and three for each slot."""
+MAX_SLOT_DIGITS = 4
+"""Most digits of a slot's number."""
 
-_PREFIXES = (names.METRIC_REVISION, names.METRIC_DEPARTED, names.METRIC_DEPARTED_AT)
+_PREFIXES = (
+    names.METRIC_REVISION,
+    names.METRIC_DEPARTED,
+    names.METRIC_DEPARTED_AT,
+    names.METRIC_INFLIGHT,
+    names.METRIC_SLOT,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,8 @@ class RouterCounts:
     flows: Mapping[ShortFingerprint, Flow] = field(default_factory=dict)
     samples: Mapping[ShortFingerprint, Sample] = field(default_factory=dict)
     stocks: Mapping[ShortFingerprint, RevisionGauges] = field(default_factory=dict)
+    slots: Mapping[ShortFingerprint, Mapping[int, SlotUse]] = field(default_factory=dict)
+    """Revision → slot → what the router has there at the moment."""
     departed: float = 0
     """Requests that nearly matched the group's prompt."""
     departed_at: float = 0
@@ -81,6 +91,7 @@ class _Page:
         self._strata: dict[tuple[ShortFingerprint, StratumKey], Stratum] = {}
         self._buckets: dict[tuple[ShortFingerprint, StratumKey], dict[str, dict[float, float]]] = {}
         self._stocks: dict[ShortFingerprint, dict[str, float]] = {}
+        self._slots: dict[ShortFingerprint, dict[int, SlotUse]] = {}
         self._alone: dict[str, float] = {}
 
     def add(self, name: str, labels: Mapping[str, str], value: float) -> None:
@@ -100,10 +111,23 @@ class _Page:
             bound = exposition.bound(labels["le"])
             if bound is not None:
                 self._buckets.setdefault(key, {}).setdefault(name, {})[bound] = value
+        elif "slot" in labels:
+            self._add_slot(revision, labels["slot"], name, value)
         elif revision and not turn:
             self._stocks.setdefault(revision, {})[name] = value
         else:
             self._alone[name] = value
+
+    def _add_slot(self, revision: ShortFingerprint, slot: str, name: str, value: float) -> None:
+        if not (slot.isascii() and slot.isdigit() and len(slot) <= MAX_SLOT_DIGITS):
+            return
+        use = SlotUse(
+            sessions=value if name == names.METRIC_SLOT_SESSIONS else 0,
+            tokens=value if name == names.METRIC_SLOT_SESSION_TOKENS else 0,
+            requests=value if name == names.METRIC_INFLIGHT else 0,
+        )
+        slots = self._slots.setdefault(revision, {})
+        slots[int(slot)] = slots.get(int(slot), SlotUse()) + use
 
     def counts(self) -> RouterCounts:
         """Return the counters that the samples make together."""
@@ -129,4 +153,4 @@ class _Page:
             for revision, said in self._stocks.items()
         }
         departed, at = self._alone.get(names.METRIC_DEPARTED, 0), self._alone.get(names.METRIC_DEPARTED_AT, 0)
-        return RouterCounts(self._flows, samples, stocks, departed, at)
+        return RouterCounts(self._flows, samples, stocks, self._slots, departed, at)

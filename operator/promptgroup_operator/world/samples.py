@@ -7,10 +7,10 @@ Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import ShortFingerprint
@@ -119,6 +119,27 @@ class Stratum:
 
 Sample = Mapping[StratumKey, Stratum]
 """The requests of one revision by stratum."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """The requests that a slot works on, and the sessions that it holds, of whatever revision they are."""
+
+    sessions: float = 0
+    """Sessions that have come back before and that the slot served last, not long ago."""
+    tokens: float = 0
+    """Their tokens beyond the declared prompt: another slot computes them again if this one leaves."""
+    requests: float = 0
+    """Requests that run or wait there."""
+
+    def __add__(self, other: Self) -> Self:
+        """Return the sum of both."""
+        return replace(
+            self,
+            sessions=self.sessions + other.sessions,
+            tokens=self.tokens + other.tokens,
+            requests=self.requests + other.requests,
+        )
 
 
 @dataclass(frozen=True, slots=True)

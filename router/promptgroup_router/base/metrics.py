@@ -140,6 +140,18 @@ class Metrics:
         self.in_flight = Counter(
             "inflight", "Requests that a slot is working on.", ("group", "revision", "slot"), "gauge"
         )
+        self.slot_sessions = Counter(
+            "slot_sessions",
+            "Sessions of any revision that have come back, and that the slot served last and not long ago.",
+            ("group", "revision", "slot"),
+            "gauge",
+        )
+        self.slot_session_tokens = Counter(
+            "slot_session_tokens",
+            "Their tokens beyond the declared prompt: what engines compute again if the slot leaves.",
+            ("group", "revision", "slot"),
+            "gauge",
+        )
         self.held = Counter("held_total", "Requests that waited in the router for room on a replica.", ("group",))
         self.waiting = Counter("waiting", "Requests that wait in the router for room now.", kind="gauge")
         self.retries = Counter("retries_total", "Requests sent again, by what failed.", ("reason",))

@@ -22,7 +22,7 @@ from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import BoundedLoad, LeastRequest, PrefixHash, RoundRobin, RoutingPolicy
 from promptgroup_router.policy.replica_load import PREFIXES, PendingPrefill, ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
-from promptgroup_router.policy.sessions import Sessions
+from promptgroup_router.policy.sessions import SessionRecord, Sessions
 from promptgroup_router.rings.ids import MemberHash, MemberId, PrefixKey, member_hash
 from promptgroup_router.rings.index import Candidates, Member, RevisionEntry, RoutingIndex
 
@@ -173,7 +173,9 @@ class Balancer:
             place.tokens = prompt + answer
             place.written = replica.tokens_written
             if demand.session in self.sessions:
-                self.sessions.served(demand.session, place.prefix, max(0.0, place.tokens - demand.tier1), now)
+                tokens = max(0.0, place.tokens - demand.tier1)
+                process = pick.member.id, replica.incarnation
+                self.sessions.served(demand.session, SessionRecord(place.prefix, process, tokens, now))
             if self._has_peers:
                 self._outbox.append(
                     PlacementReport(demand.session, replica.key, place.prefix, place.turn, int(place.tokens))
@@ -250,7 +252,8 @@ class Balancer:
         """Record the placement of a session, for this router and for its peers."""
         self.locations.put(demand.session, placement)
         if came_back:
-            self.sessions.served(demand.session, demand.prefix, max(0.0, demand.prompt - demand.tier1), placement.seen)
+            tokens, process = max(0.0, demand.prompt - demand.tier1), (placement.member, replica.incarnation)
+            self.sessions.served(demand.session, SessionRecord(demand.prefix, process, tokens, placement.seen))
         if self._has_peers:
             self._outbox.append(
                 PlacementReport(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt))

@@ -4,7 +4,6 @@ from typing import Protocol
 
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.contract.fingerprint import short
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.health import Health
@@ -89,6 +88,8 @@ class RouterState:
         in_flight: dict[tuple[str, ...], float] = {}
         sessions: dict[tuple[str, ...], float] = {}
         tokens: dict[tuple[str, ...], float] = {}
+        slot_sessions: dict[tuple[str, ...], float] = {}
+        slot_tokens: dict[tuple[str, ...], float] = {}
         waiting: dict[tuple[str, ...], float] = {}
         coming_back = self.balancer.sessions.totals(now)
         for group in self.index.groups:
@@ -97,7 +98,10 @@ class RouterState:
                 waiting[label] = 0
                 sessions[label], tokens[label] = coming_back.get(revision.prefix, (0, 0))
                 for member in revision.candidates.ready:
-                    in_flight[member.group, short(member.fingerprint), str(member.slot)] = 0
+                    place = member.group, revision.short, str(member.slot)
+                    process = member.id, member.incarnation
+                    in_flight[place] = 0
+                    slot_sessions[place], slot_tokens[place] = self.balancer.sessions.of_process(process)
         for member_id, load in self.balancer.loads.items():
             parts = member_parts(member_id)
             in_flight[parts.group, parts.revision, str(parts.slot)] = load
@@ -108,6 +112,8 @@ class RouterState:
         self.metrics.revision_sessions.replace(sessions)
         self.metrics.revision_session_tokens.replace(tokens)
         self.metrics.revision_waiting.replace(waiting)
+        self.metrics.slot_sessions.replace(slot_sessions)
+        self.metrics.slot_session_tokens.replace(slot_tokens)
         self.metrics.departed_at.replace(self.near_misses.medians())
         self.metrics.table_age.replace({(): now - self.confirmed if self.loaded else 0})
         self.metrics.waiting.replace({(): len(self.admission_queue)})

@@ -2,10 +2,10 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.load.router_history import FORGOTTEN, SETTLED, WINDOW, RouterHistory
+from promptgroup_operator.load.router_history import FORGOTTEN, LATELY, SETTLED, WINDOW, RouterHistory
 from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
 from promptgroup_operator.world.load import LOAD_WINDOW, Departure
-from promptgroup_operator.world.samples import Flow, Histogram, Stratum, StratumKey
+from promptgroup_operator.world.samples import Flow, Histogram, SlotUse, Stratum, StratumKey
 from promptgroup_operator.world.snapshot import Key
 from support.builders import NOW
 
@@ -156,3 +156,19 @@ def test_a_revision_is_quiet_since_its_own_requests_ended():
 def test_no_revision_is_known_to_be_quiet_while_a_router_cannot_be_read():
     readings = read((0, counts(3), counts(3)), (30, counts(3), None), (100, counts(3), None), routers="rs")
     assert readings.traffic(KEY, after(100)).quiet_since("aa") is None
+
+
+def test_the_use_of_slots_is_that_of_all_routers_at_their_last_reading():
+    first, other = {"aa": {0: SlotUse(2, 800, 1)}}, {"aa": {0: SlotUse(1, 50, 2), 1: SlotUse(requests=1)}}
+    readings = read(
+        (0, counts(0, slots=other), None), (2, counts(1, slots=first), counts(0, slots=other)), routers="rs"
+    )
+    assert readings.slot_use(KEY, "aa", after(2)) == {0: SlotUse(3, 850, 3), 1: SlotUse(requests=1)}
+    assert readings.slot_use(KEY, "bb", after(2)) == {}
+
+
+def test_a_router_that_is_not_read_lately_says_nothing_of_slots():
+    readings = read((0, counts(0, slots={"aa": {0: SlotUse(2, 800, 1)}})))
+    assert RouterHistory().slot_use(KEY, "aa", NOW) == {}
+    assert readings.slot_use(KEY, "aa", NOW + LATELY)
+    assert readings.slot_use(KEY, "aa", NOW + LATELY + timedelta(seconds=1)) == {}

@@ -1,6 +1,6 @@
-from promptgroup_operator.load.router_metrics import RevisionGauges, parse
+from promptgroup_operator.load.router_metrics import MAX_SAMPLES, RevisionGauges, parse
 from promptgroup_operator.rollout.analysis import quantile
-from promptgroup_operator.world.samples import Flow, Histogram, Stratum, StratumKey
+from promptgroup_operator.world.samples import Flow, Histogram, SlotUse, Stratum, StratumKey
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.base.metrics import CACHED_BUCKETS, FIRST_TOKEN_BUCKETS, Metrics
 
@@ -74,3 +74,25 @@ def test_what_a_router_has_at_the_moment_is_read():
     found = parse(metrics.text(), everybody)[KEY]
     assert found.stocks == {"aa": RevisionGauges(sessions=3, session_tokens=9000, waiting=2, prompt_tokens=700)}
     assert (found.departed, found.departed_at) == (5, 120)
+
+
+def test_what_each_slot_works_on_and_holds_is_read():
+    metrics = Metrics()
+    metrics.in_flight.replace({("chat/support", "aa", "0"): 2, ("chat/support", "aa", "3"): 0})
+    metrics.slot_sessions.replace({("chat/support", "aa", "0"): 5, ("chat/support", "bb", "0"): 1})
+    metrics.slot_session_tokens.replace({("chat/support", "aa", "0"): 9000, ("chat/support", "bb", "0"): 70})
+    found = parse(metrics.text(), everybody)[KEY]
+    assert found.slots == {"aa": {0: SlotUse(5, 9000, 2), 3: SlotUse()}, "bb": {0: SlotUse(1, 70, 0)}}
+    assert found.stocks == {}
+
+
+def test_a_slot_that_is_no_number_is_passed_over():
+    line = 'promptgroup_router_inflight{group="chat/support",revision="aa",slot="%s"} 1\n'
+    page = "".join(line % slot for slot in ("-1", "1.5", "", "x", "12345", "\u0663", " 1"))
+    assert parse(page, everybody)[KEY].slots == {}
+
+
+def test_more_slots_than_a_group_has_are_passed_over():
+    line = 'promptgroup_router_inflight{group="chat/support",revision="r%d",slot="1"} 1\n'
+    found = parse("".join(line % number for number in range(2 * MAX_SAMPLES)), everybody)[KEY]
+    assert len(found.slots) == MAX_SAMPLES

@@ -1,4 +1,7 @@
+from dataclasses import replace
+
 from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.sessions import SESSION_SECONDS
 from promptgroup_router.routing.state import RouterState
 from support.tables import group, revision, table
 
@@ -73,3 +76,32 @@ def test_sessions_and_waiting_requests_are_told_by_revision():
     assert f"revision_sessions{{{label}}} 1" in text
     assert f"revision_session_tokens{{{label}}} 1400" in text
     assert f"revision_waiting{{{label}}} 1" in text
+
+
+def test_sessions_are_told_by_the_slot_that_served_them_last():
+    state = RouterState()
+    state.install(table(group("a", revision(slots=2))), "file", 0.0)
+    found = state.index.names["a"].revisions[0]
+    pool, label = found.candidates, f'group="chat/a",revision="{found.short}"'
+    demand = Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3)
+    pick = state.balancer.pick(pool, demand, 10.0)
+    state.balancer.first_token(pick, 10.0)
+    text = state.exposition(12.0, 0)
+    here, there = pick.member.slot, 1 - pick.member.slot
+    assert f'slot_sessions{{{label},slot="{here}"}} 1' in text
+    assert f'slot_session_tokens{{{label},slot="{here}"}} 1400' in text
+    assert f'slot_sessions{{{label},slot="{there}"}} 0' in text
+    state.balancer.end(pick, None, 13.0)
+    assert f'slot_sessions{{{label},slot="{here}"}} 1' in state.exposition(13.0 + SESSION_SECONDS, 0)
+    assert f'slot_sessions{{{label},slot="{here}"}} 0' in state.exposition(13.1 + SESSION_SECONDS, 0)
+
+
+def test_a_process_that_takes_a_slot_over_holds_no_sessions():
+    state = RouterState()
+    state.install(table(group("a", revision(slots=1))), "file", 0.0)
+    found = state.index.names["a"].revisions[0]
+    (before,) = found.revision.slots
+    demand = Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3)
+    state.balancer.first_token(state.balancer.pick(found.candidates, demand, 10.0), 10.0)
+    state.install(table(group("a", revision(slots=(replace(before, incarnation="b"),)))), "file", 11.0)
+    assert f'slot_sessions{{group="chat/a",revision="{found.short}",slot="0"}} 0' in state.exposition(12.0, 0)
