@@ -6,7 +6,8 @@
                 Objects, route and status stand as that pass wanted them
     values      kind/name → data of the objects that the prompt refers to
     revisions   those that have a Deployment: prompt, replicas, weight, superseded, pods;
-                step: [index, seconds since its weight stood or null] of one that is being released
+                step: [index, seconds since its weight stood or null] of one that is being released;
+                use: slot → [sessions, tokens, requests] as routers say, nothing for what they do not
     traffic     prompt → [requests, of those failed] of the window and of the step; all of them name the group
     pods        name, slot, and state: warm (default), cold, starting, restarted, terminating, uncached, crashing;
                 made from the template that the spec asks for, unless `settings` says otherwise;
@@ -30,10 +31,10 @@ import pytest
 import yaml
 
 from promptgroup_operator.api.prompt_group import parse_spec
-from promptgroup_operator.plan import desired, plan, prompt
+from promptgroup_operator.plan import desired, plan, prompt, prompt_route
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import PERIOD
-from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
+from promptgroup_operator.world.samples import Flow, SlotUse, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import PodCondition, Progress, Sibling, World
 from promptgroup_router.contract.fingerprint import fingerprint, short
 from promptgroup_router.contract.names import ANNOTATION_APPLIED
@@ -118,7 +119,11 @@ def read(given, now):
     def snapshot(spec, status, live, since):
         parsed = parse_spec(spec)
         group = replace(builders.group(status=status, generation=given.get("generation", 1)), spec=parsed)
-        revisions = read_revisions(since, now, desired.engine_settings(group))
+        routed = prompt_route.standing(live.get(("PromptRoute", group.key.name)))
+        revisions = tuple(
+            replace(each, slots=routed[each.fingerprint][1]) if each.fingerprint in routed else each
+            for each in read_revisions(since, now, desired.engine_settings(group))
+        )
         peers_key = given.get("peers") != "none"
         text = prompt.resolve(parsed.prompt, values)
         told = read_traffic(given["traffic"]) if "traffic" in given else None
@@ -167,6 +172,8 @@ def read_revision(given, now, settings):
     fields = {key: given[key] for key in ("replicas", "weight") if key in given}
     if given.get("superseded") is not None:
         fields["superseded_at"] = fields["quiet_since"] = now - ago(given["superseded"])
+    if "use" in given:
+        fields["use"] = {slot: SlotUse(*use) for slot, use in given["use"].items()}
     if "step" in given:
         index, since = given["step"]
         fields["progress"] = Progress(index, now - ago(since) if since is not None else None)

@@ -1,6 +1,7 @@
 """From any history the operator comes to the one state that the spec asks for, and harms nobody on the way."""
 
 import os
+import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout import annotations
+from promptgroup_operator.world.samples import SlotUse
 from promptgroup_router.contract.encoding import decode_group
 from promptgroup_router.contract.table import Engine, SlotState
 from support.clustermodel import KV_TOKENS, PREFILL_RATE, PREFIX_TOKENS, Model, target_of
@@ -27,6 +29,9 @@ SPEC = {
     "rollout": {"retireAfter": "2m"},
 }
 
+MOST = 5
+"""Most replicas of a history."""
+
 REFERENCE = {"systemFrom": {"configMapKeyRef": {"name": "texts", "key": "system"}}}
 """Prompt d: it stands in a ConfigMap that comes and goes."""
 
@@ -42,13 +47,14 @@ WEIGHTED = {
     9: st.tuples(st.just("time"), st.sampled_from([0.1, 1, 3, 60, 301])),
     6: st.tuples(st.just("surroundings")),
     5: st.tuples(st.just("prompt"), st.sampled_from("abcd")),
-    4: st.tuples(st.just("replicas"), st.integers(0, 5)),
+    4: st.tuples(st.just("replicas"), st.integers(0, MOST)),
     3: st.tuples(st.sampled_from(["kill", "restart"]), WHICH, st.booleans()),
     2: st.tuples(st.sampled_from(["crash", "routers", "reference"])),
     1: st.tuples(st.sampled_from(["answer", "delete", "image"]), WHICH),
     7: st.tuples(st.just("traffic"), st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]), st.sampled_from([0.0, 0.4, 1.0])),
     8: st.tuples(st.just("rollout"), st.integers(0, 5)),
     15: st.tuples(st.sampled_from(["quality", "leader"]), WHICH),
+    16: st.tuples(st.just("use"), WHICH),
 }
 ACTIONS = st.sampled_from([each for weight, action in WEIGHTED.items() for each in [action] * weight]).flatmap(
     lambda action: action
@@ -87,6 +93,16 @@ def told(model: Model, share: float, named: float) -> None:
     model.mix = (share, named)
 
 
+def use(model: Model, seed: int) -> None:
+    """The routers say what each slot holds and works on; of some they say nothing."""
+    draws = random.Random(seed)
+    told = [slot for slot in range(MOST) if draws.random() < 0.8]
+    model.use = {
+        each.fingerprint: {slot: SlotUse(1, draws.choice([0, 100, 5000]), draws.randrange(3)) for slot in told}
+        for each in model.world().revisions
+    }
+
+
 def judged(model: Model, number: int) -> None:
     """How the wanted revision does from here on, and whether the readings span enough time."""
     model.quality = ["good", "good", "bad", "few"][number % 4]
@@ -111,6 +127,7 @@ ACTORS = {
     "reference": refer,
     "traffic": told,
     "quality": judged,
+    "use": use,
     "leader": lambda model, _: model.change_leader(),
 }
 PODS = {
@@ -145,12 +162,14 @@ def check_at_rest(model: Model) -> None:
     assert all(model.by_hand and kind == "ConfigMap" for kind, _ in set(model.live) - wanted - history)
     assert model.live["Deployment", name]["spec"]["replicas"] == replicas
     assert annotations.SUPERSEDED not in model.live["Deployment", name]["metadata"]["annotations"]
-    assert sorted(pod.slot for pod in model.pods) == list(range(replicas))
+    slots = sorted(pod.slot for pod in model.pods)
+    assert len(set(slots)) == replicas
+    assert set(slots) <= set(range(MOST)), "a free number is taken before a new one"
     assert all(pod.serves and pod.ready and pod.draining_since is None and pod.cost == 0 for pod in model.pods)
     route = decode_group("chat", "support", model.live["PromptRoute", "support"]["spec"])
     (revision,) = route.revisions
     assert (revision.fingerprint, revision.weight) == (target, 100)
-    assert [(slot.index, slot.state) for slot in revision.slots] == [(i, SlotState.READY) for i in range(replicas)]
+    assert [(slot.index, slot.state) for slot in revision.slots] == [(i, SlotState.READY) for i in slots]
     assert {slot.pod: slot.index for slot in revision.slots} == {pod.name: pod.slot for pod in model.pods}
     if replicas:
         assert revision.tokens == PREFIX_TOKENS

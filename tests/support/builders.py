@@ -24,7 +24,7 @@ from promptgroup_operator.world.snapshot import (
     World,
 )
 from promptgroup_router.contract.fingerprint import fingerprint
-from promptgroup_router.contract.table import Prompt, PromptRef
+from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
 
 NOW = datetime(2026, 11, 3, 12, 0, 0, tzinfo=UTC)
 CREATED = "2026-11-03T11:00:00Z"
@@ -121,9 +121,16 @@ def revision(text: str = TEXT, pods: Iterable[Pod] = (), **fields: Any) -> Revis
         prompt=Prompt(text),
         pods=tuple(replace(each, fingerprint=full) for each in listed),
         weight=100,
-        routed=frozenset(each.slot for each in listed if each.is_warm and each.slot is not None),
+        slots={each.slot: _state(each) for each in listed if each.slot is not None},
     )
     return replace(base, **fields)
+
+
+def _state(pod: Pod) -> SlotState:
+    """The state of its slot in the route."""
+    if not pod.is_warm:
+        return SlotState.ABSENT
+    return SlotState.DRAINING if pod.draining_since is not None else SlotState.READY
 
 
 def text(system: str = TEXT, tools: str = "", *, secret: bool = False) -> PromptText:

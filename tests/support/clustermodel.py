@@ -28,7 +28,7 @@ from promptgroup_operator.rollout import rollout
 from promptgroup_operator.warmth.warmup import settle
 from promptgroup_operator.world import engine_facts as measured
 from promptgroup_operator.world.effects import PodUpdate
-from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
+from promptgroup_operator.world.samples import Flow, SlotUse, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import (
     GroupObject,
     Key,
@@ -43,7 +43,7 @@ from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
 from promptgroup_router.contract import names
 from promptgroup_router.contract.encoding import decode_group
 from promptgroup_router.contract.fingerprint import fingerprint, short
-from promptgroup_router.contract.table import Prompt, PromptRef
+from promptgroup_router.contract.table import Group, Prompt, PromptRef, SlotState
 
 LEASE = timedelta(seconds=15)
 """A process that lost the lead writes nothing after so long."""
@@ -159,6 +159,8 @@ class Model:
     own: tuple[datetime, dict[str, datetime]] | None = None
     """Since when routers could be read, and fingerprint → when a request of its own last ended; None: they say nothing
     of it, and the engines' work counts."""
+    use: dict[str, dict[int, SlotUse]] = field(default_factory=dict)
+    """Fingerprint → slot → what the routers say that it holds and works on."""
     by_hand: bool = False
     """Whether somebody deleted a Deployment, the record of a revision: its prompt object then stays to the end."""
     _count: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -279,7 +281,7 @@ class Model:
         target = wanted.fingerprint if not isinstance(wanted, Problem) else ""
         others = [each for each in found if each != target]
         if share is None:
-            share = standing.get(target, (0, frozenset()))[0] / 100
+            share = standing.get(target, (0, {}))[0] / 100
         flows = {}
         samples = {}
         for each in found:
@@ -291,13 +293,15 @@ class Model:
         since, own = self.own if self.own is not None else (None, {})
         return Traffic(self.settled, flows, samples, {short(each): at for each, at in own.items()}, since)
 
-    def _revision(self, deployment: Manifest, standing: Mapping[str, tuple[int, frozenset[int]]]) -> RevisionState:
+    def _revision(
+        self, deployment: Manifest, standing: Mapping[str, tuple[int, Mapping[int, SlotState]]]
+    ) -> RevisionState:
         metadata = deployment["metadata"]
         annotations = metadata["annotations"]
         full = annotations[names.ANNOTATION_FINGERPRINT]
         source = PromptRef(annotations[ANNOTATION_PROMPT], metadata["name"])
         data = self.live.get((source.kind, source.name), {}).get("data")
-        weight, routed = standing.get(full, (0, frozenset()))
+        weight, slots = standing.get(full, (0, {}))
         return RevisionState(
             fingerprint=full,
             deployment=metadata["name"],
@@ -308,7 +312,8 @@ class Model:
             prompt=Prompt(data["system"], data.get("tools", "")) if data else None,
             pods=tuple(self._seen(pod) for pod in self.pods if pod.fingerprint == full),
             weight=weight,
-            routed=routed,
+            slots=slots,
+            use=self.use.get(full, {}),
             progress=records.progress(annotations),
             rolled_back=records.rolled_back(annotations),
             size=records.size(annotations),
@@ -398,6 +403,7 @@ class Model:
         route = decode_group("chat", "support", manifest["spec"])
         warm = {pod.name: pod for each in world.revisions for pod in each.pods if pod.is_warm}
         taken: set[str] = set()
+        self._check_choice(world, route)
         for revision in route.revisions:
             for slot in revision.slots:
                 if slot.state == "Absent":
@@ -418,6 +424,18 @@ class Model:
                     raise ViolationError(f"slot {slot.index} would be lent as what {slot.pod} is not")
                 if pod.fingerprint != revision.fingerprint:
                     raise ViolationError(f"slot {slot.index} leads to a pod of another revision")
+
+    def _check_choice(self, world: World, route: Group) -> None:
+        """What was told to go is not called back while another is told to go in its place."""
+        before = {each.fingerprint: each for each in world.revisions}
+        for revision in route.revisions:
+            known = before[revision.fingerprint]
+            told = {pod.slot for pod in known.pods if pod.draining_since is not None}
+            states = {slot.index: slot.state for slot in revision.slots}
+            back = {slot for slot in told if states.get(slot or 0) is SlotState.READY and slot not in known.routed}
+            chosen = {slot for slot in known.routed if states.get(slot) is SlotState.DRAINING}
+            if back and chosen:
+                raise ViolationError(f"the slots {chosen} are told to go, and {back} are called back")
 
     def _check_surge(self, manifest: Manifest, old: Manifest | None, seen: World) -> None:
         """All revisions together stay within wanted and surge, whatever stood before aside, by what the pass saw.

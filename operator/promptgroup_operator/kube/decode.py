@@ -19,7 +19,7 @@ from promptgroup_operator.world.snapshot import (
 )
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import Prompt, PromptRef
+from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
 
 ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
 """Annotation of a pod: when its slot was taken off the ring."""
@@ -62,7 +62,7 @@ def revision_of(
     deployment: Manifest,
     prompt: Prompt | None,
     pods: Iterable[Pod],
-    standing: Mapping[Fingerprint, tuple[int, frozenset[int]]],
+    standing: Mapping[Fingerprint, tuple[int, Mapping[int, SlotState]]],
 ) -> RevisionState:
     """Decode the revision that a Deployment runs.
 
@@ -70,12 +70,12 @@ def revision_of(
         deployment: it carries the fingerprint and the annotations of the release.
         prompt: text of the prompt; None if the object that holds it is gone.
         pods: pods of the group.
-        standing: weight and routed slots by fingerprint, from the PromptRoute (`prompt_route.standing`).
+        standing: weight and slots by fingerprint, from the PromptRoute (`prompt_route.standing`).
     """
     metadata = deployment["metadata"]
     annotations = metadata.get("annotations", {})
     fingerprint = fingerprint_of(deployment)
-    weight, routed = standing.get(fingerprint, (0, frozenset()))
+    weight, slots = standing.get(fingerprint, (0, {}))
     return RevisionState(
         fingerprint=fingerprint,
         deployment=metadata["name"],
@@ -86,7 +86,7 @@ def revision_of(
         prompt=prompt,
         pods=tuple(pod for pod in pods if pod.fingerprint == fingerprint),
         weight=weight,
-        routed=routed,
+        slots=slots,
         progress=progress(annotations),
         rolled_back=rolled_back(annotations),
         size=size(annotations),

@@ -18,7 +18,7 @@ from promptgroup_operator.plan import prompt, prompt_route, validate
 from promptgroup_operator.world.snapshot import ContainerId, GroupObject, Key, Manifest, Pod, RevisionState, Sibling
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt
+from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, SlotState
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class ClusterReader:
         group: GroupObject,
         deployment: Manifest,
         pods: list[Pod],
-        standing: Mapping[Fingerprint, tuple[int, frozenset[int]]],
+        standing: Mapping[Fingerprint, tuple[int, Mapping[int, SlotState]]],
         live: dict[tuple[str, str], Manifest],
     ) -> RevisionState:
         source = prompt_ref(deployment)

@@ -26,6 +26,7 @@ from promptgroup_operator.passes.refresh_runner import RefreshRunner
 from promptgroup_operator.passes.warmup_runner import WarmupRunner
 from promptgroup_operator.plan import desired, plan, prompt, status
 from promptgroup_operator.plan.plan import Plan
+from promptgroup_operator.sizing import recommend
 from promptgroup_operator.telemetry.collector import PassSummary, summarize
 from promptgroup_operator.telemetry.metrics import OperatorMetrics
 from promptgroup_operator.world.effects import ConditionChange
@@ -46,7 +47,7 @@ from promptgroup_operator.world.snapshot import (
 )
 from promptgroup_operator.world.warming import Outcome, Refresh, WarmReason, Warmup
 from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,12 @@ class Readings:
 
 def _released(state: ClusterState) -> bool:
     return sum(each.alive > 0 for each in state.revisions) > 1
+
+
+def _shrinks(state: ClusterState) -> bool:
+    """Return True if a group with a fixed number of replicas has more than that."""
+    spec = state.group.spec
+    return spec.sizing is None and sum(each.alive for each in state.revisions) > recommend.least(spec)
 
 
 class Reconciler:
@@ -240,7 +247,7 @@ class Reconciler:
         return World(
             group=state.group,
             prompt=readings.text,
-            revisions=tuple(self._with_readings(each, readings.engines) for each in state.revisions),
+            revisions=tuple(self._with_readings(key, each, readings.engines, now) for each in state.revisions),
             siblings=state.siblings,
             live={**state.live, **readings.name_collisions},
             traffic=self._router_history.traffic(key, now) if readings.released else None,
@@ -278,11 +285,11 @@ class Reconciler:
             return None
 
     def _read_routers(self, state: ClusterState, now: datetime) -> dict[ContainerId, Mapping[Key, RouterCounts]]:
-        """Read the routers that are due, while a release or sizing needs their counters."""
-        released = _released(state)
-        if not released and state.group.spec.sizing is None:
+        """Read the routers that are due, while a release, sizing or the choice of what leaves needs their figures."""
+        often = _released(state) or _shrinks(state)
+        if not often and state.group.spec.sizing is None:
             return {}
-        return self._router_scraper.read(state.group.key.namespace, now, RELEASE_PERIOD if released else PERIOD)
+        return self._router_scraper.read(state.group.key.namespace, now, RELEASE_PERIOD if often else PERIOD)
 
     def _name_collisions(self, state: ClusterState, text: object) -> dict[tuple[str, str], Manifest]:
         """Read the objects that have the names which the target's objects shall have, without the group's label."""
@@ -308,7 +315,11 @@ class Reconciler:
         return self._source.load(load_subject(state.group.key, serving, metric_names), now)
 
     def _with_readings(
-        self, revision: RevisionState, readings: Mapping[ContainerId, tuple[Fingerprint, Reading]]
+        self,
+        key: Key,
+        revision: RevisionState,
+        readings: Mapping[ContainerId, tuple[Fingerprint, Reading]],
+        now: datetime,
     ) -> RevisionState:
         def with_reading(pod: Pod) -> Pod:
             reading = readings[pod.container_id][1] if pod.container_id in readings else None
@@ -317,7 +328,8 @@ class Reconciler:
 
         pods = tuple(with_reading(pod) for pod in revision.pods)
         quiet = self._engine_history.quiet_since(pod.container_id for pod in pods)
-        return replace(revision, pods=pods, quiet_since=quiet)
+        use = self._router_history.slot_use(key, short(revision.fingerprint), now)
+        return replace(revision, pods=pods, quiet_since=quiet, use=use)
 
     # --- act -----------------------------------------------------------------------------------------------
 

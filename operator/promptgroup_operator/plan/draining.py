@@ -36,42 +36,43 @@ def has_drained(pod: Pod, timeout: timedelta, now: datetime) -> bool:
 
 
 def deployment_replicas(
-    revision: RevisionState, size: int, held: Mapping[str, int], timeout: timedelta, now: datetime
+    revision: RevisionState, ring: frozenset[int], held: Mapping[str, int], timeout: timedelta, now: datetime
 ) -> int:
     """Replicas to ask of the Deployment: fewer only when every replica that leaves has drained.
 
     Args:
         revision: the revision.
-        size: size of its ring.
+        ring: its slots.
         held: pod name → slot.
         timeout: longest wait for the requests of a replica.
         now: the time of the pass.
     """
     alive = [pod for pod in revision.pods if not pod.deleting]
+    size = len(ring)
     if size == revision.replicas:
         return size
     if size > revision.replicas:
         # raised again before the pods of a lower number went: the surplus drains as any other
         return max(size, len(alive))
-    going = slots.leaving(revision.pods, held, size, revision.replicas)
+    going = slots.leaving(revision.pods, held, ring, revision.replicas)
     marked = all((pod.draining_since is not None) == (pod.name in going) for pod in alive)
     gone = all(has_drained(pod, timeout, now) for pod in alive if pod.name in going)
     return size if marked and gone else revision.replicas
 
 
 def pod_updates(
-    revision: RevisionState, size: int, held: Mapping[str, int], routed: frozenset[str], now: datetime
+    revision: RevisionState, ring: frozenset[int], held: Mapping[str, int], routed: frozenset[str], now: datetime
 ) -> list[PodUpdate]:
     """Pods whose labels or annotations differ from what they shall be. Draining begins once no route leads to the pod.
 
     Args:
         revision: the revision.
-        size: size of its ring.
+        ring: its slots.
         held: pod name → slot.
         routed: pods that the PromptRoute as it stands lets routers send to.
         now: the time of the pass.
     """
-    going = slots.leaving(revision.pods, held, size, revision.replicas)
+    going = slots.leaving(revision.pods, held, ring, revision.replicas)
     found = []
     for pod in revision.pods:
         if pod.deleting:

@@ -6,7 +6,7 @@ It asks these modules, in this order:
 validate      is the spec one that can be acted on, and which prompt does it declare
 sizing        how many replicas
 rollout       which revision serves, which one comes, which ones go; analysis: is the new one worse
-replica_split how many of the replicas each revision has
+replica_split how many of the replicas each revision has; kept_slots: which slots stay
 slots         which pod holds which slot of the ring
 draining      how replicas leave
 warmup        which pods to warm, which conditions to correct
@@ -157,14 +157,12 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     steps = replica_split.allot(world.revisions, stage, goal)
     waits = _with_holders(world, steps, stage, target)
     serving = _serving(steps, target)
-    assigned = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].replicas) for each in world.revisions}
+    assigned = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].ring) for each in world.revisions}
     routed = prompt_route.sends_to(_live_route(world))
     pod_updates = [
         update
         for each in world.revisions
-        for update in draining.pod_updates(
-            each, steps[each.fingerprint].replicas, assigned[each.fingerprint], routed, now
-        )
+        for update in draining.pod_updates(each, steps[each.fingerprint].ring, assigned[each.fingerprint], routed, now)
     ]
     route = prompt_route.route(group, world.revisions, steps, assigned, world.live)
     ready = prompt_route.ready(route)
@@ -274,7 +272,7 @@ def _objects(
             replicas = step.replicas
         else:
             source = revision.prompt_from
-            replicas = draining.deployment_replicas(revision, step.replicas, assigned[fingerprint], timeout, goal.now)
+            replicas = draining.deployment_replicas(revision, step.ring, assigned[fingerprint], timeout, goal.now)
         live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
         kept = desired.kept_template(live) if live is not None and fingerprint != goal.target else None
         size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None
@@ -335,7 +333,7 @@ def _requeue_after(
 ) -> timedelta:
     """Return when the next pass is due if no event comes: no later than the next change that time alone brings."""
     draining = any(
-        slots.leaving(each.pods, assigned[each.fingerprint], steps[each.fingerprint].replicas, each.replicas)
+        slots.leaving(each.pods, assigned[each.fingerprint], steps[each.fingerprint].ring, each.replicas)
         for each in world.revisions
     )
     if draining or any(step.phase is RevisionPhase.RETIRING for step in steps.values()):

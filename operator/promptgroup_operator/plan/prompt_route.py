@@ -10,6 +10,8 @@ from promptgroup_operator.world.snapshot import GroupObject, Manifest, Pod, Revi
 from promptgroup_router.contract import table
 from promptgroup_router.contract.fingerprint import Fingerprint
 
+_STATES = {state.value: state for state in table.SlotState}
+
 
 def route(
     group: GroupObject,
@@ -89,20 +91,19 @@ def _revisions(route: Manifest | None) -> list[Mapping[str, Any]]:
 
 
 def ring(pods: Sequence[Pod], held: Mapping[str, int], step: RevisionStep) -> tuple[table.Slot, ...]:
-    """Every slot of a revision: those of its size, and those above it that still drain."""
+    """Every slot of a revision: those of its ring, and others whose pods still drain."""
     holders = {held[pod.name]: pod for pod in pods if pod.name in held}
     return tuple(
-        _slot(index, holders.get(index), drains=index >= step.replicas)
-        for index in sorted({*range(step.replicas), *holders})
+        _slot(index, holders.get(index), drains=index not in step.ring) for index in sorted({*step.ring, *holders})
     )
 
 
-def standing(route: Manifest | None) -> dict[Fingerprint, tuple[int, frozenset[int]]]:
-    """Fingerprint → (weight, slots that are Ready), of a PromptRoute as it stands."""
+def standing(route: Manifest | None) -> dict[Fingerprint, tuple[int, dict[int, table.SlotState]]]:
+    """Fingerprint → (weight, slot → its state), of a PromptRoute as it stands."""
     return {
         Fingerprint(each.get("fingerprint", "")): (
             each.get("weight", 0),
-            frozenset(slot["slot"] for slot in each.get("slots", []) if slot.get("state") == table.SlotState.READY),
+            {slot["slot"]: _STATES[slot["state"]] for slot in each.get("slots", []) if slot.get("state") in _STATES},
         )
         for each in _revisions(route)
     }

@@ -89,11 +89,16 @@ class RevisionStep:
     fingerprint: Fingerprint
     phase: RevisionPhase
     weight: int
-    replicas: int = 0
-    """Size of its ring: slots at or above drain."""
+    ring: frozenset[int] = frozenset()
+    """Its slots: a replica with another one drains."""
     superseded_at: datetime | None = None
     progress: Progress | None = None
     rolled_back: RolledBack | None = None
+
+    @property
+    def replicas(self) -> int:
+        """Number of its replicas."""
+        return len(self.ring)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ Rules, in order:
     1. all revisions together have at most those wanted and the surge; one that comes waits for room
     2. fewer replicas than wanted never serve because of a release: one goes only when others serve in its place
     3. a revision keeps one replica until it retires
-    4. one that shrinks does so from its highest slot, through draining
+    4. one that shrinks gives up the slots whose loss costs least (`kept_slots`), through draining
 
 Does no I/O and reads no clock.
 """
@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from promptgroup_operator.rollout import kept_slots
 from promptgroup_operator.rollout.release import ALL, GOING, Goal, Release, RevisionPhase, RevisionStep
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world.samples import Flow
@@ -45,18 +46,19 @@ def wanted(revisions: Sequence[RevisionState], target: Fingerprint) -> int | Non
 
 
 def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> dict[Fingerprint, RevisionStep]:
-    """Return the steps with their sizes."""
+    """Return the steps with their rings."""
     target = goal.target
     found = {each.fingerprint: each for each in revisions}
+    orders = {each.fingerprint: kept_slots.keep_order(each) for each in revisions}
     wishes = _wishes(found, release, goal)
     alone = not any(each.alive for each in revisions if each.fingerprint != target)
     sizes = dict.fromkeys(wishes, 0) | {each.fingerprint: each.replicas for each in revisions}
     spare = sum(len(each.serving) for each in revisions) - (goal.replicas - _lost(revisions, target))
     for name in sorted(wishes, key=lambda name: _order(release.steps[name], target=name == target)):
         if wishes[name] < sizes[name]:
-            serving = found[name].serving
-            size = wishes[name] if alone else _least(serving, wishes[name], sizes[name], spare)
-            spare -= _taken(serving, size)
+            serving, order = found[name].serving, orders[name]
+            size = wishes[name] if alone else _least(serving, order, wishes[name], sizes[name], spare)
+            spare -= _taken(serving, order, size)
             sizes[name] = size
     room = goal.replicas + goal.policy.surge - sum(each.alive for each in revisions)
     for name in sorted(wishes, key=lambda name: (name == target, name)):
@@ -65,7 +67,10 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
         more = max(0, min(wishes[name] - sizes[name], room))
         sizes[name] += more
         room -= more
-    return {name: replace(step, replicas=sizes[name]) for name, step in release.steps.items()}
+    return {
+        name: replace(step, ring=kept_slots.ring(orders.get(name, ()), sizes[name]))
+        for name, step in release.steps.items()
+    }
 
 
 def _wishes(found: Mapping[Fingerprint, RevisionState], release: Release, goal: Goal) -> dict[Fingerprint, int]:
@@ -152,10 +157,11 @@ def _order(step: RevisionStep, *, target: bool) -> tuple[object, ...]:
     return (target, step.phase not in GOING, str(step.superseded_at or "~"), step.fingerprint)
 
 
-def _taken(serving: frozenset[int], size: int) -> int:
-    return sum(slot >= size for slot in serving)
+def _taken(serving: frozenset[int], order: Sequence[int], size: int) -> int:
+    """Return the number of serving replicas that a ring of `size` slots has no place for."""
+    return sum(slot in serving for slot in order[size:])
 
 
-def _least(serving: frozenset[int], wish: int, stands: int, spare: int) -> int:
+def _least(serving: frozenset[int], order: Sequence[int], wish: int, stands: int, spare: int) -> int:
     """Return the smallest size from `wish` up that takes no more serving replicas than can be spared."""
-    return next((size for size in range(wish, stands) if _taken(serving, size) <= max(0, spare)), stands)
+    return next((size for size in range(wish, stands) if _taken(serving, order, size) <= max(0, spare)), stands)

@@ -1,6 +1,6 @@
 """A frozen snapshot of one group's world: what a pass saw, and all that a decision may look at."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, NewType
@@ -8,10 +8,10 @@ from typing import Any, Final, NewType
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.load import GroupLoad, PoolMember
-from promptgroup_operator.world.samples import Histogram, Traffic
+from promptgroup_operator.world.samples import Histogram, SlotUse, Traffic
 from promptgroup_operator.world.sizing_history import NEW, History
 from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import Prompt, PromptRef
+from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
@@ -185,6 +185,24 @@ class Pod:
         )
 
 
+def holders(pods: Iterable[Pod]) -> dict[int, Pod]:
+    """Return slot → the pod that holds it: of two that claim one slot the warm one, then the older.
+
+    Args:
+        pods: the pods of one revision.
+    """
+    found: dict[int, Pod] = {}
+    for pod in by_claim(pods):
+        if pod.slot is not None:
+            found.setdefault(pod.slot, pod)
+    return found
+
+
+def by_claim(pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods that do not terminate in the order in which they may claim slots: warm ones, then the oldest."""
+    return sorted((pod for pod in pods if not pod.deleting), key=lambda pod: (not pod.is_warm, pod.created, pod.name))
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Progress of a revision under release."""
@@ -224,8 +242,10 @@ class RevisionState:
     """Its weight in the PromptRoute as it stands."""
     quiet_since: datetime | None = None
     """Since when its engines computed no client's prompt; None when that is not known."""
-    routed: frozenset[int] = frozenset()
-    """Slots that the PromptRoute, as it stands, has Ready."""
+    slots: Mapping[int, SlotState] = field(default_factory=dict)
+    """Slots that the PromptRoute, as it stands, lists."""
+    use: Mapping[int, SlotUse] = field(default_factory=dict)
+    """Slot → what routers say that it works on and holds; empty when nothing is known."""
     progress: Progress | None = None
     """Set from its creation beside a revision that serves until it takes over."""
     rolled_back: RolledBack | None = None
@@ -240,6 +260,11 @@ class RevisionState:
         return max(self.replicas, sum(not pod.deleting for pod in self.pods))
 
     @property
+    def routed(self) -> frozenset[int]:
+        """Slots that the PromptRoute, as it stands, has Ready."""
+        return frozenset(slot for slot, state in self.slots.items() if state is SlotState.READY)
+
+    @property
     def serving(self) -> frozenset[int]:
         """Slots that routers send to and a warm replica holds."""
         return self.routed & {pod.slot for pod in self.pods if pod.is_warm and pod.slot is not None}
@@ -247,12 +272,7 @@ class RevisionState:
     @property
     def ready(self) -> int:
         """Slots that a warm replica holds."""
-        return self.ready_below(None)
-
-    def ready_below(self, size: int | None) -> int:
-        """Slots below `size` that a warm replica holds; of any number when None."""
-        held = {pod.slot for pod in self.pods if pod.is_warm and pod.slot is not None}
-        return len(held) if size is None else sum(slot < size for slot in held)
+        return len({pod.slot for pod in self.pods if pod.is_warm and pod.slot is not None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def test_the_route_that_the_contract_encodes_is_what_the_schema_describes():
     from promptgroup_operator.rollout import release  # noqa: PLC0415
 
     rev = revision(pods=[pod("a", 0)])
-    step = release.RevisionStep(rev.fingerprint, release.RevisionPhase.SERVING, 100, 2)
+    step = release.RevisionStep(rev.fingerprint, release.RevisionPhase.SERVING, 100, frozenset({0, 1}))
     route = prompt_route.route(group(), [rev], {rev.fingerprint: step}, {rev.fingerprint: {"a": 0}}, {})
     encoded = encode_group(route)
     parsed = PromptRouteSpec.model_validate(encoded)

@@ -14,7 +14,7 @@ READY, DRAINING, ABSENT = SlotState.READY, SlotState.DRAINING, SlotState.ABSENT
 
 
 def step(replicas, phase=RevisionPhase.SERVING, weight=100):
-    return RevisionStep(FINGERPRINT, phase, weight, replicas, None)
+    return RevisionStep(FINGERPRINT, phase, weight, frozenset(range(replicas)))
 
 
 RINGS = {

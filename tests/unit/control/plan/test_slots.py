@@ -68,13 +68,41 @@ ASSIGNED = {
 @pytest.mark.parametrize("case", ASSIGNED)
 def test_assign(case):
     pods, wanted, expected = ASSIGNED[case]
-    assert assign(pods, wanted) == expected
+    assert assign(pods, frozenset(range(wanted))) == expected
 
 
 @pytest.mark.parametrize("case", ASSIGNED)
 def test_the_order_of_the_pods_does_not_matter(case):
     pods, wanted, expected = ASSIGNED[case]
-    assert assign(pods[::-1], wanted) == expected
+    assert assign(pods[::-1], frozenset(range(wanted))) == expected
+
+
+HOLES = {
+    "holders keep their slots": ([pod("a", 0), pod("c", 2)], {0, 2}, {"a": 0, "c": 2}),
+    "the one that drains keeps its slot": ([pod("a", 0), pod("b", 1), pod("c", 2)], {0, 2}, {"a": 0, "b": 1, "c": 2}),
+    "a warm pod fills a hole": ([pod("a", 0), pod("c", 2), pod("d", None)], {0, 1, 2}, {"a": 0, "c": 2, "d": 1}),
+    "an idle one that drains takes a slot that was left": (
+        [pod("b", 1, in_flight=0), pod("c", 2)],
+        {0, 2},
+        {"b": 0, "c": 2},
+    ),
+    "a cold holder outside of the ring is not displaced": (
+        [pod("a", 0), restarted("b", 1), pod("c", 2), pod("d", None)],
+        {0, 2},
+        {"a": 0, "b": 1, "c": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOLES)
+def test_a_ring_with_holes(case):
+    pods, ring, expected = HOLES[case]
+    assert assign(pods, frozenset(ring)) == assign(pods[::-1], frozenset(ring)) == expected
+
+
+def test_only_pods_outside_of_a_ring_with_holes_leave():
+    pods = [pod("a", 0), pod("b", 1), pod("c", 2)]
+    assert leaving(pods, {"a": 0, "b": 1, "c": 2}, frozenset({0, 2}), 3) == {"b"}
 
 
 MARKED = {"draining_since": ago(seconds=9)}
@@ -101,4 +129,5 @@ LEAVING = {
 @pytest.mark.parametrize("case", LEAVING)
 def test_leaving(case):
     pods, wanted, deployed, expected = LEAVING[case]
-    assert leaving(pods, assign(pods, wanted), wanted, deployed) == expected
+    ring = frozenset(range(wanted))
+    assert leaving(pods, assign(pods, ring), ring, deployed) == expected

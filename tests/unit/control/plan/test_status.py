@@ -17,14 +17,15 @@ SIZE = {n: SizingDecision(n, "FixedReplicas", f"spec.replicas asks for {n}", act
 
 
 def step(replicas=1, phase=RevisionPhase.SERVING, fingerprint=FINGERPRINT):
-    return RevisionStep(fingerprint, phase, 100 if phase is RevisionPhase.SERVING else 0, replicas, None)
+    return RevisionStep(fingerprint, phase, 100 if phase is RevisionPhase.SERVING else 0, frozenset(range(replicas)))
 
 
 def said(pods=(), *, wanted=1, phase=RevisionPhase.SERVING, others=(), others_ready=0, deployed=None, waits=None):
     """Condition → fact of a group whose target has these pods; a warm one in the ring is routed."""
     target = revision(pods=pods, replicas=wanted if deployed is None else deployed)
     plan = {FINGERPRINT: step(wanted, phase)} | {each.fingerprint: each for each in others}
-    ready = {FINGERPRINT: target.ready_below(wanted)} | {each.fingerprint: others_ready for each in others}
+    ready = {each.fingerprint: others_ready for each in others}
+    ready[FINGERPRINT] = sum(each.is_warm and each.slot in range(wanted) for each in pods)
     found = conditions(world([target]), plan, FINGERPRINT, SIZE[wanted], serving=FINGERPRINT, ready=ready, waits=waits)
     return {each.type: each for each in found}
 

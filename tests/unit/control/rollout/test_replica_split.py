@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_operator.rollout import rollout
 from promptgroup_operator.rollout.replica_split import allot, holders, wanted
-from promptgroup_operator.world.samples import Flow, Traffic
+from promptgroup_operator.world.samples import Flow, SlotUse, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 from promptgroup_router.contract.fingerprint import fingerprint, short
 from support.builders import NOW, SETTINGS, ago, cold, goal, pod, restarted, revision
@@ -33,15 +33,20 @@ def told(new, *, known=True, named=1.0, requests=100):
     return Traffic(known, {name: Flow(requests * share, requests * share * named) for name, share in shares.items()})
 
 
-def sizes(old, new, traffic=None, *, replicas=4, weight=0, **fields):
+def sizes(old, new, traffic=None, **fields):
     """(old, new): sizes of a release of b that a serves."""
+    steps = allotted(old, new, traffic, **fields)
+    return steps[A].replicas, steps[B].replicas
+
+
+def allotted(old, new, traffic=None, *, replicas=4, weight=0, use=None, **fields):
+    """Fingerprint → step of a release of b that a serves; use: what routers say of a's slots."""
     revisions = [
-        revision("a", old if isinstance(old, list) else warm(old), weight=100 - weight),
+        revision("a", old if isinstance(old, list) else warm(old), weight=100 - weight, use=use or {}),
         revision("b", new if isinstance(new, list) else warm(new), weight=weight, progress=Progress(0, None)),
     ]
     aim = goal("b", replicas, traffic=traffic, **fields)
-    steps = allot(revisions, rollout.decide(revisions, aim), aim)
-    return steps[A].replicas, steps[B].replicas
+    return allot(revisions, rollout.decide(revisions, aim), aim)
 
 
 ROWS = {
@@ -80,7 +85,14 @@ def test_a_larger_surge_grows_faster():
 def test_a_replica_that_will_not_serve_again_is_not_waited_for():
     broken = [pod("p0", 0), cold("p1", 1, reason="PrefixNotCached")]
     assert sizes(broken, 1, replicas=2) == (1, 1)
-    assert sizes([restarted("p0", 0), pod("p1", 1)], 1, replicas=2) == (2, 1)
+    assert sizes([restarted("p0", 0), pod("p1", 1)], 1, replicas=2) == (1, 1)
+    assert allotted([restarted("p0", 0), pod("p1", 1)], 1, replicas=2)[A].ring == {1}
+
+
+def test_the_old_one_gives_up_the_slot_whose_loss_costs_least():
+    use = {0: SlotUse(tokens=9), 1: SlotUse(tokens=2), 2: SlotUse(tokens=7), 3: SlotUse(tokens=8)}
+    assert allotted(4, 1, told(0.25), use=use)[A].ring == {0, 2, 3}
+    assert allotted(4, 1, told(0.25))[A].ring == {0, 1, 2}
 
 
 def test_a_group_alone_does_as_it_is_told():
