@@ -1,0 +1,177 @@
+"""Replicas leave under load: the highest slots, or those of which routers say that least is lost with them.
+
+The choice is the operator's own code on the router's own figures. The load is 75 % of what the replicas that stay can
+carry, so that what is seen is the sessions that move and not a lack of replicas.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from promptgroup_operator.rollout import kept_slots
+from promptgroup_operator.world.samples import SlotUse
+from promptgroup_operator.world.snapshot import RevisionState
+from promptgroup_research.experiments import catalogue
+from promptgroup_research.experiments.report import Sheet, milliseconds
+from promptgroup_research.policies.ours import Ours
+from promptgroup_research.simulator.measure import percentile, ttfts
+from promptgroup_research.simulator.turns import Turn
+from promptgroup_research.simulator.world import World
+from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_router.contract.table import PromptRef, SlotState
+
+LOAD = 0.75
+BEFORE, AFTER, DRAIN = 60.0, 120.0, 60.0
+"""Seconds before the event, after it, and until the run ends, as of the other scenarios."""
+BIN = {"chat": 10.0, "agents": 5.0, "trace": 20.0}
+"""Seconds of a bin: requests of the trace are few."""
+REPLACED = 40.0
+"""Seconds before the event at which a replica is replaced; its successor comes 10 s later, with an empty cache."""
+
+HIGHEST, COLDEST, NOBODY = "highest", "coldest", "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """How many replicas leave, and what came before."""
+
+    title: str
+    leave: int = 1
+    replaced: int | None = None
+    """Slot whose process was replaced shortly before."""
+
+
+REPLICAS = 9
+CASES = {
+    "one": Case("9 → 8"),
+    "three": Case("9 → 6", leave=3),
+    "replaced": Case("9 → 8, 30 s after slot 2 was replaced", replaced=2),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run."""
+
+    workload: str
+    case: str
+    choice: str
+    seed: int
+    recorded: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One run: what the event cost."""
+
+    sessions: int
+    """Sessions that lived on a slot that left and came back within AFTER seconds."""
+    tokens: int
+    """Tokens of their histories that were computed again."""
+    bins: Mapping[int, tuple[float, ...]]
+    """Number of the bin since the event → seconds to first tokens in it."""
+
+
+def jobs(names: Sequence[str], seeds: Sequence[int], recorded: Path | None) -> list[Job]:
+    """Every run."""
+    return [
+        Job(name, case, choice, seed, recorded)
+        for name in names
+        for case in CASES
+        for choice in (NOBODY, HIGHEST, COLDEST)
+        for seed in seeds[: catalogue.workload(name, recorded).seeds]
+    ]
+
+
+def use(router: Ours, slots: Sequence[int], now: float) -> dict[int, SlotUse]:
+    """Return what the router tells of its slots."""
+    found: dict[int, SlotUse] = {}
+    for balancer in router.balancers:
+        balancer.sessions.totals(now)
+        for id_, replica in balancer.replicas.items():
+            slot = int(id_.rpartition("/")[2])
+            sessions, tokens = balancer.sessions.of_process((id_, replica.incarnation))
+            found[slot] = found.get(slot, SlotUse()) + SlotUse(sessions, tokens, replica.in_flight)
+    return {slot: found[slot] for slot in slots}
+
+
+def stay(choice: str, slots: Sequence[int], told: Mapping[int, SlotUse], size: int) -> frozenset[int]:
+    """Return the slots that stay, by the operator's choice; without what was told the highest go."""
+    revision = RevisionState(
+        fingerprint=Fingerprint(""), deployment="", created="", replicas=len(slots), superseded_at=None,
+        prompt_from=PromptRef("ConfigMap", ""), prompt=None, pods=(),
+        slots=dict.fromkeys(slots, SlotState.READY), use=told if choice == COLDEST else {},
+    )  # fmt: skip
+    return kept_slots.ring(kept_slots.keep_order(revision), size)
+
+
+def run(job: Job) -> Loss:
+    """Simulate."""
+    kind, case = catalogue.workload(job.workload, job.recorded), CASES[job.case]
+    event = kind.warm_up + BEFORE
+    until, left = event + AFTER, REPLICAS - case.leave
+    router, gone = Ours(), set[int]()
+    sessions = kind.write(LOAD * kind.capacity * left / kind.replicas, until, job.seed)
+    world = World(router, sessions, REPLICAS, kind.model)
+
+    def leave() -> None:
+        kept = stay(job.choice, world.up, use(router, world.up, world.now), left)
+        gone.update(set(world.up) - kept)
+        world.set_up(sorted(kept))
+
+    if case.replaced is not None:
+        world.at(event - REPLACED, lambda: world.kill(case.replaced or 0))
+        world.at(event - REPLACED + 10, lambda: world.revive(case.replaced or 0))
+    if job.choice != NOBODY:
+        world.at(event, leave)
+    world.run(until + DRAIN)
+    return loss(world.turns, event, gone, BIN[job.workload])
+
+
+def loss(turns: Sequence[Turn], event: float, gone: set[int], width: float) -> Loss:
+    """Return what the event cost, from all requests of a run in the order of their arrivals."""
+    last: dict[int, int] = {}
+    came: set[int] = set()
+    tokens = 0
+    bins: dict[int, list[float]] = defaultdict(list)
+    for turn in turns:
+        key, since = turn.session.key, turn.arrived - event
+        if since < 0:
+            last[key] = turn.replica
+        elif since < AFTER:
+            bins[int(since // width)] += ttfts((turn,), event + AFTER + DRAIN) or [DRAIN]
+            if last.get(key) in gone and key not in came and turn.cached >= 0:
+                came.add(key)
+                tokens += max(0, turn.history - turn.cached)
+    return Loss(len(came), tokens, {number: tuple(each) for number, each in bins.items()})
+
+
+def sheet(title: str, done: Sequence[Job], found: Sequence[Loss]) -> Sheet:
+    """Return a table of one workload: a row for each case and choice, all seeds pooled."""
+    groups: dict[tuple[str, str], list[Loss]] = {}
+    for job, each in zip(done, found, strict=True):
+        groups.setdefault((job.case, job.choice), []).append(each)
+    rows = []
+    for (case, choice), some in groups.items():
+        before = groups.get((case, HIGHEST), some)
+        rows.append((
+            CASES[case].title, choice, _mean(some, lambda each: each.sessions), _mean(some, lambda each: each.tokens),
+            f"{sum(each.tokens for each in some) / max(1, sum(each.tokens for each in before)):.2f}",
+            milliseconds(_worst(some)),
+        ))  # fmt: skip
+    columns = ("event", "leaves", "sessions", "tokens computed again", "x highest", "worst p99, ms")
+    return Sheet(title, columns, tuple(rows))
+
+
+def _mean(some: Sequence[Loss], figure: Callable[[Loss], int]) -> str:
+    return f"{sum(map(figure, some)) / len(some):,.0f}"
+
+
+def _worst(some: Sequence[Loss]) -> float:
+    """Return the p99 of the worst bin."""
+    pooled: dict[int, list[float]] = defaultdict(list)
+    for each in some:
+        for number, seconds in each.bins.items():
+            pooled[number] += seconds
+    return max(percentile(sorted(seconds), 0.99) for seconds in pooled.values())
