@@ -13,7 +13,8 @@ from statistics import median_low
 from promptgroup_router.base.metrics import PREFIX, number
 
 ADDED = frozenset({
-    "connections", "inflight", "revision_session_tokens", "revision_sessions", "revision_waiting", "waiting", "workers",
+    "connections", "inflight", "revision_session_tokens", "revision_sessions", "revision_waiting",
+    "slot_session_tokens", "slot_sessions", "waiting", "workers",
 })  # fmt: skip
 """Gauges of which each worker has a part: a session is counted by the worker that served it last."""
 
