@@ -62,7 +62,7 @@ def test_both_refuse_the_same_specs_in_the_same_words(kube: Kubectl, crds: None)
     for fields, _ in BROKEN.values():
         wanted = group("support")
         wanted["spec"] = {key: value for key, value in (wanted["spec"] | fields).items() if value is not None}
-        (broken,) = cel_rules.broken("support", parse_spec(wanted["spec"]))
+        (broken,) = cel_rules.broken_rules("support", parse_spec(wanted["spec"]))
         message = broken.partition(": ")[2]
         for refused in (plan(stdin=document(wanted)), kube.apply(wanted, check=False)):
             assert refused.returncode == 1

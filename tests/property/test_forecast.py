@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload, expect, found
+from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload, expect, kept_share
 
 LOADS = st.builds(
     Workload,
@@ -53,6 +53,6 @@ def test_more_kv_cache_is_never_worse(load, one, replicas):
 
 @given(st.floats(0.001, 100), st.floats(1.01, 100))
 def test_what_is_touched_fills_the_room(fill, turns):
-    share = found(fill, turns)
+    share = kept_share(fill, turns)
     if share < 0.999999:
         assert math.isclose(share - math.log(1 - share) / (turns - 1), fill, rel_tol=1e-4)

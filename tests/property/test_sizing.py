@@ -85,7 +85,7 @@ def test_more_demand_never_takes_fewer_replicas(requests, factor, replicas, hit_
 
     few, many = model(1), model(factor)
     assume(many.resident(replicas) == 1)
-    least_of_few, least_of_many = (limits.least(each, 1, 1000, Target(0.3)) for each in (few, many))
+    least_of_few, least_of_many = (limits.least_replicas(each, 1, 1000, Target(0.3)) for each in (few, many))
     assert least_of_few <= least_of_many
 
 

@@ -3,7 +3,7 @@
 import orjson
 
 from promptgroup_cli.lint.linter import Linter
-from promptgroup_cli.lint.subject import LintSubject, Origin, sent
+from promptgroup_cli.lint.subject import LintSubject, Origin, sent_prompt
 from promptgroup_router.apis.request import ApiKind, parse
 
 STATIC = "You are the support assistant of Example Ltd. Answer in the language of the customer, shortly and kindly."
@@ -24,11 +24,11 @@ def chat(system=STATIC, *said, line=1, **fields):
     if system:
         messages.insert(0, {"role": "system", "content": system})
     body = {"model": "m", "messages": messages} | fields
-    return sent("log", line, parse(ApiKind.CHAT, orjson.dumps(body)))
+    return sent_prompt("log", line, parse(ApiKind.CHAT, orjson.dumps(body)))
 
 
 def text(prompt, **fields):
-    return sent("log", 1, parse(ApiKind.TEXT, orjson.dumps({"model": "m", "prompt": prompt} | fields)))
+    return sent_prompt("log", 1, parse(ApiKind.TEXT, orjson.dumps({"model": "m", "prompt": prompt} | fields)))
 
 
 def report(*subjects, block=16, show=0):

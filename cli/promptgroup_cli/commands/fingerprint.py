@@ -91,7 +91,7 @@ def _declared(name: str, content: str) -> Iterator[Hashed]:
     from promptgroup_cli.rehearsal import manifest  # noqa: PLC0415
 
     try:
-        found = manifest.prompts(content, "default")
+        found = manifest.declared_prompts(content, "default")
     except manifest.ManifestError as error:
         raise InputError(f"{name}: {error}") from None
     for each in found:

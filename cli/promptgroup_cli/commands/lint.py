@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from promptgroup_cli.base.errors import ExitStatus, InputError
 from promptgroup_cli.lint.finding import Severity
 from promptgroup_cli.lint.linter import Linter
-from promptgroup_cli.lint.subject import LintSubject, Origin, sent
+from promptgroup_cli.lint.subject import LintSubject, Origin, sent_prompt
 from promptgroup_cli.reach import inputs, yaml_positions
 from promptgroup_cli.reach.files import shown
 from promptgroup_cli.reach.inputs import InputFormat, InputText
@@ -35,7 +35,7 @@ def _see(linter: Linter, name: str, given: InputFormat | None) -> None:
         problem = ""
         for request in content:
             if request.ask is not None:
-                linter.see(sent(shown(name), request.line, request.ask))
+                linter.see(sent_prompt(shown(name), request.line, request.ask))
                 read += 1
             else:
                 linter.unreadable(shown(name), request.line, request.problem)
@@ -53,10 +53,10 @@ def _declared(name: str, content: InputText) -> Iterator[LintSubject]:
     from promptgroup_cli.rehearsal import manifest  # noqa: PLC0415
 
     try:
-        found = manifest.prompts(content.content, "default")
+        found = manifest.declared_prompts(content.content, "default")
     except manifest.ManifestError as error:
         raise InputError(f"{name}: {error}") from None
-    places = yaml_positions.systems(content.content, len(found))
+    places = yaml_positions.system_places(content.content, len(found))
     for each, (line, lines) in zip(found, places, strict=True):
         prompt = each.text.prompt
         yield LintSubject(

@@ -52,7 +52,7 @@ def lines(arguments: argparse.Namespace, now: datetime) -> Iterator[str]:
 def _read(name: str, namespace: str, now: datetime, old: Wanted | None = None) -> Wanted:
     content = read_text(name, MANIFEST_BYTES)
     try:
-        wanted = manifest.read(content, namespace, now, old.group.spec if old is not None else None)
+        wanted = manifest.read_group(content, namespace, now, old.group.spec if old is not None else None)
     except ManifestRefused as error:
         raise RefusedError(f"{shown(name)}: {error}") from None
     except ManifestError as error:

@@ -50,7 +50,7 @@ def _observed(arguments: argparse.Namespace) -> size_observed.ObservedSize:
 
     load = size_prometheus.load(arguments, datetime.now(UTC))
     try:
-        return size_observed.running(load, arguments.ttft, MOST)
+        return size_observed.observed_size(load, arguments.ttft, MOST)
     except ValueError as error:
         raise ReachError(str(error)) from None
 

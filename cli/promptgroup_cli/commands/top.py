@@ -12,7 +12,7 @@ from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.errors import ExitStatus, ReachError
 from promptgroup_cli.reach.connect import ClusterConnection, Router, router_at
 from promptgroup_cli.reach.group_status import group_status
-from promptgroup_cli.reach.top_rates import RouterPage, page, rates
+from promptgroup_cli.reach.top_rates import RouterPage, rates, router_page
 from promptgroup_cli.render import top_output
 from promptgroup_cli.render.top_output import TopFrame, TopState
 
@@ -71,7 +71,7 @@ def _read(routers: Mapping[str, Router]) -> tuple[dict[str, RouterPage], tuple[s
     pages, failed = {}, {}
     for name, ask in routers.items():
         try:
-            pages[name] = page(ask("/metrics", None).decode(), bounded_json.parse(ask("/table", None)))
+            pages[name] = router_page(ask("/metrics", None).decode(), bounded_json.parse(ask("/table", None)))
         except ReachError as error:
             failed[name] = error
         except (JsonError, ValueError, KeyError, TypeError, AttributeError) as error:

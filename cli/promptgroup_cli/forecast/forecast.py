@@ -116,7 +116,7 @@ def working_set(workload: Workload, replica: ReplicaForecast) -> WorkingSetForec
     return WorkingSetForecast(workload.prefix, workload.sessions * replica.held(workload.context))
 
 
-def found(fill: float, turns: float) -> float:
+def kept_share(fill: float, turns: float) -> float:
     """Return the share of histories that are still in the cache when a session comes back.
 
     Args:
@@ -180,7 +180,7 @@ def _kept(workload: Workload, context: float, room: float, running: float) -> fl
     idle = workload.sessions - running
     left = room - running * context
     # nobody who is idle: those who run come back at once
-    return found(left / (idle * context), workload.turns) if idle else float(left > 0)
+    return kept_share(left / (idle * context), workload.turns) if idle else float(left > 0)
 
 
 def _stretch(step: float, utilization: float) -> float:

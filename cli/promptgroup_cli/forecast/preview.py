@@ -60,7 +60,7 @@ def observed(workload: Workload, replica: ReplicaForecast, expected: Expectation
     return GroupLoad(seconds=SAMPLE, engines=engines, clients=clients)
 
 
-def lacks(
+def broken_limit(
     workload: Workload, replica: ReplicaForecast, expected: Expectation, target: float | None, *, pooled: bool = False
 ) -> Limit | None:
     """Return the limit that so many replicas do not keep; None when they keep all.
@@ -81,7 +81,7 @@ def lacks(
     return limit
 
 
-def least(
+def least_replicas(
     workload: Workload, replica: ReplicaForecast, target: float | None, most: int, *, pooled: bool = False
 ) -> tuple[int | None, Limit | None]:
     """Return the fewest replicas that keep all limits (None when `most` do not), and the limit that fewer break.
@@ -95,7 +95,9 @@ def least(
     """
     before: Limit | None = None
     for replicas in range(1, most + 1):
-        limit = lacks(workload, replica, expect(workload, replica, replicas, pooled=pooled), target, pooled=pooled)
+        limit = broken_limit(
+            workload, replica, expect(workload, replica, replicas, pooled=pooled), target, pooled=pooled
+        )
         if limit is None:
             return replicas, before
         before = limit

@@ -54,7 +54,7 @@ class LintSubject:
         return FindingPlace(self.file, line, field, size(text, start))
 
 
-def sent(file: str, line: int, ask: ParsedRequest) -> LintSubject:
+def sent_prompt(file: str, line: int, ask: ParsedRequest) -> LintSubject:
     """Return the prompt of a request."""
     system = ask.system[:TEXT_BYTES] if ask.kind is ApiKind.TEXT else ask.system
     index, late = late_system(ask)

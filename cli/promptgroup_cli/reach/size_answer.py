@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from promptgroup_cli.forecast import kv
 from promptgroup_cli.forecast.estimate import EngineEstimate
 from promptgroup_cli.forecast.forecast import Expectation, ReplicaForecast, Workload, expect, working_set
-from promptgroup_cli.forecast.preview import least
+from promptgroup_cli.forecast.preview import least_replicas
 from promptgroup_operator.sizing.limits import Limit
 
 MOST = 512
@@ -61,11 +61,11 @@ class SizeAnswer:
 def answer(question: SizeQuestion) -> SizeAnswer:
     """Size a group."""
     workload, replica = question.workload, question.replica
-    replicas, bound = least(workload, replica, question.target, MOST)
-    given = replicas or least(workload, replica, None, MOST)[0] or MOST
+    replicas, bound = least_replicas(workload, replica, question.target, MOST)
+    given = replicas or least_replicas(workload, replica, None, MOST)[0] or MOST
     offload = None
     if replicas is not None:
-        with_pool, _ = least(workload, replica, question.target, replicas, pooled=True)
+        with_pool, _ = least_replicas(workload, replica, question.target, replicas, pooled=True)
         offload = kv.offload(replicas, with_pool or replicas, workload.history, replica.prefill_rate)
     return SizeAnswer(
         question=question,
@@ -91,5 +91,5 @@ def _cases(question: SizeQuestion, replicas: int) -> Iterator[SizeCase]:
         ("twice the history", replace(asked, history=asked.history * 2), replicas),
     ]
     for what, workload, given in rows:
-        needed, _ = least(workload, replica, question.target, MOST)
+        needed, _ = least_replicas(workload, replica, question.target, MOST)
         yield SizeCase(what, needed, expect(workload, replica, given))

@@ -73,7 +73,7 @@ class TopRates:
     """Replicas by revision and slot."""
 
 
-def page(metrics: str, table: Mapping[str, Any]) -> RouterPage:
+def router_page(metrics: str, table: Mapping[str, Any]) -> RouterPage:
     """Parse the answers of a router to /metrics and /table."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     buckets: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))

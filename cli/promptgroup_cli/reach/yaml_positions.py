@@ -10,7 +10,7 @@ START = (1, False)
 """Position that stands for an unknown one."""
 
 
-def systems(content: str, groups: int) -> list[tuple[int, bool]]:
+def system_places(content: str, groups: int) -> list[tuple[int, bool]]:
     """Return (line, True if its lines are lines of the file) of each `spec.prompt.system`; lines count from 1.
 
     Args:

@@ -20,7 +20,7 @@ class _Root:
     spec: PromptGroupSpec
 
 
-def broken(name: str, spec: PromptGroupSpec, old: PromptGroupSpec | None = None) -> Iterator[str]:
+def broken_rules(name: str, spec: PromptGroupSpec, old: PromptGroupSpec | None = None) -> Iterator[str]:
     """Yield what the API server would refuse: the field and the rule's message.
 
     Args:
@@ -28,17 +28,17 @@ def broken(name: str, spec: PromptGroupSpec, old: PromptGroupSpec | None = None)
         spec: the wanted one.
         old: the applied one; None when there is none.
     """
-    for rule in of(PromptGroup):
+    for rule in rules_of(PromptGroup):
         if not HOLDS[rule["rule"]](_Root(name, spec)):
             yield _said("", rule)
     yield from _broken("spec", spec)
     if old is not None:
-        for rule in of(PromptGroupSpec):
+        for rule in rules_of(PromptGroupSpec):
             if rule["rule"] in KEEPS and not KEEPS[rule["rule"]](spec, old):
                 yield _said("spec", rule)
 
 
-def of(model: type[BaseModel]) -> list[dict[str, str]]:
+def rules_of(model: type[BaseModel]) -> list[dict[str, str]]:
     """Return the CEL rules of a model."""
     extra = model.model_config.get("json_schema_extra")
     rules: Any = extra.get("x-kubernetes-validations", []) if isinstance(extra, dict) else []
@@ -48,7 +48,7 @@ def of(model: type[BaseModel]) -> list[dict[str, str]]:
 def _broken(path: str, value: Any) -> Iterator[str]:
     """Yield what is refused in a value and in its fields."""
     if isinstance(value, BaseModel):
-        for rule in of(type(value)):
+        for rule in rules_of(type(value)):
             if rule["rule"] not in KEEPS and not HOLDS[rule["rule"]](value):
                 yield _said(path, rule)
         for name, field in type(value).model_fields.items():

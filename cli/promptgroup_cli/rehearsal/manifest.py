@@ -66,7 +66,7 @@ class Declared:
     """`spec.prompt.fingerprint`; the caller compares it with the prompt."""
 
 
-def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | None = None) -> Wanted:
+def read_group(content: str, namespace: str, now: datetime, old: PromptGroupSpec | None = None) -> Wanted:
     """Return the only PromptGroup of a file.
 
     Args:
@@ -85,7 +85,7 @@ def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | Non
     raw = groups[0]
     key = _key(raw, namespace)
     spec = _valid(PromptGroupSpec, raw.get("spec"), "spec")
-    problems = list(cel_rules.broken(key.name, spec, old))
+    problems = list(cel_rules.broken_rules(key.name, spec, old))
     if problems:
         raise ManifestRefused("; ".join(problems))
     group = GroupObject(key, f"uid-of-{key.name}", 1, annotations.rfc3339(now), spec, {})
@@ -97,7 +97,7 @@ def read(content: str, namespace: str, now: datetime, old: PromptGroupSpec | Non
     return Wanted(group, text, tuple(_unknown(raw)))
 
 
-def prompts(content: str, namespace: str) -> list[Declared]:
+def declared_prompts(content: str, namespace: str) -> list[Declared]:
     """Return the prompts of all PromptGroups of a file, whose specs may be invalid otherwise.
 
     Raises:

@@ -36,7 +36,7 @@ def chapters(before: World | None, moments: Iterable[Moment], start: datetime) -
         before, nothing = moment.world, ()
 
 
-def said(world: World, kind: str) -> Mapping[str, Any]:
+def condition_of(world: World, kind: str) -> Mapping[str, Any]:
     """Return a condition of the group's status; empty when there is none."""
     conditions = world.group.status.get("conditions", [])
     return next((each for each in conditions if each["type"] == kind), {})
@@ -62,11 +62,11 @@ def _events(old: World | None, new: World) -> Iterator[str]:
         yield from _ends(*pair)
     yield from (f"{kind} {name} is deleted" for kind, name in sorted(live.keys() - new.live.keys()))
     if old is None or _is_ready(old) != _is_ready(new):
-        yield f"the PromptGroup is {'' if _is_ready(new) else 'not '}Ready ({said(new, 'Ready')['reason']})"
+        yield f"the PromptGroup is {'' if _is_ready(new) else 'not '}Ready ({condition_of(new, 'Ready')['reason']})"
 
 
 def _is_ready(world: World) -> bool:
-    return said(world, "Ready").get("status") == "True"
+    return condition_of(world, "Ready").get("status") == "True"
 
 
 # --- objects -----------------------------------------------------------------------------------------------

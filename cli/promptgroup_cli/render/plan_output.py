@@ -63,7 +63,7 @@ def ending(end: World, most: int, took: timedelta) -> Iterator[str]:
     yield RULE
     yield f"done after {clock(took)}, with at most {most} pods at once, not counting those that terminate"
     for kind in ("Degraded", "Progressing"):
-        found = timeline.said(end, kind)
+        found = timeline.condition_of(end, kind)
         if found["status"] == "True":
             yield from _wrapped(f"{kind} ({found['reason']}): {found['message']}", WIDTH)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from promptgroup_cli.render.columns import columns, fact
 from promptgroup_cli.render.size_output import time
-from promptgroup_operator.sizing.limits import Limit, Target, exceeded, least
+from promptgroup_operator.sizing.limits import Limit, Target, exceeded, least_replicas
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.world.load import GroupLoad
 
@@ -43,7 +43,7 @@ class ObservedSize:
     prospects: tuple[Prospect, ...]
 
 
-def running(load: GroupLoad, target: float | None, most: int) -> ObservedSize:
+def observed_size(load: GroupLoad, target: float | None, most: int) -> ObservedSize:
     """Size a running group.
 
     Args:
@@ -60,7 +60,7 @@ def running(load: GroupLoad, target: float | None, most: int) -> ObservedSize:
             load.stale or "too little is known of the engines: there are no readings, or no measured prefill rate"
         )
     wanted, present = Target(target), max(1, round(model.observed))
-    needed = least(model, 1, most, wanted)
+    needed = least_replicas(model, 1, most, wanted)
     shown = sorted({*range(max(1, present - AROUND), present + AROUND + 1), *((needed,) if needed <= most else ())})
     return ObservedSize(
         observed=model.observed,

@@ -19,7 +19,7 @@ from typing import Final
 
 from promptgroup_operator.sizing.max_hit_rate import SLACK, ceiling, expected
 from promptgroup_operator.sizing.model import fit
-from promptgroup_operator.sizing.prompt_drift import BYTES_A_TOKEN, drifts
+from promptgroup_operator.sizing.prompt_drift import BYTES_A_TOKEN, find_drift
 from promptgroup_operator.world.load import Departure, GroupLoad
 from promptgroup_operator.world.sizing_history import Cause
 
@@ -77,7 +77,7 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
         return Diagnosis(
             None, "FailedGetMetrics", (load.stale if load is not None else "") or "no engine has been read yet"
         )
-    rate, may, drift = engines.hit_rate, expected(load), drifts(load)
+    rate, may, drift = engines.hit_rate, expected(load), find_drift(load)
     if rate is None and drift is not None:
         return Diagnosis(False, "PromptDrift", f"no request reached an engine: {_where(drift)}")
     if rate is None:  # what was found lately stands: traffic that comes now and then changes nothing of it
@@ -91,7 +91,7 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
     if load.clients is not None and load.clients.opening == 0 and before in STANDING:
         return Diagnosis(STANDING[before], before, f"{told}; no session began, so the length of sessions is unknown")
-    if low and (_outgrown(load) or (wave is None and full(load))):
+    if low and (_outgrown(load) or (wave is None and caches_full(load))):
         # no wave makes sessions outgrow the caches: a replica that joins brings more room than what moves takes
         text = "the KV cache is too small for the live sessions: more replicas or a KV pool would help"
         return Diagnosis(False, "Thrashing", f"{told}: {text}")
@@ -112,7 +112,7 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
     return Diagnosis(True, HEALTHY, told)
 
 
-def full(load: GroupLoad) -> bool:
+def caches_full(load: GroupLoad) -> bool:
     """Return True if the caches evict what is needed again: sessions do not fit, or running requests fill them."""
     engines = load.engines
     evicts = engines is not None and (engines.usage >= FULL or bool(engines.preemptions))
@@ -128,7 +128,7 @@ def _outgrown(load: GroupLoad) -> bool:
 def _alone(load: GroupLoad, rate: float) -> Diagnosis:
     """Without the routers' view of prompts: only what engines say by themselves."""
     told = f"{_share(rate)} of prompt tokens were found in cache"
-    if rate < LOW.share and full(load):
+    if rate < LOW.share and caches_full(load):
         return Diagnosis(False, "Thrashing", f"{told}: running requests fill the KV cache, so more replicas would help")
     return Diagnosis(None, "RoutersUnknown", f"{told}: no router reports which part of the prompts repeats")
 

@@ -42,7 +42,7 @@ class Target:
     """Seconds to first token of 95 of 100 requests; None when utilisation alone counts."""
 
 
-def late(model: Model, target: Target) -> bool:
+def is_late(model: Model, target: Target) -> bool:
     """Return True if first tokens were late; False where there were too few to tell."""
     if target.ttft is None or model.first_token is None:
         return False
@@ -76,7 +76,7 @@ def exceeded(model: Model, n: int, target: Target, margin: float = 1.0) -> Limit
 
 def _queues(model: Model, n: int, target: Target, margin: float) -> bool:
     """Return True if a queue takes more replicas: not one in which nobody waits for longer than the target."""
-    kept = target.ttft is not None and model.first_token is not None and not late(model, target)
+    kept = target.ttft is not None and model.first_token is not None and not is_late(model, target)
     return not kept and model.queueing(n) > margin
 
 
@@ -87,13 +87,13 @@ def _too_late(model: Model, n: int, target: Target, margin: float) -> bool:
     if n < model.observed:
         most = margin * target.ttft if reachable(model, target) else (1 + TOLERANCE) * model.ttft(model.observed)
         return model.ttft(n) > most
-    if not late(model, target) or not reachable(model, target):
+    if not is_late(model, target) or not reachable(model, target):
         return False
     # no more of them than HorizontalPodAutoscaler's ratio gives: how much replicas help is an estimate, and seen next
     most = model.observed * model.ttft(model.observed) / target.ttft
     return n < most and model.ttft(n) > target.ttft
 
 
-def least(model: Model, low: int, high: int, target: Target, margin: float = 1.0) -> int:
+def least_replicas(model: Model, low: int, high: int, target: Target, margin: float = 1.0) -> int:
     """Return the least number from `low` that keeps every limit; one above `high` when none up to there does."""
     return next((n for n in range(low, high + 1) if exceeded(model, n, target, margin) is None), high + 1)

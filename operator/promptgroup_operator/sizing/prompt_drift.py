@@ -17,8 +17,8 @@ LEAST_TOKENS = 64
 """Tokens of a prefix whose loss nobody notices: a few cache blocks."""
 
 
-def drifts(load: GroupLoad) -> Departure | None:
-    """Where prompts leave the declared prefix, if enough of them lose enough of it."""
+def find_drift(load: GroupLoad) -> Departure | None:
+    """Return where prompts leave the declared prefix, if enough of them lose enough of it; else None."""
     found = _departs(load)
     return found if found is not None and found.share >= SHARE else None
 
@@ -28,7 +28,7 @@ def _departs(load: GroupLoad) -> Departure | None:
     return found if found is not None and (found.length - found.at) / BYTES_A_TOKEN >= LEAST_TOKENS else None
 
 
-def mended(load: GroupLoad) -> GroupLoad:
+def without_drift(load: GroupLoad) -> GroupLoad:
     """Return the load as if those prompts began with the declared prefix: what replicas are answerable for.
 
     Of a prompt that departs all is lost that comes after, the history too; and what waited, waited behind that, unless
@@ -40,7 +40,7 @@ def mended(load: GroupLoad) -> GroupLoad:
         return load
     most = share * engines.queries
     hits = min(most, engines.hits + found.share * most)
-    if drifts(load) is None:
+    if find_drift(load) is None:
         return replace(load, engines=replace(engines, hits=max(hits, engines.hits)))
     kept = credited(load, hits)
     if kept is load or kept.engines is None:

@@ -25,7 +25,7 @@ from promptgroup_operator.sizing import limits, shared, transient
 from promptgroup_operator.sizing.behavior import Paced, pace
 from promptgroup_operator.sizing.limits import Target
 from promptgroup_operator.sizing.model import QUANTILE, Model, fit
-from promptgroup_operator.sizing.prompt_drift import drifts, mended
+from promptgroup_operator.sizing.prompt_drift import find_drift, without_drift
 from promptgroup_operator.world.load import PERIOD, GroupLoad, PoolMember
 from promptgroup_operator.world.sizing_history import NEW, Cause, GroupShape, History, Past, Wave
 from promptgroup_router.contract.fingerprint import Fingerprint
@@ -122,8 +122,8 @@ def decide(sizing: SizingSpec, group: SizingInput, history: History, now: dateti
     low, high = sizing.min_replicas, sizing.max_replicas
     current = group.current if group.current is not None else low
     shape = GroupShape(current, group.serving, group.revision, group.releasing)
-    wave = transient.noted(history.wave, history.shape, shape, history.calm, now)
-    disturbed = wave is not None and now - wave.at < transient.settles(group.load)
+    wave = transient.current_wave(history.wave, history.shape, shape, history.calm, now)
+    disturbed = wave is not None and now - wave.at < transient.settling_time(group.load)
     engines = group.load.engines if group.load is not None else None
     calm = history.calm if disturbed or engines is None else engines.hit_rate
     history = replace(history, shape=shape, wave=wave, calm=calm)
@@ -189,10 +189,10 @@ def _advice(
     ttft = durations.parse(sizing.targets.ttft).total_seconds() if sizing.targets.ttft is not None else None
     there = max(1, current)
     own = PoolMember("", load, sizing.min_replicas, sizing.max_replicas, there, ttft)
-    answerable = mended(transient.calmed(load, wave)) if wave is not None else mended(load)
-    rising = shared.least(replace(own, load=answerable), group.others)
-    asked = shared.least(own, group.others)
-    falling = shared.least(own, group.others, 1 - limits.TOLERANCE)
+    answerable = without_drift(transient.without_wave(load, wave)) if wave is not None else without_drift(load)
+    rising = shared.least_replicas(replace(own, load=answerable), group.others)
+    asked = shared.least_replicas(own, group.others)
+    falling = shared.least_replicas(own, group.others, 1 - limits.TOLERANCE)
     assert rising is not None and asked is not None and falling is not None  # noqa: S101, PT018 - the load fits
     target, model = Target(ttft), asked[1]
     if min(rising[0], asked[0]) > there:  # a load without its own dip may lack what tells that a queue is none
@@ -204,13 +204,13 @@ def _advice(
     if falling[0] < there and not group.releasing:
         return _Advice(falling[0], "DemandFell", _numbers(model, there, falling[0], target))
     told = _numbers(model, there, there, target)
-    if asked[0] > there and drifts(load) is not None:
+    if asked[0] > there and find_drift(load) is not None:
         return _Advice(
             there, "PromptDrift", f"{told}; prompts differ from the declared one, so more replicas do not help"
         )
     if asked[0] > there and wave is not None:
         return _Advice(there, wave.cause.value, f"{told}; the hit rate is recovering from the latest change")
-    if limits.late(model, target):
+    if limits.is_late(model, target):
         return _Advice(
             there, "TargetOutOfReach", f"{told}; the prefill alone takes this long, so more replicas do not help"
         )

@@ -16,7 +16,7 @@ from promptgroup_operator.sizing.model import Model, fit
 from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad, PoolMember
 
 
-def least(own: PoolMember, others: Sequence[PoolMember], margin: float = 1.0) -> tuple[int, Model] | None:
+def least_replicas(own: PoolMember, others: Sequence[PoolMember], margin: float = 1.0) -> tuple[int, Model] | None:
     """Replicas that `own` needs at the least, and the model of its own load; None when nothing is known of that.
 
     Of another group that nothing is known of nothing is lent or borrowed.
@@ -34,10 +34,10 @@ def least(own: PoolMember, others: Sequence[PoolMember], margin: float = 1.0) ->
     members, models = [own, *(each for each, _ in known)], [model, *(found for _, found in known)]
     whole = fit(together([each.load for each in members if each.load is not None]))
     if len(members) == 1 or whole is None:
-        return limits.least(model, 1, own.high, Target(own.ttft), margin), model
+        return limits.least_replicas(model, 1, own.high, Target(own.ttft), margin), model
     targets = [each.ttft for each in members if each.ttft is not None]
     low, high = sum(each.low for each in members), sum(each.high for each in members)
-    total = limits.least(whole, low, high, Target(min(targets, default=None)), margin)
+    total = limits.least_replicas(whole, low, high, Target(min(targets, default=None)), margin)
     parts = [_weight(each) for each in models]
     return _part(members, parts, total, rising=margin == 1.0), model
 

@@ -20,7 +20,7 @@ LONGEST = timedelta(minutes=5)
 """No wave is expected for longer, whatever the pauses are."""
 
 
-def noted(
+def current_wave(
     wave: Wave | None, before: GroupShape | None, shape: GroupShape, calm: float | None, now: datetime
 ) -> Wave | None:
     """Return the wave that this pass begins, or the one that goes on.
@@ -39,7 +39,7 @@ def noted(
     return wave
 
 
-def settles(load: GroupLoad | None) -> timedelta:
+def settling_time(load: GroupLoad | None) -> timedelta:
     """Return how long a wave is expected: until the window has passed it and the sessions that moved have come back."""
     clients = load.clients if load is not None else None
     gap = GAP
@@ -49,7 +49,7 @@ def settles(load: GroupLoad | None) -> timedelta:
     return min(LONGEST, window + GAPS * gap)
 
 
-def calmed(load: GroupLoad, wave: Wave) -> GroupLoad:
+def without_wave(load: GroupLoad, wave: Wave) -> GroupLoad:
     """Return the load with the hit rate of before the wave, if that was better."""
     if load.engines is None or wave.hit_rate is None:
         return load

@@ -23,7 +23,7 @@ def test_every_sample_is_looked_at():
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_sample_can_be_planned(path):
-    wanted = manifest.read(path.read_text(), "promptgroup", NOW)
+    wanted = manifest.read_group(path.read_text(), "promptgroup", NOW)
     assert wanted.warnings == ()
 
 

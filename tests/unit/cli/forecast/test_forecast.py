@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_cli.forecast.forecast import SEQUENCE, ReplicaForecast, Workload, expect, found, working_set
+from promptgroup_cli.forecast.forecast import SEQUENCE, ReplicaForecast, Workload, expect, kept_share, working_set
 from promptgroup_cli.forecast.model_config import ModelConfig
 
 CHAT = Workload(rate=20, sessions=400, prefix=3000, history=1200, turn=100, answer=200)
@@ -30,12 +30,12 @@ def test_a_window_bounds_what_a_session_takes():
     ("fill", "share"), [(0, 0.0), (-1, 0.0), (1 - math.exp(-1) + 1 / 4, 1 - math.exp(-1)), (100, 1.0)]
 )
 def test_the_share_that_is_found_solves_the_equation(fill, share):
-    assert found(fill, turns=5) == pytest.approx(share)
+    assert kept_share(fill, turns=5) == pytest.approx(share)
 
 
 def test_sessions_that_just_fit_lose_a_third_and_twice_the_room_keeps_nearly_all():
-    assert found(1, turns=5) == pytest.approx(0.70, abs=0.01)
-    assert found(2, turns=5) == pytest.approx(0.98, abs=0.01)
+    assert kept_share(1, turns=5) == pytest.approx(0.70, abs=0.01)
+    assert kept_share(2, turns=5) == pytest.approx(0.98, abs=0.01)
 
 
 def test_where_all_fits_a_request_computes_its_turn_only():

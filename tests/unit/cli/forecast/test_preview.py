@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload, expect
-from promptgroup_cli.forecast.preview import lacks, least, observed
+from promptgroup_cli.forecast.preview import broken_limit, least_replicas, observed
 from promptgroup_operator.sizing.limits import UTILISATION, Limit, Target, exceeded
 from promptgroup_operator.sizing.model import fit
 
@@ -30,30 +30,30 @@ LACKS = {
 @pytest.mark.parametrize("case", LACKS)
 def test_what_so_many_replicas_lack(case):
     workload, replica, replicas, target, limit = LACKS[case]
-    assert lacks(workload, replica, expect(workload, replica, replicas), target) is limit
+    assert broken_limit(workload, replica, expect(workload, replica, replicas), target) is limit
 
 
 def test_the_least_number_keeps_all_limits_and_the_one_before_does_not():
-    replicas, bound = least(CHAT, REPLICA, 0.3, 64)
+    replicas, bound = least_replicas(CHAT, REPLICA, 0.3, 64)
     kept = expect(CHAT, REPLICA, replicas)
     assert kept.ttft <= 0.3
     assert kept.utilization <= UTILISATION
-    assert lacks(CHAT, REPLICA, expect(CHAT, REPLICA, replicas - 1), 0.3) is bound is not None
+    assert broken_limit(CHAT, REPLICA, expect(CHAT, REPLICA, replicas - 1), 0.3) is bound is not None
 
 
 @pytest.mark.parametrize("rate", [1, 5, 20, 100])
 @pytest.mark.parametrize("sessions", [200, 2000, 10_000])
 def test_the_operator_would_ask_for_no_more(rate, sessions):
     workload = replace(CHAT, rate=rate, sessions=sessions)
-    replicas, _ = least(workload, REPLICA, 0.3, 512)
+    replicas, _ = least_replicas(workload, REPLICA, 0.3, 512)
     model = fit(observed(workload, REPLICA, expect(workload, REPLICA, replicas)))
     assert exceeded(model, replicas, Target(0.3)) is None
 
 
 def test_a_target_below_a_step_is_met_by_no_number():
-    assert least(CHAT, REPLICA, 0.005, 64) == (None, Limit.FIRST_TOKEN)
+    assert least_replicas(CHAT, REPLICA, 0.005, 64) == (None, Limit.FIRST_TOKEN)
 
 
 def test_with_a_pool_sessions_need_not_fit():
     small = replace(REPLICA, kv_tokens=100_000)
-    assert least(CHAT, small, 0.3, 64, pooled=True)[0] < least(CHAT, small, 0.3, 64)[0]
+    assert least_replicas(CHAT, small, 0.3, 64, pooled=True)[0] < least_replicas(CHAT, small, 0.3, 64)[0]

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates, page, rates
+from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates, rates, router_page
 from promptgroup_router.base.metrics import Metrics
 
 FULL = "78aace27" + "0" * 24
@@ -27,7 +27,7 @@ def replica(in_flight=0, wait=0.0, sessions=0, tokens=0):
 
 
 def looked(replicas=None, **counts):
-    return page(counted(**counts), {"replicas": replicas or {}})
+    return router_page(counted(**counts), {"replicas": replicas or {}})
 
 
 def test_rates_are_what_routers_counted_between_two_looks():

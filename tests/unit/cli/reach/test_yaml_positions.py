@@ -27,9 +27,9 @@ spec:
 
 
 def test_a_literal_block_has_the_lines_of_its_file():
-    assert yaml_positions.systems(MANIFEST, 3) == [(8, True), (14, False), (1, False)]
+    assert yaml_positions.system_places(MANIFEST, 3) == [(8, True), (14, False), (1, False)]
 
 
 def test_groups_of_a_list_have_no_place():
-    assert yaml_positions.systems("kind: List\nitems: [{kind: PromptGroup}]\n", 1) == [(1, False)]
-    assert yaml_positions.systems('{"kind": "PromptGroup"}', 1) == [(1, False)]
+    assert yaml_positions.system_places("kind: List\nitems: [{kind: PromptGroup}]\n", 1) == [(1, False)]
+    assert yaml_positions.system_places('{"kind": "PromptGroup"}', 1) == [(1, False)]

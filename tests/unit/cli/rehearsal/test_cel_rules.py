@@ -25,27 +25,27 @@ def test_every_rule_of_the_crd_is_read_here_and_no_other():
 
 def test_a_sound_spec_breaks_none():
     sound = builders.spec(rollout={"steps": [{"weight": 5}, {"weight": 25}], "maxSurge": "25%"}, sizing=None)
-    assert list(cel_rules.broken("support", sound, sound)) == []
+    assert list(cel_rules.broken_rules("support", sound, sound)) == []
 
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_rule_is_said_with_its_field(case):
     fields, expected = BROKEN[case]
-    (found,) = cel_rules.broken("support", builders.spec(**fields))
+    (found,) = cel_rules.broken_rules("support", builders.spec(**fields))
     assert expected in found
 
 
 def test_a_name_that_fits_no_label():
-    (found,) = cel_rules.broken("x" * 51, builders.spec())
+    (found,) = cel_rules.broken_rules("x" * 51, builders.spec())
     assert found.startswith("metadata.name is longer than 50")
 
 
 def test_a_change_of_the_model_is_refused_and_any_other_is_not():
-    (found,) = cel_rules.broken("support", builders.spec(model="other"), builders.spec())
+    (found,) = cel_rules.broken_rules("support", builders.spec(model="other"), builders.spec())
     assert found.startswith("spec.model: ")
-    assert list(cel_rules.broken("support", builders.spec(replicas=9), builders.spec())) == []
+    assert list(cel_rules.broken_rules("support", builders.spec(replicas=9), builders.spec())) == []
 
 
 def test_defaults_break_no_rule():
     bare = {"model": "llama", "prompt": {"system": "x"}, "engine": {"image": "i"}}
-    assert list(cel_rules.broken("support", parse_spec(bare))) == []
+    assert list(cel_rules.broken_rules("support", parse_spec(bare))) == []

@@ -30,7 +30,7 @@ def holder(kind="ConfigMap", **fields):
 
 
 def read(*objects, old=None):
-    return manifest.read(yaml.safe_dump_all(objects), "chat", builders.NOW, old)
+    return manifest.read_group(yaml.safe_dump_all(objects), "chat", builders.NOW, old)
 
 
 def refused(*objects, old=None):
@@ -51,12 +51,12 @@ def test_the_files_own_namespace_stands():
 
 
 def test_json_is_read_too():
-    assert manifest.read(json.dumps(group()), "chat", builders.NOW).text == builders.text()
+    assert manifest.read_group(json.dumps(group()), "chat", builders.NOW).text == builders.text()
 
 
 def test_what_looks_like_a_date_is_a_text():
     content = yaml.safe_dump(group()).replace("model: llama", "model: 2026-01-01")
-    assert manifest.read(content, "chat", builders.NOW).group.spec.model == "2026-01-01"
+    assert manifest.read_group(content, "chat", builders.NOW).group.spec.model == "2026-01-01"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_another_model_than_the_one_that_stands():
 )
 def test_what_is_not_yaml_is_said_in_a_line(content):
     with pytest.raises(ManifestError) as error:
-        manifest.read(content, "chat", builders.NOW)
+        manifest.read_group(content, "chat", builders.NOW)
     assert "\n" not in str(error.value)
 
 
@@ -160,17 +160,17 @@ def test_messages_never_quote_a_prompt():
     ):
         assert secret not in refused(group({"prompt": prompt}))
     with pytest.raises(ManifestError) as error:
-        manifest.read(f"system: {secret}: {secret}", "chat", builders.NOW)
+        manifest.read_group(f"system: {secret}: {secret}", "chat", builders.NOW)
     assert secret not in str(error.value)
 
 
 def test_a_spec_that_contains_itself():
     content = yaml.safe_dump(group()).replace("image: vllm", "image: vllm\n    template: &a {b: *a}")
     with pytest.raises(ManifestError, match=r"the alias at line [0-9]+ stands inside of what it names"):
-        manifest.read(content, "chat", builders.NOW)
+        manifest.read_group(content, "chat", builders.NOW)
 
 
 def test_half_a_character_is_refused():
     content = json.dumps(group({"prompt": {"system": "\ud800"}}))
     with pytest.raises(ManifestError):
-        manifest.read(content, "chat", builders.NOW)
+        manifest.read_group(content, "chat", builders.NOW)

@@ -141,4 +141,4 @@ def test_phases():
 def test_readiness():
     assert told(None, world(ready="False")) == ["the PromptGroup is not Ready (Why)"]
     assert told(world(ready="False"), world()) == ["the PromptGroup is Ready (Why)"]
-    assert timeline.said(world(), "Degraded") == {}
+    assert timeline.condition_of(world(), "Degraded") == {}

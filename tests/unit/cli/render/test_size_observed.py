@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload, expect
 from promptgroup_cli.forecast.preview import observed
-from promptgroup_cli.render.size_observed import running, table
+from promptgroup_cli.render.size_observed import observed_size, table
 from promptgroup_operator.sizing.limits import Limit
 from promptgroup_operator.world.load import GroupLoad
 
@@ -20,7 +20,7 @@ def small(kv_tokens):
 
 
 def test_what_was_observed_stands_among_the_numbers_around_it():
-    found = running(LOAD, 0.3, 64)
+    found = observed_size(LOAD, 0.3, 64)
     present = next(each for each in found.prospects if each.replicas == 4)
     assert [each.replicas for each in found.prospects] == [2, 3, 4, 5, 6]
     assert present.hit_rate == pytest.approx(LOAD.engines.hit_rate)
@@ -28,7 +28,7 @@ def test_what_was_observed_stands_among_the_numbers_around_it():
 
 
 def test_what_is_needed_is_shown_even_far_from_what_there_is():
-    found = running(small(40_000), 0.3, 64)
+    found = observed_size(small(40_000), 0.3, 64)
     assert found.needed > 6
     assert found.prospects[-1].replicas == found.needed
     assert found.prospects[-1].lacks is None
@@ -37,17 +37,17 @@ def test_what_is_needed_is_shown_even_far_from_what_there_is():
 
 
 def test_a_need_beyond_the_most_is_none():
-    found = running(small(40_000), 0.3, 8)
+    found = observed_size(small(40_000), 0.3, 8)
     assert found.needed is None
     assert "more replicas than were tried" in table(found)
 
 
 def test_an_idle_group_needs_one():
     quiet = replace(LOAD.engines, requests=0, queries=0, hits=0, generated=0, usage=0, running=0)
-    assert running(GroupLoad(600, quiet), None, 8).needed == 1
+    assert observed_size(GroupLoad(600, quiet), None, 8).needed == 1
 
 
 @pytest.mark.parametrize("stale", ["", "Prometheus at http://there does not answer"])
 def test_nothing_known_is_said_with_its_reason(stale):
     with pytest.raises(ValueError, match=stale or "too little is known"):
-        running(GroupLoad(600, None, stale=stale), 0.3, 8)
+        observed_size(GroupLoad(600, None, stale=stale), 0.3, 8)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_operator.sizing.shared import least, split, together
+from promptgroup_operator.sizing.shared import least_replicas, split, together
 from promptgroup_operator.world.load import PoolMember
 from support.loads import load
 
@@ -15,7 +15,7 @@ HEAVY, LIGHT = load(40, usage=0.45, sessions=300), load(8, usage=0.07, sessions=
 
 
 def rising(own, *others):
-    found = least(member(own), others)
+    found = least_replicas(member(own), others)
     assert found is not None
     return found[0]
 
@@ -39,16 +39,16 @@ def test_of_a_group_that_nothing_is_known_of_nothing_is_lent():
 
 
 def test_of_an_unknown_load_nothing_is_said():
-    assert least(member(None), ()) is None
+    assert least_replicas(member(None), ()) is None
 
 
 def test_a_pool_at_its_bounds_asks_for_more():
-    assert least(member(HEAVY, high=4), [member(HEAVY, name="b", high=4)])[0] == 5
+    assert least_replicas(member(HEAVY, high=4), [member(HEAVY, name="b", high=4)])[0] == 5
 
 
 def test_a_pool_that_has_too_many_gives_them_away():
     own = member(LIGHT)
-    found = least(own, [member(LIGHT, name="b")], margin=0.9)
+    found = least_replicas(own, [member(LIGHT, name="b")], margin=0.9)
     assert found is not None
     assert found[0] < 4
 

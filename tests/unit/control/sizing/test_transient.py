@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.sizing.transient import calmed, noted, settles
+from promptgroup_operator.sizing.transient import current_wave, settling_time, without_wave
 from promptgroup_operator.world.sizing_history import Cause, GroupShape, Wave
 from support.builders import NOW, ago
 from support.loads import load
@@ -27,7 +27,7 @@ LOOKS = {
 @pytest.mark.parametrize("case", LOOKS)
 def test_a_change_of_the_group_begins_a_wave(case):
     wave, before, shape, after = LOOKS[case]
-    assert noted(wave, before, shape, 0.8, NOW) == after
+    assert current_wave(wave, before, shape, 0.8, NOW) == after
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_a_change_of_the_group_begins_a_wave(case):
     ids=["three pauses after the window", "no longer than that", "nobody knows the pauses", "nobody knows anything"],
 )
 def test_it_is_over_once_the_sessions_that_moved_came_back(seen, seconds):
-    assert settles(seen) == timedelta(seconds=seconds)
+    assert settling_time(seen) == timedelta(seconds=seconds)
 
 
 def test_what_was_found_before_is_counted_as_found():
-    assert calmed(load(hit_rate=0.6), BEFORE).engines.hit_rate == pytest.approx(0.9)
-    assert calmed(load(hit_rate=0.95), BEFORE).engines.hit_rate == pytest.approx(0.95)
-    assert calmed(load(hit_rate=0.6), replace(BEFORE, hit_rate=None)).engines.hit_rate == pytest.approx(0.6)
+    assert without_wave(load(hit_rate=0.6), BEFORE).engines.hit_rate == pytest.approx(0.9)
+    assert without_wave(load(hit_rate=0.95), BEFORE).engines.hit_rate == pytest.approx(0.95)
+    assert without_wave(load(hit_rate=0.6), replace(BEFORE, hit_rate=None)).engines.hit_rate == pytest.approx(0.6)
