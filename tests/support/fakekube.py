@@ -137,7 +137,10 @@ class FakeKube:
             return
         elif path.endswith("/promptroutes"):
             items = list(self.objects.get(path, {}).values())
-            body = orjson.dumps({"metadata": {"resourceVersion": str(self.version)}, "items": items})
+            begin, limit = int(query.get("continue", ["0"])[0]), int(query.get("limit", ["500"])[0])
+            rest = {"continue": str(begin + limit)} if begin + limit < len(items) else {}
+            metadata = {"resourceVersion": str(self.version), **rest}
+            body = orjson.dumps({"metadata": metadata, "items": items[begin : begin + limit]})
         else:
             body = orjson.dumps(self.objects[path])
         writer.write(b"HTTP/1.1 %d Whatever\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))

@@ -131,6 +131,6 @@ def serving(kube: ScriptedKube, *objects: dict, **proxied: Any) -> None:
             kind = all(field in each["spec"] for field in kinds[plural])
             if kind and labelled and named in ("", metadata["name"]) and within in ("", metadata["namespace"]):
                 found.append(each)
-        return Answer(200, json.dumps({"items": found}).encode())
+        return Answer(200, json.dumps({"metadata": {"resourceVersion": "1"}, "items": found}).encode())
 
     kube.serve = serve

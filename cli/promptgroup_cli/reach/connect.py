@@ -1,7 +1,6 @@
 """Connections to a cluster and to its routers. Every failure is one line that names what failed, and a way out."""
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
@@ -13,6 +12,7 @@ from promptgroup_cli.base import bounded_yaml
 from promptgroup_cli.base.bounded_yaml import YamlError
 from promptgroup_cli.base.errors import InputError, ReachError
 from promptgroup_cli.reach.files import read_text
+from promptgroup_operator.base import deadline
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.kube.decode import admin_port
@@ -57,7 +57,7 @@ class ClusterConnection:
             raise InputError(f"{read}: not a kubeconfig ({problem}); `kubectl config view` shows one") from None
         # counted for nobody
         self._server = api_server.KubeClient(api, Counter("requests", "Requests.", ["verb", "code"], registry=None))
-        self._collection = api_server.collection_path
+        self._collection, self._list = api_server.collection_path, api_server.list_objects
 
     def __enter__(self) -> Self:
         return self
@@ -77,10 +77,9 @@ class ClusterConnection:
         query = {"labelSelector": labels, "fieldSelector": f"metadata.name={name}" if name else ""}
         query = {key: value for key, value in query.items() if value}
         try:
-            found: list[Manifest] = self._server.request("GET", self._collection(kind, namespace), query=query)["items"]
+            return self._list(self._server, self._collection(kind, namespace), query)[0]
         except ClusterError as error:
             raise ReachError(_plain(error, kind)) from None
-        return found
 
     def routers(self, namespace: str) -> Mapping[str, Router]:
         """Return the ready routers of a namespace by the name of their pod."""
@@ -113,14 +112,19 @@ def router_at(url: str) -> Router:
     """Return the router whose admin port is at an address."""
 
     def ask(path: str, body: bytes | None) -> bytes:
-        method, deadline = "GET" if body is None else "POST", time.monotonic() + SECONDS
+        method = "GET" if body is None else "POST"
         try:
-            with urllib3.PoolManager(retries=False, timeout=SECONDS) as pool:
-                response = pool.request(method, url.rstrip("/") + path, body=body, preload_content=False)
-                answer = _read(response, deadline)
-        except urllib3.exceptions.HTTPError as error:
+            with (
+                deadline.within(SECONDS, ANSWER_BYTES),
+                deadline.keep(urllib3.PoolManager(retries=False, timeout=SECONDS)) as pool,
+            ):
+                response = pool.request(
+                    method, url.rstrip("/") + path, body=body, preload_content=False, redirect=False
+                )
+                answer = response.read(ANSWER_BYTES + 1, decode_content=False)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ReachError(f"--router {url} does not answer: {type(error).__name__}") from None
-        if answer is None:
+        if len(answer) > ANSWER_BYTES:
             limits = f"{SECONDS:.0f} s and {ANSWER_BYTES >> 20} MiB"
             raise ReachError(f"--router {url}: the answer to {path} exceeds {limits}: is it an admin port (9090)?")
         if response.status != 200:
@@ -128,16 +132,6 @@ def router_at(url: str) -> Router:
         return answer
 
     return ask
-
-
-def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes | None:
-    """Read an answer; None when it is longer than ANSWER_BYTES or not complete at the deadline."""
-    answer = bytearray()
-    for part in response.stream(65_536):
-        answer += part
-        if len(answer) > ANSWER_BYTES or time.monotonic() > deadline:
-            return None
-    return bytes(answer)
 
 
 def _check_kubeconfig(settings: Settings) -> str:

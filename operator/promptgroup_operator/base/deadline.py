@@ -96,7 +96,8 @@ class _Pool(HTTPConnectionPool):
 
 def keep(manager: urllib3.PoolManager) -> urllib3.PoolManager:
     """Make the connections of a pool manager keep the limits of `within`, with TLS and without, and return it."""
-    context = create_urllib3_context()
+    # of a pool that verifies nobody, the context must not check host names
+    context = create_urllib3_context(cert_reqs=manager.connection_pool_kw.get("cert_reqs"))
     context.sslsocket_class = _TlsSocket
     manager.connection_pool_kw["ssl_context"] = context
     manager.pool_classes_by_scheme = {"http": _Pool, "https": HTTPSConnectionPool}

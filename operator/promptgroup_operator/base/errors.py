@@ -15,6 +15,13 @@ class ClusterError(Exception):
         """Seconds that the server asked to wait; None if it did not."""
 
 
+class AnswerTooLongError(ClusterError):
+    """The API server's answer is longer than any that is read."""
+
+    def __init__(self, request: str, limit: int) -> None:
+        super().__init__(f"{request}: the answer is longer than {limit} bytes")
+
+
 class NotLeadingError(ClusterError):
     """Another process is the leader, or may be: nothing was sent."""
 

@@ -3,8 +3,9 @@
 The library finds the cluster and its credentials (kubeconfig, exec plugins, in-cluster service account) and keeps the
 connections; bodies stay JSON, because the operator writes objects of users' own fields that no model class knows.
 
-Every request has a deadline. Every failure becomes ClusterError here and nowhere else. Nothing is retried here: the
-caller knows whether the request still matters.
+Every request has a deadline for its whole answer and a limit in bytes, since objects are what users wrote, and through
+the proxy an answer is a pod's own. Every failure becomes ClusterError here and nowhere else. Nothing is retried here:
+the caller knows whether the request still matters.
 """
 
 import json
@@ -20,7 +21,8 @@ from kubernetes import client, config
 from kubernetes.config import incluster_config
 from prometheus_client import Counter
 
-from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.base import deadline
+from promptgroup_operator.base.errors import AnswerTooLongError, ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.telemetry.metrics import NO_ANSWER, WATCH
 from promptgroup_router.contract import names
@@ -32,7 +34,20 @@ RETRY_AFTER = 300.0
 """Longest pause in seconds that a server may ask for."""
 
 PAGE = 500
-"""Objects in one page of a list, as kubectl asks for them."""
+"""Most objects in one page of a list, as kubectl asks for them. Fewer are asked for where they are large."""
+
+MAX_ANSWER = 8 << 20
+"""Most bytes of an answer: etcd holds objects of up to 1.5 MiB. Parsed, an answer takes up to six times its size, and
+all kinds are listed at the same time."""
+
+MAX_PROXIED = 64 << 20
+"""Most bytes of a pod's answer: the metrics of a router with a thousand groups have 5 MiB."""
+
+MAX_EVENT = 8 << 20
+"""Most bytes of an event of a watch, which has one object."""
+
+GONE = 410
+"""HTTP status: the server no longer has the version, so that a list must come first."""
 
 CHUNK = 65_536
 """Most bytes of a watch that are read at once: several events at a time under load."""
@@ -139,6 +154,7 @@ class KubeClient:
 
     def __init__(self, api_client: client.ApiClient, requests: Counter) -> None:
         self._api = api_client
+        self._pools = deadline.keep(api_client.rest_client.pool_manager)
         self._requests = requests
 
     def request(
@@ -164,14 +180,14 @@ class KubeClient:
             limit: longest wait in seconds; at most REQUEST_SECONDS.
 
         Raises:
-            ClusterError: there was no answer, a refusal, or an answer that is not a JSON object.
+            ClusterError: there was no answer in time, a refusal, or an answer that is not a JSON object.
+            AnswerTooLongError: the answer has more than MAX_ANSWER bytes.
         """
         seconds = REQUEST_SECONDS if limit is None else min(limit, REQUEST_SECONDS)
-        timeout = urllib3.Timeout(total=seconds)
         data = json.dumps(body).encode() if body is not None else None
         headers = {"Accept": accept} | ({"Content-Type": content_type} if content_type else {})
-        response = self._send(method, path, query=query, headers=headers, timeout=timeout, data=data)
-        return _json_object(response.data, f"{method} {path}")
+        answer = self._whole(method, path, query=query, headers=headers, seconds=seconds, data=data, limit=MAX_ANSWER)
+        return _json_object(answer, f"{method} {path}")
 
     def proxy_to_pod(self, namespace: str, pod: str, port: int, path: str, data: bytes | None = None) -> bytes:
         """Send a GET, or a POST of JSON `data`, to a pod through the API server's proxy, and return the answer's body.
@@ -181,13 +197,11 @@ class KubeClient:
         """
         proxied = f"{collection_path('Pod', namespace)}/{quote(pod)}:{port}/proxy{path}"
         method, headers = ("GET", {}) if data is None else ("POST", {"Content-Type": "application/json"})
-        timeout = urllib3.Timeout(total=REQUEST_SECONDS)
-        answer: bytes = self._send(method, proxied, query=None, headers=headers, timeout=timeout, data=data).data
-        return answer
+        return self._whole(method, proxied, headers=headers, seconds=REQUEST_SECONDS, data=data, limit=MAX_PROXIED)
 
     def close(self) -> None:
         """Close the connections."""
-        self._api.rest_client.pool_manager.clear()
+        self._pools.clear()
 
     def watch(self, path: str, query: Mapping[str, str], silent: float) -> Iterator[dict[str, Any]]:
         """Yield the events of one watch until the server ends it.
@@ -201,13 +215,14 @@ class KubeClient:
             ClusterError: there was no answer, a refusal, silence, or an event that is not a JSON object.
         """
         timeout = urllib3.Timeout(connect=REQUEST_SECONDS, read=silent)
-        response = self._send(
-            "GET", path, query=query, headers={"Accept": "application/json"}, timeout=timeout, preload=False
-        )
+        with deadline.within(REQUEST_SECONDS, MAX_EVENT):
+            response = self._send(WATCH, path, query=query, headers={"Accept": "application/json"}, timeout=timeout)
         try:
             rest = b""
-            for chunk in response.stream(CHUNK):
+            for chunk in response.stream(CHUNK, decode_content=False):
                 *lines, rest = (rest + chunk).split(b"\n")
+                if len(rest) > MAX_EVENT:
+                    raise ClusterError(f"watch {path}: an event is longer than {MAX_EVENT} bytes", status=GONE)
                 for line in lines:
                     yield _json_object(line, f"watch {path}")
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -215,25 +230,48 @@ class KubeClient:
         finally:
             response.close()
 
-    def _send(
+    def _whole(
         self,
         method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: dict[str, str],
+        seconds: float,
+        data: bytes | None,
+        limit: int,
+    ) -> bytes:
+        """Send a request and return the answer's body, all of it within `seconds` and `limit` bytes."""
+        timeout = urllib3.Timeout(total=seconds)
+        with deadline.within(seconds, limit):
+            response = self._send(method, path, query=query, headers=headers, timeout=timeout, data=data)
+            try:
+                answer = _body(response, limit)
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                raise ClusterError(f"{method} {path}: {type(error).__name__}") from error
+        if answer is None:
+            raise AnswerTooLongError(f"{method} {path}", limit)
+        return answer
+
+    def _send(
+        self,
+        verb: str,
         path: str,
         *,
         query: Mapping[str, str] | None,
         headers: dict[str, str],
         timeout: urllib3.Timeout,
         data: bytes | None = None,
-        preload: bool = True,
     ) -> urllib3.BaseHTTPResponse:
-        verb = method if preload else WATCH
+        """Send a request and return the answer, whose body is not read; `verb` is an HTTP method or WATCH."""
+        method = "GET" if verb == WATCH else verb
         url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
-            response: urllib3.BaseHTTPResponse = self._api.rest_client.pool_manager.request(
-                method, url, body=data, headers=headers, timeout=timeout, retries=False, preload_content=preload
+            response: urllib3.BaseHTTPResponse = self._pools.request(
+                method, url, body=data, headers=headers, timeout=timeout, retries=False, preload_content=False
             )
-            refusal = response.data if response.status >= 300 else b""
+            refusal = _body(response, MAX_ANSWER) if response.status >= 300 else b""
         except (urllib3.exceptions.HTTPError, OSError) as error:
             self._requests.labels(verb, NO_ANSWER).inc()
             raise ClusterError(f"{method} {path}: {type(error).__name__}") from error
@@ -241,7 +279,7 @@ class KubeClient:
         if response.status < 300:
             return response
         raise ClusterError(
-            f"{method} {path}: {response.status} {_message(refusal)}",
+            f"{method} {path}: {response.status} {_message(refusal or b'')}",
             status=response.status,
             retry_after=_seconds(response.headers.get("Retry-After")),
         )
@@ -256,6 +294,8 @@ def list_objects(
     accept: str = "application/json",
 ) -> tuple[list[Mapping[str, Any]], str]:
     """List a collection in pages of PAGE objects (limit and continue), so that no answer grows with the cluster.
+
+    A page that is too long, since its objects are large, is asked for again with half as many.
 
     Args:
         client: client of the API server.
@@ -273,7 +313,13 @@ def list_objects(
     items: list[Mapping[str, Any]] = []
     page = {**query, "limit": str(PAGE)}
     while True:
-        answer = client.request("GET", path, query=page, accept=accept)
+        try:
+            answer = client.request("GET", path, query=page, accept=accept)
+        except AnswerTooLongError:
+            if page["limit"] == "1":
+                raise
+            page["limit"] = str(int(page["limit"]) // 2)
+            continue
         try:
             items.extend(keep(each) for each in answer["items"] or ())
             version, following = str(answer["metadata"]["resourceVersion"]), answer["metadata"].get("continue")
@@ -282,6 +328,19 @@ def list_objects(
         if not following:
             return items, version
         page["continue"] = str(following)
+
+
+def _body(response: urllib3.BaseHTTPResponse, limit: int) -> bytes | None:
+    """Return the body of an answer, None if it has more than `limit` bytes; the connection is kept if it was read."""
+    try:
+        data = response.read(limit + 1, decode_content=False)
+        if len(data) > limit:
+            return None
+        if not response.read(1, decode_content=False):
+            response.release_conn()
+        return data
+    finally:
+        response.close()  # of a connection that was not released: nobody reads what else it sends
 
 
 def _json_object(data: bytes, what: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class _Copy:
     read: float
     """When it was requested."""
     size: int
-    """Characters of its data."""
+    """Characters of its data or spec."""
 
 
 class GetCache:
@@ -108,8 +108,11 @@ class GetCache:
 
 
 def _size(found: Manifest) -> int:
+    """Return the characters of an object's data, or of its spec."""
     data = found.get("data")
-    return sum(len(str(value)) for value in data.values()) if isinstance(data, Mapping) else 0
+    if isinstance(data, Mapping):
+        return sum(len(str(value)) for value in data.values())
+    return len(json.dumps(found.get("spec", {})))
 
 
 def _written(group: Manifest) -> str:

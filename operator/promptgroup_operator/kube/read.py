@@ -13,7 +13,7 @@ from promptgroup_operator.base.errors import ClusterError, StoredSpecError
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
 from promptgroup_operator.kube.decode import fingerprint_of, group_of, pod_of, prompt_ref, revision_of, router_of
 from promptgroup_operator.kube.get_cache import GetCache
-from promptgroup_operator.kube.store import Store, normalized
+from promptgroup_operator.kube.store import SHORTENED, Store, normalized
 from promptgroup_operator.plan import prompt, prompt_route, validate
 from promptgroup_operator.world.snapshot import ContainerId, GroupObject, Key, Manifest, Pod, RevisionState, Sibling
 from promptgroup_router.contract import names
@@ -70,6 +70,11 @@ class ClusterReader:
             self.cache.forget_group(key)
             return None
         self.cache.begin_pass(key, raw)
+        if SHORTENED in raw:
+            whole = self.get_cached(key, "PromptGroup", key.name)
+            if whole is None:
+                return None
+            raw = {**whole, "status": raw.get("status", {})}  # the copy's status may be older
         group = _group(key, raw)
         live: dict[tuple[str, str], Manifest] = {}
         for kind in ("Deployment", "PodDisruptionBudget", "PromptRoute"):
@@ -145,6 +150,12 @@ class ClusterReader:
         )
 
     def _get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        if kind == "PromptGroup":
+            # as one of a list, which the watch needs the right to anyway
+            query = {"fieldSelector": f"metadata.name={name}"}
+            path = collection_path(kind, namespace)
+            found, _ = list_objects(self._client, path, query, lambda each: normalized(each, ""))
+            return {**found[0], "kind": kind} if found else None
         try:
             return normalized(self._client.request("GET", f"{collection_path(kind, namespace)}/{quote(name)}"), kind)
         except ClusterError as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from promptgroup_operator.base.errors import ClusterError
-from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
+from promptgroup_operator.kube.api_server import GONE, KubeClient, collection_path, list_objects
 from promptgroup_operator.kube.store import KINDS, Store, normalized
 from promptgroup_operator.kube.work_queue import backoff
 
@@ -26,8 +26,6 @@ LISTED_POLL = 0.5
 WATCH_SECONDS_APART = 1.0
 """Least time between two beginnings of one watch: a server may end watches at once. Nothing is lost meanwhile, since a
 watch continues from a version."""
-GONE = 410
-"""HTTP status: the server no longer has the version."""
 
 
 class RateLimit:

@@ -6,9 +6,11 @@ newest known version of an object is kept. An answer that the watch has already 
 of the object, or of its deletion, is as new or newer.
 
 What nobody reads is not kept: `managedFields`, kubectl's copy of what was applied (which repeats a group's prompt), and
-most of a pod.
+most of a pod. Nor are the prompt and the template of a PromptGroup whose spec is long: a pass reads them when it needs
+them, through a cache of bounded size.
 """
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
@@ -151,6 +153,11 @@ class Store:
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's annotation: the whole object as it was applied."""
 
+WHOLE_SPEC = 16_384
+"""Most characters of a PromptGroup's spec that is kept whole."""
+SHORTENED = "shortened"
+"""Key of an object that lacks a part of its spec."""
+
 _POD_METADATA = frozenset(
     ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "labels", "annotations")
 )
@@ -162,6 +169,10 @@ def normalized(found: Manifest, kind: str) -> Manifest:
     metadata = {key: value for key, value in found["metadata"].items() if key != "managedFields"}
     if LAST_APPLIED in (metadata.get("annotations") or {}):
         metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != LAST_APPLIED}
+    if kind == "PromptGroup" and len(json.dumps(spec := found.get("spec", {}))) > WHOLE_SPEC:
+        engine = {key: value for key, value in spec.get("engine", {}).items() if key != "template"}
+        kept = {key: value for key, value in spec.items() if key != "prompt"} | {"engine": engine}
+        return {**found, "kind": kind, "metadata": metadata, "spec": kept, SHORTENED: True}
     if kind != "Pod":
         return {**found, "kind": kind, "metadata": metadata}
     containers = found.get("spec", {}).get("containers") or []  # null in a bookmark

@@ -5,6 +5,7 @@ import contextlib
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
+from urllib.parse import quote
 
 import orjson
 
@@ -20,8 +21,16 @@ ANSWER_SECONDS = 30.0
 """Time limit for a whole GET, and for the head of a watch."""
 SILENCE_SECONDS = 90.0
 """Time limit between bytes of a watch: bookmarks come about once a minute."""
-MAX_ANSWER = 256 * 2**20
-"""Most bytes of one answer: hundreds of times the limit of etcd for one object."""
+MAX_ANSWER = 16 * 2**20
+"""Most bytes of one answer: ten times the limit of etcd for one object."""
+MAX_EVENT = 4 * 2**20
+"""Most bytes of one event of a watch, which has one object."""
+MAX_LIST = 64 * 2**20
+"""Most bytes of all pages of a list: PromptRoutes have some 5 KiB."""
+MAX_PAGES = 4096
+"""Most pages of a list, however short they are."""
+PAGE = 500
+"""Most objects in one page of a list, as kubectl asks for them. Fewer are asked for where they are large."""
 
 _READ_BYTES = 65536
 
@@ -35,6 +44,10 @@ class KubeError(Exception):
         """HTTP status of the answer, None if there was none."""
 
 
+class _TooLongError(KubeError):
+    """The answer is longer than any that is read."""
+
+
 class KubeApi:
     """A client of one API server. Requests are few, so that each has a connection of its own."""
 
@@ -45,11 +58,41 @@ class KubeApi:
         """Return the JSON at a path.
 
         Raises:
-            KubeError: the answer was late, an error, or not JSON.
+            KubeError: the answer was late, too long, an error, or not JSON.
         """
+        return _parse(await self._get(path))
+
+    async def list(self, path: str) -> dict[str, object]:
+        """Return a list of all objects at a path, which is read in pages so that no answer grows with their number.
+
+        Raises:
+            KubeError: as for `get`, or the answer is no list. A list that changed too much meanwhile has status 410.
+        """
+        limit, rest, size, items = PAGE, "", 0, list[object]()
+        while True:
+            try:
+                text = await self._get(f"{path}?limit={limit}" + (f"&continue={quote(rest, safe='')}" if rest else ""))
+            except _TooLongError:
+                if limit == 1:
+                    raise
+                limit //= 2
+                continue
+            size += max(len(text), MAX_LIST // MAX_PAGES)
+            if size > MAX_LIST:
+                raise KubeError(f"the list is larger than {MAX_LIST} bytes, or than {MAX_PAGES} pages")
+            page = _parse(text)
+            if not isinstance(page, dict) or not isinstance(page.get("items"), list):
+                raise KubeError("the answer is not a list")
+            items += page["items"]
+            metadata = page.get("metadata")
+            rest = str(metadata.get("continue") or "") if isinstance(metadata, dict) else ""
+            if not rest:
+                return {**page, "items": items}
+
+    async def _get(self, path: str) -> bytes:
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._ask(path) as answer:
-                return _parse(b"".join([part async for part in answer.parts()]))
+                return await answer.whole()
         except TimeoutError:
             raise KubeError(f"no whole answer within {ANSWER_SECONDS:.0f} s") from None
 
@@ -71,8 +114,8 @@ class KubeApi:
                 if part is None:
                     return
                 *lines, rest = (rest + part).split(b"\n")
-                if len(rest) > MAX_ANSWER:
-                    raise KubeError(f"an event is larger than {MAX_ANSWER} bytes")
+                if len(rest) > MAX_EVENT:
+                    raise KubeError(f"an event is larger than {MAX_EVENT} bytes")
                 for line in lines:
                     yield _parse(line)
 
@@ -130,22 +173,23 @@ class _Answer:
             self._first = await self._read()
         if self._reader.head.status == 200:
             return
-        text = b"".join([part async for part in self.parts()])
+        text = await self.whole()
         raise KubeError(_reason(text) or f"status {self._reader.head.status}", self._reader.head.status)
+
+    async def whole(self) -> bytes:
+        """Return all of the content."""
+        content = bytearray()
+        async for part in self.parts():
+            content += part
+            if len(content) > MAX_ANSWER:
+                raise _TooLongError(f"the answer is larger than {MAX_ANSWER} bytes")
+        return bytes(content)
 
     async def parts(self) -> AsyncIterator[bytes]:
         """Yield the content as it is received, chunks decoded."""
-        total = 0
         data, self._first = self._first, b""
         while True:
             if data:
-                total += len(data)
-                if (
-                    total > MAX_ANSWER
-                    and self._reader.head is not None
-                    and self._reader.head.framing is not Framing.CHUNKED
-                ):
-                    raise KubeError(f"the answer is larger than {MAX_ANSWER} bytes")
                 yield self._decoded(data)
             if self._reader.done:
                 return

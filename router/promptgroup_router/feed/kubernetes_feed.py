@@ -90,7 +90,7 @@ class KubernetesFeed:
         while True:
             began = now()
             try:
-                change = self._routes.list(namespace, await self._api.get(path))
+                change = self._routes.list(namespace, await self._api.list(path))
                 self._listed = True
                 self._tell(namespace, change)
                 while True:

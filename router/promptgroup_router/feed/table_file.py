@@ -10,6 +10,9 @@ from promptgroup_router.contract.encoding import decode_table, encode_table
 from promptgroup_router.contract.fingerprint import Fingerprint, hash_prefix
 from promptgroup_router.contract.table import Prompt, RoutingTable, TableError
 
+MAX_BYTES = 64 << 20
+"""Most bytes of a table file: seventy prompts of the largest size, or thousands of common ones."""
+
 
 def write(path: Path, table: RoutingTable) -> None:
     """Replace the file atomically: readers see the old one or the new one, also after a power loss.
@@ -39,7 +42,11 @@ def read(path: Path) -> RoutingTable:
         OSError: the file cannot be read.
         TableError: the file holds no table; the message names the field, the value and what is expected.
     """
-    return parse(path.read_bytes(), str(path))
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise TableError(f"{path} is larger than {MAX_BYTES >> 20} MiB, which no table is")
+    return parse(content, str(path))
 
 
 def parse(content: bytes, name: str) -> RoutingTable:

@@ -1,10 +1,17 @@
+import json
+import ssl
+import tracemalloc
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
+import yaml
 from prometheus_client import Counter
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.kube import api_server
 from promptgroup_operator.kube.api_server import KubeClient, collection_path
+from support.hostile import HOSTILE, hostile_server
 from support.rawobjects import kubeconfig
 from support.scriptedkube import Answer, refusal, scripted_kube
 
@@ -159,10 +166,11 @@ def test_an_event_may_come_in_many_pieces(kube, server, monkeypatch):
     [(refusal(410), 410), (Answer(hang=True), None), (Answer(body=b"<html>\n"), None)],
     ids=["refused", "silent", "a page"],
 )
-def test_a_watch_that_does_not_tell_is_an_error(kube, server, answer, status):
+def test_a_watch_that_does_not_tell_is_an_error(kube, server, answer, status, monkeypatch):
+    monkeypatch.setattr(api_server, "REQUEST_SECONDS", 1.0 if answer.hang else 15.0)
     kube.answers = [answer]
     with pytest.raises(ClusterError) as failed:
-        watch(server, silent=0.05)
+        watch(server, silent=0.5)
     assert failed.value.status == status
 
 
@@ -175,3 +183,91 @@ def test_an_answer_that_is_no_json_object_is_an_error(kube, server, body):
         server.request("GET", "/x")
     with pytest.raises(ClusterError, match="not a JSON object"):
         list(server.watch("/x", {"watch": "true"}, 5)) or server.request("GET", "/x")
+
+
+@pytest.fixture
+def hostile(kube, monkeypatch):
+    """Makes a client of a server that answers in one hostile way."""
+    monkeypatch.setattr(api_server, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(api_server, "MAX_ANSWER", 1 << 16)
+    monkeypatch.setattr(api_server, "MAX_PROXIED", 1 << 16)
+    monkeypatch.setattr(api_server, "MAX_EVENT", 1 << 16)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(kube.folder / "tls.pem")
+
+    def client(address):
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", address.rpartition(":")[2])
+        api = api_server.connect(Settings(service_account_dir=kube.folder))
+        return KubeClient(api, Counter("requests", "By verb and code.", ["verb", "code"], registry=None))
+
+    return lambda answer: hostile_server(HOSTILE[answer], context), client
+
+
+@pytest.mark.parametrize("answer", HOSTILE)
+def test_every_exchange_with_a_hostile_server_ends(hostile, answer):
+    serve, client = hostile
+    with serve(answer) as address:
+        server = client(address)
+        for ask in (
+            lambda: server.request("GET", "/x"),
+            lambda: server.proxy_to_pod("chat", "r1", 9090, "/metrics"),
+        ):
+            with pytest.raises(ClusterError):
+                ask()
+        server.close()
+
+
+def test_an_event_without_end_ends_the_watch_and_asks_for_a_list(hostile):
+    serve, client = hostile
+    with serve("a body without end") as address, pytest.raises(ClusterError, match="longer") as ended:
+        watch(client(address))
+    assert ended.value.status == 410
+
+
+def test_what_an_answer_without_end_takes_is_bounded_by_its_limit(hostile, monkeypatch):
+    serve, client = hostile
+    monkeypatch.setattr(api_server, "REQUEST_SECONDS", 5.0)
+    with serve("a body without end") as address:
+        server = client(address)
+        tracemalloc.start()
+        try:
+            with pytest.raises(ClusterError, match="longer than 65536 bytes"):
+                server.request("GET", "/x")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+def test_pages_of_large_objects_are_smaller(kube, server, monkeypatch):
+    monkeypatch.setattr(api_server, "MAX_ANSWER", 4000)
+    objects = [{"name": f"g{number}", "text": "a" * 1000} for number in range(10)]
+    asked = []
+
+    def serve(method, path):
+        query = parse_qs(urlsplit(path).query)
+        begin, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
+        asked.append(limit)
+        end = begin + limit
+        metadata = {"resourceVersion": "7"} | ({"continue": str(end)} if end < len(objects) else {})
+        return Answer(body=json.dumps({"metadata": metadata, "items": objects[begin:end]}).encode())
+
+    kube.serve = serve
+    assert api_server.list_objects(server, "/x", {}) == (objects, "7")
+    assert asked == [500, 250, 125, 62, 31, 15, 7, 3, 3, 3, 3]
+    monkeypatch.setattr(api_server, "MAX_ANSWER", 100)
+    with pytest.raises(ClusterError, match="longer than 100 bytes"):
+        api_server.list_objects(server, "/x", {})
+
+
+def test_a_kubeconfig_may_leave_the_server_unverified(kube, tmp_path, monkeypatch):
+    file = kubeconfig(kube, tmp_path)
+    text = yaml.safe_load(file.read_text())
+    text["clusters"][0]["cluster"] = {"server": f"https://127.0.0.1:{kube.port}", "insecure-skip-tls-verify": True}
+    file.write_text(yaml.safe_dump(text))
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    api = api_server.connect(Settings(service_account_dir=tmp_path))
+    kube.answers = [Answer(200, b'{"a": 1}')]
+    with pytest.warns(Warning, match="Unverified"):
+        assert KubeClient(api, Counter("r", "R.", ["verb", "code"], registry=None)).request("GET", "/x") == {"a": 1}
+    api.rest_client.pool_manager.clear()

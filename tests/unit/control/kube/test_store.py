@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_operator.kube.store import KINDS, LAST_APPLIED, Store, normalized
+from promptgroup_operator.kube.store import KINDS, LAST_APPLIED, SHORTENED, WHOLE_SPEC, Store, normalized
 from promptgroup_operator.world.snapshot import Key
 
 SUPPORT = Key("chat", "support")
@@ -161,3 +161,15 @@ def test_of_a_pod_only_what_passes_read_is_kept():
 def test_all_is_every_object_of_every_namespace(store):
     store.replace("", [pod("a", 1), pod("b", 2, namespace="else")], "5")
     assert [each["metadata"]["name"] for each in store.list_all()] == ["a", "b"]
+
+
+def test_a_long_spec_is_kept_without_its_prompt_and_its_template():
+    engine = {"type": "VLLM", "template": {"metadata": {}}}
+    spec = {"model": "m", "prompt": {"system": "a" * WHOLE_SPEC}, "engine": engine, "sizing": {"maxReplicas": 3}}
+    found = {"metadata": {"namespace": "chat", "name": "support"}, "spec": spec, "status": {"replicas": 1}}
+    kept = normalized(found, "PromptGroup")
+    assert kept["spec"] == {"model": "m", "engine": {"type": "VLLM"}, "sizing": {"maxReplicas": 3}}
+    assert (kept[SHORTENED], kept["status"]) == (True, {"replicas": 1})
+    short = {**found, "spec": spec | {"prompt": {"system": "a"}}}
+    assert normalized(short, "PromptGroup") == {**short, "kind": "PromptGroup"}
+    assert normalized({"metadata": {}}, "PromptGroup") == {"kind": "PromptGroup", "metadata": {}}  # a bookmark

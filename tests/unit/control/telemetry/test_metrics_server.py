@@ -1,13 +1,14 @@
 """The port, over a socket; and that the page in docs/ names what is served there, and nothing else."""
 
 import asyncio
+import contextlib
 import re
 import socket
 from pathlib import Path
 
 import aiohttp
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from promptgroup_operator.sizing.recommend import SizingDecision
@@ -145,3 +146,52 @@ def test_the_page_has_every_series_of_the_process_with_its_labels():
         rf"^# TYPE ({PREFIX}\w+) (\w+)", generate_latest(OperatorMetrics().registry).decode(), re.MULTILINE
     )
     assert dict(exposed) == {name: kind for name, (kind, _) in told.items()}
+
+
+def test_a_page_is_made_once_however_many_ask(monkeypatch):
+    monkeypatch.setattr(metrics_server, "PAGE_SECONDS", 60.0)
+    made = []
+
+    class Counted:
+        def collect(self):
+            made.append(1)
+            return ()
+
+    registry = CollectorRegistry()
+    registry.register(Counted())
+    made.clear()
+
+    async def scrape(port):
+        async with serving(registry, "127.0.0.1", port), aiohttp.ClientSession() as client:
+
+            async def page(accept):
+                async with client.get(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept}) as answer:
+                    assert answer.headers["Connection"] == "close"
+                    return await answer.text()
+
+            await asyncio.gather(*[page("text/plain") for _ in range(20)])
+            await page("application/openmetrics-text; version=1.0.0")
+
+    asyncio.run(scrape(free_ports(1)[0]))
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nx: "], ids=["nothing", "half a head"])
+def test_connections_that_stay_open_are_closed_and_scrapes_go_on(sent, monkeypatch):
+    monkeypatch.setattr(metrics_server, "OPEN_SECONDS", 0.2)
+    monkeypatch.setattr(metrics_server, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(metrics_server, "CONNECTIONS", 5)
+
+    async def check(port):
+        async with serving(CollectorRegistry(), "127.0.0.1", port), aiohttp.ClientSession() as client:
+            opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+            for _, writer in opened:
+                writer.write(sent)
+            for reader, writer in opened:
+                with contextlib.suppress(ConnectionError):
+                    await asyncio.wait_for(reader.read(), 10)
+                writer.close()
+            async with client.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                assert answer.status == 200
+
+    asyncio.run(check(free_ports(1)[0]))

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import ssl
 
 import pytest
 
@@ -7,6 +8,7 @@ from promptgroup_router.base.settings import ApiServerAddress
 from promptgroup_router.feed import kube_api
 from promptgroup_router.feed.kube_api import KubeApi, KubeError
 from support.fakekube import ROUTES, FakeKube, fake_kube
+from support.hostile import HOSTILE, hostile_server
 from support.tables import group
 from support.wire import run
 
@@ -115,3 +117,44 @@ def test_no_server_and_no_credentials(tmp_path):
             await KubeApi(ApiServerAddress("127.0.0.1", 1, tmp_path, ("chat",))).get(PATH)
 
     run(check())
+
+
+def test_a_list_is_read_in_pages_that_are_smaller_where_objects_are_large(tmp_path, monkeypatch):
+    monkeypatch.setattr(kube_api, "MAX_ANSWER", 3000)
+    monkeypatch.setattr(kube_api, "PAGE", 10)
+
+    async def check(kube: FakeKube, api: KubeApi):
+        for number in range(25):
+            kube.put_spec("chat", f"g{number}", {"text": "a" * 400})
+        found = await api.list(PATH)
+        assert [item["metadata"]["name"] for item in found["items"]] == [f"g{number}" for number in range(25)]
+        assert found["metadata"]["resourceVersion"] == str(kube.version)
+        assert kube.seen[:3] == [f"{PATH}?limit=10", f"{PATH}?limit=5", f"{PATH}?limit=5&continue=5"]
+        monkeypatch.setattr(kube_api, "MAX_LIST", 8000)
+        with pytest.raises(KubeError, match="the list is larger than 8000 bytes"):
+            await api.list(PATH)
+        monkeypatch.setattr(kube_api, "MAX_ANSWER", 100)
+        with pytest.raises(KubeError, match="larger than 100 bytes"):
+            await api.list(PATH)
+
+    with_kube(tmp_path, check)
+
+
+@pytest.mark.parametrize("answer", HOSTILE)
+def test_every_exchange_with_a_hostile_server_ends(tmp_path, monkeypatch, answer):
+    monkeypatch.setattr(kube_api, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(kube_api, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(kube_api, "PAGE", 2)
+    monkeypatch.setattr(kube_api, "MAX_ANSWER", 1 << 16)
+    monkeypatch.setattr(kube_api, "MAX_EVENT", 1 << 16)
+
+    async def check(kube: FakeKube, _: KubeApi):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "tls.pem")
+        with hostile_server(HOSTILE[answer], context) as address:
+            api = KubeApi(ApiServerAddress("127.0.0.1", int(address.rpartition(":")[2]), tmp_path, ("chat",)))
+            for ask in (api.get(PATH), api.list(PATH), anext(api.watch(PATH + "?watch=1"))):
+                with pytest.raises(KubeError):
+                    await ask
+
+    with_kube(tmp_path, check)

@@ -53,3 +53,11 @@ def test_a_prompt_that_is_not_the_fingerprints_is_refused(tmp_path):
     with pytest.raises(TableError, match="chat/a: the prompt hashes to") as caught:
         table_file.read(path)
     assert "another text" not in str(caught.value)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_file, "MAX_BYTES", 1 << 20)
+    path = tmp_path / "table.json"
+    path.write_bytes(b" " * (1 << 20) + b"{")
+    with pytest.raises(TableError, match="larger than 1 MiB"):
+        table_file.read(path)
