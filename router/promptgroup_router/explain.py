@@ -39,8 +39,9 @@ from promptgroup_router.rings.index import GroupEntry, Member, RevisionEntry, pr
 from promptgroup_router.rings.ring import ring_of
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.route import UNMATCHED, Route, refuse_empty, route
+from promptgroup_router.routing.route import Route, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
+from promptgroup_router.routing.unmatched import UNMATCHED
 
 
 class ExplainRequest(NamedTuple):

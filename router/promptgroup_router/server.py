@@ -12,7 +12,7 @@ from pathlib import Path
 
 from promptgroup_router.admin import Admin
 from promptgroup_router.base.logs import fields
-from promptgroup_router.base.settings import Settings
+from promptgroup_router.base.settings import BUFFER_BYTES, Settings
 from promptgroup_router.feed.file_feed import FileFeed
 from promptgroup_router.feed.kube_api import KubeApi
 from promptgroup_router.feed.kubernetes_feed import KubernetesFeed
@@ -58,10 +58,15 @@ class Router:
         self._connections = EngineConnections(clock, settings.connect_timeout)
         front = ApiHandler(self.state, self._connections, clock, settings.request_timeout)
         admin = Admin(self.state, lambda: len(self._clients.connections), clock)
-        budget = BodyBudget(settings.body_memory_bytes)
+        budget, buffers = BodyBudget(settings.body_memory_bytes), BodyBudget(BUFFER_BYTES)
         self._clients, self._admin_clients = (
             ClientListener(
-                handler, clock, settings.max_body_bytes, budget=budget, max_connections=settings.max_connections
+                handler,
+                clock,
+                settings.max_body_bytes,
+                budget=budget,
+                buffers=buffers,
+                max_connections=settings.max_connections,
             )
             for handler in (front, admin)
         )

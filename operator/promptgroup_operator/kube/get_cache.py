@@ -4,6 +4,7 @@ A copy is used again while it is young, and while users have not changed the gro
 there is no such object is never remembered. The copies hold prompts, so their size together is bounded.
 """
 
+import hashlib
 import json
 import threading
 from collections import OrderedDict
@@ -42,7 +43,7 @@ class GetCache:
         """The copy that was used least recently comes first."""
         self._size = 0
         self._groups: dict[Key, tuple[str, float]] = {}
-        """Group → what users wrote of it, and when a pass first saw it so."""
+        """Group → hash of what users wrote of it, and when a pass first saw it so."""
         self._lock = threading.Lock()
 
     def begin_pass(self, key: Key, group: Manifest) -> None:
@@ -116,7 +117,7 @@ def _size(found: Manifest) -> int:
 
 
 def _written(group: Manifest) -> str:
+    """Return a hash, since annotations may have 256 KiB."""
     metadata = group["metadata"]
-    return json.dumps(
-        [metadata["uid"], metadata["generation"], metadata.get("labels"), metadata.get("annotations")], sort_keys=True
-    )
+    written = [metadata["uid"], metadata["generation"], metadata.get("labels"), metadata.get("annotations")]
+    return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()

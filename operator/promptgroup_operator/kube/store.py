@@ -161,6 +161,8 @@ SHORTENED = "shortened"
 _POD_METADATA = frozenset(
     ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "labels", "annotations")
 )
+_OWN = "promptgroup.dev/"
+"""Prefix of the annotations that the operator reads; others may have 256 KiB."""
 _POD_STATUS = frozenset(("phase", "podIP", "conditions", "initContainerStatuses", "containerStatuses"))
 
 
@@ -176,6 +178,9 @@ def normalized(found: Manifest, kind: str) -> Manifest:
     if kind != "Pod":
         return {**found, "kind": kind, "metadata": metadata}
     containers = found.get("spec", {}).get("containers") or []  # null in a bookmark
+    annotations = metadata.get("annotations") or {}
+    if annotations:
+        metadata["annotations"] = {key: value for key, value in annotations.items() if key.startswith(_OWN)}
     return {
         "kind": kind,
         "metadata": {key: value for key, value in metadata.items() if key in _POD_METADATA},

@@ -4,7 +4,7 @@ Label values come from the routing table and from fixed lists, never from client
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import accumulate
 
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -31,6 +31,11 @@ class Counter:
     def add(self, *labels: str, amount: float = 1) -> None:
         """Add to the value of these labels."""
         self.values[labels] = self.values.get(labels, 0) + amount
+
+    def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
+        """Drop the series whose first labels are these, and whose values of them are not wanted."""
+        if self._labels[: len(labels)] == labels:
+            self.values = {found: value for found, value in self.values.items() if found[: len(labels)] in wanted}
 
     def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
         """Replace all values of a gauge."""
@@ -64,6 +69,12 @@ class LatencyHistogram:
             counts = self._counts[labels] = [0] * (len(self._buckets) + 1)
         counts[bisect_left(self._buckets, value)] += 1
         self._sums[labels] = self._sums.get(labels, 0.0) + value
+
+    def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
+        """Drop the series whose first labels are these, and whose values of them are not wanted."""
+        if self._labels[: len(labels)] == labels:
+            self._counts = {found: each for found, each in self._counts.items() if found[: len(labels)] in wanted}
+            self._sums = {found: each for found, each in self._sums.items() if found in self._counts}
 
     def lines(self) -> Iterable[str]:
         """Yield the lines of the exposition."""
@@ -191,6 +202,11 @@ class Metrics:
         self.peer_lookup_failures = Counter(
             "peer_lookup_failures_total", "Lookups of other routers' addresses that failed; the last ones serve."
         )
+
+    def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
+        """Drop the series that begin with these labels, and whose values of them are not wanted."""
+        for metric in vars(self).values():
+            metric.keep(labels, wanted)
 
     def text(self) -> str:
         """Return the exposition."""

@@ -20,6 +20,8 @@ MAX_WORKERS = MAX_PEER_PORTS - 1
 MAX_BODY_BYTES = 16 * 2**20
 """Four times a prompt of a million tokens, or some images. A body takes up to 8 times its size while it is parsed:
 twice as bytes, four times as text in which one character needs four bytes, and twice for its structure."""
+BUFFER_BYTES = 96 * 2**20
+"""Most bytes that all connections buffer beside bodies: half heads, requests sent ahead, answers that are not read."""
 BODY_MEMORY_BYTES = 256 * 2**20
 """With MAX_BODY_BYTES this fits a pod with 1 GiB: bodies count twice, since some are rewritten for the engine."""
 

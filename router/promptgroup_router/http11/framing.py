@@ -17,6 +17,9 @@ MAX_TRAILERS = 16384
 """Most bytes of all trailer lines together."""
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*+;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
+_NO_TRAILER = re.compile(rb"(?:transfer-encoding|content-length|host):", re.IGNORECASE)
+"""Fields that a trailer must not have (RFC 9110 section 6.5.1): a recipient that merges it into the head would see the
+end of the message elsewhere. Answers are relayed with their trailers."""
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n")
 
 
@@ -164,6 +167,8 @@ class Chunked:
                     self.done = True
                 elif self._trailers > MAX_TRAILERS or not _TRAILER.fullmatch(line):
                     raise HttpError(400, f"a trailer line is malformed, or all have more than {MAX_TRAILERS} bytes")
+                elif _NO_TRAILER.match(line):
+                    raise HttpError(400, "a trailer has a field that frames or routes a message: send it in the head")
 
 
 def too_large(size: int, limit: int) -> HttpError:

@@ -48,6 +48,11 @@ class RequestReader:
         return len(self._buffer) - self._at
 
     @property
+    def waiting(self) -> int:
+        """Number of bytes that are kept for later: of a head that is not whole, and behind the current request."""
+        return len(self._head_buffer) + self.buffered
+
+    @property
     def body_bytes(self) -> int:
         """Number of bytes of a body that is not whole."""
         return len(self._content)

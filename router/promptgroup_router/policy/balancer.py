@@ -187,7 +187,14 @@ class Balancer:
             pick.counted = False
             pick.replica.leave(pick.sent)
             if pick.demand.cached:
-                pick.replica.live.leave(pick.demand.session, now)
+                self._leave_working_set(pick, now)
+
+    def _leave_working_set(self, pick: Pick, now: float) -> None:
+        session, live = pick.demand.session, pick.replica.live
+        live.leave(session, now)
+        # a session that never got a byte does not live there: clients that hang up would keep out those who stay
+        if pick.placement is not None and self.locations.get(session) is None and not live.in_flight(session):
+            live.drop(session)
 
     def _choose(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[MemberId] = ()) -> Choice:
         """Choose a member, of the last resort only if no other has room or all others were tried."""

@@ -13,9 +13,10 @@ from promptgroup_router.proxy.relay import Relay, request_id
 from promptgroup_router.proxy.response import REQUEST_ID
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
-from promptgroup_router.routing.route import UNMATCHED, Route, refuse_empty, route
+from promptgroup_router.routing.route import Route, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.stored_response import StoredResponsePath, parse_path, route_by_response
+from promptgroup_router.routing.unmatched import UNMATCHED
 
 log = logging.getLogger("promptgroup.router")
 

@@ -1,4 +1,8 @@
-"""Bounds the bytes of all request bodies that the router holds: those it reads, those that wait, those that run."""
+"""Bounds the bytes that the router holds for its clients.
+
+One budget is for all request bodies: those it reads, those that wait, those that run. Another is for what connections
+buffer beside them.
+"""
 
 SMALL_SHARE = 64
 """A body of at most 1/64 of the budget is small."""

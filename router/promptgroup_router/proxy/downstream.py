@@ -52,6 +52,8 @@ PIPELINED_BYTES = 65536
 """Bytes of later requests that are kept; beyond them nothing is read from the client. One read may exceed it."""
 ANSWERS_AT_ONCE = 32
 """Pipelined requests that are handled before other connections have their turn."""
+FREE_BYTES = 4096
+"""Bytes that a connection may buffer without being counted: with 10,000 connections 40 MiB."""
 REFUSED_CONNECTIONS = 256
 """Connections beyond the limit that are answered with 503; more are reset."""
 
@@ -95,6 +97,7 @@ class ClientListener:
         max_body: int,
         *,
         budget: BodyBudget | None = None,
+        buffers: BodyBudget | None = None,
         max_connections: int = 2**31,
     ) -> None:
         self.clock = clock
@@ -102,6 +105,8 @@ class ClientListener:
         self.max_body = max_body
         self.max_connections = max_connections
         self.budget = budget or BodyBudget(2**62)
+        self.buffers = buffers or BodyBudget(2**62)
+        """For bytes that connections keep: half heads, requests sent ahead, answers that are not read."""
         self.draining = False
         self.connections: set[ClientConnection] = set()
         self._empty = asyncio.Event()
@@ -151,8 +156,8 @@ class ClientConnection(asyncio.Protocol):
     """One connection of a client."""
 
     __slots__ = (
-        "_active", "_advancing", "_clients", "_continued", "_deadline", "_deferred", "_held", "_phase", "_reader",
-        "_reading_began", "_reading_paused", "_request", "_transport", "_unsent", "_writing_paused",
+        "_active", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held", "_phase",
+        "_reader", "_reading_began", "_reading_paused", "_request", "_transport", "_unsent", "_writing_paused",
     )  # fmt: skip
 
     def __init__(self, clients: ClientListener) -> None:
@@ -174,6 +179,8 @@ class ClientConnection(asyncio.Protocol):
         """Bytes that were not sent when `tick` looked last."""
         self._held = 0
         """Bytes of the body that were taken from the budget."""
+        self._buffered = 0
+        """Bytes that were taken from the budget of buffers."""
 
     @property
     def keeps_alive(self) -> bool:
@@ -285,6 +292,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self._reader.feed(data)
         self._advance()
+        self._count_buffers()
 
     def eof_received(self) -> None:
         """Close: a client that sends no more has left, as far as its request is concerned."""
@@ -299,12 +307,14 @@ class ClientConnection(asyncio.Protocol):
         self._clients.remove(self)
         self._leave()
         self._phase = ClientPhase.CLOSING
+        self._return_buffers()
 
     def pause_writing(self) -> None:
         """Pause the active request, or begin no other: the client does not read as fast."""
         self._writing_paused = True
         if self._active is not None:
             self._active.pause()
+        self._count_buffers()
 
     def resume_writing(self) -> None:
         """Resume the active request, or begin the next one."""
@@ -313,6 +323,7 @@ class ClientConnection(asyncio.Protocol):
             self._active.resume()
         elif not self._advancing:
             self._advance()
+        self._count_buffers()
 
     # --- Requests in order ---------------------------------------------------------------------------------------
 
@@ -401,6 +412,26 @@ class ClientConnection(asyncio.Protocol):
         held, self._held = self._held, 0
         if held:
             self._clients.budget.give_back(held)
+
+    def _count_buffers(self) -> None:
+        """Take what this connection buffers from the budget; reset it where there is no room."""
+        size = self._reader.waiting + (self._transport.get_write_buffer_size() if self._writing_paused else 0)
+        size = size if size > FREE_BYTES else 0
+        if size == self._buffered:
+            return
+        buffers = self._clients.buffers
+        if size < self._buffered:
+            buffers.give_back(self._buffered - size)
+        elif not buffers.take(size - self._buffered, size):
+            # a reset, since an answer would be buffered, too; later, since this may be within the handler's own write
+            self._clients.call_soon(self.abort)
+            return
+        self._buffered = size
+
+    def _return_buffers(self) -> None:
+        held, self._buffered = self._buffered, 0
+        if held:
+            self._clients.buffers.give_back(held)
 
     def _refuse_and_close(self, error: ApiError) -> None:
         head = self._reader.head

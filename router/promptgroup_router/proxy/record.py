@@ -7,8 +7,9 @@ from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.logs import fields
 from promptgroup_router.contract import names
 from promptgroup_router.proxy.exchange import Exchange
-from promptgroup_router.routing.route import UNMATCHED, Route
+from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
+from promptgroup_router.routing.unmatched import UNMATCHED
 
 log = logging.getLogger("promptgroup.router")
 

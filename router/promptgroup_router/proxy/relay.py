@@ -26,8 +26,9 @@ from promptgroup_router.proxy.upstream import EngineConnection, EngineConnection
 from promptgroup_router.rings.ids import MemberId, member_hash
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.response_id import RANDOM_BYTES, ResponseId, encode, process_hash
-from promptgroup_router.routing.route import UNMATCHED, Route
+from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
+from promptgroup_router.routing.unmatched import UNMATCHED
 
 CONTINUE = 100
 

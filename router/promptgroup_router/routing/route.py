@@ -34,9 +34,7 @@ from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost
 from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMatch, match_group
 from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
 from promptgroup_router.routing.response_id import decode
-
-UNMATCHED = "-"
-"""Group name for requests that match none."""
+from promptgroup_router.routing.unmatched import UNMATCHED
 
 LEADING_BYTES = 2048
 """Bytes of an undeclared prompt by which it is listed; for text completions also the bytes that take the place of Tier

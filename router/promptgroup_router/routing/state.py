@@ -12,7 +12,10 @@ from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, build_in
 from promptgroup_router.rings.remap import remapped_shares
 from promptgroup_router.routing.admission_queue import AdmissionQueue
 from promptgroup_router.routing.near_miss import NearMisses
-from promptgroup_router.routing.unmatched import UnmatchedPrefixes
+from promptgroup_router.routing.unmatched import UNMATCHED, UnmatchedPrefixes
+
+SERIES_SECONDS = 3600.0
+"""Time for which the series of a revision or a group that left the table are still told: rates look back over less."""
 
 
 class Waiter(Protocol):
@@ -48,6 +51,8 @@ class RouterState:
         self.tokens = Tokens()
         self.unmatched = UnmatchedPrefixes()
         self.near_misses = NearMisses()
+        self._told: dict[tuple[str, ...], float] = {}
+        """Labels group and revision, or group alone → when the table had it last."""
 
     def install(self, table: RoutingTable, source: str, now: float) -> tuple[ClaimConflict, ...]:
         """Serve by this table from here on.
@@ -55,6 +60,7 @@ class RouterState:
         Returns:
             The conflicts that were not there before.
         """
+        self._forget_series(now)
         before, view = self.index, build_index(table)
         self.index = view
         self.loaded = True
@@ -71,6 +77,18 @@ class RouterState:
         metrics.conflicts.replace(conflicts)
         return tuple(conflict for conflict in view.conflicts if conflict not in before.conflicts)
 
+    def _forget_series(self, now: float) -> None:
+        """Drop the series of what left the table long ago: prompts come and go as long as a router runs."""
+        for group in self.index.groups:
+            self._told[group.label,] = now
+            for revision in group.revisions:
+                self._told[group.label, revision.short] = now
+        kept = {labels: at for labels, at in self._told.items() if now - at <= SERIES_SECONDS}
+        if len(kept) < len(self._told):
+            self._told = kept
+            self.metrics.keep(("group",), kept.keys() | {(UNMATCHED,)})
+            self.metrics.keep(("group", "revision"), kept.keys())
+
     def admit_waiting(self, now: float) -> None:
         """Admit waiting requests that fit, after something has ended."""
         if self.admission_queue:
@@ -85,6 +103,7 @@ class RouterState:
 
     def exposition(self, now: float, connections: int) -> str:
         """Return the metrics as text, with the gauges as of this moment."""
+        self._forget_series(now)
         in_flight: dict[tuple[str, ...], float] = {}
         sessions: dict[tuple[str, ...], float] = {}
         tokens: dict[tuple[str, ...], float] = {}

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from promptgroup_router.rings.ids import PrefixKey
 
+UNMATCHED = "-"
+"""Group name for requests that match none."""
 CAPACITY = 256
 """Most prefixes counted. The heaviest 20 are then right unless the traffic is spread over hundreds."""
 LISTED = 20

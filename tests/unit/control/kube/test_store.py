@@ -173,3 +173,9 @@ def test_a_long_spec_is_kept_without_its_prompt_and_its_template():
     short = {**found, "spec": spec | {"prompt": {"system": "a"}}}
     assert normalized(short, "PromptGroup") == {**short, "kind": "PromptGroup"}
     assert normalized({"metadata": {}}, "PromptGroup") == {"kind": "PromptGroup", "metadata": {}}  # a bookmark
+
+
+def test_of_a_pods_annotations_only_the_operators_own_are_kept():
+    annotations = {"promptgroup.dev/engine": "{}", "team.example/notes": "a" * 200_000}
+    kept = normalized({"metadata": {"name": "a", "annotations": annotations}}, "Pod")
+    assert kept["metadata"] == {"name": "a", "annotations": {"promptgroup.dev/engine": "{}"}}

@@ -65,3 +65,9 @@ def test_a_body_without_a_length_never_ends_by_itself():
 
 def test_a_counter_for_each_framing():
     assert [type(body_of(each, 3)) for each in Framing] == [Sized, Chunked, UntilClose]
+
+
+@pytest.mark.parametrize("field", [b"Transfer-Encoding: gzip, chunked", b"content-length: 3", b"Host: r"])
+def test_a_trailer_cannot_frame_or_route_a_message(field):
+    with pytest.raises(HttpError, match="a trailer has a field"):
+        Chunked().feed(b"3\r\nabc\r\n0\r\nx: y\r\n" + field + b"\r\n\r\n")

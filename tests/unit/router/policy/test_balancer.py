@@ -365,3 +365,24 @@ def test_a_canary_whose_replica_was_tried_goes_to_the_revision_that_serves():
     assert set(tried[1:]) == {member.id for member in old.ready}
     with pytest.raises(LookupError):
         balancer.pick(new, DEMAND, 0.0, tried)
+
+
+def test_a_client_that_hangs_up_before_the_first_byte_leaves_no_trace_in_the_working_set():
+    candidates, balancer = served()
+    for session in range(200):
+        pick = balancer.pick(candidates, Demand(session, prefix=11, prompt=3000, tier1=2000), 0.0)
+        balancer.release(pick, 0.0)
+    assert [(len(each.live), each.live.tokens, each.live.returning) for each in balancer.replicas.values()] == [
+        (0, 0.0, 1.0)
+    ] * 3
+
+
+def test_who_was_served_stays_in_the_working_set_when_another_request_of_its_is_given_up():
+    candidates, balancer = served()
+    one, other = balancer.pick(candidates, DEMAND, 0.0), balancer.pick(candidates, DEMAND, 0.0)
+    balancer.first_token(one, 0.1)
+    balancer.release(other, 0.2)
+    live = one.replica.live
+    assert live.in_flight(DEMAND.session)
+    balancer.end(one, None, 0.3)
+    assert DEMAND.session in live

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from promptgroup_router.proxy.body_budget import RESERVED_SHARE, SMALL_SHARE, BodyBudget
+from promptgroup_router.proxy.downstream import FREE_BYTES, ClientListener
 from support.fakeengine import Call, engines, until
+from support.script import FakeTransport
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
 
 
@@ -76,5 +78,78 @@ def test_a_client_that_leaves_within_its_body_gives_it_back(tmp_path):
                 client.send(post(chat("x" * 500_000))[:300_000])
                 await until(lambda: router._clients.budget.used > 200_000, "the body")
             await until(lambda: router._clients.budget.used == 0, "its end")
+
+    run(check())
+
+
+class Idle:
+    """A request that is never answered by itself."""
+
+    def __init__(self):
+        self.left = 0
+
+    def client_left(self):
+        self.left += 1
+
+    def pause(self):
+        pass
+
+    def resume(self):
+        pass
+
+    def tick(self, now):
+        pass
+
+
+HALF_HEAD = b"GET / HTTP/1.1\r\nhost: r\r\nx: " + b"a" * 6000
+
+
+@pytest.mark.parametrize("kind", ["half a head", "requests sent ahead", "an answer that is not read"])
+def test_what_hundreds_of_connections_buffer_is_bounded(kind):
+    limit = 400_000
+
+    async def check():
+        buffers, work = BodyBudget(limit), []
+
+        def handle(client, request):
+            work.append(Idle())
+            return work[-1]
+
+        clients = ClientListener(handle, lambda: 0.0, 10**6, buffers=buffers)
+        opened = []
+        for _ in range(500):
+            connection, transport = clients.accept(), FakeTransport()
+            connection.connection_made(transport)
+            opened.append((connection, transport))
+            match kind:
+                case "half a head":
+                    connection.data_received(HALF_HEAD)
+                case "requests sent ahead":
+                    connection.data_received(get("/") + HALF_HEAD)
+                case _:
+                    connection.data_received(get("/"))
+                    transport.unsent = 6000
+                    connection.pause_writing()
+            await asyncio.sleep(0)
+            if "abort" in transport.did:
+                connection.connection_lost(None)
+        kept = [connection for connection, transport in opened if "abort" not in transport.did]
+        assert limit * 0.9 < buffers.used <= limit
+        held = sum(each._reader.waiting for each in kept) + sum(
+            each.unsent for _, each in opened if "abort" not in each.did
+        )
+        assert held <= limit + FREE_BYTES * len(kept)
+        assert len(kept) == limit // (buffers.used // len(kept))
+        # one that buffers nothing is served
+        connection = clients.accept()
+        connection.connection_made(FakeTransport())
+        connection.data_received(get("/"))
+        assert connection._active is work[-1]
+        if kind == "an answer that is not read":
+            kept[0].resume_writing()
+            assert buffers.used <= limit - 6000
+        for connection in kept:
+            connection.connection_lost(None)
+        assert buffers.used == 0
 
     run(check())

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.sessions import SESSION_SECONDS
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.routing.state import SERIES_SECONDS, RouterState
 from support.tables import group, revision, table
 
 
@@ -105,3 +105,23 @@ def test_a_process_that_takes_a_slot_over_holds_no_sessions():
     state.balancer.first_token(state.balancer.pick(found.candidates, demand, 10.0), 10.0)
     state.install(table(group("a", revision(slots=(replace(before, incarnation="b"),)))), "file", 11.0)
     assert f'slot_sessions{{group="chat/a",revision="{found.short}",slot="0"}} 0' in state.exposition(12.0, 0)
+
+
+def test_series_of_what_left_the_table_are_told_for_an_hour_and_then_forgotten():
+    state = RouterState()
+    for prompt in range(100):
+        now = prompt * 60.0
+        state.install(table(group("a", revision(str(prompt)))), "file", now)
+        label = state.index.names["a"].revisions[0].short
+        stratum = "chat/a", label, "first", "content", "whole"
+        state.metrics.revision_requests.add(*stratum, "ok")
+        state.metrics.revision_first_token.observe(*stratum, value=1.0)
+    state.metrics.requests.add("-", "404")
+    state.metrics.requests.add("chat/a", "200")
+    text = state.exposition(now, 0)
+    assert text.count("\npromptgroup_router_revision_requests_total{") == 62  # the last 3600 s of them
+    assert text.count("\npromptgroup_router_revision_first_token_seconds_count{") == 62  # the last 3600 s of them
+    state.install(table(group("b")), "file", now)
+    text = state.exposition(now + SERIES_SECONDS + 1, 0)
+    assert 'group="chat/a"' not in text
+    assert 'requests_total{group="-",code="404"} 1' in text
