@@ -1,10 +1,14 @@
-"""Every manifest as the API server itself sees it: a server-side dry run, in which a warning is a failure.
+"""Every manifest, and every object on a page of the documentation, as the API server sees it.
+
+It is a server-side dry run, in which a warning is a failure.
 
 https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -22,7 +26,8 @@ from support.operators import SYSTEM
 pytestmark = pytest.mark.integration
 
 FOLDER = lab.ROOT / "manifests"
-OTHERS = {"monitoring.coreos.com", "argoproj.io", "keda.sh"}
+DOCS = lab.ROOT / "docs"
+OTHERS = {"monitoring.coreos.com", "argoproj.io", "keda.sh", "gateway.networking.k8s.io"}
 """API groups of which there is no CRD here; with those of Flux."""
 
 
@@ -49,6 +54,19 @@ def files() -> Iterator[Path]:
             yield file
 
 
+def pages() -> Iterator[Path]:
+    """Pages of the documentation that show whole objects; files that they include are looked at as files."""
+    for page in sorted(DOCS.rglob("*.md")):
+        if shown(page):
+            yield page
+
+
+def shown(page: Path) -> list[dict[str, Any]]:
+    """Return the whole objects in a page's blocks of YAML."""
+    blocks = re.findall(r"^( *)```yaml\n(.*?)^\1```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [each for _, text in blocks if "--8<--" not in text for each in documents(dedent(text))]
+
+
 def groups() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every PromptGroup that stands anywhere in the manifests."""
     for file in files():
@@ -57,11 +75,13 @@ def groups() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{file.relative_to(FOLDER)}:{each['metadata']['name']}", each
 
 
-SOURCES = {str(each.relative_to(FOLDER)): each for each in (*kustomizations(), *files())}
+SOURCES = {str(each.relative_to(lab.ROOT)): each for each in (*kustomizations(), *files(), *pages())}
 GROUPS = dict(groups())
 
 
 def objects(kube: Kubectl, source: Path) -> list[dict[str, Any]]:
+    if source.suffix == ".md":
+        return shown(source)
     return documents(kube.run("kustomize", str(source)).stdout if source.is_dir() else source.read_text())
 
 

@@ -21,13 +21,13 @@ from typing import Any
 
 from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.plan import draining, prompt, prompt_route
-from promptgroup_operator.plan import plan as planning
 from promptgroup_operator.plan.desired import ANNOTATION_PROMPT
+from promptgroup_operator.plan.plan import Plan, decide, route_unwritten, unwritten
 from promptgroup_operator.rollout import annotations as records
 from promptgroup_operator.rollout import rollout
 from promptgroup_operator.warmth.warmup import settle
 from promptgroup_operator.world import engine_facts as measured
-from promptgroup_operator.world.effects import PodUpdate
+from promptgroup_operator.world.effects import Deletion, PodUpdate
 from promptgroup_operator.world.samples import Flow, SlotUse, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import (
     GroupObject,
@@ -201,7 +201,7 @@ class Model:
         """Begin a pass unless one runs, and perform so many of its effects. Returns how many it did."""
         if not self.pending:
             world = self.world()
-            self.begin(world, planning.decide(world, self.now))
+            self.begin(world, decide(world, self.now))
         for done in range(effects):
             if not self.pending:
                 return done
@@ -213,7 +213,7 @@ class Model:
         self.pending.clear()
         self.jobs.clear()
 
-    def begin(self, world: World, todo: planning.Plan) -> None:
+    def begin(self, world: World, todo: Plan) -> None:
         """Queue the effects of a plan in the order in which the operator performs them."""
         now = self.began = self.now
         self.written = {}
@@ -226,13 +226,13 @@ class Model:
 
         for change in todo.conditions:
             add(f"condition {change.pod}", lambda c=change: self._condition(c.uid, c.outcome, c.outcome.warm, now))
-        for manifest in planning.unwritten(world, todo):
+        for manifest in unwritten(world, todo):
             add(f"apply {manifest['kind']} {manifest['metadata']['name']}", lambda m=manifest: self._apply(m, world))
         for mark in todo.pod_updates:
             add(f"mark {mark.pod}", lambda m=mark: self._mark(m))
         if todo.route is not None:
-            self._check_route(world, todo.route, stands=not planning.route_unwritten(world, todo))
-            if planning.route_unwritten(world, todo):
+            self._check_route(world, todo.route, stands=not route_unwritten(world, todo))
+            if route_unwritten(world, todo):
                 add("apply PromptRoute", lambda m=todo.route: self._publish(world, m))
         elif ("PromptRoute", KEY.name) in world.live:
             self._check_route(world, world.live["PromptRoute", KEY.name], stands=True)
@@ -375,7 +375,7 @@ class Model:
                 raise ViolationError(f"pods of {key[1]}, which is not wanted, would be replaced")
         self.live[key] = {**manifest, "metadata": {**manifest["metadata"], **made}}
 
-    def _delete(self, deletion: planning.Deletion) -> None:
+    def _delete(self, deletion: Deletion) -> None:
         key = deletion.kind, deletion.name
         if self.live.get(key, {}).get("metadata", {}).get("uid") == deletion.uid:
             if deletion.kind == "Deployment":
@@ -700,7 +700,7 @@ class Model:
         for _ in range(passes):
             happened = self.surroundings()
             world = self.world()
-            self.begin(world, planning.decide(world, self.now))
+            self.begin(world, decide(world, self.now))
             if self.pending:
                 last = [effect.name for effect in self.pending]
             happened |= bool(self.pending)

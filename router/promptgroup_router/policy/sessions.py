@@ -10,6 +10,7 @@ that know each other count no session twice. Does no I/O and reads no clock.
 from collections import OrderedDict
 from typing import NamedTuple, TypeVar
 
+from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.rings.ids import MemberId, PrefixKey
 
 LIMIT = 100_000
@@ -42,17 +43,17 @@ class Sessions:
     __slots__ = ("_by_prefix", "_by_process", "_sessions")
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[int, SessionRecord] = OrderedDict()
+        self._sessions: OrderedDict[SessionKey, SessionRecord] = OrderedDict()
         """The longest silent first."""
         self._by_prefix: dict[PrefixKey, list[float]] = {}
         """Tier-1 prefix → [sessions, their tokens]."""
         self._by_process: dict[Process, list[float]] = {}
         """Process → the same."""
 
-    def __contains__(self, session: int) -> bool:
+    def __contains__(self, session: SessionKey) -> bool:
         return session in self._sessions
 
-    def served(self, session: int, record: SessionRecord) -> None:
+    def served(self, session: SessionKey, record: SessionRecord) -> None:
         """Count a session that has come back."""
         self.drop(session)
         self._sessions[session] = record
@@ -61,7 +62,7 @@ class Sessions:
         if len(self._sessions) > LIMIT:
             self.drop(next(iter(self._sessions)))
 
-    def drop(self, session: int) -> None:
+    def drop(self, session: SessionKey) -> None:
         """Stop counting a session, which another router serves or which has ended."""
         known = self._sessions.pop(session, None)
         if known is None:
