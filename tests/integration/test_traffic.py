@@ -96,6 +96,38 @@ def test_turns_of_a_session_stay_on_one_replica(kube: Kubectl) -> None:
         assert slots[0] == slots[1]
 
 
+def test_declared_messages_are_warm_and_clients_may_add_instructions_where_a_group_says_so(kube: Kubectl) -> None:
+    said = [
+        {"role": "user", "content": "Where is parcel 7? " * 40},
+        {"role": "assistant", "content": "It is on its way, and you will have it tomorrow. " * 40},
+    ]
+    examples = group("examples", replicas=1)
+    examples["spec"]["prompt"] = {"system": PROMPTS["b"], "messages": said}
+    kube.apply(examples)
+    kube.apply(group("open", PROMPTS["c"], replicas=1, routing={"ownInstructions": "Append"}))
+    for name in ("examples", "open"):
+        kube.wait_warm(name, "1/1")
+        wait_for(lambda name=name: True if name in get(kube, "/v1/models")[1] else None, f"the router to know {name}")
+
+    # every text behind the system prompt is new to the engine but for the declared messages
+    by_content = {"model": "tiny", "messages": [{"role": "system", "content": PROMPTS["b"]}, *said], "max_tokens": 4}
+    by_content["messages"].append({"role": "user", "content": "What of parcel 8?"})
+    by_name = chat(None, "What of parcel 9?", model="examples")
+    declared = len(PROMPTS["b"]) + sum(len(message["content"]) for message in said)
+    for body in (by_content, by_name):
+        status, answer, headers = post(kube, body)
+        assert status == 200
+        assert headers["x-promptgroup-served-by"].startswith("traffic/examples/")
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0.9 * declared / 4
+    assert not post(kube, chat(PROMPTS["b"]))[2].get("x-promptgroup-revision"), "its conversation begins otherwise"
+
+    status, answer, _ = post(kube, chat("Answer in French. " * 40, "What of parcel 8?", model="open"))
+    assert status == 200
+    usage = answer["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > 0.9 * len(PROMPTS["c"]) / 4
+    assert usage["prompt_tokens"] > len(PROMPTS["c"]) / 4 + 100
+
+
 BAD = {
     "not JSON": (b"{", 400, "JSON"),
     "not an object": (b"[]", 400, "object"),

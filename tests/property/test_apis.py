@@ -15,6 +15,7 @@ from promptgroup_router.apis.session_key import find_session
 from promptgroup_router.apis.usage import MessagesTail, ResponsesTail, Tail
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
+from promptgroup_router.contract.table import Prompt
 
 WORDS = st.sampled_from(
     [
@@ -90,7 +91,7 @@ BODY = st.dictionaries(FIELDS, JSON, max_size=7)
 DECLARED = canonical_tools(
     [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 )
-PROMPTS = [preamble("Sys", ""), preamble("", DECLARED), preamble("Sys", DECLARED)]
+PROMPTS = [preamble(Prompt("Sys", "")), preamble(Prompt("", DECLARED)), preamble(Prompt("Sys", DECLARED))]
 JSON_ENDPOINTS = [each for path, each in ENDPOINTS.items() if b"transcriptions" not in path and b"transl" not in path]
 
 

@@ -14,6 +14,36 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"prompt": {"system": "x", "tools": [{}], "toolsFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}},
         "tools or toolsFrom",
     ),
+    "messages twice": (
+        {
+            "prompt": {
+                "system": "x",
+                "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
+                "messagesFrom": {"configMapKeyRef": {"name": "a", "key": "b"}},
+            }
+        },
+        "messages or messagesFrom",
+    ),
+    "half an example": (
+        {"prompt": {"system": "x", "messages": [{"role": "user", "content": "a"}]}},
+        "spec.prompt.messages: ",
+    ),
+    "an example out of turn": (
+        {
+            "prompt": {
+                "system": "x",
+                "messages": [{"role": "assistant", "content": "b"}, {"role": "user", "content": "a"}],
+            }
+        },
+        "spec.prompt.messages: ",
+    ),
+    "instructions before messages": (
+        {
+            "prompt": {"system": "x", "messagesFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}},
+            "routing": {"ownInstructions": "Append"},
+        },
+        "spec.routing.ownInstructions: ",
+    ),
     "bounds crossed": ({"replicas": None, "sizing": {"minReplicas": 3, "maxReplicas": 2}}, "spec.sizing: "),
     "no time to first token": (
         {"replicas": None, "sizing": {"maxReplicas": 2, "targets": {"ttft": "0ms"}}},

@@ -1,8 +1,10 @@
 """Routing tables for tests: what a case does not name has the value of a group at rest."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from promptgroup_router.contract.fingerprint import hash_prefix
+from promptgroup_router.contract.messages import canonical_messages
 from promptgroup_router.contract.table import Group, Prompt, Revision, RoutingTable, Slot, SlotState
 
 SYSTEM = "You are the support assistant of Example Ltd."
@@ -14,16 +16,24 @@ def slot(index: int, state: SlotState = SlotState.READY, address: str = "", inca
 
 
 def revision(
-    system: str = SYSTEM, slots: int | tuple[Slot, ...] = 3, *, tools: str = "", known: bool = True, **fields: Any
+    system: str = SYSTEM,
+    slots: int | tuple[Slot, ...] = 3,
+    *,
+    tools: str = "",
+    messages: Sequence[tuple[str, str]] = (),
+    known: bool = True,
+    **fields: Any,
 ) -> Revision:
     """A revision of a system text; `known` is whether the router has the text."""
+    canonical = canonical_messages(messages)
     values: dict[str, Any] = {
-        "fingerprint": hash_prefix(tools, system.encode()),
+        "fingerprint": hash_prefix(tools, system.encode(), canonical),
         "system_bytes": len(system.encode()),
         "tools": tools != "",
+        "messages": len(messages),
         "weight": 100,
         "slots": tuple(slot(index) for index in range(slots)) if isinstance(slots, int) else slots,
-        "prompt": Prompt(system, tools) if known else None,
+        "prompt": Prompt(system, tools, canonical) if known else None,
     }
     return Revision(**(values | fields))
 

@@ -28,6 +28,8 @@ class Hashed:
     """Bytes of the system text."""
     tools: int
     """Bytes of the tools, in canonical form."""
+    messages: int = 0
+    """Bytes of the declared messages, in canonical form."""
     note: str = ""
     """A reservation about the prompt."""
     pin: Fingerprint | None = None
@@ -83,7 +85,7 @@ def _hashed(name: str, system: bytes, tools: str, note: str = "") -> Hashed:
     """Return the fingerprint of a prompt; one that is empty matches nothing."""
     empty = not system and not tools
     note = "it has neither a system text nor tools" if empty else note
-    return Hashed(name, hash_prefix(tools, system), len(system), len(tools.encode()), note, matches=not empty)
+    return Hashed(name, hash_prefix(tools, system), len(system), len(tools.encode()), note=note, matches=not empty)
 
 
 def _declared(name: str, content: str) -> Iterator[Hashed]:
@@ -101,6 +103,7 @@ def _declared(name: str, content: str) -> Iterator[Hashed]:
             each.text.fingerprint,
             len(prompt.system.encode()),
             len(prompt.tools.encode()),
+            len(prompt.messages.encode()),
             pin=each.pin,
         )
 
@@ -117,7 +120,9 @@ def _sent(name: str, request: InputRequest) -> Hashed:
     if late:
         system = late.encode()
         note = f"the system text is messages[{index}], and PromptGroups match the first message only: send it first"
-        return Hashed(place, hash_prefix(ask.tools, system), len(system), len(ask.tools.encode()), note, matches=False)
+        return Hashed(
+            place, hash_prefix(ask.tools, system), len(system), len(ask.tools.encode()), note=note, matches=False
+        )
     return _hashed(place, ask.system.encode(), ask.tools)
 
 
@@ -135,6 +140,7 @@ def _tools(name: str | None) -> str | None:
 
 def _line(hashed: Hashed) -> str:
     covers = f"system {hashed.system} bytes, " + (f"tools {hashed.tools} bytes" if hashed.tools else "no tools")
+    covers += f", messages {hashed.messages} bytes" if hashed.messages else ""
     notes = [f"; {hashed.note}"] if hashed.note else []
     if hashed.pin is not None:
         notes.append(f"; WRONG: pinned as {hashed.pin}" if hashed.wrong else "; pinned")
@@ -147,6 +153,7 @@ def _document(hashed: Hashed) -> dict[str, object]:
         "fingerprint": hashed.fingerprint,
         "systemBytes": hashed.system,
         "toolsBytes": hashed.tools,
+        "messagesBytes": hashed.messages,
         "pinned": hashed.pin,
         "note": hashed.note or None,
     }

@@ -252,5 +252,5 @@ def _data(raw: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _said(problem: Problem) -> str:
-    missing = problem.reason in ("PromptNotFound", "ToolsNotFound")
+    missing = problem.reason in ("PromptNotFound", "ToolsNotFound", "MessagesNotFound")
     return problem.message + (": add it to the file, in a document of its own" if missing else "")

@@ -19,7 +19,7 @@ from pydantic.config import JsonDict
 from promptgroup_operator.base import durations
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_SESSION
-from promptgroup_router.contract.table import Policy, Sharing, SlotState
+from promptgroup_router.contract.table import OwnInstructions, Policy, Sharing, SlotState
 
 MAX_NAME = 50
 """Longest name of a group: `<group>-<8 hex digits>` must fit a label value (63), as Deployments' names do."""
@@ -28,6 +28,9 @@ MAX_PROMPT = 900_000
 """Most bytes of system text and tools together: an object must fit etcd's 1.5 MiB. The schema, which counts characters,
 refuses longer texts at once; the operator counts bytes."""
 
+
+MAX_MESSAGES = 32
+"""Most messages of a prompt."""
 
 HOLDS: dict[str, Callable[[Any], bool]] = {}
 """CEL rule → its twin: True if a model keeps it. A rule of the whole object gets a value with `name` and `spec`."""
@@ -53,6 +56,11 @@ _SURGE = re.compile(r"[1-9][0-9]{0,2}%", re.ASCII)
 
 def _is_surge(value: int | str) -> bool:
     return value >= 1 if isinstance(value, int) else _SURGE.fullmatch(value) is not None
+
+
+def take_turns(roles: list[str]) -> bool:
+    """Return True if the roles are pairs of user and assistant, as every chat template renders them."""
+    return roles == ["user", "assistant"] * (len(roles) // 2)
 
 
 def _increase(weights: list[int]) -> bool:
@@ -111,8 +119,17 @@ class TextSource(_Model):
     """A key of a Secret. Its text stays in Secrets: it never appears in routes, status, events or logs."""
 
 
+class DeclaredMessage(_Model):
+    """A message that every conversation of the group begins with, such as one half of an example."""
+
+    role: Annotated[Literal["user", "assistant"], Field(json_schema_extra={"maxLength": len("assistant")})]
+    """Who says it."""
+    content: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT)]
+    """The text."""
+
+
 class PromptSpec(_Model):
-    """The Tier-1 prefix: the tools and the system prompt that every request of the group begins with."""
+    """The Tier-1 prefix that every request of the group begins with: tools, system prompt, and messages."""
 
     model_config = _rules(
         _rule(
@@ -124,6 +141,19 @@ class PromptSpec(_Model):
             "!(has(self.tools) && size(self.tools) > 0 && has(self.toolsFrom))",
             "prompt takes tools or toolsFrom, not both: remove one",
             holds=lambda prompt: not (prompt.tools and prompt.tools_from is not None),
+        ),
+        _rule(
+            "!(has(self.messages) && size(self.messages) > 0 && has(self.messagesFrom))",
+            "prompt takes messages or messagesFrom, not both: remove one",
+            holds=lambda prompt: not (prompt.messages and prompt.messages_from is not None),
+        ),
+        _rule(
+            f"!has(self.messages) || (size(self.messages) % 2 == 0 && {[*range(0, MAX_MESSAGES, 2)]}.all(i, "
+            "i >= size(self.messages) || "
+            "(self.messages[i].role == 'user' && self.messages[i + 1].role == 'assistant')))",
+            "prompt.messages must be pairs of a user's and an assistant's message, in this order",
+            ".messages",
+            holds=lambda prompt: take_turns([message.role for message in prompt.messages or []]),
         ),
         _rule(
             "!has(self.system) || size(self.system) > 0",
@@ -140,6 +170,11 @@ class PromptSpec(_Model):
     """OpenAI tool definitions. The order of keys within them does not matter, the order of the list does."""
     tools_from: TextSource | None = None
     """The key that holds the tool definitions, a JSON list."""
+    messages: Annotated[list[DeclaredMessage], Field(max_length=MAX_MESSAGES)] | None = None
+    """Messages between the system prompt and the conversation, such as examples: pairs of a user's and an assistant's
+    text. A request with the same system prompt and other messages does not belong to the group."""
+    messages_from: TextSource | None = None
+    """The key that holds the messages, a JSON list of objects with role and content."""
     fingerprint: Annotated[Fingerprint, Field(pattern="^[0-9a-f]{32}$")] | None = None
     """Pin: 32 lower-case hex digits, as `promptgroup fingerprint FILE` prints. A prompt with another fingerprint is
     refused."""
@@ -306,6 +341,9 @@ class RoutingSpec(_Model):
     session_header: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,64}$")] = HEADER_SESSION
     """Request header that names the session. Without the header, fields of the body name it, or else the first user
     message."""
+    own_instructions: OwnInstructions = OwnInstructions.REFUSE
+    """Treatment of a request that names the group and brings instructions of its own: a system message, `system` or
+    `instructions`. Refuse answers 400. Append puts them behind the declared system prompt, after an empty line."""
 
 
 class StepSpec(_Model):
@@ -399,6 +437,17 @@ class PromptGroupSpec(_Model):
             "!(has(self.replicas) && has(self.sizing))",
             "replicas (fixed, or set through the scale subresource) and sizing exclude each other: remove one",
             holds=lambda spec: spec.replicas is None or spec.sizing is None,
+        ),
+        _rule(
+            "!(has(self.routing) && self.routing.ownInstructions == 'Append' && (has(self.prompt.messagesFrom) || "
+            "(has(self.prompt.messages) && size(self.prompt.messages) > 0)))",
+            "routing.ownInstructions is Append, and a client's instructions would stand before prompt.messages, whose "
+            "cache no request would find: remove one of the two",
+            ".routing.ownInstructions",
+            holds=lambda spec: (
+                spec.routing.own_instructions is OwnInstructions.REFUSE
+                or not (spec.prompt.messages or spec.prompt.messages_from is not None)
+            ),
         ),
         _rule_of_change(
             "self.model == oldSelf.model",
@@ -550,6 +599,8 @@ class RouteRevision(_Model):
     """Length of the system text in UTF-8."""
     tools: bool = False
     """True if the prefix has tools."""
+    messages: Annotated[int, Field(ge=0, le=MAX_MESSAGES)] | None = None
+    """Number of messages of the prefix, behind the system text."""
     weight: Annotated[int, Field(ge=0, le=100)]
     """Percentage of the new sessions that name the group which it gets."""
     tokens: Annotated[int, Field(ge=0)] | None = None
@@ -573,6 +624,8 @@ class PromptRouteSpec(_Model):
     sharing: Sharing = Sharing.POOL
     load_factor_percent: int
     session_header: str
+    own_instructions: OwnInstructions | None = None
+    """Treatment of instructions that a request by name brings; they are refused when this is absent."""
     revisions: list[RouteRevision]
 
 

@@ -216,10 +216,11 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
 def _bodies(model: str, prompt: Prompt) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return two requests that share the Tier-1 prefix and nothing after it."""
     tools = {"tools": json.loads(prompt.tools)} if prompt.tools else {}
+    declared = json.loads(prompt.messages) if prompt.messages else []
     return tuple(  # type: ignore[return-value]
         {
             "model": model,
-            "messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": text}],
+            "messages": [{"role": "system", "content": prompt.system}, *declared, {"role": "user", "content": text}],
             **tools,
             "max_tokens": 1,
             "temperature": 0,

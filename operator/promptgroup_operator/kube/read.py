@@ -18,7 +18,7 @@ from promptgroup_operator.plan import prompt, prompt_route, validate
 from promptgroup_operator.world.snapshot import ContainerId, GroupObject, Key, Manifest, Pod, RevisionState, Sibling
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, SlotState
+from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, SlotState
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +128,8 @@ class ClusterReader:
         if holder is not None:
             live[source.kind, source.name] = holder
         data = _decoded(holder) if holder is not None else {}
-        text = Prompt(data[SYSTEM_KEY], data.get(TOOLS_KEY, "")) if SYSTEM_KEY in data else None
+        others = (data.get(key, "") for key in (TOOLS_KEY, MESSAGES_KEY))
+        text = Prompt(data[SYSTEM_KEY], *others) if SYSTEM_KEY in data else None
         return revision_of(deployment, text, pods, standing)
 
     def _values(self, key: Key, kind: str, name: str) -> Mapping[str, str] | None:

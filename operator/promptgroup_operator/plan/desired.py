@@ -70,7 +70,8 @@ def _metadata(group: GroupObject, object_name: str, **extra: Any) -> dict[str, A
 
 def prompt_object(group: GroupObject, fingerprint: Fingerprint, prompt: Prompt, kind: str) -> dict[str, Any]:
     """Build the immutable object that keeps a revision's text, whatever its source becomes."""
-    data = {table.SYSTEM_KEY: prompt.system} | ({table.TOOLS_KEY: prompt.tools} if prompt.tools else {})
+    optional = {table.TOOLS_KEY: prompt.tools, table.MESSAGES_KEY: prompt.messages}
+    data = {table.SYSTEM_KEY: prompt.system} | {key: value for key, value in optional.items() if value}
     if kind == "Secret":
         data = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
     annotations = {names.ANNOTATION_FINGERPRINT: fingerprint}

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from promptgroup_operator.api.prompt_group import MAX_PROMPT, KeyRef, PromptSpec, TextSource
+from promptgroup_operator.api.prompt_group import MAX_MESSAGES, MAX_PROMPT, KeyRef, PromptSpec, TextSource, take_turns
 from promptgroup_operator.rollout.annotations import parse_time
 from promptgroup_operator.world.snapshot import GroupObject, Problem, PromptText, Sibling
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools, hash_prefix
+from promptgroup_router.contract.messages import ROLES, canonical_messages
 from promptgroup_router.contract.table import Prompt
 
 Values = Mapping[tuple[str, str], Mapping[str, str] | None]
@@ -28,7 +29,11 @@ class _Ref:
 
 def references(spec: PromptSpec) -> list[tuple[str, str]]:
     """(kind, name) of every object that the prompt's text stands in."""
-    refs = (_ref(spec.system_from, "systemFrom"), _ref(spec.tools_from, "toolsFrom"))
+    refs = (
+        _ref(spec.system_from, "systemFrom"),
+        _ref(spec.tools_from, "toolsFrom"),
+        _ref(spec.messages_from, "messagesFrom"),
+    )
     return sorted({(ref.kind, ref.ref.name) for ref in refs if ref is not None})
 
 
@@ -58,17 +63,27 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
         if isinstance(listed, Problem):
             return listed
         tools = listed
+    messages: list[tuple[str, str]] = [(message.role, message.content) for message in spec.messages or ()]
+    if (ref := _ref(spec.messages_from, "messagesFrom")) is not None:
+        found = _lookup(ref, values, "MessagesNotFound")
+        if isinstance(found, Problem):
+            return found
+        secret = secret or ref.kind == "Secret"
+        said = _messages(ref, found)
+        if isinstance(said, Problem):
+            return said
+        messages = said
     try:
-        prompt = Prompt(system or "", canonical_tools(tools))
+        prompt = Prompt(system or "", canonical_tools(tools), canonical_messages(messages))
     except ValueError as error:
         return Problem("InvalidTools", f"spec.prompt.tools cannot be hashed: {error}")
-    size = len(prompt.system.encode()) + len(prompt.tools.encode())
-    if size > MAX_PROMPT:
+    if prompt.size > MAX_PROMPT:
         return Problem(
             "PromptTooLarge",
-            f"the system prompt and its tools have {size} bytes, at most {MAX_PROMPT} are possible: shorten them",
+            f"the system prompt, its tools and its messages have {prompt.size} bytes, and at most {MAX_PROMPT} are "
+            "possible: shorten them",
         )
-    actual = hash_prefix(prompt.tools, prompt.system.encode())
+    actual = hash_prefix(prompt.tools, prompt.system.encode(), prompt.messages)
     if spec.fingerprint is not None and spec.fingerprint != actual:
         return Problem(
             "FingerprintMismatch",
@@ -158,3 +173,32 @@ def _tools(ref: _Ref, text: str) -> list[object] | Problem:
         # NaN, a number too large, half a surrogate pair: the error would quote the text
         return Problem("InvalidTools", f"{_at(ref)} holds a number or a character that JSON does not allow")
     return tools
+
+
+def _messages(ref: _Ref, text: str) -> list[tuple[str, str]] | Problem:
+    """Return the roles and texts of the messages in a text."""
+    expected = f"a JSON list of 2 to {MAX_MESSAGES} messages with role and content, by user and assistant in turn"
+    try:
+        listed = json.loads(text)
+        canonical_tools(listed if isinstance(listed, list) else []).encode()
+    except json.JSONDecodeError as error:
+        where = f"{error.msg} at line {error.lineno} column {error.colno}"
+        return Problem("InvalidMessages", f"{_at(ref)} is not JSON: {where}")
+    except RecursionError:
+        return Problem("InvalidMessages", f"{_at(ref)} is nested too deeply to be read")
+    except ValueError:
+        return Problem("InvalidMessages", f"{_at(ref)} holds a number or a character that JSON does not allow")
+    messages = [
+        (each["role"], each["content"])
+        for each in (listed if isinstance(listed, list) else ())
+        if isinstance(each, dict)
+        and each.keys() == {"role", "content"}
+        and each["role"] in ROLES
+        and isinstance(each["content"], str)
+        and each["content"]
+    ]
+    if not messages or len(messages) != len(listed) or len(messages) > MAX_MESSAGES:
+        return Problem("InvalidMessages", f"{_at(ref)} is not {expected}")
+    if not take_turns([role for role, _ in messages]):
+        return Problem("InvalidMessages", f"{_at(ref)} is not {expected}")
+    return messages

@@ -1,7 +1,7 @@
 """The PromptRoute: what routers may send where."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
@@ -9,6 +9,7 @@ from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Pod, RevisionState
 from promptgroup_router.contract import table
 from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_router.contract.messages import read_messages
 
 _STATES = {state.value: state for state in table.SlotState}
 
@@ -47,8 +48,9 @@ def route(
         routed.append(
             table.Revision(
                 fingerprint=revision.fingerprint,
-                system_bytes=size[0],
-                tools=size[1],
+                system_bytes=size.system_bytes,
+                tools=size.tools,
+                messages=size.messages,
                 weight=plan[revision.fingerprint].weight,
                 slots=ring(revision.pods, held[revision.fingerprint], plan[revision.fingerprint]),
                 tokens=numbers.prefix_tokens or (before or {}).get("tokens", 0),
@@ -72,16 +74,23 @@ def route(
         sharing=routing.sharing,
         load_factor_percent=routing.load_factor_percent,
         session_header=routing.session_header.lower(),
+        own_instructions=routing.own_instructions,
         revisions=tuple(routed),
     )
 
 
-def _size(revision: RevisionState, known: Mapping[str, Any] | None) -> tuple[int, bool] | None:
-    """Bytes of the system text, and whether there are tools; None when nobody knows."""
-    if revision.prompt is not None:
-        return len(revision.prompt.system.encode()), revision.prompt.tools != ""
+class _Size(NamedTuple):
+    system_bytes: int
+    tools: bool
+    messages: int
+
+
+def _size(revision: RevisionState, known: Mapping[str, Any] | None) -> _Size | None:
+    """Return what a route says of the prompt's parts; None when nobody knows."""
+    if (prompt := revision.prompt) is not None:
+        return _Size(len(prompt.system.encode()), prompt.tools != "", len(read_messages(prompt.messages)))
     if known is not None:
-        return known.get("systemBytes", 0), known.get("tools", False)
+        return _Size(known.get("systemBytes", 0), known.get("tools", False), known.get("messages", 0))
     return None
 
 

@@ -37,7 +37,9 @@ from promptgroup_router.contract.fingerprint import Fingerprint, short
 MANY = 10**6
 """More replicas than any group has."""
 
-REFERENCE_PROBLEMS = frozenset({"PromptNotFound", "ToolsNotFound", "InvalidTools", "EmptyPrompt"})
+REFERENCE_PROBLEMS = frozenset(
+    {"PromptNotFound", "ToolsNotFound", "MessagesNotFound", "InvalidTools", "InvalidMessages", "EmptyPrompt"}
+)
 """Problems of what the spec refers to, not of the spec itself."""
 
 

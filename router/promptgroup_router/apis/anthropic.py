@@ -27,6 +27,7 @@ from promptgroup_router.apis.request import (
     measure,
     read_object,
     size_of,
+    with_own,
     wrong,
 )
 from promptgroup_router.apis.tools import ToolForms
@@ -186,10 +187,13 @@ def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
         ApiError: 400: the request brings a prompt or tools of its own, or the declared tools do not exist in this API.
     """
     found = "system is given" if ask.system else "messages has a system message"
-    check_bare(ask, prompt, model, found, "system" if ask.system else "messages")
+    own = ask.system if prompt.appends else ""
+    check_bare(ask, prompt, model, found, "system" if ask.system else "messages", own=own)
     doc = ask.doc | {"model": model}
     if prompt.system:
-        doc["system"] = prompt.system
+        doc["system"] = with_own(prompt, own) if own else prompt.system
+    if prompt.messages:
+        doc["messages"] = [*prompt.messages, *doc["messages"]]
     if prompt.canonical_tools and not ask.tools:
         tools = messages_tools(prompt.canonical_tools)
         if tools is None:

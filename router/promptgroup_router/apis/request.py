@@ -14,6 +14,8 @@ import orjson
 from promptgroup_router.apis.tools import ToolForms
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract.fingerprint import canonical_tools
+from promptgroup_router.contract.messages import read_messages
+from promptgroup_router.contract.table import Prompt
 
 CHAT_PATH = b"/v1/chat/completions"
 TEXT_PATH = b"/v1/completions"
@@ -207,15 +209,25 @@ class Preamble:
     tools: orjson.Fragment | None
     system: str
     canonical_tools: str
+    messages: tuple[orjson.Fragment, ...]
+    """The declared messages, in the form that all APIs share."""
+    message_bytes: int
+    """Bytes of their text."""
+    appends: bool
+    """True if a client's own instructions follow the declared system text."""
 
 
-def preamble(system: str, tools: str) -> Preamble:
-    """Return the preamble of a prompt; `tools` is in canonical form, empty for none."""
+def preamble(prompt: Prompt, *, appends: bool = False) -> Preamble:
+    """Return the preamble of a prompt."""
+    messages = read_messages(prompt.messages)
     return Preamble(
-        message=orjson.Fragment(orjson.dumps({"role": "system", "content": system})),
-        tools=orjson.Fragment(tools) if tools else None,
-        system=system,
-        canonical_tools=tools,
+        message=orjson.Fragment(orjson.dumps({"role": "system", "content": prompt.system})),
+        tools=orjson.Fragment(prompt.tools) if prompt.tools else None,
+        system=prompt.system,
+        canonical_tools=prompt.tools,
+        messages=tuple(orjson.Fragment(orjson.dumps({"role": role, "content": text})) for role, text in messages),
+        message_bytes=sum(size_of(text) for _, text in messages),
+        appends=appends,
     )
 
 
@@ -227,16 +239,26 @@ def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
     """
     if ask.kind is ApiKind.TEXT:
         return encoded(ask.doc | {"model": model, "prompt": _prefixed(ask, prompt)})
-    check_bare(ask, prompt, model, "messages has a system or developer message", "messages")
+    first = ask.messages[0]
+    own = ask.system if prompt.appends and first["role"] in SYSTEM_ROLES else ""
+    check_bare(ask, prompt, model, "messages has a system or developer message", "messages", own=own)
     doc = ask.doc | {"model": model}
-    if prompt.system:
-        doc["messages"] = [prompt.message, *doc["messages"]]
+    if own:
+        first = {**first, "content": with_own(prompt, own)}
+        doc["messages"] = [first, *prompt.messages, *doc["messages"][1:]]
+    elif prompt.system:
+        doc["messages"] = [prompt.message, *prompt.messages, *doc["messages"]]
     if prompt.tools is not None:
         doc["tools"] = prompt.tools
     return encoded(doc)
 
 
-def check_bare(ask: ParsedRequest, prompt: Preamble, model: str, found: str, param: str) -> None:
+def with_own(prompt: Preamble, own: str) -> str:
+    """Return the declared system text, followed by the instructions that a client brings."""
+    return f"{prompt.system}\n\n{own}"
+
+
+def check_bare(ask: ParsedRequest, prompt: Preamble, model: str, found: str, param: str, *, own: str = "") -> None:
     """Check that a request which is given the declared prompt brings neither a prompt nor other tools.
 
     Args:
@@ -245,11 +267,12 @@ def check_bare(ask: ParsedRequest, prompt: Preamble, model: str, found: str, par
         model: the model to name instead.
         found: says where a prompt was found, if there is one.
         param: the field that is at fault then.
+        own: instructions of the client that will follow the declared ones, in a group that allows them.
 
     Raises:
         ApiError: 400: it brings one.
     """
-    if ask.has_system:
+    if ask.has_system and not own:
         message = f"{found}, but {_brings(ask)}: leave it out, or ask for {model!r}"
         raise ApiError(400, message, param=param, code="prompt_given_twice")
     if ask.tools and ask.tools != prompt.canonical_tools:
@@ -267,9 +290,10 @@ def _brings(ask: ParsedRequest) -> str:
 
 def _prefixed(ask: ParsedRequest, prompt: Preamble) -> str | list[str]:
     given, named = ask.doc["prompt"], _brings(ask)
-    if prompt.tools is not None:
+    if prompt.tools is not None or prompt.messages:
+        what = "messages" if prompt.tools is None else "tools"
         raise ApiError(
-            400, f"{named} with tools, which /v1/completions does not support: use /v1/chat/completions", param="model"
+            400, f"{named} with {what}, which /v1/completions does not support: use /v1/chat/completions", param="model"
         )
     if isinstance(given, str):
         return prompt.system + given

@@ -23,6 +23,7 @@ from promptgroup_router.apis.request import (
     measure,
     read_object,
     size_of,
+    with_own,
     wrong,
 )
 from promptgroup_router.apis.tools import ToolForms
@@ -190,10 +191,16 @@ def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
     """
     bare = not ask.doc.get("instructions")
     found = "input has a system or developer message" if bare else "instructions are given"
-    check_bare(ask, prompt, model, found, "input" if bare else "instructions")
+    own = ask.doc.get("instructions") or "" if prompt.appends else ""
+    check_bare(ask, prompt, model, found, "input" if bare else "instructions", own=own)
     doc = ask.doc | {"model": model}
     if prompt.system:
-        doc["instructions"] = prompt.system
+        doc["instructions"] = with_own(prompt, own) if own else prompt.system
+    if prompt.messages and not previous_response(ask):
+        # a response that is continued holds them already
+        given = doc["input"]
+        items = given if isinstance(given, list) else [{"role": "user", "content": given}]
+        doc["input"] = [*prompt.messages, *items]
     if prompt.canonical_tools and not ask.tools:
         tools = responses_tools(prompt.canonical_tools)
         if tools is None:

@@ -70,7 +70,13 @@ class RequestSession(NamedTuple):
 
 
 def find_session(
-    ask: ParsedRequest, headers: Mapping[bytes, bytes], group: str, header: str = HEADER_SESSION, declared: int = 0
+    ask: ParsedRequest,
+    headers: Mapping[bytes, bytes],
+    group: str,
+    header: str = HEADER_SESSION,
+    declared: int = 0,
+    *,
+    messages: int = 0,
 ) -> RequestSession:
     """Return the session of a request.
 
@@ -80,6 +86,7 @@ def find_session(
         group: the group, within which keys are unique.
         header: the group's session header.
         declared: bytes of the declared prompt at the start of a text.
+        messages: number of declared messages at the start of a chat, with which all sessions begin.
     """
     within = group.encode()
     name, source = _first_header(headers, (header.encode(),))
@@ -99,18 +106,18 @@ def find_session(
         start = first_ids(ask, TEXT_IDS) if ask.ids else ask.system.encode()[: declared + TEXT_BYTES]
         key = _hash([within, b"text", shared, start])
         return RequestSession(key, key, named=False, source=source)
-    said, first = chat_start(ask)
+    said, first = chat_start(ask, messages)
     scope = [within, b"chat", shared]
     key = _hash(scope + said)
     return RequestSession(key, key if first == len(said) else _hash(scope + said[:first]), named=False, source=source)
 
 
-def chat_start(ask: ParsedRequest) -> tuple[list[bytes], int]:
+def chat_start(ask: ParsedRequest, declared: int = 0) -> tuple[list[bytes], int]:
     """Return the start of a chat, and how many parts of it the first turn had.
 
     The start ends with the message that completes START_BYTES, so that later messages do not change it. Instructions
-    of the model are left out. An assistant's message before any user message adds no bytes to the count, since all
-    conversations may begin with it.
+    of the model are left out, and so are the first `declared` messages behind them. An assistant's message before any
+    user message adds no bytes to the count, since all conversations may begin with it.
     """
     start: list[bytes] = []
     size, first = 0, -1
@@ -118,6 +125,9 @@ def chat_start(ask: ParsedRequest) -> tuple[list[bytes], int]:
     for message in ask.messages:
         role = message["role"]
         if role in SYSTEM_ROLES:
+            continue
+        if declared:
+            declared -= 1
             continue
         if role == "user":
             asked = True

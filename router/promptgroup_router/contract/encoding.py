@@ -10,13 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_router.contract.messages import read_messages
 from promptgroup_router.contract.names import HEADER_SESSION
 from promptgroup_router.contract.table import (
     LOAD_FACTOR_PERCENT,
+    MESSAGES_KEY,
     SYSTEM_KEY,
     TOOLS_KEY,
     Engine,
     Group,
+    OwnInstructions,
     Policy,
     Prompt,
     PromptRef,
@@ -39,7 +42,7 @@ _E = TypeVar("_E", bound=enum.StrEnum)
 
 def encode_group(group: Group) -> dict[str, Any]:
     """Return the `spec` of the group's PromptRoute, without prompt text."""
-    return {
+    encoded: dict[str, Any] = {
         "format": FORMAT,
         "model": group.model,
         "created": group.created,
@@ -49,6 +52,9 @@ def encode_group(group: Group) -> dict[str, Any]:
         "sessionHeader": group.session_header,
         "revisions": [_encode_revision(revision) for revision in group.revisions],
     }
+    if group.own_instructions is not OwnInstructions.REFUSE:
+        encoded["ownInstructions"] = group.own_instructions.value
+    return encoded
 
 
 def encode_table(table: RoutingTable) -> dict[str, Any]:
@@ -58,7 +64,10 @@ def encode_table(table: RoutingTable) -> dict[str, Any]:
         spec = encode_group(group)
         for encoded, revision in zip(spec["revisions"], group.revisions, strict=True):
             if revision.prompt is not None:
-                encoded["prompt"] = {"system": revision.prompt.system, "tools": revision.prompt.tools}
+                prompt = revision.prompt
+                encoded["prompt"] = {SYSTEM_KEY: prompt.system, TOOLS_KEY: prompt.tools}
+                if prompt.messages:
+                    encoded["prompt"][MESSAGES_KEY] = prompt.messages
         groups.append({"namespace": group.namespace, "name": group.name, **spec})
     return {"format": FORMAT, "version": table.version, "groups": groups}
 
@@ -71,6 +80,8 @@ def _encode_revision(revision: Revision) -> dict[str, Any]:
         "weight": revision.weight,
         "slots": [_encode_slot(slot) for slot in revision.slots],
     }
+    if revision.messages:
+        encoded["messages"] = revision.messages
     if revision.tokens:
         encoded["tokens"] = revision.tokens
     if engine := _encode_engine(revision.engine):
@@ -143,6 +154,7 @@ def decode_group(namespace: str, name: str, spec: object) -> Group:
         sharing=_member(Sharing, data, "sharing", at, Sharing.POOL),
         load_factor_percent=factor,
         session_header=_text(data, "sessionHeader", at, HEADER_SESSION).lower(),
+        own_instructions=_member(OwnInstructions, data, "ownInstructions", at, OwnInstructions.REFUSE),
     )
 
 
@@ -163,6 +175,7 @@ def _decode_revision(item: object, at: str) -> Revision:
         tools=data.get("tools", False) is True,
         weight=_count(data, "weight", at),
         slots=tuple(sorted(slots, key=lambda slot: slot.index)),
+        messages=_count(data, "messages", at, 0),
         tokens=_count(data, "tokens", at, 0),
         engine=_decode_engine(data.get("engine"), f"{at}.engine"),
         prompt_from=ref,
@@ -185,9 +198,15 @@ def _decode_engine(item: object, at: str) -> Engine:
 
 def _decode_prompt(item: object, at: str) -> Prompt:
     data = _mapping(item, at)
-    parts = [data.get(key, "") for key in (SYSTEM_KEY, TOOLS_KEY)]
+    parts = [data.get(key, "") for key in (SYSTEM_KEY, TOOLS_KEY, MESSAGES_KEY)]
     if not all(isinstance(part, str) for part in parts):
-        raise TableError(f"{at}: system and tools must be strings")  # without the value, because errors are logged
+        raise TableError(
+            f"{at}: system, tools and messages must be strings"
+        )  # without the value, because errors are logged
+    try:
+        read_messages(parts[2])
+    except ValueError as error:
+        raise TableError(f"{at}: {error}") from None
     return Prompt(*parts)
 
 

@@ -1,9 +1,9 @@
-"""Computes the identity of a Tier-1 prefix from the bytes of its tools and system text.
+"""Computes the identity of a Tier-1 prefix from the bytes of its tools, its system text and its messages.
 
-A fingerprint covers nothing else: not the model, not the chat template, not the messages.
+A fingerprint covers nothing else: not the model, not the chat template, not the conversation of a client.
 `tests/golden/fingerprints.json` holds test vectors for other implementations.
 
-    fingerprint = hex(SHA-256(tools ‖ 0x00 ‖ system))[:32]
+    fingerprint = hex(SHA-256(tools ‖ 0x00 ‖ system [‖ 0xFF ‖ messages]))[:32]
 
 `system` is the text in UTF-8, byte for byte. `tools` is the canonical form of the tool list, or nothing when there are
 none: JSON without blanks, object keys sorted by code point, array order kept, whole numbers below 10^21 without a
@@ -13,6 +13,9 @@ in sorted order, whatever order was applied (and `1.0` as `1`), and because seri
 sends the same canonical form to the engine, so that the order in a client's body does not break the cache. The hash is
 SHA-256 because the prompts of two teams may meet in one table: with a fast hash, somebody could construct a collision
 to catch another team's requests.
+
+`messages` are the declared messages in canonical form, as the module `messages` writes it. A prefix without messages
+has no 0xFF either. That byte occurs in no text in UTF-8, so no system text can end like messages.
 """
 
 import hashlib
@@ -73,12 +76,23 @@ def fingerprint(system: str, tools: Sequence[object] | None = None) -> Fingerpri
     return hash_prefix(canonical_tools(tools), system.encode())
 
 
-def hash_prefix(tools: str, system: bytes) -> Fingerprint:
-    """Return the fingerprint of tools in canonical form and the bytes of a system text."""
+def hash_prefix(tools: str, system: bytes, messages: str = "") -> Fingerprint:
+    """Return the fingerprint of tools in canonical form, the bytes of a system text, and messages in canonical form."""
+    (found,) = hashes_with_messages(tools, system, (messages,))
+    return found
+
+
+def hashes_with_messages(tools: str, system: bytes, starts: Iterable[str]) -> Iterator[Fingerprint]:
+    """Yield the fingerprint with each of several lists of messages in canonical form, hashing the rest once."""
     digest = hashlib.sha256(tools.encode())
     digest.update(b"\0")
     digest.update(system)
-    return Fingerprint(digest.hexdigest()[:FINGERPRINT_LENGTH])
+    for messages in starts:
+        whole = digest.copy()
+        if messages:
+            whole.update(b"\xff")
+            whole.update(messages.encode())
+        yield Fingerprint(whole.hexdigest()[:FINGERPRINT_LENGTH])
 
 
 def short(full: Fingerprint) -> ShortFingerprint:

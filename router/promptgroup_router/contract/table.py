@@ -16,6 +16,8 @@ SYSTEM_KEY = "system"
 """Key of the system text in a prompt ConfigMap or Secret."""
 TOOLS_KEY = "tools"
 """Key of the tools in canonical form in a prompt ConfigMap or Secret; absent without tools."""
+MESSAGES_KEY = "messages"
+"""Key of the messages in canonical form; absent without messages."""
 
 
 LOAD_FACTOR_PERCENT = 125
@@ -34,6 +36,15 @@ class Policy(enum.StrEnum):
     LEAST_REQUEST = "LeastRequest"
     ROUND_ROBIN = "RoundRobin"
     PREFIX_HASH = "PrefixHash"
+
+
+class OwnInstructions(enum.StrEnum):
+    """The treatment of a request that names a group and brings instructions of its own."""
+
+    REFUSE = "Refuse"
+    """It is refused: the client may have meant its instructions to replace the group's."""
+    APPEND = "Append"
+    """Its instructions follow the declared system text, after an empty line."""
 
 
 class Sharing(enum.StrEnum):
@@ -60,10 +71,16 @@ class SlotState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A Tier-1 prefix: system text, and tools in canonical form (`""` for none)."""
+    """A Tier-1 prefix: system text, and tools and messages in canonical form (`""` for none)."""
 
     system: str
     tools: str = ""
+    messages: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all three in UTF-8."""
+        return sum(len(part.encode()) for part in (self.system, self.tools, self.messages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +132,8 @@ class Revision:
     weight: int
     """Share of the new sessions that name the group, relative to the weights of the other revisions."""
     slots: tuple[Slot, ...]
+    messages: int = 0
+    """Number of messages behind the system text that are part of the prefix."""
     tokens: int = 0
     """Length of the prefix in tokens, as an engine counted it; 0 while unknown."""
     engine: Engine = Engine()
@@ -141,6 +160,7 @@ class Group:
     load_factor_percent: int = LOAD_FACTOR_PERCENT
     """Bound of BoundedLoad: a slot takes at most this percentage of the mean load, rounded up."""
     session_header: str = HEADER_SESSION
+    own_instructions: OwnInstructions = OwnInstructions.REFUSE
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from promptgroup_router.base.logs import fields
 from promptgroup_router.contract import names
-from promptgroup_router.contract.table import SYSTEM_KEY, TOOLS_KEY, Prompt, RoutingTable, TableError
+from promptgroup_router.contract.messages import read_messages
+from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, RoutingTable, TableError
 from promptgroup_router.feed.kube_api import KubeApi, KubeError
 from promptgroup_router.feed.prompt_routes import Expired, RouteChange, Routes, RouteSource
 from promptgroup_router.feed.publish import Publisher
@@ -177,9 +178,13 @@ def prompt_of(source: RouteSource, found: object) -> Prompt:
     if not isinstance(data, dict) or not {SYSTEM_KEY, TOOLS_KEY} & data.keys():
         raise TableError(f"the object has neither the key {SYSTEM_KEY!r} nor the key {TOOLS_KEY!r}")
     decode: Callable[[str], str] = _decoded if source.ref.kind == "Secret" else str
-    prompt = Prompt(decode(data.get(SYSTEM_KEY, "")), decode(data.get(TOOLS_KEY, "")))
+    prompt = Prompt(*(decode(data.get(key, "")) for key in (SYSTEM_KEY, TOOLS_KEY, MESSAGES_KEY)))
     if not is_text_of(prompt, source.fingerprint):
         raise TableError("the text does not hash to the fingerprint")
+    try:
+        read_messages(prompt.messages)
+    except ValueError as error:
+        raise TableError(f"key {MESSAGES_KEY!r}: {error}") from None
     return prompt
 
 

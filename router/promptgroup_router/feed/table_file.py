@@ -64,7 +64,7 @@ def parse(content: bytes, name: str) -> RoutingTable:
     for group in table.groups:
         for revision in group.revisions:
             if revision.prompt is not None and not is_text_of(revision.prompt, revision.fingerprint):
-                found = hash_prefix(revision.prompt.tools, revision.prompt.system.encode())
+                found = _hash(revision.prompt)
                 raise TableError(
                     f"{group.namespace}/{group.name}: the prompt hashes to {found}, its fingerprint is "
                     f"{revision.fingerprint}: correct one of them (promptgroup fingerprint FILE prints the hash)"
@@ -74,4 +74,8 @@ def parse(content: bytes, name: str) -> RoutingTable:
 
 def is_text_of(prompt: Prompt, wanted: Fingerprint) -> bool:
     """Return True if a prompt hashes to a fingerprint."""
-    return hash_prefix(prompt.tools, prompt.system.encode()) == wanted
+    return _hash(prompt) == wanted
+
+
+def _hash(prompt: Prompt) -> Fingerprint:
+    return hash_prefix(prompt.tools, prompt.system.encode(), prompt.messages)

@@ -7,17 +7,22 @@ declared text that the request's own begins with or branches off from, however m
 
 A text that has not been read is known by its length and hash alone. The request is hashed once, at most up to the
 longest of these lengths, and the hash is taken at each length.
+
+A prefix that has messages behind its system text is known by their number and its hash. It is longer than any prefix
+without messages that the same request begins with, since it has the request's whole system text.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
-from promptgroup_router.contract.fingerprint import Fingerprint, prefix_hashes
+from promptgroup_router.contract.fingerprint import Fingerprint, hashes_with_messages, prefix_hashes
 
 MOST_LENGTHS = 256
 """Lengths of unread texts that a request is hashed at, 1 µs each. Of more, the longest ones are taken: the others match
 once their text has been read, which is within seconds."""
+MOST_COUNTS = 16
+"""Different numbers of declared messages that a request is hashed at; of more, the greatest ones are taken."""
 LONGEST = 8
 """Declared texts per tool list that `longest` returns: to look for the end of one in a request takes 2 µs."""
 
@@ -36,6 +41,8 @@ class Claim(NamedTuple, Generic[_T]):
     """The system text, once it has been read."""
     tools: str
     """The tools in canonical form; empty for none, and while the prompt has not been read."""
+    messages: int = 0
+    """Number of messages behind the system text that belong to the prefix."""
 
 
 class Alike(NamedTuple, Generic[_T]):
@@ -83,8 +90,11 @@ class Claims(Generic[_T]):
         """Index the claims, which come in the order in which groups claim prefixes: the oldest first."""
         texts: dict[str, dict[str, _Claimants[_T]]] = {}
         unread: dict[int, dict[Fingerprint, _Claimants[_T]]] = {}
+        with_messages: dict[int, dict[Fingerprint, _Claimants[_T]]] = {}
         for age, claim in enumerate(claims):
-            if claim.system is not None:
+            if claim.messages:
+                claimants = with_messages.setdefault(claim.messages, {}).setdefault(claim.fingerprint, {})
+            elif claim.system is not None:
                 claimants = texts.setdefault(claim.tools, {}).setdefault(claim.system, {})
             else:
                 claimants = unread.setdefault(claim.system_bytes, {}).setdefault(claim.fingerprint, {})
@@ -99,8 +109,13 @@ class Claims(Generic[_T]):
         }
         self._lengths = sorted(unread)[-MOST_LENGTHS:]
         self._unread = {length: unread[length] for length in self._lengths}
+        self._with_messages = {
+            count: with_messages[count] for count in sorted(with_messages, reverse=True)[:MOST_COUNTS]
+        }
 
-    def match(self, tools: str, text: str, namespace: str = "") -> _T | None:
+    def match(
+        self, tools: str, text: str, namespace: str = "", first_messages: Callable[[int], str | None] | None = None
+    ) -> _T | None:
         """Return the declared prefix that a request belongs to, or None.
 
         Args:
@@ -108,11 +123,15 @@ class Claims(Generic[_T]):
             text: its system text.
             namespace: the namespace of the request. If it is empty, it is that of the oldest claim that the request
                 matches: a younger claim of another namespace takes no requests from an older one.
+            first_messages: returns as many of the request's first messages in canonical form, None if they cannot
+                be declared.
 
         Returns:
             The longest match in that namespace.
         """
         matches = self._matches(tools, text)
+        if self._with_messages and first_messages is not None:
+            matches = self._matches_with_messages(tools, text, first_messages) + matches
         if not matches:
             return None
         if not namespace:
@@ -165,6 +184,17 @@ class Claims(Generic[_T]):
             if claimants is not None:
                 found.append((length, claimants))
         return [claimants for _, claimants in sorted(found, key=lambda each: -each[0])]
+
+    def _matches_with_messages(
+        self, tools: str, text: str, first_messages: Callable[[int], str | None]
+    ) -> "list[_Claimants[_T]]":
+        """Return the claims on prefixes that have messages and that a request begins with, the longest first."""
+        starts = [(count, start) for count in self._with_messages if (start := first_messages(count)) is not None]
+        if not starts:
+            return []
+        hashes = hashes_with_messages(tools, text.encode(), [start for _, start in starts])
+        found = ((self._with_messages[count].get(each)) for (count, _), each in zip(starts, hashes, strict=True))
+        return [claimants for claimants in found if claimants is not None]
 
 
 def _path(root: _Node[_T], text: str) -> list[_Node[_T]]:

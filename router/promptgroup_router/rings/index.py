@@ -15,6 +15,7 @@ from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprin
 from promptgroup_router.contract.table import (
     LOAD_FACTOR_PERCENT,
     Group,
+    OwnInstructions,
     Policy,
     Revision,
     RoutingTable,
@@ -307,7 +308,9 @@ def _revision_entry(group: Group, label: str, revision: Revision, candidates: Ca
         short=short(revision.fingerprint),
         prefix=PrefixKey(_hash(revision.fingerprint)),
         candidates=candidates,
-        preamble=preamble(revision.prompt.system, revision.prompt.tools) if revision.prompt is not None else None,
+        preamble=preamble(revision.prompt, appends=group.own_instructions is OwnInstructions.APPEND)
+        if revision.prompt is not None
+        else None,
     )
 
 
@@ -320,7 +323,7 @@ def _build_model(model: str, groups: Iterable[GroupEntry], conflicts: list[Claim
             key = each.group.namespace, each.revision.fingerprint
             if key in claims:
                 conflicts.append(ClaimConflict(group.label, claims[key].entry.label, each.revision.fingerprint))
-            elif each.revision.system_bytes or each.revision.tools:
+            elif each.revision.system_bytes or each.revision.tools or each.revision.messages:
                 claims[key] = _claim(each)
     everybodys = Claims(claims.values())
     tenants = {}
@@ -341,6 +344,7 @@ def _claim(entry: RevisionEntry) -> Claim[RevisionEntry]:
         system_bytes=entry.revision.system_bytes,
         system=prompt.system if prompt is not None else None,
         tools=prompt.canonical_tools if prompt is not None else "",
+        messages=entry.revision.messages,
     )
 
 

@@ -29,6 +29,7 @@ Does no I/O and reads no clock.
 import enum
 from dataclasses import dataclass
 
+from promptgroup_router.apis.conversation import first_messages
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE
@@ -84,7 +85,7 @@ def match_group(view: RoutingIndex, ask: ParsedRequest, named: str = "", namespa
         return ByName(_named(view, named, HEADER_GROUP, namespace))
     model = view.models.get(ask.model)
     if model is not None and (not namespace or namespace in model.tenants):
-        claim = model.claims.match(ask.tools, ask.system, namespace)
+        claim = model.claims.match(ask.tools, ask.system, namespace, lambda count: first_messages(ask, count))
         if claim is not None:
             return ByContent(claim)
         tenant = model.tenants[namespace] if namespace else model.first

@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 
 import xxhash
 
+from promptgroup_router.apis.conversation import first_bytes
 from promptgroup_router.apis.endpoints import BODIES
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, size_of
 from promptgroup_router.apis.responses import previous_response
@@ -132,19 +133,20 @@ def _cached_route(
     found = match_group(view, ask, named, namespace)
     match found:
         case ByContent(claim):
-            session = _session(ask, headers, claim.label, claim.group.session_header, claim.revision.system_bytes)
-            inside = claim.revision.system_bytes + size_of(ask.tools)
+            messages = claim.revision.messages
+            header, declared = claim.group.session_header, claim.revision.system_bytes
+            session = _session(ask, headers, claim.label, header, declared, messages=messages)
+            inside = claim.revision.system_bytes + size_of(ask.tools) + (first_bytes(ask, messages) if messages else 0)
             body = BODIES[ask.kind].with_ordered_tools(ask)
-            return _to(
-                MatchedBy.CONTENT, claim, session, ask, body=body, inside=inside, rate=tokens.per_byte(ask.model)
-            )
+            rate = tokens.per_byte(ask.model)
+            return _to(MatchedBy.CONTENT, claim, session, ask, body=body, inside=inside, messages=messages, rate=rate)
         case ByName(group):
             session = _session(ask, headers, group.label, group.group.session_header)
             revision, prompt, pinned = _choose_revision(group, locations, session, ask, now)
             body = BODIES[ask.kind].with_preamble(ask, prompt, group.group.model)
             rate = tokens.per_byte(group.group.model)
             inside = size_of(ask.tools)
-            put = revision.revision.system_bytes + size_of(prompt.canonical_tools) - inside
+            put = revision.revision.system_bytes + size_of(prompt.canonical_tools) + prompt.message_bytes - inside
             return _to(
                 MatchedBy.NAME, revision, session, ask, body=body, inside=inside, put=put, rate=rate, pinned=pinned
             )
@@ -153,12 +155,18 @@ def _cached_route(
 
 
 def _session(
-    ask: ParsedRequest, headers: Mapping[bytes, bytes], group: str, header: str, declared: int = 0
+    ask: ParsedRequest,
+    headers: Mapping[bytes, bytes],
+    group: str,
+    header: str,
+    declared: int = 0,
+    *,
+    messages: int = 0,
 ) -> RequestSession:
     """Return the session of a request; that of the response that it continues, if a router made its id."""
     if ask.kind is ApiKind.RESPONSES and (previous := decode(previous_response(ask))) is not None:
         return RequestSession(previous.session, previous.session, named=True, source=f"field {PREVIOUS}")
-    return find_session(ask, headers, group, header, declared)
+    return find_session(ask, headers, group, header, declared, messages=messages)
 
 
 def _to(
@@ -169,21 +177,27 @@ def _to(
     *,
     body: bytes,
     inside: int,
+    messages: int = 0,
     put: int = 0,
     rate: float,
     pinned: bool = False,
 ) -> Route:
-    """Return the route to a revision; `inside` bytes of its Tier-1 prefix come with the request, `put` are added."""
+    """Return the route to a revision.
+
+    `inside` bytes of its Tier-1 prefix come with the request, with `messages` of its messages; `put` bytes are added.
+    """
     model, counted = revision.group.model, revision.revision.tokens
     tier1 = counted or ceil((inside + put) * rate)
     rest = max(0, ask.text - inside)
+    # declared messages look like an earlier turn, but every replica has them
+    returns = ask.history > (inside if messages else 0)
     demand = Demand(
         session=session.key,
         prefix=revision.prefix,
         prompt=tier1 + ceil(rest * rate),
         tier1=tier1,
-        history=tier1 + ceil(max(0, ask.history - inside) * rate) if ask.history else 0,
-        turn=min(ask.turn, MOST_TURNS),
+        history=tier1 + ceil(max(0, ask.history - inside) * rate) if returns else 0,
+        turn=min(ask.turn - messages, MOST_TURNS),
         origin=session.first if session.first != session.key else NO_SESSION,
         streamed=ask.streamed,
     )

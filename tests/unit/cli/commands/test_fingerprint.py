@@ -96,6 +96,7 @@ def test_json(run):
             "fingerprint": HASH,
             "systemBytes": 14,
             "toolsBytes": 0,
+            "messagesBytes": 0,
             "pinned": HASH,
             "note": None,
         }

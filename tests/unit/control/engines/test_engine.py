@@ -32,6 +32,14 @@ def test_the_two_requests_of_a_proof_share_the_prefix_and_nothing_after_it():
     assert "tools" not in _bodies("llama", Prompt("x"))[0]
 
 
+def test_a_warm_up_ends_behind_the_declared_messages():
+    said = '[{"content":"Where?","role":"user"},{"content":"Here.","role":"assistant"}]'
+    warm_up, probe = _bodies("llama", Prompt("the system text", "", said))
+    assert [each["role"] for each in warm_up["messages"]] == ["system", "user", "assistant", "user"]
+    assert warm_up["messages"][:-1] == probe["messages"][:-1]
+    assert warm_up["messages"][-1] != probe["messages"][-1]
+
+
 USAGE = [
     ({"prompt_tokens_details": {"cached_tokens": 7}}, 7),
     ({"prompt_tokens_details": {"cached_tokens": 0}}, 0),

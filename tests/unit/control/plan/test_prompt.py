@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from promptgroup_operator.api.prompt_group import MAX_PROMPT, PromptSpec
+from promptgroup_operator.api.prompt_group import MAX_MESSAGES, MAX_PROMPT, PromptSpec
 from promptgroup_operator.plan.prompt import awaits_sibling, conflict, references, resolve
 from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
-from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_router.contract.fingerprint import fingerprint, hash_prefix
 from promptgroup_router.contract.table import Prompt
 from support.builders import FINGERPRINT, NOW, TEXT, group, spec
 
@@ -119,6 +119,50 @@ def test_bad_tools_are_a_problem_that_says_where_and_never_a_crash(case):
     assert isinstance(found, Problem)
     assert found.reason == "InvalidTools"
     assert found.message.startswith(f"key tools.json of ConfigMap tools (spec.prompt.toolsFrom) {message}")
+
+
+SAID = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "Here."}]
+MESSAGES_FROM = prompt(system=TEXT, messagesFrom=key_of("secret", "said", "messages.json"))
+
+
+def test_messages_are_part_of_the_prefix_inline_and_by_reference():
+    inline = resolve(prompt(system=TEXT, messages=SAID), {})
+    assert isinstance(inline, PromptText)
+    assert inline.prompt.messages == '[{"content":"Where?","role":"user"},{"content":"Here.","role":"assistant"}]'
+    assert inline.fingerprint == hash_prefix("", TEXT.encode(), inline.prompt.messages) != FINGERPRINT
+    found = resolve(MESSAGES_FROM, {("Secret", "said"): {"messages.json": json.dumps(SAID, indent=2)}})
+    assert found == replace(inline, secret=True)
+    assert references(MESSAGES_FROM) == [("Secret", "said")]
+    assert resolve(prompt(system=TEXT, messages=[]), {}) == resolve(prompt(system=TEXT), {})
+
+
+def test_missing_messages_are_waited_for():
+    at = "Secret said (spec.prompt.messagesFrom)"
+    assert resolve(MESSAGES_FROM, {}) == Problem("MessagesNotFound", f"{at} does not exist")
+
+
+BAD_MESSAGES = {
+    "not JSON": "{",
+    "no list": "{}",
+    "empty": "[]",
+    "a list of something else": "[1]",
+    "another role": '[{"role":"system","content":"x"},{"role":"assistant","content":"y"}]',
+    "a field more": '[{"role":"user","content":"x","name":"a"},{"role":"assistant","content":"y"}]',
+    "no text": '[{"role":"user","content":""},{"role":"assistant","content":"y"}]',
+    "half a pair": '[{"role":"user","content":"x"}]',
+    "not in turn": '[{"role":"assistant","content":"x"},{"role":"user","content":"y"}]',
+    "too many": json.dumps(SAID * (MAX_MESSAGES // 2 + 1)),
+    "half a surrogate pair": r'[{"role":"user","content":"\ud800"},{"role":"assistant","content":"y"}]',
+    "nested too deeply": "[" * 200_000,
+}
+
+
+@pytest.mark.parametrize("case", BAD_MESSAGES)
+def test_bad_messages_are_a_problem_that_says_where(case):
+    found = resolve(MESSAGES_FROM, {("Secret", "said"): {"messages.json": BAD_MESSAGES[case]}})
+    assert isinstance(found, Problem)
+    assert found.reason == "InvalidMessages"
+    assert found.message.startswith("key messages.json of Secret said (spec.prompt.messagesFrom) ")
 
 
 def test_a_pin_that_holds_changes_nothing():

@@ -13,6 +13,8 @@ from promptgroup_router.apis.request import preamble
 from promptgroup_router.apis.session_key import find_session
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
+from promptgroup_router.contract.messages import canonical_messages
+from promptgroup_router.contract.table import Prompt
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "number"}}}
 TOOL = {"name": "find", "description": "Finds.", "input_schema": SCHEMA}
@@ -152,7 +154,7 @@ def test_deep_nesting_is_refused():
 
 
 def put_in_front(ask, system="Sys", tools=""):
-    return orjson.loads(with_preamble(ask, preamble(system, tools), "llama-70b"))
+    return orjson.loads(with_preamble(ask, preamble(Prompt(system, tools)), "llama-70b"))
 
 
 def test_the_declared_prompt_is_put_in_front():
@@ -163,6 +165,21 @@ def test_the_declared_prompt_is_put_in_front():
         9,
         {"user_id": "7"},
     )
+
+
+SAID = canonical_messages([("user", "Where?"), ("assistant", "Here.")])
+
+
+def test_declared_messages_stand_before_the_conversation():
+    doc = orjson.loads(with_preamble(message(), preamble(Prompt("Sys", "", SAID)), "llama-70b"))
+    assert [each["content"] for each in doc["messages"]] == ["Where?", "Here.", "Hi"]
+
+
+def test_a_group_may_append_a_clients_own_instructions():
+    prompt = preamble(Prompt("Sys"), appends=True)
+    assert orjson.loads(with_preamble(message(system="Mine"), prompt, "llama"))["system"] == "Sys\n\nMine"
+    with pytest.raises(ApiError, match="has a system message"):
+        with_preamble(message(("user", "Hi"), ("system", "Mine")), prompt, "llama")
 
 
 def test_declared_tools_may_be_repeated_and_their_marks_stay():

@@ -17,8 +17,9 @@ from promptgroup_router.apis.by_model import (
 )
 from promptgroup_router.apis.request import ApiKind, preamble
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.contract.table import Prompt
 
-PROMPT = preamble("Sys", "")
+PROMPT = preamble(Prompt("Sys", ""))
 
 
 def part(name: str, value: bytes, more: str = "") -> bytes:

@@ -14,6 +14,8 @@ from promptgroup_router.apis.responses import (
 from promptgroup_router.apis.session_key import find_session
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
+from promptgroup_router.contract.messages import canonical_messages
+from promptgroup_router.contract.table import Prompt
 
 PARAMETERS = {"type": "object", "properties": {"b": {}, "a": {}}}
 TOOL = {"type": "function", "name": "find", "description": "Finds.", "parameters": PARAMETERS, "strict": None}
@@ -59,7 +61,7 @@ def test_tools_that_are_not_rendered_are_no_part_of_a_prompt():
     assert response(tools=[{"type": "web_search"}, TOOL]).tools == DECLARED
     built_in = response(tools=[{"type": "web_search"}])
     assert built_in.tools == ""
-    doc = orjson.loads(with_preamble(built_in, preamble("Sys", DECLARED), "llama"))
+    doc = orjson.loads(with_preamble(built_in, preamble(Prompt("Sys", DECLARED)), "llama"))
     assert doc["tools"] == [PLAIN, {"type": "web_search"}]
 
 
@@ -128,7 +130,7 @@ def test_the_response_before():
 
 
 def test_the_declared_prompt_is_put_in_front():
-    doc = orjson.loads(with_preamble(response(store=False), preamble("Sys", DECLARED), "llama-70b"))
+    doc = orjson.loads(with_preamble(response(store=False), preamble(Prompt("Sys", DECLARED)), "llama-70b"))
     assert doc == {"model": "llama-70b", "input": "Hi", "instructions": "Sys", "tools": [PLAIN], "store": False}
 
 
@@ -143,8 +145,27 @@ def test_the_declared_prompt_is_put_in_front():
 )
 def test_what_cannot_be_combined_with_the_declared_prompt(ask, tools, code, param):
     with pytest.raises(ApiError) as caught:
-        with_preamble(ask, preamble("Sys", tools), "llama")
+        with_preamble(ask, preamble(Prompt("Sys", tools)), "llama")
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, code, param)
+
+
+SAID = canonical_messages([("user", "Where?"), ("assistant", "Here.")])
+
+
+@pytest.mark.parametrize("given", ["Hi", [said("user", "Hi")]])
+def test_declared_messages_stand_before_the_input_of_a_first_turn(given):
+    prompt = preamble(Prompt("Sys", "", SAID))
+    doc = orjson.loads(with_preamble(response(given), prompt, "llama"))
+    assert [each["content"] for each in doc["input"]] == ["Where?", "Here.", "Hi"]
+    later = orjson.loads(with_preamble(response(given, previous_response_id="resp_1"), prompt, "llama"))
+    assert (later["input"], later["instructions"]) == (given, "Sys")
+
+
+def test_a_group_may_append_a_clients_own_instructions():
+    prompt = preamble(Prompt("Sys"), appends=True)
+    assert orjson.loads(with_preamble(response(instructions="Mine"), prompt, "llama"))["instructions"] == "Sys\n\nMine"
+    with pytest.raises(ApiError, match="input has a system"):
+        with_preamble(response([said("system", "Mine")]), prompt, "llama")
 
 
 def test_tools_are_put_in_order_and_all_else_is_kept():

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from promptgroup_router.contract.fingerprint import FINGERPRINT_LENGTH, canonical_tools, fingerprint, hash_prefix, short
+from promptgroup_router.contract.messages import canonical_messages
 
 VECTORS = json.loads((Path(__file__).parents[3] / "golden" / "fingerprints.json").read_text())
 BY_NAME = {each["name"]: each for each in VECTORS}
@@ -16,14 +17,20 @@ BY_NAME = {each["name"]: each for each in VECTORS}
 def test_vector(name):
     vector = BY_NAME[name]
     assert canonical_tools(vector.get("tools")) == vector["canonicalTools"]
-    assert fingerprint(vector["system"], vector.get("tools")) == vector["fingerprint"]
+    messages = canonical_messages((each["role"], each["content"]) for each in vector.get("messages", ()))
+    assert messages == vector.get("canonicalMessages", "")
+    assert hash_prefix(vector["canonicalTools"], vector["system"].encode(), messages) == vector["fingerprint"]
+    if not messages:
+        assert fingerprint(vector["system"], vector.get("tools")) == vector["fingerprint"]
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_vector_follows_from_the_definition(name):
-    """hex(SHA-256(tools ‖ 0x00 ‖ system))[:32], written once more."""
+    """hex(SHA-256(tools ‖ 0x00 ‖ system [‖ 0xFF ‖ messages]))[:32], written once more."""
     vector = BY_NAME[name]
-    hashed = hashlib.sha256(vector["canonicalTools"].encode() + b"\0" + vector["system"].encode()).hexdigest()
+    messages = b"\xff" + vector["canonicalMessages"].encode() if "messages" in vector else b""
+    whole = vector["canonicalTools"].encode() + b"\0" + vector["system"].encode() + messages
+    hashed = hashlib.sha256(whole).hexdigest()
     assert vector["fingerprint"] == hashed[:32]
 
 

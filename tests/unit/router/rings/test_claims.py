@@ -1,7 +1,8 @@
 import pytest
 
 from promptgroup_router.contract.fingerprint import hash_prefix
-from promptgroup_router.rings.claims import MOST_LENGTHS, Claim, Claims, common_length
+from promptgroup_router.contract.messages import canonical_messages
+from promptgroup_router.rings.claims import MOST_COUNTS, MOST_LENGTHS, Claim, Claims, common_length
 
 
 def claim(name, text, namespace="a", tools="", *, read=True):
@@ -55,3 +56,45 @@ def test_texts_that_nest_deeply_are_found_at_every_depth():
 def test_the_common_length_of_two_texts():
     assert common_length("", "x") == 0
     assert common_length("x" * 1000 + "a", "x" * 1000 + "b") == 1000
+
+
+def said(count):
+    return [(("user", "assistant")[i % 2], f"text {i}") for i in range(count)]
+
+
+def with_messages(name, count, namespace="a", text="You"):
+    fingerprint = hash_prefix("", text.encode(), canonical_messages(said(count)))
+    return Claim(name, namespace, fingerprint, len(text), text, "", count)
+
+
+def starts(count):
+    """Return what a conversation of so many messages begins with."""
+    return lambda asked: canonical_messages(said(asked)) if asked <= count else None
+
+
+def test_messages_make_a_prefix_longer():
+    claims = Claims([with_messages("two", 2), claim("none", "You"), with_messages("four", 4)])
+    assert [claims.match("", "You", "", starts(count)) for count in (5, 4, 3, 2, 1)] == [
+        "four", "four", "two", "two", "none",
+    ]  # fmt: skip
+    assert claims.match("", "You.", "", starts(5)) == "none"
+    assert claims.match("[1]", "You", "", starts(5)) is None
+
+
+def test_messages_are_looked_at_only_where_a_group_declares_some():
+    def refuse(_count):
+        raise AssertionError("nobody declares messages")
+
+    assert Claims([claim("none", "You")]).match("", "You", "", refuse) == "none"
+
+
+def test_an_older_claim_without_messages_keeps_its_requests_from_another_namespace():
+    claims = Claims([claim("mine", "You"), with_messages("thief", 2, "b")])
+    assert claims.match("", "You", "", starts(2)) == "mine"
+    assert claims.match("", "You", "b", starts(2)) == "thief"
+
+
+def test_of_more_counts_than_a_request_is_hashed_at_the_greatest_are_found():
+    claims = Claims(with_messages(count, count) for count in range(1, MOST_COUNTS + 3))
+    assert claims.match("", "You", "", starts(3)) == 3
+    assert claims.match("", "You", "", starts(2)) is None

@@ -137,6 +137,37 @@ def test_tier_1_that_no_engine_has_counted_is_estimated_with_its_tools():
     assert content.estimated == name.estimated == same.estimated == 400 + len(TOOLS) + 1240
 
 
+EXAMPLES = [("user", "e" * 100), ("assistant", "f" * 300)]
+WITH_EXAMPLES = build_index(table(group("support", revision(tokens=196, messages=EXAMPLES))))
+
+
+def test_declared_messages_are_tier_1_and_no_earlier_turn():
+    first = routed(WITH_EXAMPLES, ask(("system", SYSTEM), *EXAMPLES, TURNS[0]))
+    later = routed(WITH_EXAMPLES, ask(("system", SYSTEM), *EXAMPLES, *TURNS))
+    assert (first.how, lengths(first)) == (MatchedBy.CONTENT, (296, 196, 0, 2))
+    assert lengths(later) == (506, 196, 496, 4)
+    without = routed(WITH_EXAMPLES, ask(("system", SYSTEM), TURNS[0]))
+    assert without.how is MatchedBy.NONE
+
+
+def test_declared_messages_tell_no_sessions_apart():
+    def session(text, view=WITH_EXAMPLES, *messages):
+        return routed(view, ask(("system", SYSTEM), *EXAMPLES, ("user", text), *messages)).demand.session
+
+    assert session(LONG) != session("y" * 300)
+    assert session(LONG) == session(LONG, WITH_EXAMPLES, ("assistant", "Yes?"), ("user", "More"))
+    name = routed(WITH_EXAMPLES, ask(("user", LONG), model="support")).demand.session
+    assert session(LONG) == name
+
+
+def test_by_name_declared_messages_are_put_in_front():
+    found = routed(WITH_EXAMPLES, ask(TURNS[0], model="support"))
+    assert [each["content"] for each in json.loads(found.body)["messages"]] == [
+        SYSTEM, EXAMPLES[0][1], EXAMPLES[1][1], TURNS[0][1],
+    ]  # fmt: skip
+    assert lengths(found)[:3] == (296, 196, 0)
+
+
 def test_a_system_text_that_goes_on_after_the_declared_one_is_no_tier_1():
     assert lengths(routed(COUNTED, ask(("system", SYSTEM + "d" * 400), TURNS[0])))[:2] == (296, 96)
 
