@@ -246,8 +246,9 @@ def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
     if own:
         first = {**first, "content": with_own(prompt, own)}
         doc["messages"] = [first, *prompt.messages, *doc["messages"][1:]]
-    elif prompt.system:
-        doc["messages"] = [prompt.message, *prompt.messages, *doc["messages"]]
+    else:
+        system = [prompt.message] if prompt.system else []
+        doc["messages"] = [*system, *prompt.messages, *doc["messages"]]
     if prompt.tools is not None:
         doc["tools"] = prompt.tools
     return encoded(doc)

@@ -226,6 +226,8 @@ def test_declared_messages_stand_between_the_instructions_and_the_conversation()
     assert [(each["role"], each["content"]) for each in parsed["messages"]] == [
         ("system", "S"), ("user", "Where?"), ("assistant", "Here."), ("user", "Hi"),
     ]  # fmt: skip
+    parsed = json.loads(with_preamble(chat(("user", "Hi")), preamble(Prompt("", "", SAID)), "llama"))
+    assert [each["content"] for each in parsed["messages"]] == ["Where?", "Here.", "Hi"]
     with pytest.raises(ApiError, match="with messages, which /v1/completions does not support"):
         with_preamble(text("Hi", model="support"), preamble(Prompt("S", "", SAID)), "llama")
 
