@@ -5,6 +5,8 @@ UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen
 JOBS ?= 2
 CLUSTERS ?= 2
+# a container image's setting, by which each process of each run would compile what it imports again
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## Show this list
@@ -38,7 +40,7 @@ check: setup ## Format, lint, types, import contracts, unit and property tests: 
 	$(RUN) python scripts/check_files.py
 	$(RUN) mypy
 	$(RUN) lint-imports
-	$(RUN) pytest -m 'not integration and not slow' --numprocesses=$(JOBS)
+	$(RUN) pytest -m 'not integration and not slow' --numprocesses=$(JOBS) --dist=worksteal
 
 .PHONY: compat
 compat: $(UV) ## The official clients of OpenAI and Anthropic, and requests in the shapes of agents, against a router
@@ -57,7 +59,7 @@ fix: setup ## Format and mend what ruff can
 
 .PHONY: integration
 integration: setup ## Tests on real control planes, as processes on this machine, two at a time (CLUSTERS=1); slow properties
-	$(RUN) pytest -m 'integration or slow' --numprocesses=$(CLUSTERS) --dist=loadfile --durations=10
+	$(RUN) pytest -m 'integration or slow' --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20
 
 .PHONY: lint-manifests
 lint-manifests: setup ## What helm, kube-score, promtool and actionlint say of charts/, manifests/ and .github/ (built from their Go modules)

@@ -136,16 +136,21 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
     """
     registry = kopf.OperatorRegistry()
     operator = Operator(settings)
+    tasks: set[asyncio.Task[Any]] = set()
 
     @kopf.on.startup(registry=registry)
     async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
         settings.scanning.disabled = True
+        tasks.update(asyncio.all_tasks())
         operator.start()
 
     @kopf.on.cleanup(registry=registry)
     async def cleanup(**_: Any) -> None:
         await asyncio.to_thread(operator.stop)
+        # Kopf's discovery still waits for credentials, and Kopf would wait five seconds for it to end by itself
+        for task in asyncio.all_tasks() - tasks:
+            task.cancel()
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> None:

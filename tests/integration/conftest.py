@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,17 @@ from support.operators import NAME, REPLICAS, SYSTEM, operator_process, set_oper
 from support.sized import Sized
 
 numbers = itertools.count(1)
+
+HERE = Path(__file__).parent
+LONGEST = ("sizing", "install", "traffic", "observation", "diagnosis", "availability", "promptgroup", "outages", "life")
+"""Files that take minutes, longest first: they begin before all others, so that none runs alone at the end."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; workers take them in this order (`--no-loadscope-reorder`)."""
+    order = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)) if item.path.parent == HERE else len(order))
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +78,14 @@ def operated(cluster: LocalCluster, kube: Kubectl, no_operator: None) -> Iterato
     """A namespace with a router, and an operator of its own that reads engines and routers itself."""
     lab.install_router(kube)
     with operator_process(cluster, kube.namespace):
+        yield Sized(cluster, kube)
+
+
+@pytest.fixture
+def quickly_operated(cluster: LocalCluster, kube: Kubectl, no_operator: None) -> Iterator[Sized]:
+    """The same, with windows half as long."""
+    lab.install_router(kube)
+    with operator_process(cluster, kube.namespace, quick=True):
         yield Sized(cluster, kube)
 
 

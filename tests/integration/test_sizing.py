@@ -12,7 +12,7 @@ from promptgroup_local.kubectl import Kubectl, wait_for
 from support.life import unharmed
 from support.operators import operator_process
 from support.prometheus import Prometheus
-from support.sized import AWAY, FEW, GROUP, MINUTES, Sized, scraping, sized
+from support.sized import FEW, GROUP, MINUTES, QUICKLY_AWAY, Sized, scraping, sized
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -28,7 +28,7 @@ def asked(
     lab.install_router(kube)
     with scraping(kube, tmp_path) as server:
         url = server.url.replace("//", "//user:secret@")
-        with operator_process(cluster, kube.namespace, f"--prometheus-url={url}"):
+        with operator_process(cluster, kube.namespace, f"--prometheus-url={url}", quick=True):
             yield Sized(cluster, kube), server
 
 
@@ -37,8 +37,8 @@ def _warm(group: Sized) -> int | None:
     return wanted if group.found()["status"]["warm"] == f"{wanted}/{wanted}" else None
 
 
-def test_a_load_is_followed_up_and_down_by_the_operators_own_readings(operated: Sized) -> None:
-    group, kube = operated, operated.kube
+def test_a_load_is_followed_up_and_down_by_the_operators_own_readings(quickly_operated: Sized) -> None:
+    group, kube = quickly_operated, quickly_operated.kube
     kube.apply(sized())
     kube.wait_warm(GROUP, "1/1")
     with group.load(FEW) as few, few.watched() as calm:
@@ -71,7 +71,7 @@ def test_a_load_is_followed_by_prometheus_and_the_number_holds_while_it_is_away(
     assert found["message"].startswith(f"{held} replicas (min")
     assert f"Prometheus at {server.url} does not answer since" in found["message"]
     assert unharmed(seen)
-    group.steady(held, AWAY)
+    group.steady(held, QUICKLY_AWAY)
     log = (cluster.folder / "logs" / f"operator-{kube.namespace}.log").read_text()
     assert server.url in log
     assert "secret" not in log + json.dumps(group.found())

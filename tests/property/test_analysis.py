@@ -118,6 +118,7 @@ def test_a_sum_that_is_compared_at_every_step_crosses_the_boundary_no_more_often
     assert error / 4 <= crossed / paths <= error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", MIXES)
 def test_equal_revisions_are_rolled_back_no_more_often_than_the_confidence_says(mix):
     failed = sum(step_fails(seed, MIXES[mix], STRICT) is not None for seed in range(SEEDS))

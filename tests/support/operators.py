@@ -11,6 +11,7 @@ import urllib3
 
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from support import quickoperator
 from support.ports import free_ports
 
 SYSTEM = "promptgroup-system"
@@ -53,11 +54,12 @@ def metrics(kube: Kubectl) -> dict[str, str]:
 
 @contextmanager
 def operator_process(
-    cluster: LocalCluster, namespace: str, *flags: str, kubeconfig: Path | None = None
+    cluster: LocalCluster, namespace: str, *flags: str, kubeconfig: Path | None = None, quick: bool = False
 ) -> Iterator[tuple[subprocess.Popen, str]]:
-    """An operator of the namespace, killed at the end; also the URL of its health."""
+    """An operator of the namespace, killed at the end; also the URL of its health. A quick one has shorter windows."""
     [port] = free_ports(1)
-    argv = [sys.executable, "-m", "promptgroup_operator", "run", f"--namespaces={namespace}", "--host=127.0.0.1"]
+    program = (quickoperator.__file__,) if quick else ("-m", "promptgroup_operator")
+    argv = [sys.executable, *program, "run", f"--namespaces={namespace}", "--host=127.0.0.1"]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)}
     with (cluster.folder / "logs" / f"operator-{namespace}.log").open("ab") as log:
         process = subprocess.Popen(

@@ -13,7 +13,9 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl
 from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
+from promptgroup_operator.world.load import PERIOD
 from promptgroup_router.contract import names
+from support import quickoperator
 from support.groups import PROMPTS, group
 from support.life import cold
 from support.load import PAUSE, TURNS, Load, dated, endless
@@ -38,9 +40,12 @@ SIZING: dict[str, Any] = {
 }
 """Bounds and windows with which a test need not wait for minutes."""
 MINUTES = 240.0
-"""Longest wait for a number of replicas: the window of two minutes must have passed, then windows and a drain."""
-AWAY = 45.0
-"""Seconds in which a number would change if anything changed it: three looks at the group."""
+"""Longest wait for a number of replicas: the window of a load must have passed, then windows and a drain."""
+LOOKS = 3
+AWAY = LOOKS * PERIOD.total_seconds()
+"""Seconds in which a number would change if anything changed it: so many looks at the group."""
+QUICKLY_AWAY = LOOKS * quickoperator.PERIOD.total_seconds()
+"""The same, where the operator looks more often."""
 FEW = 2
 """Sessions at a time that one replica serves well."""
 SLOW = 600
