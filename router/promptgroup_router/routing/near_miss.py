@@ -13,6 +13,7 @@ from typing import NamedTuple
 from promptgroup_router.apis.request import ParsedRequest, size_of
 from promptgroup_router.rings.claims import Claim, common_length
 from promptgroup_router.rings.index import RevisionEntry, TenantEntry
+from promptgroup_router.routing.secret_prompt import offset
 
 ALIKE = 0.5
 """Share of a declared text that a near miss must begin with: many prompts begin with the same sentence."""
@@ -31,7 +32,7 @@ class NearMiss(NamedTuple):
     group: str
     """`namespace/group`."""
     at: int
-    """Bytes of the declared text before the first one that differs."""
+    """Bytes of the declared text before the first one that differs; rounded down where the prompt is secret."""
 
 
 def find_near_miss(model: TenantEntry, ask: ParsedRequest) -> NearMiss | None:
@@ -53,7 +54,7 @@ def find_near_miss(model: TenantEntry, ask: ParsedRequest) -> NearMiss | None:
 
 
 def _near_miss(claim: Claim[RevisionEntry], characters: int) -> NearMiss:
-    return NearMiss(claim.entry.label, size_of((claim.system or "")[:characters]))
+    return NearMiss(claim.entry.label, offset(size_of((claim.system or "")[:characters]), claim.entry.revision))
 
 
 class NearMisses:

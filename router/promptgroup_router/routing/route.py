@@ -35,6 +35,7 @@ from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost
 from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMatch, match_group
 from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
 from promptgroup_router.routing.response_id import decode
+from promptgroup_router.routing.secret_prompt import check_by_name
 from promptgroup_router.routing.unmatched import UNMATCHED
 
 LEADING_BYTES = 2048
@@ -114,7 +115,7 @@ def route(
         ApiError: the model or group is unknown, the request cannot be combined with the group's prompt, or none of the
             group's replicas can take it (503).
     """
-    found = _cached_route(view, ask, headers, locations=locations, tokens=tokens, now=now)
+    found = _cached_route(view, ask, headers, locations=locations, tokens=tokens, now=now, cached=cached)
     if ask.kind is ApiKind.RESPONSES:
         found = _continued(found, ask, locations, now)
     return found if cached else _uncached_route(found, ask)
@@ -128,6 +129,7 @@ def _cached_route(
     locations: SessionLocations,
     tokens: Tokens,
     now: float,
+    cached: bool,
 ) -> Route:
     named, namespace = (headers.get(name, b"").decode("latin-1") for name in (_GROUP, _NAMESPACE))
     found = match_group(view, ask, named, namespace)
@@ -143,6 +145,7 @@ def _cached_route(
         case ByName(group):
             session = _session(ask, headers, group.label, group.group.session_header)
             revision, prompt, pinned = _choose_revision(group, locations, session, ask, now)
+            check_by_name(ask, revision.revision, cached=cached)
             body = BODIES[ask.kind].with_preamble(ask, prompt, group.group.model)
             rate = tokens.per_byte(group.group.model)
             inside = size_of(ask.tools)

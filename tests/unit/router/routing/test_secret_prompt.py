@@ -1,0 +1,71 @@
+import orjson
+import pytest
+
+from promptgroup_router.apis.by_model import parse_tokenize
+from promptgroup_router.apis.request import ApiKind, parse
+from promptgroup_router.apis.tokens import Tokens
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.contract.table import PromptRef
+from promptgroup_router.policy.session_locations import SessionLocations
+from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.near_miss import find_near_miss
+from promptgroup_router.routing.route import route
+from promptgroup_router.routing.secret_prompt import COARSE_BYTES, REPEATING_FIELDS
+from support.tables import group, revision, table
+
+TEXT = "You know what nobody else may know. " * 40
+SECRET = build_index(table(group("support", revision(TEXT, prompt_from=PromptRef("Secret", "support-1")))))
+PUBLIC = build_index(table(group("support", revision(TEXT, prompt_from=PromptRef("ConfigMap", "support-1")))))
+
+
+def chat(model="support", **fields):
+    body = {"model": model, "messages": [{"role": "user", "content": "Hi"}]} | fields
+    return parse(ApiKind.CHAT, orjson.dumps(body))
+
+
+def routed(view, ask, *, cached=True):
+    return route(view, ask, {}, locations=SessionLocations(), tokens=Tokens(), now=0.0, cached=cached)
+
+
+@pytest.mark.parametrize("value", [True, 0, 1, "yes", {}, []])
+@pytest.mark.parametrize("field", REPEATING_FIELDS)
+def test_by_name_fields_that_repeat_a_secret_prompt_are_refused(field, value):
+    with pytest.raises(ApiError) as caught:
+        routed(SECRET, chat(**{field: value}))
+    assert (caught.value.status, caught.value.code, caught.value.param) == (400, "secret_prompt", field)
+    assert "nobody else" not in str(caught.value)
+
+
+def test_completions_are_refused_alike():
+    with pytest.raises(ApiError, match="echo makes the engine repeat"):
+        routed(SECRET, parse(ApiKind.TEXT, orjson.dumps({"model": "support", "prompt": "Hi", "echo": True})))
+
+
+@pytest.mark.parametrize("fields", [{}, {"echo": False}, {"prompt_logprobs": None}, {"logprobs": True}])
+def test_all_else_is_served(fields):
+    assert routed(SECRET, chat(**fields)).group == "chat/support"
+
+
+def test_what_a_client_may_know_is_not_refused():
+    assert routed(PUBLIC, chat(echo=True)).group == "chat/support"
+    messages = [{"role": "system", "content": TEXT}, {"role": "user", "content": "Hi"}]
+    assert routed(SECRET, chat("llama", messages=messages, echo=True)).group == "chat/support"
+    assert routed(SECRET, chat("llama", echo=True)).group != "chat/support"
+
+
+def test_the_tokens_of_a_chat_with_a_secret_prompt_are_refused():
+    ask = parse_tokenize(orjson.dumps({"model": "support", "messages": [{"role": "user", "content": "Hi"}]}))
+    with pytest.raises(ApiError) as caught:
+        routed(SECRET, ask, cached=False)
+    assert (caught.value.code, caught.value.param) == ("secret_prompt", "model")
+    routed(PUBLIC, ask, cached=False)
+    routed(SECRET, parse_tokenize(orjson.dumps({"model": "llama", "prompt": "Hi"})), cached=False)
+
+
+@pytest.mark.parametrize(("view", "step"), [(SECRET, COARSE_BYTES), (PUBLIC, 1)])
+def test_offsets_into_a_secret_prompt_are_coarse(view, step):
+    """Of an exact offset a guesser learns every byte that is right."""
+    tenant = view.models["llama"].first
+    for right in range(len(TEXT) // 2 + 1, len(TEXT), 97):
+        guess = chat("llama", messages=[{"role": "system", "content": TEXT[:right] + "#"}])
+        assert find_near_miss(tenant, guess).at == right // step * step
