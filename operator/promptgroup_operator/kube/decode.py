@@ -21,6 +21,11 @@ from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
 
+MAX_REPLICAS = 2000
+"""Most replicas that a Deployment is taken to have: twice what a group may have. Whoever may scale one can write two
+billion, and every slot of a ring takes memory."""
+MAX_SLOT = 999_999
+"""Largest slot that a pod's label is believed."""
 ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
 """Annotation of a pod: when its slot was taken off the ring."""
 
@@ -80,7 +85,7 @@ def revision_of(
         fingerprint=fingerprint,
         deployment=metadata["name"],
         created=metadata["creationTimestamp"],
-        replicas=deployment["spec"].get("replicas", 1),
+        replicas=min(deployment["spec"].get("replicas", 1), MAX_REPLICAS),
         superseded_at=superseded_at(annotations),
         prompt_from=prompt_ref(deployment),
         prompt=prompt,
@@ -112,7 +117,6 @@ def pod_of(raw: Manifest, port: int) -> Pod:
     running = engine.get("state", {}).get("running") is not None
     ready = conditions.get("ContainersReady", {})
     gate = conditions.get(names.CONDITION_PREFIX_WARM)
-    slot = labels.get(names.LABEL_SLOT, "")
     ip = status.get("podIP", "")
     return Pod(
         name=metadata["name"],
@@ -124,7 +128,7 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         containers_ready=ready.get("status") == "True",
         containers_ready_since=parse_time(ready.get("lastTransitionTime")),
         container_id=ContainerId(engine.get("containerID", "")) if running else NO_CONTAINER,
-        slot=int(slot) if slot.isascii() and slot.isdigit() else None,
+        slot=_slot(labels.get(names.LABEL_SLOT, "")),
         warmed=ContainerId(annotations.get(names.ANNOTATION_WARMED, "")),
         warm=PodCondition(
             gate["status"], gate.get("reason", ""), gate.get("message", ""), parse_time(gate.get("lastTransitionTime"))
@@ -154,6 +158,12 @@ def admin_port(raw: Manifest) -> int:
     """Return the admin port of a router's pod: health, metrics and explain."""
     ports = (port for each in raw["spec"]["containers"] for port in each.get("ports", []))
     return next((int(port["containerPort"]) for port in ports if port.get("name") == "admin"), names.PORT_ROUTER_ADMIN)
+
+
+def _slot(label: str) -> int | None:
+    """Return the slot that a label names; None if it names none."""
+    slot = int(label) if label.isascii() and label.isdigit() else None  # a label has at most 63 characters
+    return slot if slot is not None and slot <= MAX_SLOT else None
 
 
 def _port(raw: Manifest, port: int) -> int:

@@ -2,7 +2,16 @@
 
 import pytest
 
-from promptgroup_operator.kube.decode import failure_of, fingerprint_of, group_of, pod_of, router_of
+from promptgroup_operator.kube.decode import (
+    MAX_REPLICAS,
+    MAX_SLOT,
+    failure_of,
+    fingerprint_of,
+    group_of,
+    pod_of,
+    revision_of,
+    router_of,
+)
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.snapshot import GroupObject, Key
 
@@ -125,3 +134,17 @@ def test_a_deployment_that_cannot_create_pods_says_why():
     quota = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
     assert failure_of(deployment(conditions=[quota])) == "FailedCreate: exceeded quota"
     assert failure_of(deployment(conditions=[{**quota, "status": "False"}])) == ""
+
+
+@pytest.mark.parametrize(
+    ("label", "slot"), [("7", 7), (str(MAX_SLOT), MAX_SLOT), ("9" * 63, None), ("x", None), ("", None)]
+)
+def test_a_slot_is_a_number_that_a_ring_may_have(label, slot):
+    assert a_pod({"labels": {"promptgroup.dev/slot": label}}).slot == slot
+
+
+@pytest.mark.parametrize(("written", "replicas"), [(3, 3), (2**31 - 1, MAX_REPLICAS)])
+def test_a_deployment_that_somebody_scaled_to_two_billion_makes_no_ring_of_them(written, replicas):
+    metadata = {"name": "support-1", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {FULL: "f"}}
+    deployment = {"metadata": metadata, "spec": {"replicas": written, "template": {}}}
+    assert revision_of(deployment, None, [], {}).replicas == replicas

@@ -1,0 +1,65 @@
+"""What images are made of is checked by hash, and releases name their base and their images by digest."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+RELEASE = (ROOT / ".github/workflows/release.yaml").read_text()
+
+
+def test_every_stage_is_the_base_or_an_earlier_stage():
+    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", DOCKERFILE, re.MULTILINE)
+    names = {name for _, name in stages}
+    assert {base for base, _ in stages} - names == {"${BASE}"}
+    sources = re.findall(r"^COPY --from=(\S+)", DOCKERFILE, re.MULTILINE)
+    assert set(sources) <= names
+    assert not re.search(r"^ADD |\bcurl\b|\bwget\b|apt-get", DOCKERFILE, re.MULTILINE)
+
+
+def test_everything_that_is_installed_is_checked_by_hash():
+    commands = [line for line in DOCKERFILE.splitlines() if line.startswith("RUN ")]
+    installs = [each for each in commands if "pip install" in each]
+    assert len(installs) == 1
+    assert "--require-hashes" in installs[0]
+    assert "--only-binary=:all:" in installs[0]
+    assert {each.split()[1:3] == ["uv", "sync"] for each in commands if "uv " in each.replace("pip", "")} == {True}
+    # with it uv takes the lock as it is, which has the hashes that it checks
+    assert re.search(r"\bUV_FROZEN=1\b", DOCKERFILE)
+    installer = (ROOT / "images/uv.txt").read_text()
+    assert [line.split("==")[0] for line in installer.splitlines() if "==" in line and line[0] != "#"] == ["uv"]
+    assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", installer)) > 1
+
+
+def test_every_locked_file_has_a_hash():
+    lock = tomllib.loads((ROOT / "uv.lock").read_text())
+    files = [
+        (package["name"], each)
+        for package in lock["package"]
+        if "registry" in package["source"]
+        for each in [*package.get("wheels", []), *([package["sdist"]] if "sdist" in package else [])]
+    ]
+    assert len(files) > 100
+    assert [name for name, each in files if not each.get("hash", "").startswith("sha256:")] == []
+    others = [
+        each["name"] for each in lock["package"] if not {"registry", "editable", "virtual"} & each["source"].keys()
+    ]
+    assert others == []
+
+
+def test_a_release_resolves_its_base_and_names_its_images_by_digest():
+    jobs = yaml.safe_load(RELEASE)["jobs"]
+    steps = [step for job in jobs.values() for step in job.get("steps", [])]
+    resolved = [
+        step for step in steps if "imagetools inspect" in step.get("run", "") and "GITHUB_OUTPUT" in step["run"]
+    ]
+    assert any(re.search(r"base=\$base@\$digest", step["run"]) for step in resolved)
+    builds = [step for step in steps if step.get("uses", "").startswith("docker/build-push-action@")]
+    assert builds
+    assert all("BASE=${{ steps.base.outputs.base }}" in step["with"]["build-args"] for step in builds)
+    assert all(step["with"]["sbom"] and step["with"]["provenance"] for step in builds)
+    assert "--operator-digest" in RELEASE
+    assert "--router-digest" in RELEASE
