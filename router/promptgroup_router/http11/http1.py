@@ -124,7 +124,8 @@ class HeadBuffer:
             self._data = b""
             return text[start:end], end + shift
         # a whole head is checked when it is parsed; this check ends the wait for the rest of what can be no head
-        if _NEVER.search(text, max(start, start + seen - 1), start + MAX_HEAD):
+        # the first byte apart: a carriage return before it would be the end of another message's body
+        if text.startswith(b"\n", start) or _NEVER.search(text, max(start, start + seen - 1), start + MAX_HEAD):
             raise HttpError(400, "the head has a control character, or a line that ends with LF alone: send HTTP/1.1")
         if len(text) - start >= MAX_HEAD:
             raise HttpError(431, f"the head is larger than {MAX_HEAD} bytes: send fewer or shorter header fields")

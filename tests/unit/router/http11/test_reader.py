@@ -123,3 +123,11 @@ def test_a_chunk_that_exceeds_the_limit_is_refused_by_its_size_line(chunks):
     with pytest.raises(HttpError) as caught:
         reader.next()
     assert caught.value.status == 413
+
+
+def test_a_line_feed_behind_a_body_that_ends_with_a_carriage_return_is_refused_at_once():
+    reader = RequestReader(max_body=100)
+    reader.feed(b"POST / HTTP/1.1\r\nhost: r\r\ncontent-length: 2\r\n\r\na\r\nGET ")
+    assert reader.next().body == b"a\r"
+    with pytest.raises(HttpError, match="LF alone"):
+        reader.next()
