@@ -99,6 +99,10 @@ fuzz-connections: setup ## Random lives of clients and engines against the route
 bench: setup ## CPU that the router takes for a request and for a streamed event
 	$(RUN) python tests/bench/router_overhead.py
 
+.PHONY: bench-router
+bench-router: setup ## The same beside HAProxy, Envoy and routers of engines, as ratios: 15 min (ARGS="--quick", "--install")
+	@PYTHONPATH=tests $(RUN) python -m bench.router $(ARGS)
+
 .PHONY: research
 research: setup ## What the simulator and its policies must pass: apart from make check, run nightly
 	$(RUN) mypy -p promptgroup_research

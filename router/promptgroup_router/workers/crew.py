@@ -63,6 +63,7 @@ class Crew:
         own = pages.parse("\n".join(self._ends.lines()))
         # one that ended meanwhile is among those that have; one that did not answer counts as it did last
         still = [worker.counted() for worker in self.running]
+        self._ended = pages.still_told(self._ended, still)
         return pages.text(pages.merge([*still, self._ended, own]))
 
     async def ask_all(self, request: bytes) -> Sequence[bytes]:

@@ -5,12 +5,14 @@ where all describe the same thing (the table). Counters of workers that have end
 would look like a restart to Prometheus and to the operator, and what is left would be counted twice.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import median_low
 
 from promptgroup_router.base.metrics import PREFIX, number
+from promptgroup_router.routing.unmatched import UNMATCHED
 
 ADDED = frozenset({
     "connections", "inflight", "revision_session_tokens", "revision_sessions", "revision_waiting",
@@ -39,6 +41,8 @@ class Family:
     values: dict[str, float] = field(default_factory=dict)
     """Series (name and labels as written) → value."""
 
+
+_SUBJECT = re.compile(r'\{group="((?:[^"\\]|\\.)*)"(?:,revision="((?:[^"\\]|\\.)*)")?')
 
 Page = dict[str, Family]
 """Name of a metric without the prefix → its lines, in the page's order."""
@@ -83,6 +87,33 @@ def merge(pages: Sequence[Page]) -> Page:
 def counters(page: Page) -> Page:
     """Return what is left of a worker that has ended: its counters and histograms."""
     return {name: family for name, family in page.items() if family.kind in ("counter", "histogram")}
+
+
+def still_told(ended: Page, running: Sequence[Page]) -> Page:
+    """Return the counters of workers that have ended, without those of groups and revisions that are gone.
+
+    Workers tell what they counted for a group for a while after it has left the table, and of every revision in the
+    table that nobody waits for it. So what none of them tells anything of is gone.
+    """
+    running = [page for page in running if page.get("table_info", Family()).values]  # those that have a table
+    if not running:
+        return ended
+    alive = {_subject(series) for page in running for family in page.values() for series in family.values}
+    alive |= {(group, "") for group, _ in alive} | {("", ""), (UNMATCHED, "")}
+    return {
+        name: Family(
+            family.comments,
+            family.kind,
+            {series: value for series, value in family.values.items() if _subject(series) in alive},
+        )
+        for name, family in ended.items()
+    }
+
+
+def _subject(series: str) -> tuple[str, str]:
+    """Return the group and the revision that a series is about; empty where it is about none."""
+    found = _SUBJECT.search(series)
+    return (found[1], found[2] or "") if found is not None else ("", "")
 
 
 def text(page: Page) -> str:

