@@ -361,12 +361,13 @@ class Balancer:
             # the second report of a turn is that of its end
             ended = place.member == id_ and place.turn == report.turn
         tier1 = self._tier1.get(report.prefix, 0.0)
+        tokens = min(report.tokens, replica.costs.kv_tokens)
         replica.touch(report.prefix)
         self.sessions.drop(report.session)
         replica.live.expire(now)
-        replica.live.heard(report.session, report.prefix, tier1, max(0.0, report.tokens - tier1), now, ended=ended)
+        replica.live.heard(report.session, report.prefix, tier1, max(0.0, tokens - tier1), now, ended=ended)
         self.locations.put(
-            report.session, Placement(id_, report.prefix, report.turn, report.tokens, replica.tokens_written, now)
+            report.session, Placement(id_, report.prefix, report.turn, tokens, replica.tokens_written, now)
         )
 
     def restore(self, placements: Sequence[PlacementReport], now: float) -> None:

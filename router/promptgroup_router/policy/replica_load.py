@@ -91,8 +91,8 @@ class ReplicaLoad:
         """Tier-1 prefix → `tokens_written` when it was last used there; the least recently used first."""
         self.live = WorkingSet()
         """The sessions that take turns there."""
-        self.peers: dict[int, tuple[LoadReport, int]] = {}
-        """Peer → its latest report, and its `written` when it was first heard."""
+        self.peers: dict[int, tuple[LoadReport, float]] = {}
+        """Peer → its latest report, and the tokens that it is believed to have written since it was first heard."""
         self.peer_in_flight = 0
         self.peer_context = 0
         self.peer_pending = 0.0
@@ -185,7 +185,12 @@ class ReplicaLoad:
     def merge(self, peer: int, load: LoadReport, now: float) -> None:
         """Merge the part of a peer."""
         known = self.peers.get(peer)
-        self.peers[peer] = (load, known[1] if known else load.written)
+        written = 0.0
+        if known is not None:
+            # a count that falls is not believed, nor one that grows by more than the whole cache at once
+            grown = min(max(0, load.written - known[0].written), self.costs.kv_tokens)
+            written = known[1] + grown
+        self.peers[peer] = (load, written)
         self.since = max(self.since, now - load.age)
         self._add_up_peers()
 
@@ -193,17 +198,17 @@ class ReplicaLoad:
         """Drop the part of a peer that is gone; what it wrote into the cache still counts."""
         gone = self.peers.pop(peer, None)
         if gone is not None:
-            self.written += gone[0].written - gone[1]
+            self.written += gone[1]
             self._add_up_peers()
 
     def _add_up_peers(self) -> None:
         self.peer_in_flight = self.peer_context = 0
         self.peer_pending = self.peer_written = 0.0
-        for load, first in self.peers.values():
+        for load, written in self.peers.values():
             self.peer_in_flight += load.in_flight
             self.peer_context += load.context
             self.peer_pending += load.pending
-            self.peer_written += load.written - first
+            self.peer_written += written
         self._add_up()
 
     def _add_up(self) -> None:

@@ -2,8 +2,10 @@ import pytest
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.contract.table import Engine, Policy
+from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.index import build_index
 from support.tables import group, revision, slot, table
@@ -386,3 +388,21 @@ def test_who_was_served_stays_in_the_working_set_when_another_request_of_its_is_
     assert live.in_flight(DEMAND.session)
     balancer.end(one, None, 0.3)
     assert DEMAND.session in live
+
+
+@pytest.mark.parametrize("told", [(2**64 - 1, 0), (0, 2**64 - 1), (2**64 - 1, 5, 2**63, 0)])
+def test_absurd_numbers_of_a_peer_break_nothing_and_end_with_it(told):
+    candidates, balancer = served()
+    replica = next(iter(balancer.replicas.values()))
+    before = replica.tokens_written
+    for moment, written in enumerate(told):
+        placement = PlacementReport(99, replica.key, 11, 65_535, 2**32 - 1)
+        load = LoadReport(replica.key, 65_535, 2**32 - 1, 4294.9, 4294.9, written)
+        balancer.merge(1, [placement], [load], float(moment))
+        assert 0 <= replica.tokens_written - before <= len(told) * replica.costs.kv_tokens
+        assert replica.live.tokens <= replica.costs.kv_tokens
+    balancer.drop_peer(1)
+    assert replica.pending == 0
+    assert balancer.pick(candidates, DEMAND, 10.0) is not None
+    placements, loads = balancer.export(11.0)
+    assert encode(Datagram(DatagramKind.TICK, 1, 1, 0.0, placements, loads), b"k" * 32)
