@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -110,9 +110,14 @@ def operator(api: Api) -> Iterator[subprocess.Popen]:
 
 def window(api: Api, seconds: float) -> Counter[str]:
     """What is asked in so many seconds: a rate is of a time, so this one waits."""
-    before = Counter(api.asked)
+    return windows({"": api}, seconds)[""]
+
+
+def windows(apis: dict[str, Api], seconds: float) -> dict[str, Counter[str]]:
+    """What each of some is asked in the same seconds."""
+    before = {name: Counter(api.asked) for name, api in apis.items()}
     time.sleep(seconds)
-    return api.asked - before
+    return {name: api.asked - before[name] for name, api in apis.items()}
 
 
 REFUSALS = {
@@ -124,27 +129,48 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSALS)
-def test_it_waits_out(api: Api, case: str) -> None:
-    api.fault = lambda method, path: REFUSALS[case]
-    with operator(api) as process:
-        wait_for(lambda: True if sum(api.asked.values()) >= 2 else None, "it to ask")
-        asked = sum(window(api, 4).values())
-        assert asked <= WATCHED * 10, "each after 0.1, 0.2, 0.4, ... s at the soonest; a loop asks hundreds"
-        assert process.poll() is None
-        api.fault = lambda method, path: None
-        wait_for(api.watched, "the watches to begin", api.log)
+@pytest.fixture
+def refusing(tmp_path: Path) -> Iterator[dict[str, Api]]:
+    """An API server for each of the refusals, which it does not give yet: what takes time is waited for at once."""
+    with ExitStack() as stack:
+        made = {}
+        for number, case in enumerate(REFUSALS):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            made[case] = Api(stack.enter_context(scripted_kube(folder)))
+        yield made
 
 
-@pytest.mark.parametrize("case", REFUSALS)
-def test_watches_that_are_refused_wait_and_go_on(api: Api, case: str) -> None:
-    api.fault = lambda method, path: REFUSALS[case] if path == "watch" else None
-    with operator(api):
-        wait_for(api.watched, "it to try")
-        assert window(api, 4)["watch"] <= WATCHED * 8
-        api.fault = lambda method, path: None
-        api.asked.clear()
-        wait_for(api.watched, "the watches to begin", api.log)
+def test_it_waits_out_whatever_it_is_refused_with(refusing: dict[str, Api]) -> None:
+    for case, api in refusing.items():
+        api.fault = lambda method, path, case=case: REFUSALS[case]
+    with ExitStack() as stack:
+        processes = {case: stack.enter_context(operator(api)) for case, api in refusing.items()}
+        for case, api in refusing.items():
+            wait_for(lambda api=api: True if sum(api.asked.values()) >= 2 else None, f"it to ask: {case}", api.log)
+        asked = {case: sum(found.values()) for case, found in windows(refusing, 4).items()}
+        # each after 0.1, 0.2, 0.4, ... s at the soonest; a loop asks hundreds
+        assert {case: count for case, count in asked.items() if count > WATCHED * 10} == {}
+        assert {case: process.poll() for case, process in processes.items()} == dict.fromkeys(REFUSALS)
+        for case, api in refusing.items():
+            api.fault = lambda method, path: None
+            wait_for(api.watched, f"the watches to begin: {case}", api.log)
+
+
+def test_watches_that_are_refused_wait_and_go_on(refusing: dict[str, Api]) -> None:
+    for case, api in refusing.items():
+        api.fault = lambda method, path, case=case: REFUSALS[case] if path == "watch" else None
+    with ExitStack() as stack:
+        for api in refusing.values():
+            stack.enter_context(operator(api))
+        for case, api in refusing.items():
+            wait_for(api.watched, f"it to try: {case}", api.log)
+        asked = {case: found["watch"] for case, found in windows(refusing, 4).items()}
+        assert {case: count for case, count in asked.items() if count > WATCHED * 8} == {}
+        for case, api in refusing.items():
+            api.fault = lambda method, path: None
+            api.asked.clear()
+            wait_for(api.watched, f"the watches to begin: {case}", api.log)
 
 
 def test_a_watch_whose_version_is_too_old_begins_with_a_list(api: Api) -> None:
