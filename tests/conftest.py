@@ -5,11 +5,16 @@ looked for with `--hypothesis-profile=search`.
 
 The garbage collector does not look at what collection leaves: thousands of test items that stay until the end, and that
 it would go through again and again, for a twentieth of the time of all.
+
+Where the router is compiled (`make test-compiled`), tests marked `interpreted` are skipped.
 """
 
 import gc
 
+import pytest
 from hypothesis import settings
+
+from promptgroup_router.base import build
 
 settings.register_profile("project", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
@@ -26,3 +31,11 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not build.compiled():
+        return
+    for item in items:
+        if item.get_closest_marker("interpreted"):
+            item.add_marker(pytest.mark.skip(reason="it replaces what is compiled"))

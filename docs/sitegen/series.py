@@ -47,7 +47,7 @@ def operator_rows() -> Iterator[Row]:
 
 def router_rows() -> Iterator[Row]:
     """Yield the same of each series of the router."""
-    for each in vars(Metrics()).values():
+    for each in Metrics().all:
         kind = each._kind if isinstance(each, Counter) else "histogram"
         yield each.name, kind, each._labels, each._help
 

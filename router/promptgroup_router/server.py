@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from promptgroup_router.admin import Admin
+from promptgroup_router.base import build
 from promptgroup_router.base.logs import fields
 from promptgroup_router.base.settings import BUFFER_BYTES, Settings
 from promptgroup_router.feed.file_feed import FileFeed
@@ -55,6 +56,7 @@ class Router:
         # not the clock of the loop: uvloop's has steps of a millisecond
         self._clock = clock = time.monotonic
         self.state = RouterState()
+        self.state.metrics.build_info.replace({(build.python(), "true" if build.compiled() else "false"): 1})
         self._connections = EngineConnections(clock, settings.connect_timeout)
         front = ApiHandler(self.state, self._connections, clock, settings.request_timeout)
         admin = Admin(self.state, lambda: len(self._clients.connections), clock)
@@ -112,7 +114,8 @@ class Router:
             parts.append(self._peering.run())
         self._tasks = [self._loop.create_task(part) for part in parts]
         if self._sockets is None:
-            log.info("listening", extra=fields(host=settings.host, port=self.port, admin_port=self.admin_port))
+            about = fields(host=settings.host, port=self.port, admin_port=self.admin_port, **build.about())
+            log.info("listening", extra=about)
 
     async def _listen(self) -> None:
         settings, sockets = self._settings, self._sockets

@@ -34,8 +34,8 @@ from promptgroup_router.apis.tools import ToolForms
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
 
-MESSAGES_PATH = b"/v1/messages"
-COUNT_PATH = b"/v1/messages/count_tokens"
+MESSAGES_PATH: bytes = b"/v1/messages"
+COUNT_PATH: bytes = b"/v1/messages/count_tokens"
 
 BILLING = "x-anthropic-billing-header"
 """The beginning of a system block that engines leave out of the prompt."""

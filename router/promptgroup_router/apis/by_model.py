@@ -9,7 +9,7 @@ import re
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, encoded, parse, read_object, wrong
 from promptgroup_router.base.errors import ApiError
 
-JSON_PATHS = (
+JSON_PATHS: tuple[bytes, ...] = (
     b"/v1/embeddings",
     b"/rerank",
     b"/v1/rerank",
@@ -22,8 +22,8 @@ JSON_PATHS = (
     b"/v1/audio/speech",
 )
 """Paths whose bodies are JSON objects with a model."""
-TOKENIZE_PATH = b"/tokenize"
-FORM_PATHS = (b"/v1/audio/transcriptions", b"/v1/audio/translations")
+TOKENIZE_PATH: bytes = b"/tokenize"
+FORM_PATHS: tuple[bytes, ...] = (b"/v1/audio/transcriptions", b"/v1/audio/translations")
 """Paths whose bodies are forms (RFC 7578) with a model."""
 
 BOUNDARY_BYTES = 70

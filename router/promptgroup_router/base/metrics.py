@@ -92,125 +92,149 @@ class Metrics:
     """All metrics of the router."""
 
     def __init__(self) -> None:
-        self.requests = Counter("requests_total", "Requests ended, by status code sent.", ("group", "code"))
-        self.cut = Counter("answers_cut_total", "Answers that ended early, by who ended them.", ("group", "by"))
-        self.prompt_tokens = Counter("prompt_tokens_total", "Prompt tokens that engines reported.", ("group",))
-        self.cached_tokens = Counter(
+        self.all: list[Counter | LatencyHistogram] = []
+        """All of them, in the order of the exposition."""
+        self.requests = self._counter("requests_total", "Requests ended, by status code sent.", ("group", "code"))
+        self.cut = self._counter("answers_cut_total", "Answers that ended early, by who ended them.", ("group", "by"))
+        self.prompt_tokens = self._counter("prompt_tokens_total", "Prompt tokens that engines reported.", ("group",))
+        self.cached_tokens = self._counter(
             "cached_tokens_total", "Prompt tokens that engines found in their prefix cache.", ("group",)
         )
-        self.first_byte = LatencyHistogram(
+        self.first_byte = self._histogram(
             "time_to_first_byte_seconds", "From the whole request to the answer's first byte.", ("group",)
         )
-        self.duration = LatencyHistogram(
+        self.duration = self._histogram(
             "request_duration_seconds", "From the whole request to the answer's end.", ("group",)
         )
-        self.revision_requests = Counter(
+        self.revision_requests = self._counter(
             "revision_requests_total",
             "Requests ended whose client stayed, by how they were matched and what came of them.",
             ("group", "revision", "turn", "how", "streamed", "outcome"),
         )
-        self.revision_first_token = LatencyHistogram(
+        self.revision_first_token = self._histogram(
             "revision_first_token_seconds",
             "From the whole request to the answer's first byte, by revision: its first token where it is streamed.",
             ("group", "revision", "turn", "how", "streamed"),
             FIRST_TOKEN_BUCKETS,
         )
-        self.revision_cached = LatencyHistogram(
+        self.revision_cached = self._histogram(
             "revision_cached_ratio",
             "Share of a prompt's tokens that the engine found in its prefix cache.",
             ("group", "revision", "turn", "how", "streamed"),
             CACHED_BUCKETS,
         )
-        self.revision_prompt_tokens = Counter(
+        self.revision_prompt_tokens = self._counter(
             "revision_prompt_tokens_total", "Prompt tokens that engines reported, by revision.", ("group", "revision")
         )
-        self.revision_sessions = Counter(
+        self.revision_sessions = self._counter(
             "revision_sessions",
             "Sessions that have come back, were served here last, and not long ago.",
             ("group", "revision"),
             "gauge",
         )
-        self.revision_session_tokens = Counter(
+        self.revision_session_tokens = self._counter(
             "revision_session_tokens", "Their tokens beyond the declared prompt.", ("group", "revision"), "gauge"
         )
-        self.revision_waiting = Counter(
+        self.revision_waiting = self._counter(
             "revision_waiting",
             "Requests that wait in the router for room now, by revision.",
             ("group", "revision"),
             "gauge",
         )
-        self.near_miss = Counter(
+        self.near_miss = self._counter(
             "departed_requests_total", "Requests that match no group but come close to this one's prompt.", ("group",)
         )
-        self.departed_at = Counter(
+        self.departed_at = self._counter(
             "departed_at_bytes",
             "Where such requests lately left the declared prompt: the median, in bytes from its beginning.",
             ("group",),
             "gauge",
         )
-        self.in_flight = Counter(
+        self.in_flight = self._counter(
             "inflight", "Requests that a slot is working on.", ("group", "revision", "slot"), "gauge"
         )
-        self.slot_sessions = Counter(
+        self.slot_sessions = self._counter(
             "slot_sessions",
             "Sessions of any revision that have come back, and that the slot served last and not long ago.",
             ("group", "revision", "slot"),
             "gauge",
         )
-        self.slot_session_tokens = Counter(
+        self.slot_session_tokens = self._counter(
             "slot_session_tokens",
             "Their tokens beyond the declared prompt: what engines compute again if the slot leaves.",
             ("group", "revision", "slot"),
             "gauge",
         )
-        self.held = Counter("held_total", "Requests that waited in the router for room on a replica.", ("group",))
-        self.waiting = Counter("waiting", "Requests that wait in the router for room now.", kind="gauge")
-        self.retries = Counter("retries_total", "Requests sent again, by what failed.", ("reason",))
-        self.ejections = Counter("ejections_total", "Slots left alone for a while after a failure.")
-        self.unmatched = Counter("unmatched_requests_total", "Requests that match no group.", ("model",))
-        self.sessions_moved = Counter(
+        self.held = self._counter("held_total", "Requests that waited in the router for room on a replica.", ("group",))
+        self.waiting = self._counter("waiting", "Requests that wait in the router for room now.", kind="gauge")
+        self.retries = self._counter("retries_total", "Requests sent again, by what failed.", ("reason",))
+        self.ejections = self._counter("ejections_total", "Slots left alone for a while after a failure.")
+        self.unmatched = self._counter("unmatched_requests_total", "Requests that match no group.", ("model",))
+        self.sessions_moved = self._counter(
             "sessions_moved_total", "Requests of a session that another slot served than the last one.", ("group",)
         )
-        self.keys_moved = Counter(
+        self.keys_moved = self._counter(
             "keys_moved_ratio", "Share of sessions that the last change of the table moved.", ("group",), "gauge"
         )
-        self.conflicts = Counter("conflicts", "Declared prefixes that an older group has already.", ("group",), "gauge")
-        self.table_errors = Counter(
+        self.conflicts = self._counter(
+            "conflicts", "Declared prefixes that an older group has already.", ("group",), "gauge"
+        )
+        self.table_errors = self._counter(
             "table_errors_total", "Tables or routes that could not be read; the last good one serves.", ("source",)
         )
-        self.table_info = Counter("table_info", "The routing table in use.", ("version", "source"), "gauge")
-        self.table_age = Counter("table_age_seconds", "Since the source last confirmed the table.", (), "gauge")
-        self.workers = Counter("workers", "Processes that serve on the port for requests.", (), "gauge")
+        self.table_info = self._counter("table_info", "The routing table in use.", ("version", "source"), "gauge")
+        self.table_age = self._counter("table_age_seconds", "Since the source last confirmed the table.", (), "gauge")
+        self.workers = self._counter("workers", "Processes that serve on the port for requests.", (), "gauge")
         self.workers.add()
-        self.worker_ends = Counter("worker_ends_total", "Worker processes that ended unasked and were replaced.")
-        self.connections = Counter("connections", "Client connections.", (), "gauge")
-        self.peers = Counter("peers", "Other routers that were heard from within the last 5 seconds.", (), "gauge")
-        self.peer_key = Counter(
+        self.worker_ends = self._counter("worker_ends_total", "Worker processes that ended unasked and were replaced.")
+        self.connections = self._counter("connections", "Client connections.", (), "gauge")
+        self.peers = self._counter(
+            "peers", "Other routers that were heard from within the last 5 seconds.", (), "gauge"
+        )
+        self.peer_key = self._counter(
             "peer_key", "Whether there is a key to talk to other routers; without it nothing is exchanged.", (), "gauge"
         )
-        self.peer_datagrams = Counter("peer_datagrams_total", "Datagrams between routers.", ("direction",))
-        self.peer_bytes = Counter("peer_bytes_total", "Bytes of datagrams between routers.", ("direction",))
-        self.peer_notes = Counter(
+        self.peer_datagrams = self._counter("peer_datagrams_total", "Datagrams between routers.", ("direction",))
+        self.peer_bytes = self._counter("peer_bytes_total", "Bytes of datagrams between routers.", ("direction",))
+        self.peer_notes = self._counter(
             "peer_notes_total", "Placements of sessions told to other routers, and by them.", ("direction",)
         )
-        self.peer_dropped = Counter(
+        self.peer_dropped = self._counter(
             "peer_datagrams_dropped_total", "Datagrams from or to other routers that were dropped.", ("reason",)
         )
-        self.peer_notes_dropped = Counter(
+        self.peer_notes_dropped = self._counter(
             "peer_notes_dropped_total", "Placements that other routers were not told, for there were too many."
         )
-        self.peer_lookup_failures = Counter(
+        self.peer_lookup_failures = self._counter(
             "peer_lookup_failures_total", "Lookups of other routers' addresses that failed; the last ones serve."
+        )
+        self.build_info = self._counter(
+            "build_info",
+            "The Python that runs this router, and whether its data path is compiled.",
+            ("python", "compiled"),
+            "gauge",
         )
 
     def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
         """Drop the series that begin with these labels, and whose values of them are not wanted."""
-        for metric in vars(self).values():
+        for metric in self.all:
             metric.keep(labels, wanted)
 
     def text(self) -> str:
         """Return the exposition."""
-        return "".join(f"{line}\n" for metric in vars(self).values() for line in metric.lines())
+        return "".join(f"{line}\n" for metric in self.all for line in metric.lines())
+
+    def _counter(self, name: str, help_text: str, labels: tuple[str, ...] = (), kind: str = "counter") -> Counter:
+        counter = Counter(name, help_text, labels, kind)
+        self.all.append(counter)
+        return counter
+
+    def _histogram(
+        self, name: str, help_text: str, labels: tuple[str, ...], buckets: tuple[float, ...] = LATENCY_BUCKETS
+    ) -> LatencyHistogram:
+        histogram = LatencyHistogram(name, help_text, labels, buckets)
+        self.all.append(histogram)
+        return histogram
 
 
 def _braces(names: tuple[str, ...], values: tuple[str, ...]) -> str:

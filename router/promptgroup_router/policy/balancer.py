@@ -161,16 +161,16 @@ class Balancer:
         replica, demand = pick.replica, pick.demand
         if not demand.cached:
             return
-        prompt, cached, answer = demand.prompt, pick.cached, 0
+        prompt, answer, cached = demand.prompt, 0, pick.cached
         if usage is not None:
             prompt, answer = usage.prompt_tokens, usage.completion_tokens
             if usage.cached_tokens is not None:
-                cached = usage.cached_tokens
-                self._learn(pick, prompt, cached)
+                cached = float(usage.cached_tokens)
+                self._learn(pick, prompt, usage.cached_tokens)
         replica.written += max(0.0, prompt - cached + answer)
         place = self.locations.get(demand.session)
         if place is not None and place.member == pick.member.id and place.turn <= demand.turn:
-            place.tokens = prompt + answer
+            place.tokens = float(prompt + answer)
             place.written = replica.tokens_written
             if demand.session in self.sessions:
                 tokens = max(0.0, place.tokens - demand.tier1)

@@ -6,7 +6,6 @@ reads no clock.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 import xxhash
 
@@ -174,9 +173,12 @@ def preferred(candidates: Candidates, key: int, allowed: Sequence[Member]) -> It
     Members of other revisions come last: one of them is home only if no member of the revision itself is left.
     """
     if len(allowed) == len(candidates.members):
-        return candidates.order(key)
+        yield from candidates.order(key)
+        return
     ids = {member.id for member in allowed}
-    return (member for member in candidates.order(key) if member.id in ids)
+    for member in candidates.order(key):
+        if member.id in ids:
+            yield member
 
 
 def build_index(table: RoutingTable) -> RoutingIndex:
@@ -265,8 +267,14 @@ def _lent(lending: Sequence[Member], label: str, revision: Revision) -> tuple[Me
         return tuple(member for member in lending if member.group != label)
     # the members are ordered by their hashes, so that neighbours belong to different groups
     start = _hash(f"{label}/{revision.fingerprint}") % len(lending)
-    around = (lending[(start + step) % len(lending)] for step in range(len(lending)))
-    return tuple(islice((member for member in around if member.group != label), LENDERS))
+    lent: list[Member] = []
+    for step in range(len(lending)):
+        member = lending[(start + step) % len(lending)]
+        if member.group != label:
+            lent.append(member)
+            if len(lent) == LENDERS:
+                break
+    return tuple(lent)
 
 
 def _hash(text: str) -> int:

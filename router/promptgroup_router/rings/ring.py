@@ -65,8 +65,8 @@ class Ring:
 
     def order(self, key: int) -> Iterator[int]:
         """Yield every slot once, in the order in which a key (64 bits) prefers them."""
-        slots = self._slots
-        return (slots[index] for index in preference(self._names, key))
+        for index in preference(self._names, key):
+            yield self._slots[index]
 
 
 @lru_cache(maxsize=1024)

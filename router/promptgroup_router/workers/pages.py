@@ -21,6 +21,7 @@ ADDED = frozenset({
 """Gauges of which each worker has a part: a session is counted by the worker that served it last."""
 
 ONCE: dict[str, Callable[[list[float]], float]] = {
+    "build_info": max,
     "conflicts": max,
     "departed_at_bytes": median_low,
     "keys_moved_ratio": max,

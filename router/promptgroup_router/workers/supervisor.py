@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Coroutine, Sequence
 
+from promptgroup_router.base import build
 from promptgroup_router.base.logs import fields
 from promptgroup_router.base.settings import Settings
 from promptgroup_router.proxy.downstream import ClientListener
@@ -78,7 +79,8 @@ class Supervisor:
             self.crew.install(await self._start(place))
         _ = self._run(self._tick())
         port, admin_port = (one.getsockname()[1] for one in (self._sockets[0], self._server.sockets[0]))
-        about = fields(host=settings.host, port=port, admin_port=admin_port, workers=self._workers)
+        where = {"host": settings.host, "port": port, "admin_port": admin_port, "workers": self._workers}
+        about = fields(**where, **build.about())
         log.info("listening", extra=about)
 
     def reload(self) -> None:

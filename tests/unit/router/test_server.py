@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from promptgroup_router import server
+from promptgroup_router.base import build
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
 from support.fakeengine import Call, engines, until
@@ -54,6 +55,19 @@ def test_sigterm_lets_what_runs_end_and_then_the_process(tmp_path):
                 go.set()
                 assert (await running.closed()).endswith(b"data: two\n\n\r\n0\r\n\r\n")
                 assert await router.process.wait() == 0
+
+    run(check())
+
+
+def test_the_log_and_a_metric_tell_which_router_runs(tmp_path):
+    async def check():
+        table_file.write(tmp_path / "table.json", table_of("127.0.0.1:1"))
+        async with started("--table", str(tmp_path / "table.json")) as router:
+            [line] = [line for line in router.lines if line["event"] == "listening"]
+            assert (line["python"], line["compiled"]) == (build.python(), build.compiled())
+            page = (await ask(router.admin_port, get("/metrics"))).body.decode()
+            said = "true" if build.compiled() else "false"
+            assert f'build_info{{python="{build.python()}",compiled="{said}"}} 1\n' in page
 
     run(check())
 

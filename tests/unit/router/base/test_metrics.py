@@ -3,7 +3,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from promptgroup_router.base.metrics import LATENCY_BUCKETS, Counter, Metrics
+from promptgroup_router.base.metrics import LATENCY_BUCKETS, Counter, LatencyHistogram, Metrics
 
 
 def parsed(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -56,7 +56,14 @@ def test_every_metric_has_help_and_type():
     lines = Metrics().text().splitlines()
     helped = {line.split()[2] for line in lines if line.startswith("# HELP")}
     typed = {line.split()[2] for line in lines if line.startswith("# TYPE")}
-    assert helped == typed == {metric.name for metric in vars(Metrics()).values()}
+    assert helped == typed == {metric.name for metric in Metrics().all}
+
+
+def test_no_metric_is_left_out_of_the_exposition():
+    metrics = Metrics()
+    attributes = [getattr(metrics, name) for name in dir(metrics)]
+    made = [each for each in attributes if isinstance(each, Counter | LatencyHistogram)]
+    assert {metric.name for metric in made} == {metric.name for metric in metrics.all}
 
 
 def test_the_page_has_every_metric_with_its_type_and_its_labels():
@@ -68,4 +75,4 @@ def test_the_page_has_every_metric_with_its_type_and_its_labels():
 
 
 def every():
-    return vars(Metrics()).values()
+    return Metrics().all

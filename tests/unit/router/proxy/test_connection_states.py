@@ -158,6 +158,7 @@ def test_a_cell_of_the_clients_side(phase, paused, event):
     assert client.outcome() == CELLS[phase, paused, event]
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("phase", ClientPhase)
 def test_only_a_stall_is_reset(phase, monkeypatch):
     """An ordinary end could make an answer look whole."""

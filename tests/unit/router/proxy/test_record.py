@@ -10,6 +10,8 @@ from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.proxy.record import RequestRecord
 from promptgroup_router.routing.match import MatchedBy
 
+pytestmark = pytest.mark.interpreted
+
 GROUP, REVISION = "chat/support", "0123abcd"
 
 

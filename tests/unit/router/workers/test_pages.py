@@ -10,7 +10,7 @@ from promptgroup_router.base.metrics import Counter, LatencyHistogram, Metrics
 from promptgroup_router.routing.unmatched import UNMATCHED
 from promptgroup_router.workers import pages
 
-NAMES = sorted(vars(Metrics()))
+NAMES = sorted(name for name in dir(Metrics()) if hasattr(getattr(Metrics(), name), "lines"))
 LABELS = st.sampled_from(["a/b", 'quoted "x"', "back\\slash", "two\nlines", "spa ced", "é"])
 EVENTS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(NAMES), st.lists(LABELS, min_size=6, max_size=6), st.integers(1, 9)),
@@ -25,7 +25,7 @@ def counts(metric):
 def gauges():
     return {
         metric.name.removeprefix("promptgroup_router_")
-        for metric in vars(Metrics()).values()
+        for metric in Metrics().all
         if isinstance(metric, Counter) and metric._kind == "gauge"
     }
 

@@ -1,0 +1,228 @@
+"""Time that the router's own code takes for a request and for a streamed event, without sockets and kernel.
+
+    python tests/bench/python_part.py [--body 8192] [--groups 1] [--slots 4] [--sessions 500] [--clients 16]
+
+The real classes run from the client's bytes to the last byte of the answer, between transports that only count. The
+figure is a low quantile of short batches, so that it stands for an undisturbed processor: compare figures of one
+machine only. Caches are warm here, so that a request in service costs about twice as much, and the kernel's part comes
+on top.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from promptgroup_router.base import build
+from promptgroup_router.contract.encoding import decode_table
+from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_router.proxy.api_handler import ApiHandler
+from promptgroup_router.proxy.body_budget import BodyBudget
+from promptgroup_router.proxy.downstream import ClientConnection, ClientListener
+from promptgroup_router.proxy.upstream import EngineConnections
+from promptgroup_router.routing.state import RouterState
+
+BATCH = 8
+"""Requests that are timed together."""
+LOOKS = 10
+"""Turns of the event loop in which a connection is open."""
+LOW = 0.05
+"""The quantile of the batches that is reported."""
+SYSTEM = "You are the support assistant of Example Ltd. " * 90
+EVENT = b'data: {"id":"chatcmpl-1","choices":[{"delta":{"content":"word "}}]}\n\n'
+CHUNK = b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
+USAGE = {"prompt_tokens": 2000, "completion_tokens": 80, "prompt_tokens_details": {"cached_tokens": 1900}}
+CHOICE = {"message": {"role": "assistant", "content": "a word " * 40}}
+ANSWER = json.dumps({"choices": [CHOICE], "usage": USAGE}).encode()
+COMMON = b"HTTP/1.1 200 OK\r\ndate: Sun, 22 Nov 2026 12:00:00 GMT\r\nserver: uvicorn\r\n"
+WHOLE = COMMON + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(ANSWER), ANSWER)
+STREAM = COMMON + b"content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n" + CHUNK
+
+
+class Transport:
+    """Takes bytes at once."""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    def write(self, data: bytes) -> None:
+        self.written += len(data)
+
+    def writelines(self, parts: list[bytes]) -> None:
+        for part in parts:
+            self.write(part)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, _name: str) -> None:
+        return None
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def write_eof(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    abort = close
+
+
+class Bench:
+    """A router between such transports."""
+
+    def __init__(self, given: argparse.Namespace, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.busy: list = []
+        """Engine connections that have a request."""
+        clock = time.monotonic
+        self.state = RouterState()
+        began = time.perf_counter()
+        self.state.install(decode_table(table(given.groups, given.slots)), "bench", clock())
+        self.install_seconds = time.perf_counter() - began
+        loop.create_connection = self.connect  # type: ignore[method-assign] # engines that take everything
+        handler = ApiHandler(self.state, EngineConnections(clock, 10), clock, 600)
+        self.listener = ClientListener(handler, clock, 64 << 20, budget=BodyBudget(1 << 30))
+        self.clients = [self.client() for _ in range(given.clients)]
+        sessions = range(given.sessions)
+        self.whole_requests = [request(session, given.body, stream=False) for session in sessions]
+        self.stream_request = request(0, given.body, stream=True)
+        self.at = 0
+
+    def client(self) -> ClientConnection:
+        connection = self.listener.accept()
+        connection.connection_made(Transport())
+        return connection
+
+    async def connect(self, factory: Callable[[], object], _host: str, _port: int) -> None:
+        connection = factory()
+        transport = Transport()
+        transport.writelines = lambda parts, busy=self.busy, connection=connection: busy.append(connection)  # type: ignore[method-assign]
+        connection.connection_made(transport)
+
+    async def warm_up(self) -> None:
+        """Send a request of every session, which opens the connections to all engines."""
+        for each in self.whole_requests:
+            self.clients[0].data_received(each)
+            for _ in range(LOOKS):  # a connection is opened by a task
+                if self.busy:
+                    break
+                await asyncio.sleep(0)
+            self.busy.pop().data_received(WHOLE)
+
+    def whole(self) -> None:
+        """Serve one request."""
+        self.at = at = self.at + 1
+        client, sent = self.clients[at % len(self.clients)], self.whole_requests[at % len(self.whole_requests)]
+        client.data_received(sent)
+        self.busy.pop().data_received(WHOLE)
+
+    def stream(self) -> object:
+        """Begin a streamed answer, and return the engine's connection."""
+        self.clients[0].data_received(self.stream_request)
+        engine = self.busy.pop()
+        engine.data_received(STREAM)
+        return engine
+
+
+def table(groups: int, slots: int) -> dict:
+    """Return a table of groups of one model; requests match the first."""
+    return {"format": 1, "version": "bench", "groups": [group(number, slots) for number in range(groups)]}
+
+
+def group(number: int, slots: int) -> dict:
+    system = SYSTEM if not number else f"Group {number}. {SYSTEM}"
+    addresses = [
+        {"slot": i, "state": "Ready", "address": f"10.0.{i // 250}.{i % 250}:8000", "incarnation": "a"}
+        for i in range(slots)
+    ]
+    revision = {"fingerprint": fingerprint(system), "systemBytes": len(system), "tokens": 1000, "weight": 100}
+    revision |= {"prompt": {"system": system}, "slots": addresses}
+    return {"namespace": "bench", "name": f"group-{number}", "format": 1, "model": "tiny", "revisions": [revision]}
+
+
+def request(session: int, body_bytes: int, *, stream: bool) -> bytes:
+    """Return a third turn of a session."""
+    turns = max(64, body_bytes - len(SYSTEM) - 300)
+    said = f"This is session {session}. How do I return a parcel? ".ljust(turns // 2, "x")
+    messages = [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": said},
+        {"role": "assistant", "content": "By post. " * (turns // 40)},
+        {"role": "user", "content": "And how long will it take? " * (turns // 100 + 1)},
+    ]
+    body = json.dumps({"model": "tiny", "messages": messages, "stream": stream}, separators=(",", ":")).encode()
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: router.example\r\nAccept: application/json\r\n"
+        "Content-Type: application/json\r\nUser-Agent: OpenAI/Python 2.0.0\r\nX-Stainless-Lang: python\r\n"
+        f"Authorization: Bearer sk-{session:032x}\r\nX-Session-Id: session-{session}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def low(samples: list[int], each: int) -> float:
+    """Return the low quantile of nanoseconds for `each` units, in microseconds for one."""
+    return sorted(samples)[int(len(samples) * LOW)] / each / 1000
+
+
+def timed(work: Callable[[], object], batches: int) -> float:
+    """Return the microseconds of one call."""
+    samples, clock = [], time.perf_counter_ns
+    for _ in range(batches):
+        began = clock()
+        for _ in range(BATCH):
+            work()
+        samples.append(clock() - began)
+    return low(samples, BATCH)
+
+
+def python() -> str:
+    """Say which Python runs, and how it was built."""
+    return f"Python {platform.python_version()} ({Path(sys.base_prefix)}; {platform.python_compiler()})"
+
+
+async def measure(given: argparse.Namespace) -> None:
+    bench = Bench(given, asyncio.get_running_loop())
+    await bench.warm_up()
+    gc.collect()
+    gc.freeze()
+    requests = timed(bench.whole, given.batches)
+    engine = bench.stream()
+    events = timed(lambda: engine.data_received(CHUNK), given.batches)
+    lines = [
+        f"{python()}, router {'compiled' if build.compiled() else 'interpreted'}",
+        f"{given.body} bytes, {given.groups} groups of {given.slots} slots, {given.clients} clients",
+        f"request {requests:.1f} µs, event {events:.2f} µs, table installed in {bench.install_seconds * 1000:.0f} ms",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--body", type=int, default=8192, help="bytes of a body (default: %(default)s)")
+    parser.add_argument("--groups", type=int, default=1, help="groups of one model (default: %(default)s)")
+    parser.add_argument("--slots", type=int, default=4, help="slots of each (default: %(default)s)")
+    parser.add_argument("--sessions", type=int, default=500, help="sessions that take turns (default: %(default)s)")
+    parser.add_argument("--clients", type=int, default=16, help="open connections (default: %(default)s)")
+    parser.add_argument("--batches", type=int, default=3000, help="batches that are timed (default: %(default)s)")
+    logging.disable()
+    asyncio.run(measure(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
