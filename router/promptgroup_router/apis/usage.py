@@ -6,7 +6,7 @@ is JSON itself, and `usage` comes after it.
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 TAIL_BYTES = 4096
 """Bytes of the end that are kept: `usage` and the fields that may follow it fit several times."""
@@ -33,8 +33,7 @@ _CACHE_READ = _count(b"cache_read_input_tokens")
 _CACHE_CREATION = _count(b"cache_creation_input_tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """The token counts that an engine reports for a prompt and its answer."""
 
     prompt_tokens: int

@@ -2,14 +2,14 @@
 
 The parser is strict where a lenient one could disagree with the next hop about where a message ends (request
 smuggling): lines end with CRLF, field names are tokens, values are not folded, and a message has one framing at most.
-One regular expression checks all field lines at once and a second one takes them apart: 4 µs for nine fields, where a
-loop over lines takes 6 µs.
+Most lines of a client's heads are the same each time, and so are most of an engine's: those whose values are no secret
+are remembered with their name and value, which saves most of the time for a head.
 """
 
 import enum
 import ipaddress
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from promptgroup_router.base.errors import HttpError
 
@@ -21,8 +21,7 @@ Headers = list[tuple[bytes, bytes]]
 """Fields in the order received: names in lower case, values without blanks around them."""
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
-_FIELD_LINES = re.compile(rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n)*+")
-_FIELD = re.compile(rb"([^:\r\n]++):[ \t]*+([^\r\n]*+)\r\n")
+_FIELD = re.compile(rb"(" + _TOKEN + rb"):[ \t]*+([\t\x20-\x7e\x80-\xff]*+)")
 _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]++) HTTP/(\d)\.(\d)\r\n")
 _STATUS_LINE = re.compile(rb"HTTP/1\.(\d) ([1-5]\d\d)(?: [\t\x20-\x7e\x80-\xff]*+)?\r\n")
 _BLANK_LINES = re.compile(rb"(?:\r\n)*+")
@@ -42,6 +41,18 @@ HOP_BY_HOP = frozenset(
 """Fields that concern one connection and are not forwarded (RFC 9110 section 7.6.1)."""
 _END_TO_END = frozenset((b"content-length", b"content-type", b"content-encoding", b"content-range", b"cache-control"))
 """Fields that Connection must not name: they are for the recipient, and without them the body cannot be read."""
+REMEMBERED_FIELDS = frozenset(
+    b"accept accept-encoding accept-language anthropic-version cache-control connection content-type date host server "
+    b"transfer-encoding user-agent x-stainless-arch x-stainless-async x-stainless-lang x-stainless-os "
+    b"x-stainless-package-version x-stainless-read-timeout x-stainless-retry-count x-stainless-runtime "
+    b"x-stainless-runtime-version".split()
+)
+"""Fields that clients and engines send with few values, none of which is a secret."""
+REMEMBERED_LINES = 1024
+"""Most lines that are remembered."""
+REMEMBERED_BYTES = 128
+"""Longest line that is remembered."""
+_remembered: dict[bytes, tuple[bytes, bytes]] = {}
 _NO_OPTIONS: frozenset[bytes] = frozenset()
 
 
@@ -56,8 +67,7 @@ class Framing(enum.Enum):
     """The end of the connection ends the body; for answers only."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """The head of a request."""
 
     method: bytes
@@ -76,8 +86,7 @@ class RequestHead:
     expects_continue: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(NamedTuple):
     """The head of a response."""
 
     status: int
@@ -207,14 +216,12 @@ def forwarded(headers: Headers, fields_to_drop: frozenset[bytes]) -> Headers:
 
 def encode(first_line: bytes, headers: Headers) -> bytes:
     """Write a message head, blank line included; `first_line` comes without its line end."""
-    return b"\r\n".join([first_line, *[b"%b: %b" % field for field in headers], b"", b""])
+    return b"\r\n".join([first_line, *map(b": ".join, headers), b"", b""])
 
 
 def _fields(head: bytes, start: int) -> tuple[Headers, dict[bytes, bytes]]:
-    lines = _FIELD_LINES.match(head, start)
-    if lines is None or lines.end() != len(head) - 2:
-        raise HttpError(400, "a header line is malformed: send `name: value` and CRLF")
-    headers = [(name.lower(), value.rstrip(b" \t")) for name, value in _FIELD.findall(head, start)]
+    lines = head[start:-4].split(b"\r\n") if start < len(head) - 2 else []
+    headers = [_remembered.get(line) or _field(line) for line in lines]
     fields = dict(headers)
     if len(fields) != len(headers):
         names = [name for name, _ in headers]
@@ -222,6 +229,18 @@ def _fields(head: bytes, start: int) -> tuple[Headers, dict[bytes, bytes]]:
             if names.count(name) > 1:
                 raise HttpError(400, f"{name.decode()} is given twice: send it once")
     return headers, fields
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    found = _FIELD.fullmatch(line)
+    if found is None:
+        raise HttpError(400, "a header line is malformed: send `name: value` and CRLF")
+    field = found[1].lower(), found[2].rstrip(b" \t")
+    if field[0] in REMEMBERED_FIELDS and len(line) <= REMEMBERED_BYTES:
+        if len(_remembered) >= REMEMBERED_LINES:
+            _remembered.clear()
+        _remembered[line] = field
+    return field
 
 
 def _connection_options(headers: Headers, fields: dict[bytes, bytes] | None) -> frozenset[bytes]:

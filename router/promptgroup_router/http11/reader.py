@@ -1,6 +1,6 @@
 """Reads whole requests from a client's bytes, and answers from an engine's, across reads. Does no I/O."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11 import http1
@@ -13,8 +13,7 @@ MAX_INTERIM = 100
 _NO_BODY = Sized(0)
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(NamedTuple):
     """A whole request; chunks of its body are decoded."""
 
     head: RequestHead

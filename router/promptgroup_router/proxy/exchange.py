@@ -17,7 +17,7 @@ Events are method calls, which return actions:
 
 import enum
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
@@ -39,8 +39,7 @@ _NOT_THERE = (Failure.REFUSED, Failure.CONNECT_TIMEOUT, Failure.RESET, Failure.D
 """Failures that eject a slot; an engine that answers, however badly, is not ejected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """Send the request to this member."""
 
     member: Member
