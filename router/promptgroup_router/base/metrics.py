@@ -49,6 +49,16 @@ class Counter:
             yield f"{self.name}{_braces(self._labels, labels)} {number(value)}"
 
 
+class Observations:
+    """What was observed with one set of labels."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self, buckets: int) -> None:
+        self.counts = [0] * buckets
+        self.sum = 0.0
+
+
 class LatencyHistogram:
     """A histogram by labels."""
 
@@ -59,33 +69,31 @@ class LatencyHistogram:
         self._help = help_text
         self._labels = labels
         self._buckets = buckets
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._sums: dict[tuple[str, ...], float] = {}
+        self.values: dict[tuple[str, ...], Observations] = {}
 
     def observe(self, *labels: str, value: float) -> None:
         """Add an observation."""
-        counts = self._counts.get(labels)
-        if counts is None:
-            counts = self._counts[labels] = [0] * (len(self._buckets) + 1)
-        counts[bisect_left(self._buckets, value)] += 1
-        self._sums[labels] = self._sums.get(labels, 0.0) + value
+        known = self.values.get(labels)
+        if known is None:
+            known = self.values[labels] = Observations(len(self._buckets) + 1)
+        known.counts[bisect_left(self._buckets, value)] += 1
+        known.sum += value
 
     def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
         """Drop the series whose first labels are these, and whose values of them are not wanted."""
         if self._labels[: len(labels)] == labels:
-            self._counts = {found: each for found, each in self._counts.items() if found[: len(labels)] in wanted}
-            self._sums = {found: each for found, each in self._sums.items() if found in self._counts}
+            self.values = {found: value for found, value in self.values.items() if found[: len(labels)] in wanted}
 
     def lines(self) -> Iterable[str]:
         """Yield the lines of the exposition."""
         yield f"# HELP {self.name} {self._help}"
         yield f"# TYPE {self.name} histogram"
         bounds = [*(number(bound) for bound in self._buckets), "+Inf"]
-        for labels, counts in self._counts.items():
-            for bound, total in zip(bounds, accumulate(counts), strict=True):
+        for labels, known in self.values.items():
+            for bound, total in zip(bounds, accumulate(known.counts), strict=True):
                 yield f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}"
-            yield f"{self.name}_sum{_braces(self._labels, labels)} {number(self._sums[labels])}"
-            yield f"{self.name}_count{_braces(self._labels, labels)} {sum(counts)}"
+            yield f"{self.name}_sum{_braces(self._labels, labels)} {number(known.sum)}"
+            yield f"{self.name}_count{_braces(self._labels, labels)} {sum(known.counts)}"
 
 
 class Metrics:

@@ -90,14 +90,23 @@ class RequestReader:
             if head.length > self._max_body:
                 raise too_large(head.length, self._max_body)
             self._body = Chunked(self._max_body) if head.framing is Framing.CHUNKED else Sized(head.length)
-        self._take_body(self._body)
+        head, body = self._head, self._body
+        if isinstance(body, Sized) and not self._content and head.length <= self.buffered:
+            # most bodies come in one read: these are copied once
+            content = self._buffer[self._at : self._at + head.length]
+            self._at += head.length
+        else:
+            self._take_body(body)
+            content = None
         if self.buffered == 0:
             self._drop_buffer()
-        if not self._body.done:
-            return None
-        request = HttpRequest(self._head, bytes(self._content))
-        self._head, self._body, self._content = None, _NO_BODY, bytearray()
-        return request
+        if content is None:
+            if not body.done:
+                return None
+            content = bytes(self._content)
+            self._content = bytearray()
+        self._head, self._body = None, _NO_BODY
+        return HttpRequest(head, content)
 
     def _take_body(self, body: Sized | Chunked) -> None:
         if isinstance(body, Chunked):

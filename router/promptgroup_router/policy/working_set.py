@@ -11,6 +11,7 @@ Does no I/O and reads no clock.
 """
 
 import heapq
+import math
 
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.rings.ids import PrefixKey
@@ -38,7 +39,7 @@ would wait for ever under traffic; admitted, it evicts once."""
 
 
 class _Session:
-    __slots__ = ("back", "discount", "in_flight", "prefix", "tokens", "until")
+    __slots__ = ("back", "discount", "in_flight", "looked_at", "prefix", "tokens", "until")
 
     def __init__(self, prefix: PrefixKey, tokens: float) -> None:
         self.prefix = prefix
@@ -50,6 +51,8 @@ class _Session:
         """True if the session has come back since its last answer."""
         self.in_flight = 0
         self.until = 0.0
+        self.looked_at = math.inf
+        """When the heap has the session next."""
 
 
 class WorkingSet:
@@ -67,7 +70,8 @@ class WorkingSet:
         self._prefixes: dict[PrefixKey, list[float]] = {}
         """Tier-1 prefix → [its tokens, live sessions that have it]."""
         self._ends: list[tuple[float, SessionKey]] = []
-        """Heap of (time when a session may have ended, session); entries may be out of date."""
+        """Heap of (time when a session may have ended, session). A session that lives on is put back with its later
+        time once its entry is due, so that a request costs no entry of its own."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -119,12 +123,19 @@ class WorkingSet:
         """Drop the sessions that did not come back in time."""
         ends = self._ends
         while ends and ends[0][0] <= now:
-            _, session = heapq.heappop(ends)
+            at, session = heapq.heappop(ends)
             known = self._sessions.get(session)
-            if known is not None and not known.in_flight and known.until <= now:
-                if not known.back:
-                    self.returning -= LEARNED * self.returning
-                self.drop(session)
+            if known is None or known.looked_at != at:
+                continue
+            known.looked_at = math.inf
+            if known.in_flight:
+                continue  # its end puts it back
+            if known.until > now:
+                self._look_at(session, known)
+                continue
+            if not known.back:
+                self.returning -= LEARNED * self.returning
+            self.drop(session)
 
     def drop(self, session: SessionKey) -> None:
         """Drop a session that has left."""
@@ -188,4 +199,9 @@ class WorkingSet:
     def _keep(self, session: SessionKey, known: _Session, until: float) -> None:
         if until > known.until:
             known.until = until
-            heapq.heappush(self._ends, (until, session))
+            if until < known.looked_at:
+                self._look_at(session, known)
+
+    def _look_at(self, session: SessionKey, known: _Session) -> None:
+        known.looked_at = known.until
+        heapq.heappush(self._ends, (known.until, session))

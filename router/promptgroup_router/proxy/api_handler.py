@@ -9,7 +9,8 @@ from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
-from promptgroup_router.proxy.relay import Relay, request_id
+from promptgroup_router.proxy.relay import Relay
+from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import REQUEST_ID
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
@@ -38,6 +39,7 @@ class ApiHandler:
     ) -> None:
         self._state = state
         self._connections = connections
+        self._ids = RequestIds()
         self._clock = clock
         self._timeout = timeout
 
@@ -115,6 +117,7 @@ class ApiHandler:
             endpoint=endpoint,
             state=self._state,
             connections=self._connections,
+            ids=self._ids,
             clock=self._clock,
             timeout=self._timeout,
         )
@@ -125,7 +128,7 @@ class ApiHandler:
         status, body = endpoint.refuse(error)
         self._state.metrics.requests.add(UNMATCHED, str(status))
         log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
-        client.answer(status, [*error.headers(), (REQUEST_ID, request_id(request))], body)
+        client.answer(status, [*error.headers(), (REQUEST_ID, self._ids.of(request))], body)
 
     def _note(self, found: Route) -> None:
         """Count a request that no group declares, whether or not a replica may serve it."""

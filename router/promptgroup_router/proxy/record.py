@@ -22,7 +22,7 @@ UPSTREAM_ERRORS = 500
 class RequestRecord:
     """The account of one request: each method records one thing that happened to it."""
 
-    __slots__ = ("_began", "_exchange", "_request_id", "_route", "_state", "_status")
+    __slots__ = ("_began", "_exchange", "_request_id", "_route", "_state", "_status", "_stratum")
 
     def __init__(self, state: RouterState, route: Route, exchange: Exchange, request_id: bytes, began: float) -> None:
         self._state = state
@@ -31,6 +31,10 @@ class RequestRecord:
         self._request_id = request_id
         self._began = began
         self._status = 0
+        turn = names.TURN_FIRST if exchange.new else names.TURN_LATER
+        self._stratum = (turn, route.how.value, names.STREAMED if route.demand.streamed else names.WHOLE)
+        """The labels turn, how and streamed, by which requests are compared: a canary has young sessions of clients
+        that name the group, which may differ from others in how they ask."""
 
     def waits(self) -> None:
         """Record that no replica has room for the request."""
@@ -82,15 +86,6 @@ class RequestRecord:
                 "engine failed",
                 extra=fields(slot=exchange.member.label, failure=failure.value, tries=exchange.tries),
             )
-
-    @property
-    def _stratum(self) -> tuple[str, str, str]:
-        """Return the labels turn, how and streamed, by which requests are compared.
-
-        A canary has young sessions of clients that name the group, which may differ from others in how they ask.
-        """
-        turn = names.TURN_FIRST if self._exchange.new else names.TURN_LATER
-        return turn, self._route.how.value, names.STREAMED if self._route.demand.streamed else names.WHOLE
 
     def _count_tokens(self, usage: Usage) -> None:
         route, metrics = self._route, self._state.metrics

@@ -21,6 +21,7 @@ from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ClientConnection
 from promptgroup_router.proxy.exchange import Action, Exchange, Failed, Refuse, Send
 from promptgroup_router.proxy.record import RequestRecord
+from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import REQUEST_ID, interim_head, relayed_head
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
 from promptgroup_router.rings.ids import MemberId, member_hash
@@ -51,7 +52,8 @@ class Relay:
 
     __slots__ = (
         "_answer", "_client", "_clock", "_connections", "_deadline", "_decoder", "_endpoint", "_engine", "_exchange",
-        "_keep", "_paused", "_pending", "_record", "_request", "_request_id", "_route", "_state", "_tail", "_ticket",
+        "_ids", "_keep", "_paused", "_pending", "_record", "_request", "_request_id", "_route", "_state", "_tail",
+        "_ticket",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +65,7 @@ class Relay:
         endpoint: Endpoint,
         state: RouterState,
         connections: EngineConnections,
+        ids: RequestIds,
         clock: Callable[[], float],
         timeout: float,
     ) -> None:
@@ -75,7 +78,8 @@ class Relay:
         self._connections = connections
         self._clock = clock
         self._deadline = began + timeout
-        self._request_id = request_id(request)
+        self._ids = ids
+        self._request_id = ids.of(request)
         self._exchange = Exchange(state, route.candidates, route.demand, self._deadline)
         self._record = RequestRecord(state, route, self._exchange, self._request_id, began)
         self._engine: EngineConnection | None = None
@@ -251,7 +255,7 @@ class Relay:
         if body or head.method == b"POST":
             headers.append((b"content-length", b"%d" % len(body)))
         # an id for each try: engines take it as their own, and one that clients choose could stand for two requests
-        headers.append((REQUEST_ID, new_request_id()))
+        headers.append((REQUEST_ID, self._ids.new()))
         target = head.path + b"?" + head.query if head.query else head.path
         return http1.encode(head.method + b" " + target + b" HTTP/1.1", headers), body
 
@@ -283,13 +287,3 @@ def new_id(member: MemberId, incarnation: str, session: SessionKey) -> str:
     """Return an id for a response that a replica is asked for."""
     contents = ResponseId(member_hash(member), process_hash(incarnation), session)
     return encode(contents, os.urandom(RANDOM_BYTES))
-
-
-def request_id(request: HttpRequest) -> bytes:
-    """Return the client's id of the request, or a new one."""
-    return request.head.fields.get(REQUEST_ID) or new_request_id()
-
-
-def new_request_id() -> bytes:
-    """Return an id that no other request has."""
-    return b"req-" + os.urandom(16).hex().encode()

@@ -41,7 +41,8 @@ def record(state, *, revision=REVISION, tries=1, moved=False):
 
 def observed(histogram, *labels):
     """Return the number of observations with these labels, and their sum."""
-    return sum(histogram._counts.get(labels, ())), histogram._sums.get(labels, 0)
+    found = histogram.values.get(labels)
+    return (sum(found.counts), found.sum) if found is not None else (0, 0)
 
 
 def test_an_answer_counts_its_request_once_with_the_time_to_its_first_byte(state):

@@ -1,0 +1,26 @@
+"""Gives requests ids that no other request has: a random start of this router's own, and a number."""
+
+import itertools
+import os
+
+from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.proxy.response import REQUEST_ID
+
+RANDOM_BYTES = 10
+"""Random bytes of an id: two of a million routers have the same ones in one of 10^12 cases."""
+
+
+class RequestIds:
+    """The ids of one router, made without a system call."""
+
+    def __init__(self) -> None:
+        self._start = f"req-{os.urandom(RANDOM_BYTES).hex()}-"
+        self._numbers = itertools.count(1)
+
+    def new(self) -> bytes:
+        """Return an id that no other request has."""
+        return f"{self._start}{next(self._numbers):x}".encode()
+
+    def of(self, request: HttpRequest) -> bytes:
+        """Return the client's id of a request, or a new one."""
+        return request.head.fields.get(REQUEST_ID) or self.new()
