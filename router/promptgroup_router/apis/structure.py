@@ -1,8 +1,9 @@
 """Refuses bodies whose structure would cost far more to parse than their bytes to receive. Does no I/O.
 
 Parsing makes an object of 50 to 300 bytes from two bytes such as `[]`, and all that is done with a body afterwards
-takes time for each of its values. Counts of raw bytes are upper bounds and take under 2 ms for 1 MiB. Only a body that
-exceeds one of them is looked at without its strings, whose text may hold any character.
+takes time for each of its values. Counts of raw bytes are upper bounds, and a body that is too short for a count needs
+none: 1 MiB of prose is checked in 0.1 ms, of brackets in 2 ms. Only a body that exceeds a limit by these counts is
+looked at without its strings, whose text may hold any character.
 """
 
 from promptgroup_router.base.errors import ApiError
@@ -15,6 +16,8 @@ MOST_VALUES = 2_000_000
 """Values of a body, which separators tell: a prompt of a million token ids has as many."""
 MOST_STRINGS = 400_000
 """Strings of a body, names of fields included."""
+RARE = 1000
+"""Times that a character is looked for before it is counted."""
 
 
 def check(body: bytes) -> None:
@@ -23,23 +26,34 @@ def check(body: bytes) -> None:
     Raises:
         ApiError: 400, the body has more objects, values or strings than any prompt needs.
     """
-    if len(body) <= UNCHECKED_BYTES or _within(body, body.count(b'"') // 2):
+    if len(body) <= UNCHECKED_BYTES or _within(body):
         return
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body
-    strings = plain.count(b'"') // 2
-    if strings > MOST_STRINGS:
+    if _has_more(plain, b'"', 2 * MOST_STRINGS + 1):
         raise _too_many("strings", MOST_STRINGS)
-    outside = b"".join(plain.split(b'"')[::2])
-    if not _within(outside, strings):
+    if not _within(b"".join(plain.split(b'"')[::2])):
         raise _too_many("objects, arrays or values", MOST_OBJECTS)
 
 
-def _within(text: bytes, strings: int) -> bool:
-    return (
-        strings <= MOST_STRINGS
-        and text.count(b"{") + text.count(b"[") <= MOST_OBJECTS
-        and text.count(b",") <= MOST_VALUES
+def _within(text: bytes) -> bool:
+    size = len(text)
+    return not (
+        _has_more(text, b"{", MOST_OBJECTS)
+        or _has_more(text, b"[", MOST_OBJECTS)
+        # a string takes three bytes at least with what separates it from the next, and any value takes two
+        or (size > 3 * MOST_STRINGS and _has_more(text, b'"', 2 * MOST_STRINGS + 1))
+        or (size > 2 * MOST_VALUES and _has_more(text, b",", MOST_VALUES))
     )
+
+
+def _has_more(text: bytes, character: bytes, most: int) -> bool:
+    """Return True if a text has a character more than `most` times. A rare one is found much faster than counted."""
+    at = -1
+    for _ in range(RARE):
+        at = text.find(character, at + 1)
+        if at < 0:
+            return False
+    return RARE + text.count(character, at + 1) > most
 
 
 def _too_many(kind: str, most: int) -> ApiError:

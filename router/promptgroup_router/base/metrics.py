@@ -50,7 +50,7 @@ class Counter:
 
 
 class Observations:
-    """What was observed with one set of labels."""
+    """Counts by bucket, and a sum, for one set of labels."""
 
     __slots__ = ("counts", "sum")
 

@@ -17,7 +17,16 @@ def test_every_stage_is_the_base_or_an_earlier_stage():
     assert {base for base, _ in stages} - names == {"${BASE}"}
     sources = re.findall(r"^COPY --from=(\S+)", DOCKERFILE, re.MULTILINE)
     assert set(sources) <= names
-    assert not re.search(r"^ADD |\bcurl\b|\bwget\b|apt-get", DOCKERFILE, re.MULTILINE)
+    assert not re.search(r"^ADD |\bcurl\b|\bwget\b", DOCKERFILE, re.MULTILINE)
+
+
+def test_only_the_compiler_comes_from_the_bases_archive_and_no_image_holds_it():
+    """Apt checks the signature of what it installs; `compiler` is built from, and nothing but its output is copied."""
+    stages = dict(re.findall(r"^FROM \S+ AS (\S+)$(.*?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
+    assert [name for name, lines in stages.items() if "apt-get" in lines] == ["compiler"]
+    assert not re.search(r"unauthenticated|trusted=|allow-insecure", DOCKERFILE)
+    assert re.findall(r"^COPY --from=compiler (.*)$", DOCKERFILE, re.MULTILINE) == ["/build/compiled router"]
+    assert not re.search(r"^FROM compiler\b", DOCKERFILE, re.MULTILINE)
 
 
 def test_everything_that_is_installed_is_checked_by_hash():
