@@ -230,6 +230,13 @@ def test_a_new_prompt_comes_up_beside_the_old_one():
     assert todo.route["spec"]["revisions"][0]["weight"] == 100
 
 
+def test_a_release_without_room_says_who_holds_it():
+    held = revision("an older prompt", [pod("c", 0)], weight=0, superseded_at=NOW)
+    todo = decide(world([revision(pods=[pod("a", 0)]), held], of=group(replicas=1), prompt=NEXT), NOW)
+    (message,) = {each["message"] for each in todo.status["conditions"] if each["type"] == "Progressing"}
+    assert f"no room for more replicas while others have theirs: 1 of {held.fingerprint[:8]} (Superseded)" in message
+
+
 def test_a_release_is_put_on_record_with_the_new_one():
     revisions = [revision(pods=[pod("a", 0)]), revision("the next prompt", [pod("b", 0)], weight=0)]
     of = group(replicas=1, rollout={"steps": [{"weight": 20, "pause": "1m"}]})

@@ -60,6 +60,15 @@ def test_a_failure_tells_both_figures():
     assert "8.0% of requests failed, 1.0% with the old revision (first turns by name, streamed)" in result.message
 
 
+@pytest.mark.parametrize(("worse", "equal", "words"), [(LATER, StratumKey(), "later"), (StratumKey(), LATER, "first")])
+def test_figures_are_those_of_the_requests_that_differ_most(worse, equal, words):
+    old = {equal: drawn(1, 300), worse: drawn(2, 300)}
+    new = {equal: drawn(3, 300), worse: drawn(4, 300, seconds=0.3, cached=0.5)}
+    tolerant = JudgeSpec(max_ttft_rise_percent=1000, max_hit_rate_drop_percent=100)
+    message = analyse(old, new, tolerant, MINUTE).message
+    assert re.findall(r"(p50|in cache)[^(]*\((\w+) turns", message) == [("p50", words), ("in cache", words)]
+
+
 @pytest.mark.parametrize(("old", "new"), [(49, 900), (900, 49), (0, 0)])
 def test_too_few_requests_of_either_are_waited_for(old, new):
     result = analyse({StratumKey(): Stratum(old)}, {StratumKey(): Stratum(new)}, SPEC, MINUTE)
@@ -145,6 +154,13 @@ def clients(seed, streams, whole, *, slower=1.0):
 @pytest.mark.parametrize(("streams", "whole"), [(20, 40), (0, 60), (60, 0)])
 def test_how_many_clients_stream_says_nothing_of_a_revision(streams, whole):
     assert analyse(clients(1, 500, 500), clients(2, streams, whole), SPEC, MINUTE).outcome is PASS
+
+
+@pytest.mark.parametrize(("streams", "outcome"), [(9, PASS), (10, FAIL)])
+def test_fewer_than_ten_streams_say_nothing_of_the_time_to_first_token(streams, outcome):
+    result = analyse(clients(1, 500, 500), clients(2, streams, 60, slower=20.0), SPEC, MINUTE)
+    assert result.outcome is outcome
+    assert ("first token" in result.message) == (outcome is FAIL)
 
 
 def test_slow_streams_are_not_hidden_by_fewer_whole_answers():
