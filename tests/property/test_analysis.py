@@ -14,10 +14,12 @@ from datetime import timedelta
 from statistics import NormalDist
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from promptgroup_operator.api.prompt_group import JudgeSpec
 from promptgroup_operator.rollout.analysis import COMPARISONS, EARLY, AnalysisOutcome, analyse, significant
-from promptgroup_operator.world.samples import Histogram, Stratum, StratumKey
+from promptgroup_operator.world.samples import Histogram, Stratum, StratumKey, histogram
 from promptgroup_router.base.metrics import CACHED_BUCKETS, FIRST_TOKEN_BUCKETS
 
 SEEDS = 100
@@ -137,3 +139,16 @@ WORSE = {
 def test_worse_revisions_are_rolled_back_in_nine_of_ten_steps(mix, worse):
     failed = sum(step_fails(seed, MIXES[mix], JudgeSpec(), **WORSE[worse]) is not None for seed in range(50))
     assert failed >= 45
+
+
+COUNTS = st.floats(0, 1e15) | st.integers(0, 300)
+HISTOGRAMS = st.dictionaries(st.sampled_from([0.0, 0.1, 0.2, 1.0, math.inf, -math.inf]), COUNTS).map(histogram)
+STRATA = st.builds(Stratum, COUNTS, COUNTS, HISTOGRAMS, HISTOGRAMS)
+KEYS = st.builds(StratumKey, st.sampled_from(["first", "later"]), st.just("name"), st.booleans())
+SAMPLES = st.dictionaries(KEYS, st.builds(lambda a, b, c: a + b - c, STRATA, STRATA, STRATA))
+
+
+@given(SAMPLES, SAMPLES)
+def test_whatever_routers_count_there_is_a_result(old, new):
+    """Routers of two versions have other buckets, and anybody's pod may say that it is a router."""
+    assert analyse(old, new, JudgeSpec(), timedelta(minutes=1)).message

@@ -106,6 +106,8 @@ def test_only_what_nobody_misses_retires(found, aim):
     assert all(_rested(each, aim) >= timedelta(minutes=1) for each in early)
     kept = [each for each in found if steps[each.fingerprint].phase is RevisionPhase.SUPERSEDED and each.superseded_at]
     assert len(early) <= max(0, len(early) + len(kept) - _room(release, aim))
+    if len(kept) > max(0, _room(release, aim)):
+        assert all(_rested(each, aim) < timedelta(minutes=1) for each in kept)
     if early:
         last = max(each.superseded_at for each in early)
         assert all(_rested(each, aim) < timedelta(minutes=1) for each in kept if each.superseded_at < last)

@@ -160,13 +160,13 @@ def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Compariso
         rates[1] - rates[0] > spec.max_error_rise_percent / 100,
         _more(tables),
     )
-    timed = [each for each in pairs if each.old.first_token.total and each.new.first_token.total]
+    timed = [each for each in pairs if _alike(each.old.first_token, each.new.first_token)]
     if (
         min(sum(each.old.first_token.total for each in timed), sum(each.new.first_token.total for each in timed))
         >= EARLY
     ):
         yield from _first_token(timed, 1 + spec.max_ttft_rise_percent / 100)
-    cached = [each for each in pairs if each.old.cached.total and each.new.cached.total]
+    cached = [each for each in pairs if _alike(each.old.cached, each.new.cached)]
     if cached:
         rates = _means(cached, lambda each: _mean(each.cached), lambda each: each.cached.total)
         drops = [(each.new.cached, each.old.cached) for each in cached]
@@ -178,6 +178,12 @@ def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Compariso
             rates[0] - rates[1] > spec.max_hit_rate_drop_percent / 100,
             greater(drops),
         )
+
+
+def _alike(old: Histogram, new: Histogram) -> bool:
+    """Return True if both have observations, in the same buckets: routers of another version may have others."""
+    whole = len(old.counts) == len(new.counts) == len(old.bounds) + 1 > 1
+    return whole and old.bounds == new.bounds and old.total > 0 and new.total > 0
 
 
 def _first_token(pairs: Sequence[_Pair], factor: float) -> Iterator[_Comparison]:

@@ -29,14 +29,17 @@ class Histogram:
         return sum(self.counts)
 
     def __add__(self, other: "Histogram") -> "Histogram":
-        """Return the sum of both."""
-        counts = tuple(a + b for a, b in zip_longest(self.counts, other.counts, fillvalue=0.0))
-        return Histogram(self.bounds or other.bounds, counts)
+        """Return the sum of both; of two with other buckets, as routers of two versions have, the larger one."""
+        if self.bounds != other.bounds:
+            return max(self, other, key=lambda each: each.total)
+        return Histogram(self.bounds, tuple(a + b for a, b in zip_longest(self.counts, other.counts, fillvalue=0.0)))
 
     def __sub__(self, other: "Histogram") -> "Histogram":
         """Return what came since; counters that began anew count as nothing."""
+        if self.bounds != other.bounds:
+            return self
         counts = tuple(max(0.0, a - b) for a, b in zip_longest(self.counts, other.counts, fillvalue=0.0))
-        return Histogram(self.bounds or other.bounds, counts)
+        return Histogram(self.bounds, counts)
 
 
 def bucket_of(histogram: Histogram, q: float) -> int:

@@ -7,11 +7,12 @@ from promptgroup_operator.plan import plan
 from promptgroup_operator.plan.plan import MOVING, REFERENCED, SETTLED, WAITING, decide, route_unwritten, unwritten
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.sizing_history import History, Past, Recommendation
-from promptgroup_operator.world.snapshot import LastSeen, Problem
+from promptgroup_operator.world.snapshot import LastSeen, Problem, RolledBack
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import (
     FINGERPRINT,
     NOW,
+    SETTINGS,
     ago,
     cold,
     group,
@@ -235,6 +236,18 @@ def test_a_release_without_room_says_who_holds_it():
     todo = decide(world([revision(pods=[pod("a", 0)]), held], of=group(replicas=1), prompt=NEXT), NOW)
     (message,) = {each["message"] for each in todo.status["conditions"] if each["type"] == "Progressing"}
     assert f"no room for more replicas while others have theirs: 1 of {held.fingerprint[:8]} (Superseded)" in message
+
+
+@pytest.mark.parametrize(("serving", "ready"), [(2, "False"), (3, "True")])
+def test_after_a_roll_back_the_group_is_ready_once_what_serves_has_all_of_its_replicas(serving, ready):
+    back = RolledBack(NOW, SETTINGS, Problem("ErrorRate", "worse"))
+    revisions = [
+        revision(pods=[pod(f"p{slot}", slot) for slot in range(serving)]),
+        revision("the next prompt", [pod("b", 0)], weight=0, rolled_back=back, superseded_at=NOW),
+    ]
+    todo = decide(world(revisions, of=group(replicas=3), prompt=NEXT), NOW)
+    assert {each["type"]: each["status"] for each in todo.status["conditions"]}["Ready"] == ready
+    assert (todo.status["fingerprint"], todo.status["warm"]) == (FINGERPRINT, f"{serving}/3")
 
 
 def test_a_release_is_put_on_record_with_the_new_one():

@@ -10,6 +10,12 @@ def test_histograms_add_up_and_what_came_since_is_never_negative():
     assert A.total == 4
 
 
+def test_histograms_of_other_buckets_are_not_added_up():
+    other = Histogram((1.0, 2.0), (1.0, 1.0, 1.0))
+    assert A + other == other + A == A
+    assert other - A == other
+
+
 def test_strata_add_up_and_what_came_since_is_never_negative():
     one, two = Stratum(5, 1, A, B), Stratum(3, 2, B, A)
     assert one + two == Stratum(8, 3, A + B, B + A)
