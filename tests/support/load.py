@@ -117,6 +117,11 @@ class Load:
         with suppress(asyncio.CancelledError):
             await driving
 
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        """What became of all requests so far, in the order of their ends."""
+        return self._outcomes
+
     @contextmanager
     def watched(self) -> Iterator[Seen]:
         """What becomes of the sessions during the block, and until about each had two more turns."""
