@@ -34,6 +34,12 @@ def test_a_group_without_status_has_an_empty_one():
     assert (group.uid, group.generation, group.spec.model, group.status) == ("u", 3, "m", {})
 
 
+def test_a_group_says_by_an_annotation_which_one_it_replaces():
+    assert a_group().replaces == ""
+    renamed = {**METADATA, "annotations": {"promptgroup.dev/replaces": "before"}}
+    assert group_of(Key("chat", "after"), {"metadata": renamed, "spec": SPEC}).replaces == "before"
+
+
 def router(**status):
     ports = [{"name": "http", "containerPort": 8080}, {"name": "admin", "containerPort": 9191}]
     running = [{"name": "router", "containerID": "containerd://r", "state": {"running": {}}}]
