@@ -85,7 +85,7 @@ async def converse(http: aiohttp.ClientSession, plan: dict, session: int, number
         if turn < plan["first"]:
             messages.append({"role": "assistant", "content": "So it was."})
             continue
-        streamed = plan["streamed"] or session % 2 == 0
+        streamed = session % 2 == 0 if plan["streamed"] is None else plan["streamed"]
         result = {"session": session, "turn": turn, "streamed": streamed, "status": 0, "served": "", "error": ""}
         # as many tokens as the plan says: how long an answer runs is what some tests are about
         length = {"max_tokens": plan["tokens"], "ignore_eos": True}

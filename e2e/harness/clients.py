@@ -48,8 +48,8 @@ class Plan:
     """Seconds between an answer and the next turn: twenty requests a second leave a small machine room for the rest."""
     tokens: int = 24
     """Length of an answer."""
-    streamed: bool = False
-    """All answers as streams; else those of every second session."""
+    streamed: bool | None = None
+    """True for streams, False for whole answers; None for streams in every second session."""
     seed: int = field(default=1)
     """Another seed gives other sessions."""
 
