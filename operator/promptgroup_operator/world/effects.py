@@ -40,7 +40,10 @@ class PodUpdate:
 
     @property
     def deletion_cost(self) -> int:
-        """Return the cost that the ReplicaSet orders by: draining pods before all others, the highest slot first."""
+        """Return the cost that the ReplicaSet orders by: draining pods before all others.
+
+        All of them go at once; of several the highest slot has the least cost, so that the order is defined.
+        """
         if self.draining_since is None:
             return 0
         return DRAINING_COST - (self.slot if self.slot is not None else -DRAINING_COST)

@@ -16,7 +16,7 @@ from promptgroup_research.experiments import catalogue
 from promptgroup_research.experiments.report import Sheet, milliseconds
 from promptgroup_research.policies.ours import Ours
 from promptgroup_research.simulator.measure import percentile, ttfts
-from promptgroup_research.simulator.turns import Turn
+from promptgroup_research.simulator.turns import Session, Turn
 from promptgroup_research.simulator.world import World
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import PromptRef, SlotState
@@ -29,7 +29,8 @@ BIN = {"chat": 10.0, "agents": 5.0, "trace": 20.0}
 REPLACED = 40.0
 """Seconds before the event at which a replica is replaced; its successor comes 10 s later, with an empty cache."""
 
-HIGHEST, COLDEST, NOBODY = "highest", "coldest", "nobody"
+HIGHEST, COLDEST, KNOWING, NOBODY = "highest", "coldest", "knowing", "nobody"
+"""The last but one knows which sessions will come back: what a better forecast could gain at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def jobs(names: Sequence[str], seeds: Sequence[int], recorded: Path | None) -> l
         Job(name, case, choice, seed, recorded)
         for name in names
         for case in CASES
-        for choice in (NOBODY, HIGHEST, COLDEST)
+        for choice in (NOBODY, HIGHEST, COLDEST, KNOWING)
         for seed in seeds[: catalogue.workload(name, recorded).seeds]
     ]
 
@@ -96,12 +97,24 @@ def use(router: Ours, slots: Sequence[int], now: float) -> dict[int, SlotUse]:
     return {slot: found[slot] for slot in slots}
 
 
-def stay(choice: str, slots: Sequence[int], told: Mapping[int, SlotUse], size: int) -> frozenset[int]:
-    """Return the slots that stay, by the operator's choice; without what was told the highest go."""
+def foreseen(turns: Sequence[Turn], sessions: Sequence[Session]) -> dict[int, SlotUse]:
+    """Return what the slots hold for sessions that will come back, from all requests so far."""
+    coming = {session.key for session in sessions for turn in session.turns if turn.arrived < 0}
+    last = {turn.session.key: turn for turn in turns if turn.replica >= 0}
+    found: dict[int, SlotUse] = {}
+    for key in last.keys() & coming:
+        turn = last[key]
+        tokens = turn.prompt + turn.output - turn.session.tier1
+        found[turn.replica] = found.get(turn.replica, SlotUse()) + SlotUse(1, tokens)
+    return found
+
+
+def stay(slots: Sequence[int], told: Mapping[int, SlotUse], size: int) -> frozenset[int]:
+    """Return the slots that stay, by the operator's choice; where nothing is told the highest go."""
     revision = RevisionState(
         fingerprint=Fingerprint(""), deployment="", created="", replicas=len(slots), superseded_at=None,
         prompt_from=PromptRef("ConfigMap", ""), prompt=None, pods=(),
-        slots=dict.fromkeys(slots, SlotState.READY), use=told if choice == COLDEST else {},
+        slots=dict.fromkeys(slots, SlotState.READY), use=told,
     )  # fmt: skip
     return kept_slots.ring(kept_slots.keep_order(revision), size)
 
@@ -116,7 +129,12 @@ def run(job: Job) -> Loss:
     world = World(router, sessions, REPLICAS, kind.model)
 
     def leave() -> None:
-        kept = stay(job.choice, world.up, use(router, world.up, world.now), left)
+        told: dict[int, SlotUse] = {}
+        if job.choice == COLDEST:
+            told = use(router, world.up, world.now)
+        elif job.choice == KNOWING:
+            told = foreseen(world.turns, sessions)
+        kept = stay(world.up, told, left)
         gone.update(set(world.up) - kept)
         world.set_up(sorted(kept))
 
