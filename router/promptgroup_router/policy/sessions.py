@@ -55,8 +55,15 @@ class Sessions:
 
     def served(self, session: SessionKey, record: SessionRecord) -> None:
         """Count a session that has come back."""
-        self.drop(session)
+        known = self._sessions.pop(session, None)
         self._sessions[session] = record
+        if known is not None:
+            if known.process == record.process and known.prefix == record.prefix:
+                more = record.tokens - known.tokens
+                self._by_prefix[record.prefix][1] += more
+                self._by_process[record.process][1] += more
+                return
+            self._subtract(known)
         _add(self._by_prefix, record.prefix, record.tokens)
         _add(self._by_process, record.process, record.tokens)
         if len(self._sessions) > LIMIT:
@@ -65,8 +72,10 @@ class Sessions:
     def drop(self, session: SessionKey) -> None:
         """Stop counting a session, which another router serves or which has ended."""
         known = self._sessions.pop(session, None)
-        if known is None:
-            return
+        if known is not None:
+            self._subtract(known)
+
+    def _subtract(self, known: SessionRecord) -> None:
         _subtract(self._by_prefix, known.prefix, known.tokens)
         _subtract(self._by_process, known.process, known.tokens)
 
