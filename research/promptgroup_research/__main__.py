@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from promptgroup_research.experiments import article, bursts, capacity, departures, greetings, scenarios
+from promptgroup_research.experiments import article, bursts, capacity, greetings, leaving, scenarios
 from promptgroup_research.experiments.catalogue import JUDGING, POLICIES, TUNING, WORKLOADS, Workload, workload
 from promptgroup_research.experiments.gates import OURS, Gate, gates
 from promptgroup_research.experiments.report import Sheet, as_json, comparisons, verdicts
@@ -37,7 +37,7 @@ def options() -> argparse.ArgumentParser:
     what.add_argument("--bursts", nargs="?", type=count, const=len(bursts.SEEDS), metavar="SEEDS",
                       help=f"agents under a burst of 3 x capacity: so many seeds ({len(bursts.SEEDS)})")  # fmt: skip
     what.add_argument("--greetings", action="store_true", help="sessions that begin with the same short message")
-    what.add_argument("--departures", action="store_true", help="the slots that leave: the highest, or the coldest")
+    what.add_argument("--leaving", action="store_true", help="the slots that leave: the highest, or the coldest")
     what.add_argument("--capacity", action="store_true", help="recompute what 100 %% load is")
     parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--policy", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="NAME",
@@ -107,15 +107,15 @@ def played(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, s
     return found
 
 
-def departed(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> list[Sheet]:
+def left(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> list[Sheet]:
     """Return a table for each workload of what it costs that replicas leave."""
-    runs = departures.jobs(chosen.workload, seeds, chosen.trace)
-    losses = watched(console, departures.run, runs, chosen.jobs)
+    runs = leaving.jobs(chosen.workload, seeds, chosen.trace)
+    losses = watched(console, leaving.run, runs, chosen.jobs)
     sheets = []
     for name in chosen.workload:
         here = [(job, loss) for job, loss in zip(runs, losses, strict=True) if job.workload == name]
-        title = f"{titles[name]}, {departures.LOAD:.0%} load of the replicas that stay"
-        sheets.append(departures.sheet(title, [job for job, _ in here], [loss for _, loss in here]))
+        title = f"{titles[name]}, {leaving.LOAD:.0%} load of the replicas that stay"
+        sheets.append(leaving.sheet(title, [job for job, _ in here], [loss for _, loss in here]))
     return sheets
 
 
@@ -146,8 +146,8 @@ def main() -> int:
         courses = watched(console, bursts.run, runs, chosen.jobs)
         judged = bursts.gates(runs, courses)
         found = Findings([bursts.sheet(runs, courses), verdicts(judged)], judged)
-    elif chosen.departures:
-        found = Findings(departed(chosen, seeds, titles, console))
+    elif chosen.leaving:
+        found = Findings(left(chosen, seeds, titles, console))
     elif chosen.greetings:
         alike = greetings.jobs(seeds)
         found = Findings([greetings.sheet(alike, watched(console, greetings.run, alike, chosen.jobs))])
