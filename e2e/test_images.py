@@ -36,6 +36,12 @@ def test_an_image_needs_no_right_and_no_shell(images: Images, image: str) -> Non
     assert helped.startswith("usage: ")
 
 
+def test_the_router_of_an_image_is_compiled_and_its_compiler_stays_out(images: Images) -> None:
+    program = "import shutil; from promptgroup_router.base import build; print(build.compiled(), shutil.which('gcc'))"
+    python = ("--entrypoint", "/opt/promptgroup/bin/python")
+    assert shell("docker", "run", "--rm", *python, images.name("router"), "-c", program).split() == ["True", "None"]
+
+
 def files(name: str) -> dict[str, tuple[int, int, int, str]]:
     """Path → mode, owner, time and digest of all that an image adds to its base."""
     container = shell("docker", "create", name).strip()

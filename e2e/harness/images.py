@@ -30,10 +30,16 @@ class Images:
 
 
 def build(source: Path = ROOT) -> Images:
-    """Build what a source tree makes; what did not change keeps its tag, so it is not rolled out again."""
+    """Build what a source tree makes; what did not change keeps its tag, so it is not rolled out again.
+
+    The router of this tree is compiled, as releases have it. Others stand beside it for a test, and need not be.
+    """
+    options = () if source == ROOT else ("--build-arg", "COMPILE=no")
     tags = {}
     for target, image in TARGETS.items():
-        shell("docker", "build", "--quiet", "--target", target, "--tag", f"{REGISTRY}/{image}:e2e", str(source))
+        shell(
+            "docker", "build", "--quiet", *options, "--target", target, "--tag", f"{REGISTRY}/{image}:e2e", str(source)
+        )
         [identity] = shell("docker", "image", "inspect", "--format={{.Id}}", f"{REGISTRY}/{image}:e2e").split()
         tags[image] = f"e2e-{identity.removeprefix('sha256:')[:12]}"
         shell("docker", "tag", f"{REGISTRY}/{image}:e2e", f"{REGISTRY}/{image}:{tags[image]}")
