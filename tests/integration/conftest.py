@@ -66,11 +66,17 @@ def operator(cluster: LocalCluster, crds: None) -> None:
     set_operators(cluster, REPLICAS)
 
 
-@pytest.fixture
-def no_operator(cluster: LocalCluster, crds: None) -> Iterator[None]:
-    set_operators(cluster, 0)
+@pytest.fixture(scope="module")
+def operators_come_back(cluster: LocalCluster, crds: None) -> Iterator[None]:
+    """The operator runs again when the module has ended: between its tests without one it need not start and end."""
     yield
     set_operators(cluster, REPLICAS)
+
+
+@pytest.fixture
+def no_operator(cluster: LocalCluster, operators_come_back: None) -> None:
+    """No operator of the cluster's, until a test of the module asks for it."""
+    set_operators(cluster, 0)
 
 
 @pytest.fixture

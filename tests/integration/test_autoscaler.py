@@ -14,8 +14,10 @@ from support.sized import FEW, GROUP, SIZING, Sized, sized
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-def test_an_autoscaler_on_the_scale_subresource_takes_over_and_gives_back(operated: Sized, tmp_path: Path) -> None:
-    group, kube = operated, operated.kube
+def test_an_autoscaler_on_the_scale_subresource_takes_over_and_gives_back(
+    quickly_operated: Sized, tmp_path: Path
+) -> None:
+    group, kube = quickly_operated, quickly_operated.kube
     kube.apply(sized())
     kube.wait_warm(GROUP, "1/1")
     refused = kube.run("scale", "promptgroup", GROUP, "--replicas=2", check=False)
