@@ -111,6 +111,10 @@ fuzz: setup ## Mutated HTTP heads, chunked bodies and event streams for the rout
 fuzz-connections: setup ## Random lives of clients and engines against the router's connections (STEPS=1000000 SEED=1)
 	@PYTHONPATH=tests $(RUN) python -m support.proxymachine --steps $(or $(STEPS),1000000) --seed $(or $(SEED),1)
 
+.PHONY: soak
+soak: setup ## Whether the router's memory and sockets stay what they are under load with churn (MINUTES=60 RATE=200)
+	$(RUN) python tests/bench/router_soak.py --minutes $(or $(MINUTES),60) --rate $(or $(RATE),200)
+
 .PHONY: bench
 bench: setup ## CPU that the router takes for a request and for a streamed event
 	$(RUN) python tests/bench/router_overhead.py

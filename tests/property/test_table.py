@@ -19,6 +19,7 @@ from promptgroup_router.contract.table import (
     Slot,
     SlotState,
     TableError,
+    TimeLimits,
 )
 
 words = st.text(alphabet="abcé-", min_size=1, max_size=8)
@@ -51,6 +52,7 @@ groups = st.builds(
     sharing=st.sampled_from(Sharing),
     load_factor_percent=st.integers(100, 10_000),
     session_header=words,
+    time_limits=st.builds(TimeLimits, st.integers(0, 3600), st.integers(0, 3600)),
 )
 tables = st.builds(
     RoutingTable, st.lists(groups, max_size=3, unique_by=lambda each: (each.namespace, each.name)).map(tuple), text

@@ -70,6 +70,8 @@ class MemoryTransport:
 
     def write(self, data: bytes) -> None:
         assert isinstance(data, bytes | bytearray)
+        if self.lost:
+            raise RuntimeError("the handler is closed")  # as uvloop has it
         if self.closing:
             return
         assert not self.eof_asked, "bytes after the end"

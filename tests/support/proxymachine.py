@@ -40,7 +40,7 @@ from promptgroup_router.proxy.downstream import (
     ClientListener,
 )
 from promptgroup_router.proxy.relay import Relay, new_id
-from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
+from promptgroup_router.proxy.upstream import UNREAD_BYTES, EngineConnection, EngineConnections
 from promptgroup_router.routing.state import RouterState
 from support.memorynet import SMALL, Buffers, MemoryTransport
 from support.steploop import StepLoop
@@ -511,7 +511,8 @@ class Machine:
             # a server that does not read a request to its end must close, and says so (RFC 9112 section 9.6); one that
             # says 413 and keeps the connection open is what engines do
             engine.early = True
-            engine.deaf = status >= 400 and self.random.random() < 0.5
+            large = len(self.asks[name].body) > UNREAD_BYTES  # a smaller one has come with its head
+            engine.deaf = status >= 400 and large and self.random.random() < 0.5
         engine.closes = how in ("close", "until close", "old")
         engine.until_close = how in ("until close", "old")
         self.answers.setdefault(name, set()).add((status, body))
@@ -542,7 +543,8 @@ class Machine:
     def engine_garbles(self) -> None:
         """It sends what is no HTTP, instead of an answer or within one."""
         engine = self._engine()
-        if engine is not None and engine.name and (engine.requests or engine.to_send):
+        # within a body that ends with the connection, or instead of its last bytes, garbage is the body
+        if engine is not None and engine.name and (engine.requests or (engine.to_send[60:] and not engine.until_close)):
             self.note_trouble(engine.connection)
             engine.to_send[: len(engine.to_send) // 2] = b"\0no answer\n\n"
             engine.requests.clear()

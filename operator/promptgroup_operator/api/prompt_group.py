@@ -326,8 +326,23 @@ class SizingSpec(_Model):
 # --- PromptGroup: routing, rollout, warm-up ----------------------------------------------------------------
 
 
+def _a_second_or_more(field: str, of: Callable[[Any], str | None]) -> JsonDict:
+    """Return the rule of a time limit that routers look at once a second."""
+    return _rule(
+        f"!has(self.{field}) || duration(self.{field}) >= duration('1s')",
+        f"routing.{field} must be 1s or more: leave it out for no limit",
+        f".{field}",
+        holds=lambda routing: durations.parse(of(routing) or "1s") >= timedelta(seconds=1),
+    )
+
+
 class RoutingSpec(_Model):
     """Rules by which routers place this group's requests."""
+
+    model_config = _rules(
+        _a_second_or_more("firstTokenTimeout", lambda routing: routing.first_token_timeout),
+        _a_second_or_more("idleTimeout", lambda routing: routing.idle_timeout),
+    )
 
     policy: Policy = Policy.EXPECTED_TTFT
     """Policy that chooses a request's replica. ExpectedTTFT moves a session from its home when another replica is
@@ -344,6 +359,13 @@ class RoutingSpec(_Model):
     own_instructions: OwnInstructions = OwnInstructions.REFUSE
     """Treatment of a request that names the group and brings instructions of its own: a system message, `system` or
     `instructions`. Refuse answers 400. Append puts them behind the declared system prompt, after an empty line."""
+    first_token_timeout: Duration | None = None
+    """Longest time from sending a streamed request to a replica until its first visible token; then another replica
+    gets the request. Set it above the prefill of your longest prompts. Without it the router's --request-timeout is the
+    only limit."""
+    idle_timeout: Duration | None = None
+    """Longest pause within a streamed answer; then the router cuts it. Without it the router's --request-timeout is the
+    only limit."""
 
 
 class StepSpec(_Model):
@@ -626,6 +648,11 @@ class PromptRouteSpec(_Model):
     session_header: str
     own_instructions: OwnInstructions | None = None
     """Treatment of instructions that a request by name brings; they are refused when this is absent."""
+    first_token_seconds: Annotated[int, Field(ge=1)] | None = None
+    """Seconds from sending a streamed request to its first visible token, then another replica gets it; absent for no
+    limit."""
+    idle_seconds: Annotated[int, Field(ge=1)] | None = None
+    """Longest pause within a streamed answer in seconds, then it is cut; absent for no limit."""
     revisions: list[RouteRevision]
 
 

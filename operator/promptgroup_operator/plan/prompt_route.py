@@ -1,8 +1,10 @@
 """The PromptRoute: what routers may send where."""
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
+from promptgroup_operator.base import durations
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.world import engine_facts
@@ -75,8 +77,14 @@ def route(
         load_factor_percent=routing.load_factor_percent,
         session_header=routing.session_header.lower(),
         own_instructions=routing.own_instructions,
+        time_limits=table.TimeLimits(_seconds(routing.first_token_timeout), _seconds(routing.idle_timeout)),
         revisions=tuple(routed),
     )
+
+
+def _seconds(timeout: str | None) -> int:
+    """Whole seconds of a time limit, at least one: routers look once a second; 0 for none."""
+    return max(1, ceil(durations.parse(timeout).total_seconds())) if timeout is not None else 0
 
 
 class _Size(NamedTuple):

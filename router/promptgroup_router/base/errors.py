@@ -7,6 +7,11 @@ import orjson
 RETRY_AFTER_SECONDS = 1
 """Retry-After of a 503: a lost replica is out of the table, and often replaced, within a second or so."""
 
+NO_ROOM_SECONDS = 2
+"""The same where all replicas are full: an answer that ends soon makes room, and others wait already."""
+NO_REPLICA_SECONDS = 5
+"""The same where there is no replica: a new one has to become warm."""
+
 SHOWN = 100
 """Most characters of a client's value that an error repeats: names are shorter, other text is not sent back whole."""
 
@@ -29,7 +34,14 @@ class ApiError(Exception):
     """An error for a client; the message names the field, the value and the way out."""
 
     def __init__(
-        self, status: int, message: str, *, param: str | None = None, code: str | None = None, allow: str = ""
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        allow: str = "",
+        retry_after: int = RETRY_AFTER_SECONDS,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -39,6 +51,8 @@ class ApiError(Exception):
         """The name by which programs tell errors apart."""
         self.allow = allow
         """Methods that the resource has, for a 405."""
+        self.retry_after = retry_after
+        """Seconds to wait, for a 503."""
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Return the response headers that belong to the status."""
@@ -46,7 +60,7 @@ class ApiError(Exception):
         if self.allow:
             headers.append((b"allow", self.allow.encode()))
         if self.status == 503:
-            headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+            headers.append((b"retry-after", b"%d" % self.retry_after))
         return headers
 
     def body(self) -> bytes:
@@ -69,3 +83,7 @@ class Failure(enum.Enum):
     STATUS = "unavailable by status"
     """The engine answered 502, 503 or 504."""
     DEADLINE = "deadline"
+    NO_TOKEN = "no token in time"  # noqa: S105 - a token of an answer
+    """The engine has the request and did not begin to answer within the group's limit."""
+    STALLED = "stalled within an answer"
+    """The engine sent nothing more for longer than the group's limit."""

@@ -176,6 +176,9 @@ class Metrics:
         self.held = self._counter("held_total", "Requests that waited in the router for room on a replica.", ("group",))
         self.waiting = self._counter("waiting", "Requests that wait in the router for room now.", kind="gauge")
         self.retries = self._counter("retries_total", "Requests sent again, by what failed.", ("reason",))
+        self.retries_held = self._counter(
+            "retries_held_total", "Times that a request was not sent again at once, because too many others were."
+        )
         self.ejections = self._counter("ejections_total", "Slots left alone for a while after a failure.")
         self.unmatched = self._counter("unmatched_requests_total", "Requests that match no group.", ("model",))
         self.sessions_moved = self._counter(

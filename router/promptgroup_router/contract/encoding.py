@@ -29,6 +29,7 @@ from promptgroup_router.contract.table import (
     Slot,
     SlotState,
     TableError,
+    TimeLimits,
 )
 
 FORMAT = 1
@@ -42,6 +43,7 @@ _E = TypeVar("_E", bound=enum.StrEnum)
 
 def encode_group(group: Group) -> dict[str, Any]:
     """Return the `spec` of the group's PromptRoute, without prompt text."""
+    limits = {"firstTokenSeconds": group.time_limits.first_token, "idleSeconds": group.time_limits.idle}
     encoded: dict[str, Any] = {
         "format": FORMAT,
         "model": group.model,
@@ -50,6 +52,7 @@ def encode_group(group: Group) -> dict[str, Any]:
         "sharing": group.sharing.value,
         "loadFactorPercent": group.load_factor_percent,
         "sessionHeader": group.session_header,
+        **{key: value for key, value in limits.items() if value},
         "revisions": [_encode_revision(revision) for revision in group.revisions],
     }
     if group.own_instructions is not OwnInstructions.REFUSE:
@@ -155,6 +158,7 @@ def decode_group(namespace: str, name: str, spec: object) -> Group:
         load_factor_percent=factor,
         session_header=_text(data, "sessionHeader", at, HEADER_SESSION).lower(),
         own_instructions=_member(OwnInstructions, data, "ownInstructions", at, OwnInstructions.REFUSE),
+        time_limits=TimeLimits(_count(data, "firstTokenSeconds", at, 0), _count(data, "idleSeconds", at, 0)),
     )
 
 

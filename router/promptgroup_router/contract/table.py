@@ -146,6 +146,19 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """The time for which a group's engines may keep a client waiting, in seconds; 0 for no limit."""
+
+    first_token: int = 0
+    """From sending a streamed request to its first visible token; then another replica gets the request."""
+    idle: int = 0
+    """Between two reads of a streamed answer; then the answer is cut."""
+
+
+NO_TIME_LIMITS = TimeLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """One PromptGroup as a router sees it."""
 
@@ -161,6 +174,7 @@ class Group:
     """Bound of BoundedLoad: a slot takes at most this percentage of the mean load, rounded up."""
     session_header: str = HEADER_SESSION
     own_instructions: OwnInstructions = OwnInstructions.REFUSE
+    time_limits: TimeLimits = NO_TIME_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

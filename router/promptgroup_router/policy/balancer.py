@@ -103,6 +103,10 @@ class Balancer:
         """Member id → requests of this router in flight there, for members that have any."""
         return {id_: replica.in_flight for id_, replica in self.replicas.items() if replica.in_flight}
 
+    def live(self, candidates: Candidates) -> int:
+        """Return the number of this router's requests that the candidates have."""
+        return sum(self.replicas[member.id].in_flight for member in candidates.members if member.id in self.replicas)
+
     def member_id(self, key: MemberHash) -> MemberId | None:
         """Return the id of the member whose hash this is; None if the table has none that is ready."""
         return self._keys.get(key)
@@ -223,6 +227,8 @@ class Balancer:
 
     def _count(self, candidates: Candidates, member: Member, demand: Demand, now: float) -> Pick:
         replica = self.replicas[member.id]
+        if not self._health.no_failures():
+            self._health.sent(member.id, member.incarnation, now)
         pick = Pick(member, replica, demand, now)
         if not demand.cached:
             pick.sent = replica.send(0.0, 0.0, now, streamed=False)
@@ -301,7 +307,7 @@ class Balancer:
                 kind.kv_tokens = figures.kv_tokens
             self._costs[key] = kind
             self._remember_tier1(revision.prefix, revision.revision.tokens)
-            for member in revision.candidates.ready:
+            for member in (*revision.candidates.ready, *revision.candidates.draining):
                 self.replicas[member.id] = self._replica(revision, member, known.get(member.id), kind, now)
         self._keys = {replica.key: id_ for id_, replica in self.replicas.items()}
         known_ids = {each.candidates.id for each in revisions}

@@ -1,11 +1,19 @@
 """Ejects replicas that could not be reached, for a back-off that doubles with each failure in a row.
 
-A record concerns one engine process: another incarnation behind the same slot starts with a clean one. Does no I/O and
-reads no clock; `now` is in monotonic seconds.
+A circuit breaker for each engine process (M. Nygard, Release It!, 2007):
+
+| state     | requests       | becomes                                                                     |
+|-----------|----------------|-----------------------------------------------------------------------------|
+| closed    | all            | open, after a failure                                                       |
+| open      | none           | half-open, after the back-off                                               |
+| half-open | one, the trial | closed, when it is answered; open for twice as long, when it fails          |
+
+A trial that tells nothing within TRIAL_SECONDS is followed by another. A record concerns one engine process: another
+incarnation behind the same slot starts with a clean one. Does no I/O and reads no clock; `now` is in monotonic seconds.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from promptgroup_router.rings.ids import MemberId
 
@@ -14,6 +22,8 @@ FIRST_BACKOFF = 1.0
 longer."""
 LAST_BACKOFF = 30.0
 """Seconds of the longest back-off: a replica that comes back as the same incarnation is found within this time."""
+TRIAL_SECONDS = 10.0
+"""Time for a trial's first byte before the next trial: its client may have left, or its prompt may be long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +31,8 @@ class _Record:
     incarnation: str
     backoff: float
     until: float
+    """The end of the back-off, or of the trial."""
+    trial: bool = False
 
 
 class Health:
@@ -30,7 +42,7 @@ class Health:
         self._records: dict[MemberId, _Record] = {}
 
     def available(self, member: MemberId, incarnation: str, now: float) -> bool:
-        """Return True if the member is not ejected."""
+        """Return True if the member is not ejected, or if a trial is due."""
         record = self._records.get(member)
         return record is None or now >= record.until or record.incarnation != incarnation
 
@@ -38,12 +50,18 @@ class Health:
         """Return True if no failure is on record, so that members need not be checked one by one."""
         return not self._records
 
+    def sent(self, member: MemberId, incarnation: str, now: float) -> None:
+        """Record a request that is sent to a member: the first one after the back-off is its trial."""
+        record = self._records.get(member)
+        if record is not None and record.incarnation == incarnation and now >= record.until:
+            self._records[member] = replace(record, until=now + TRIAL_SECONDS, trial=True)
+
     def failed(self, member: MemberId, incarnation: str, now: float) -> bool:
         """Record a failure. Return True if it ejects the member, which was not ejected yet."""
         record = self._records.get(member)
         if record is None or record.incarnation != incarnation:
             backoff = FIRST_BACKOFF
-        elif now < record.until:
+        elif now < record.until and not record.trial:
             return False  # requests that were under way when it failed are one failure
         else:
             backoff = min(LAST_BACKOFF, record.backoff * 2)

@@ -7,6 +7,7 @@ from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, Endpoint
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
+from promptgroup_router.contract import names
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.relay import Relay
@@ -23,6 +24,8 @@ log = logging.getLogger("promptgroup.router")
 
 ANTHROPIC_VERSION = b"anthropic-version"
 """The field that requests of Anthropic's API have."""
+
+_NAMESPACE = names.HEADER_NAMESPACE.encode()
 
 _SERVED = ", ".join(
     [f"POST {path.decode()}" for path in ENDPOINTS]
@@ -106,7 +109,8 @@ class ApiHandler:
             ApiError: 404, no replica holds it.
         """
         state = self._state
-        found = route_by_response(state.index, state.balancer, stored.response_id, request.body)
+        namespace = request.head.fields.get(_NAMESPACE, b"").decode("latin-1")
+        found = route_by_response(state.index, state.balancer, stored.response_id, request.body, namespace)
         return self._relay(found, BY_PATH_ALONE, client, request)
 
     def _relay(self, found: Route, endpoint: Endpoint, client: ClientConnection, request: HttpRequest) -> Relay:

@@ -9,8 +9,9 @@ Events are method calls, which return actions:
 | waited too long                          | Refuse (503)                                                             |
 | failed, kept connection was stale        | Send to the same slot on a fresh connection; nobody's failure            |
 | failed, nothing was passed on yet        | the slot is ejected; Send to the next best, WAIT, or Refuse (502, 504)   |
+| the same, too many others are tried again| WAIT                                                                     |
 | answered 502, 503, 504                   | Send to the next best; RELAY when there is none with room                |
-| answered anything else                   | RELAY, once the first byte of the body is here                           |
+| answered anything else                   | RELAY, once the body's first byte is here, or a stream's first token     |
 | failed, after that                       | CUT: the client must see that the answer is not whole                    |
 | ended, abandoned                         | the load is released, once                                               |
 """
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.base.errors import ApiError, Failure
+from promptgroup_router.base.errors import NO_REPLICA_SECONDS, NO_ROOM_SECONDS, ApiError, Failure
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import MemberId
@@ -35,7 +36,7 @@ MAX_LOST = 2
 UNAVAILABLE = frozenset((502, 503, 504))
 """Statuses by which an engine says that it did not work on the request."""
 
-_NOT_THERE = (Failure.REFUSED, Failure.CONNECT_TIMEOUT, Failure.RESET, Failure.DEADLINE)
+_NOT_THERE = (Failure.REFUSED, Failure.CONNECT_TIMEOUT, Failure.RESET, Failure.DEADLINE, Failure.NO_TOKEN)
 """Failures that eject a slot; an engine that answers, however badly, is not ejected."""
 
 
@@ -73,7 +74,8 @@ Failed = Begun | Literal[Action.CUT]
 class Exchange:
     """The state of one request from its first pick to its end."""
 
-    __slots__ = ("_candidates", "_deadline", "_demand", "_lost", "_pick", "_relays", "_stale", "_state", "_tried")
+    __slots__ = ("_candidates", "_deadline", "_demand", "_lost", "_pick", "_relays", "_retries", "_stale",
+                 "_state", "_tried")  # fmt: skip
 
     def __init__(self, state: RouterState, candidates: Candidates, demand: Demand, deadline: float) -> None:
         self._state = state
@@ -86,7 +88,9 @@ class Exchange:
         self._stale = False
         """True if a pooled connection of this slot was closed on the request."""
         self._lost = 0
-        """Number of engines that closed their connection on the request."""
+        """Number of engines that closed their connection on the request, or never began to answer it."""
+        self._retries = False
+        """True if the request is counted in the retry budget."""
 
     @property
     def member(self) -> Member:
@@ -113,7 +117,8 @@ class Exchange:
         action = self._next(now)
         if action is not None:
             return action
-        return Refuse(ApiError(503, f"{self._candidates.id} has no replica that is ready: retry", code="no_replica"))
+        message = f"{self._candidates.id} has no replica that is ready: retry"
+        return Refuse(ApiError(503, message, code="no_replica", retry_after=NO_REPLICA_SECONDS))
 
     def answered(self, status: int, now: float) -> Answered:
         """Return the action for the head of an answer, of which the client has nothing yet."""
@@ -126,6 +131,7 @@ class Exchange:
 
     def relaying(self, now: float) -> None:
         """Record that the first byte goes to the client; from here on no other slot is tried."""
+        self._leave_budget()
         self._state.health.succeeded(self.member.id)
         self._state.balancer.first_token(self._picked, now)
         self._relays = True
@@ -135,42 +141,66 @@ class Exchange:
         if failure is Failure.STALE:
             self._stale = True
             return Send(self.member, fresh=True)
-        if failure is Failure.RESET or (self._stale and failure is Failure.REFUSED):
+        if failure in (Failure.RESET, Failure.NO_TOKEN) or (self._stale and failure is Failure.REFUSED):
             self._lost += 1
         end = self._give_up(failure, now)
         if isinstance(end, Refuse) and now < self._deadline and (action := self._next(now)) is not None:
             self._state.metrics.retries.add(failure.value)
             return action
+        self._leave_budget()
         return end
+
+    def late(self, waited: float, now: float) -> Failure | None:
+        """Return the failure of a slot that keeps the client waiting for longer than the group's limits; else None.
+
+        Whole answers take as long as they take: one that has not begun is late only on a slot that is ejected.
+
+        Args:
+            waited: seconds since the request was sent, or since the last bytes of an answer that has begun.
+            now: monotonic seconds.
+        """
+        limits, streamed = self._candidates.time_limits, self._demand.streamed
+        if self._relays:
+            return Failure.STALLED if streamed and 0 < limits.idle <= waited else None
+        if not 0 < limits.first_token <= waited:
+            return None
+        suspected = not self._state.health.available(self.member.id, self.member.incarnation, now)
+        return Failure.NO_TOKEN if streamed or suspected else None
 
     def expired(self, now: float) -> Refuse | Literal[Action.CUT]:
         """Return the action for a request whose deadline has passed."""
-        if self._pick is None:
+        self._leave_budget()
+        if self._pick is None or not self._pick.counted:
             return self.time_out()
         return self._give_up(Failure.DEADLINE, now)
 
     def time_out(self) -> Refuse:
-        """Return the action for a request that has waited for room for too long."""
-        message = f"{self._candidates.id} is overloaded: its replicas have no room for another session; retry later"
-        return Refuse(ApiError(503, message, code="overloaded"))
+        """Return the action for a request that has waited for room, or to be tried again, for too long."""
+        why = f"{self.tries} replicas did not answer, the others" if self.tries else "its replicas"
+        message = f"{self._candidates.id} is overloaded: {why} have no room for another session; retry later"
+        return Refuse(ApiError(503, message, code="overloaded", retry_after=NO_ROOM_SECONDS))
 
     def ended(self, now: float, usage: Usage | None = None) -> None:
         """Release the load of a request whose answer is whole."""
+        self._leave_budget()
         self._state.balancer.end(self._picked, usage, now)
 
     def abandoned(self, now: float) -> None:
         """Release the load of a request whose client has left."""
+        self._leave_budget()
         if self._pick is not None:
             self._state.balancer.release(self._pick, now)
 
     def _give_up(self, failure: Failure, now: float) -> Refuse | Literal[Action.CUT]:
         """Release the load of a slot that failed. Return the action if no other slot is tried."""
         self._state.balancer.release(self._picked, now)
+        # an engine that dies while it answers is found out by the next request; one that hangs takes all that come
+        gone = failure is Failure.STALLED if self._relays else failure in _NOT_THERE
+        if gone and self._state.health.failed(self.member.id, self.member.incarnation, now):
+            self._state.metrics.ejections.add()
         if self._relays:
             return Action.CUT
-        if failure in _NOT_THERE and self._state.health.failed(self.member.id, self.member.incarnation, now):
-            self._state.metrics.ejections.add()
-        late = failure in (Failure.DEADLINE, Failure.CONNECT_TIMEOUT)
+        late = failure in (Failure.DEADLINE, Failure.CONNECT_TIMEOUT, Failure.NO_TOKEN)
         message = f"no replica answered, {self.tries} tried, the last: {failure.value}; retry"
         return Refuse(ApiError(504 if late else 502, message, code="timeout" if late else "no_answer"))
 
@@ -178,16 +208,34 @@ class Exchange:
         """Pick another slot, or wait; None if there is no slot to try."""
         if len(self._tried) >= MAX_TRIES or self._lost >= MAX_LOST:
             return None
+        if self._tried and not self._enter_budget():
+            return Action.WAIT
         try:
             pick = self._state.balancer.pick(self._candidates, self._demand, now, self._tried)
         except LookupError:
+            self._leave_budget()
             return None
         if pick is None:
+            self._leave_budget()
             return Action.WAIT
         self._pick = pick
         self._stale = False
         self._tried += (pick.member.id,)
         return Send(pick.member)
+
+    def _enter_budget(self) -> bool:
+        """Count the request as one that is tried again. Return False if there are too many."""
+        if not self._retries:
+            live = self._state.balancer.live(self._candidates)
+            self._retries = self._state.retry_budget.take(self._candidates.id, live)
+            if not self._retries:
+                self._state.metrics.retries_held.add()
+        return self._retries
+
+    def _leave_budget(self) -> None:
+        if self._retries:
+            self._retries = False
+            self._state.retry_budget.give_back(self._candidates.id)
 
     @property
     def _picked(self) -> Pick:

@@ -10,19 +10,20 @@ from collections.abc import Callable
 
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import NOT_FOUND, lacks_path, not_served_by_engine
+from promptgroup_router.apis.opening import Opening
 from promptgroup_router.apis.responses import with_id
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.contract import names
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
-from promptgroup_router.http11.http1 import ResponseHead
+from promptgroup_router.http11.http1 import Framing, ResponseHead
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ClientConnection
 from promptgroup_router.proxy.exchange import Action, Exchange, Failed, Refuse, Send
 from promptgroup_router.proxy.record import RequestRecord
 from promptgroup_router.proxy.request_ids import RequestIds
-from promptgroup_router.proxy.response import REQUEST_ID, interim_head, relayed_head
+from promptgroup_router.proxy.response import REQUEST_ID, interim_head, is_event_stream, relayed_head
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
 from promptgroup_router.rings.ids import MemberId, member_hash
 from promptgroup_router.rings.index import Member
@@ -32,6 +33,10 @@ from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.unmatched import UNMATCHED
 
 CONTINUE = 100
+OK = 200
+HELD_SECONDS = 15.0
+"""Time for which the events before the first token are held back, unless the group's limit is longer: below the 30 to
+60 seconds after which clients and load balancers take a silent connection for dead."""
 
 _NOT_FORWARDED = frozenset(
     (
@@ -52,8 +57,8 @@ class Relay:
 
     __slots__ = (
         "_answer", "_client", "_clock", "_connections", "_deadline", "_decoder", "_endpoint", "_engine", "_exchange",
-        "_ids", "_keep", "_paused", "_pending", "_record", "_request", "_request_id", "_route", "_state", "_tail",
-        "_ticket",
+        "_ids", "_keep", "_moved", "_opening", "_paused", "_pending", "_record", "_request", "_request_id", "_route",
+        "_since", "_state", "_tail", "_ticket",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +93,12 @@ class Relay:
         self._pending = b""
         """The client's head, until it is sent together with the first byte of the body."""
         self._keep = False
+        self._opening: Opening | None = None
+        """The beginning of a streamed answer, until it has a visible token."""
+        self._since = began
+        """When the request was sent; of an answer that has begun, when `tick` last found that it moves."""
+        self._moved = False
+        """True if bytes of the answer have come since `tick` looked."""
         self._paused = False
         self._decoder: Chunked | None = None
         self._tail = endpoint.tail()
@@ -114,6 +125,8 @@ class Relay:
             self._perform(action)
             return
         self._answer = head
+        if self._route.demand.streamed and head.status == OK and is_event_stream(head):
+            self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
 
     def answer_data(self, data: bytes) -> None:
         """Relay bytes of the body."""
@@ -121,7 +134,13 @@ class Relay:
             if self._answer.status >= NOT_FOUND and lacks_path(self._answer.status, data):
                 self._refuse_path(self._answer.status)
                 return
+            if self._opening is not None and not (data := self._opening.take(data)):
+                return
             self._begin_answer(self._answer)
+        self._pass_on(data)
+
+    def _pass_on(self, data: bytes) -> None:
+        self._moved = True
         self._tail.add(data)
         if self._decoder is not None:
             content = bytearray()
@@ -134,7 +153,7 @@ class Relay:
     def answer_ended(self) -> None:
         """Finish the client's answer and release the replica (step 7)."""
         if self._answer is not None:
-            self._begin_answer(self._answer)
+            self._show_opening(self._answer)
         if self._pending:
             self._client.write(self._pending)
         self._engine = None
@@ -147,7 +166,7 @@ class Relay:
     def failed(self, failure: Failure) -> None:
         """Try another engine, refuse, or cut the answer."""
         self._engine = None
-        self._answer = None
+        self._answer = self._opening = None
         self._record.engine_failed(failure)
         self._perform(self._exchange.failed(failure, self._clock()))
 
@@ -180,6 +199,23 @@ class Relay:
             self._drop_engine()
             self._leave_queue()
             self._perform(self._exchange.expired(now))
+        elif self._engine is not None:
+            self._enforce_limits(now)
+
+    def _enforce_limits(self, now: float) -> None:
+        """Give up an engine that keeps the client waiting for too long."""
+        if self._moved or self._paused:
+            self._moved, self._since = False, now
+        waited = now - self._since
+        if (failure := self._exchange.late(waited, now)) is not None:
+            self._drop_engine()
+            self.failed(failure)
+        elif (
+            self._answer is not None
+            and self._opening is not None
+            and waited >= max(HELD_SECONDS, self._route.candidates.time_limits.first_token)
+        ):
+            self._show_opening(self._answer)
 
     # --- Events of the admission queue ---------------------------------------------------------------------------
 
@@ -212,6 +248,7 @@ class Relay:
     def _perform(self, action: Failed) -> None:
         match action:
             case Send(member, fresh):
+                self._since = self._clock()
                 self._engine = self._connections.acquire(member.address, fresh=fresh)
                 if self._paused:
                     self._engine.pause()
@@ -261,8 +298,8 @@ class Relay:
 
     def _begin_answer(self, answer: ResponseHead) -> None:
         """Write the client's head; from here on no other engine is tried."""
-        self._answer = None
-        now = self._clock()
+        self._answer = self._opening = None
+        now = self._since = self._clock()
         self._exchange.relaying(now)
         self._record.answer_began(answer.status, now)
         relayed = relayed_head(
@@ -276,6 +313,13 @@ class Relay:
         self._pending, self._keep = relayed.head, relayed.keep
         if relayed.decode:
             self._decoder = Chunked()
+
+    def _show_opening(self, answer: ResponseHead) -> None:
+        """Begin an answer that shows nothing yet, with what is held of it."""
+        held = self._opening.held() if self._opening is not None else b""
+        self._begin_answer(answer)
+        if held:
+            self._pass_on(held)
 
     def _drop_engine(self) -> None:
         engine, self._engine = self._engine, None

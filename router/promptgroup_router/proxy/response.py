@@ -36,6 +36,11 @@ def own_answer(status: int, headers: Headers, body: bytes, *, minor: int, keep: 
     return head if head_only else head + body
 
 
+def is_event_stream(answer: ResponseHead) -> bool:
+    """Return True if the body of an engine's answer is a stream of server-sent events."""
+    return any(name == b"content-type" and value[:17].lower() == b"text/event-stream" for name, value in answer.headers)
+
+
 def interim_head(answer: ResponseHead) -> bytes:
     """Rewrite the head of an interim answer (1xx) for the client."""
     line = STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d " % answer.status

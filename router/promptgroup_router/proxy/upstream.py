@@ -100,6 +100,11 @@ class EngineConnection(asyncio.Protocol):
         else:
             self._connections.cancel(self)
 
+    @property
+    def is_open(self) -> bool:
+        """True if a request can be sent; one that the engine has closed is lost with the next turn of the loop."""
+        return self._transport is not None and not self._transport.is_closing()
+
     def pause(self) -> None:
         """Read nothing until `resume`: the client does not read as fast."""
         self._set_paused(paused=True)
@@ -231,12 +236,13 @@ class EngineConnections:
     def acquire(self, address: str, *, fresh: bool) -> EngineConnection:
         """Return a connection to `host:port`, pooled or new; `fresh` asks for a new one."""
         idle = self._idle.get(address)
-        if idle and not fresh:
+        while idle and not fresh:
             # the one used last, so that the others grow old and are closed
             connection = idle.pop()
             if not idle:
                 del self._idle[address]
-            return connection
+            if connection.is_open:
+                return connection
         connection = EngineConnection(self, address)
         self._connecting[connection] = self._loop.create_task(self._connect(connection))
         return connection

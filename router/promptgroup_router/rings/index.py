@@ -13,6 +13,7 @@ from promptgroup_router.apis.request import Preamble, preamble
 from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
 from promptgroup_router.contract.table import (
     LOAD_FACTOR_PERCENT,
+    NO_TIME_LIMITS,
     Group,
     OwnInstructions,
     Policy,
@@ -20,6 +21,7 @@ from promptgroup_router.contract.table import (
     RoutingTable,
     Sharing,
     SlotState,
+    TimeLimits,
 )
 from promptgroup_router.rings.claims import Claim, Claims
 from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id
@@ -64,6 +66,9 @@ class Candidates:
     last_resort: "Candidates | None" = None
     """The lending members of the group's other revisions, for requests that no other member has room for. A new
     revision is judged by its own replicas, and its requests would find their prefix cold on these."""
+    time_limits: TimeLimits = NO_TIME_LIMITS
+    draining: tuple[Member, ...] = ()
+    """Members that finish what they have: only what continues a response that they hold goes there."""
     members: tuple[Member, ...] = field(init=False, compare=False, repr=False)
     """`ready`, followed by `lent`."""
     by_id: Mapping[MemberId, Member] = field(init=False, compare=False, repr=False)
@@ -187,7 +192,8 @@ def build_index(table: RoutingTable) -> RoutingIndex:
     members = {}
     for group in table.groups:
         for revision in group.revisions:
-            ready = members[group.namespace, group.name, revision.fingerprint] = _ready_members(group, revision)
+            ready = _members(group, revision, SlotState.READY)
+            members[group.namespace, group.name, revision.fingerprint] = ready
             if revision.lends and (kind := _lending_key(group, revision)) is not None:
                 lenders.setdefault(kind, []).extend(ready.values())
     for lending in lenders.values():
@@ -218,8 +224,8 @@ def _lending_key(group: Group, revision: Revision) -> _LendingKey | None:
     return group.namespace, group.model, revision.engine.settings
 
 
-def _ready_members(group: Group, revision: Revision) -> dict[int, Member]:
-    """Return slot → member, for the slots that can be routed to."""
+def _members(group: Group, revision: Revision, state: SlotState) -> dict[int, Member]:
+    """Return slot → member, for the slots in this state."""
     label = f"{group.namespace}/{group.name}"
     return {
         slot.index: Member(
@@ -231,7 +237,7 @@ def _ready_members(group: Group, revision: Revision) -> dict[int, Member]:
             incarnation=slot.incarnation,
         )
         for slot in revision.slots
-        if slot.state is SlotState.READY
+        if slot.state is state
     }
 
 
@@ -301,6 +307,8 @@ def _revision_candidates(
         ring=ring_of(frozenset(slot.index for slot in revision.slots)),
         ready=ready,
         lent=lent,
+        time_limits=group.time_limits,
+        draining=tuple(_members(group, revision, SlotState.DRAINING).values()),
     )
     if siblings:
         fallback = replace(candidates, ring=NO_SLOTS, ready=(), lent=siblings)
@@ -368,6 +376,7 @@ def _model_candidates(label: str, groups: Iterable[GroupEntry]) -> Candidates:
         load_factor_percent=LOAD_FACTOR_PERCENT,
         ring=NO_SLOTS,
         ready=tuple(lending or others),
+        draining=tuple(member for each in revisions for member in each.candidates.draining),
     )
 
 

@@ -15,7 +15,8 @@ PREVIOUS = "previous_response_id"
 def find_holder(candidates: Candidates, wanted: ResponseId) -> Member | None:
     """Return the member that a response's id names, whatever process it is; None if it is not among the candidates."""
     others = candidates.last_resort.members if candidates.last_resort is not None else ()
-    return next((each for each in (*candidates.members, *others) if member_hash(each.id) == wanted.replica), None)
+    found = (*candidates.members, *candidates.draining, *others)
+    return next((each for each in found if member_hash(each.id) == wanted.replica), None)
 
 
 def holds(member: Member, wanted: ResponseId) -> bool:
@@ -25,7 +26,7 @@ def holds(member: Member, wanted: ResponseId) -> bool:
 
 def only(candidates: Candidates, member: Member) -> Candidates:
     """Return the same candidates without all but one member."""
-    return replace(candidates, ring=NO_SLOTS, ready=(member,), lent=(), last_resort=None)
+    return replace(candidates, ring=NO_SLOTS, ready=(member,), lent=(), draining=(), last_resort=None)
 
 
 def lost(response_id: str, param: str, code: str, *, restarted: bool) -> ApiError:

@@ -23,7 +23,7 @@ from promptgroup_router.apis.session_key import (
     first_ids,
 )
 from promptgroup_router.apis.tokens import Tokens
-from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, shown
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION
 from promptgroup_router.contract.table import Policy
@@ -308,12 +308,24 @@ def refuse_empty(found: Route) -> None:
         return
     if found.how is MatchedBy.NONE:
         what = f"model {shown(found.model)} has no replica that is ready for prompts which no group declares"
-        raise ApiError(503, f"{what}: retry, or send a declared prompt", param="model", code="no_replica")
+        raise ApiError(
+            503,
+            f"{what}: retry, or send a declared prompt",
+            param="model",
+            code="no_replica",
+            retry_after=NO_REPLICA_SECONDS,
+        )
     raise _no_replica(found.group)
 
 
 def _no_replica(group: str) -> ApiError:
-    return ApiError(503, f"group {group!r} has no replica that is ready: retry", param="model", code="no_replica")
+    return ApiError(
+        503,
+        f"group {group!r} has no replica that is ready: retry",
+        param="model",
+        code="no_replica",
+        retry_after=NO_REPLICA_SECONDS,
+    )
 
 
 def _choose_revision(
@@ -326,9 +338,9 @@ def _choose_revision(
     ready = [each for each in group.revisions if each.candidates.members]
     serving = [(each, each.preamble) for each in ready if each.preamble is not None]
     if ask.kind is ApiKind.RESPONSES and (previous := decode(previous_response(ask))) is not None:
-        for each, prompt in serving:
-            if find_holder(each.candidates, previous) is not None:
-                return each, prompt, True
+        for each in group.revisions:  # also one that drains, and takes nothing else
+            if each.preamble is not None and find_holder(each.candidates, previous) is not None:
+                return each, each.preamble, True
     # a chat that begins is not a next turn, even if another one began with the same words
     if session.named or ask.history or ask.kind is ApiKind.TEXT:
         place = locations.get_by_origin(session.key, session.first, now)

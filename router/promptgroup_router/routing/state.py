@@ -7,6 +7,7 @@ from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.health import Health
+from promptgroup_router.policy.retry_budget import RetryBudget
 from promptgroup_router.rings.ids import member_parts
 from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, build_index
 from promptgroup_router.rings.remap import remapped_shares
@@ -46,6 +47,7 @@ class RouterState:
         self.metrics = Metrics()
         self.health = Health()
         self.balancer = Balancer(self.health)
+        self.retry_budget = RetryBudget()
         self.admission_queue: AdmissionQueue[Waiter] = AdmissionQueue()
         """Requests that wait for room."""
         self.tokens = Tokens()

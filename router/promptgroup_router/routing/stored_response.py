@@ -52,8 +52,17 @@ def parse_path(path: bytes) -> StoredResponsePath | None:
     return StoredResponsePath(response_id, methods)
 
 
-def route_by_response(index: RoutingIndex, balancer: Balancer, response_id: str, body: bytes) -> Route:
+def route_by_response(
+    index: RoutingIndex, balancer: Balancer, response_id: str, body: bytes, namespace: str = ""
+) -> Route:
     """Decide which replica gets a request about a stored response.
+
+    Args:
+        index: the routing table.
+        balancer: knows the replicas by their hashes.
+        response_id: the id of the response.
+        body: the body of the request.
+        namespace: the header that names a namespace, whose replicas alone count then; empty for any.
 
     Raises:
         ApiError: 404: a router did not make the id, or no replica holds the response any more.
@@ -64,6 +73,8 @@ def route_by_response(index: RoutingIndex, balancer: Balancer, response_id: str,
         raise ApiError(404, message, param="response_id", code=_NO_RESPONSE)
     member_id = balancer.member_id(wanted.replica)
     group = index.names.get(member_parts(member_id).group) if member_id is not None else None
+    if group is not None and namespace not in ("", group.group.namespace):
+        group = None
     for revision in group.revisions if group is not None else ():
         member = find_holder(revision.candidates, wanted)
         if member is None or member.id != member_id:

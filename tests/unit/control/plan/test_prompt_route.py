@@ -7,7 +7,7 @@ from promptgroup_operator.plan.prompt_route import ready, ring, route, sends_to
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.contract.table import Engine, Policy, PromptRef, Sharing, Slot, SlotState
+from promptgroup_router.contract.table import Engine, Policy, PromptRef, Sharing, Slot, SlotState, TimeLimits
 from support.builders import CREATED, FINGERPRINT, SETTINGS, TEXT, cold, group, pod, restarted, revision
 
 READY, DRAINING, ABSENT = SlotState.READY, SlotState.DRAINING, SlotState.ABSENT
@@ -75,6 +75,12 @@ def test_a_route_carries_what_the_spec_says_of_routing():
     found = made([revision(pods=[pod()])], of=of)
     assert (found.namespace, found.name, found.model, found.created) == ("chat", "support", "llama", CREATED)
     assert (found.policy, found.load_factor_percent, found.session_header) == (Policy.ROUND_ROBIN, 150, "x-chat-id")
+
+
+def test_time_limits_are_whole_seconds_and_none_unless_the_spec_has_them():
+    assert made([revision(pods=[pod()])]).time_limits == TimeLimits()
+    of = group(routing={"firstTokenTimeout": "1500ms", "idleTimeout": "1m"})
+    assert made([revision(pods=[pod()])], of=of).time_limits == TimeLimits(first_token=2, idle=60)
 
 
 def engine_of(*pods, standing=None, **fields):

@@ -16,6 +16,7 @@ from promptgroup_router.contract.table import (
     Slot,
     SlotState,
     TableError,
+    TimeLimits,
 )
 
 GROUP = Group(
@@ -44,6 +45,7 @@ GROUP = Group(
     sharing=Sharing.DEDICATED,
     load_factor_percent=150,
     session_header="x-chat-id",
+    time_limits=TimeLimits(first_token=30, idle=60),
 )
 TABLE = RoutingTable((GROUP,), "v7")
 

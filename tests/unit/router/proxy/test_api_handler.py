@@ -83,7 +83,7 @@ def test_no_replica_is_503_with_a_time_to_retry(tmp_path):
         served = table(group("support", revision(slots=(slot(0, SlotState.ABSENT),))))
         async with routing(tmp_path, served) as router:
             answer = await ask(router.port, post(chat()))
-            assert (answer.status, answer.headers[b"retry-after"]) == (503, b"1")
+            assert (answer.status, answer.headers[b"retry-after"]) == (503, b"5")
             assert answer.json["error"]["code"] == "no_replica"
 
     run(check())

@@ -1,6 +1,9 @@
 import pytest
 
+from promptgroup_router.base.errors import Failure
+from promptgroup_router.contract.table import TimeLimits
 from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.retry_budget import LEAST
 from promptgroup_router.proxy.exchange import Exchange
 from promptgroup_router.routing.state import RouterState
 from support.script import play
@@ -10,11 +13,12 @@ from support.tables import group, revision, table
 class Case:
     """A request over some slots, whose order is known."""
 
-    def __init__(self, slots: int, deadline: float = 160.0) -> None:
+    def __init__(self, slots: int, deadline: float = 160.0, *, streamed: bool = True) -> None:
         self.state = RouterState()
-        self.state.install(table(group("a", revision(slots=slots))), "file", 0.0)
+        limits = TimeLimits(first_token=30, idle=10)
+        self.state.install(table(group("a", revision(slots=slots), time_limits=limits)), "file", 0.0)
         self.candidates = self.state.index.names["a"].revisions[0].candidates
-        self.exchange = Exchange(self.state, self.candidates, Demand(7, 7), deadline)
+        self.exchange = Exchange(self.state, self.candidates, Demand(7, 7, streamed=streamed), deadline)
         self.order = [member.slot for member in self.candidates.order(7)]
 
     def play(self, script: str) -> None:
@@ -208,3 +212,81 @@ def test_an_answer_clears_what_is_held_against_a_slot():
 def test_events_before_the_first_are_a_mistake_of_the_caller():
     with pytest.raises(RuntimeError, match="begin"):
         Case(slots=1).exchange.ended(0.0)
+
+
+def test_an_engine_that_never_begins_is_late_and_the_next_is_tried():
+    case = Case(slots=3)
+    case.play("begin -> send home")
+    assert case.exchange.late(29.9, 100.0) is None
+    assert case.exchange.late(30.0, 100.0) is Failure.NO_TOKEN
+    case.play("""
+        failed NO_TOKEN -> send next
+        failed NO_TOKEN -> refuse 504 timeout
+    """)
+    assert set(case.ejected()) == set(case.order[:2])
+    assert case.state.retry_budget.trying == 0
+
+
+def test_a_whole_answer_is_late_only_where_the_slot_is_ejected():
+    case = Case(slots=3, streamed=False)
+    case.play("begin -> send home")
+    assert case.exchange.late(500.0, 100.0) is None
+    member = case.exchange.member
+    case.state.health.failed(member.id, member.incarnation, 100.0)
+    assert case.exchange.late(30.0, 100.0) is Failure.NO_TOKEN
+
+
+def test_a_stream_that_stalls_is_cut_and_its_slot_ejected():
+    case = Case(slots=3)
+    case.play("""
+        begin         -> send home
+        answered 200  -> relay
+        relaying
+    """)
+    assert case.exchange.late(9.9, 100.0) is None
+    assert case.exchange.late(10.0, 100.0) is Failure.STALLED
+    case.play("failed STALLED -> cut")
+    assert case.ejected() == case.order[:1]
+
+
+def test_over_the_retry_budget_a_request_waits_and_ejects_nobody_while_it_does():
+    case = Case(slots=3)
+    for _ in range(LEAST):
+        assert case.state.retry_budget.take(case.candidates.id, 0)
+    case.play("""
+        begin           -> send home
+        failed REFUSED  -> wait
+    """)
+    assert case.state.balancer.loads == {}
+    case.state.retry_budget.give_back(case.candidates.id)
+    case.play("begin -> send next")
+    assert case.state.retry_budget.trying == LEAST
+    case.play("""
+        answered 200 -> relay
+        relaying
+    """)
+    assert case.state.retry_budget.trying == LEAST - 1
+
+
+def test_the_deadline_of_a_request_that_waits_to_be_tried_again_is_nobodys_failure():
+    case = Case(slots=3)
+    for _ in range(LEAST):
+        case.state.retry_budget.take(case.candidates.id, 0)
+    case.play("""
+        begin           -> send home
+        failed REFUSED  -> wait
+    """)
+    case.state.health.succeeded(case.exchange.member.id)
+    case.play("expired -> refuse 503 overloaded")
+    assert case.ejected() == []
+
+
+@pytest.mark.parametrize("end", ["ended", "abandoned"])
+def test_the_budget_is_given_back_however_it_ends(end):
+    case = Case(slots=3)
+    case.play(f"""
+        begin           -> send home
+        failed REFUSED  -> send next
+        {end}
+    """)
+    assert case.state.retry_budget.trying == 0

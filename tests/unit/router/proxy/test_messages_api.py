@@ -178,7 +178,7 @@ def test_no_replica_and_no_answer_have_the_apis_own_form(tmp_path):
         async with routing(tmp_path, served) as router:
             answer = await ask(router.port, posted(message()))
             assert (answer.status, answer.json["error"]["type"]) == (503, "api_error")
-            assert answer.headers[b"retry-after"] == b"1"
+            assert answer.headers[b"retry-after"] == b"5"
         async with routing(tmp_path, table_of("127.0.0.1:1")) as router:
             answer = await ask(router.port, posted(message()))
             assert (answer.status, answer.json["error"]["type"]) == (502, "api_error")

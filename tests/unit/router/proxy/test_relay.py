@@ -12,7 +12,7 @@ from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import fingerprint, short
-from promptgroup_router.contract.table import Engine, RoutingTable, Sharing, SlotState
+from promptgroup_router.contract.table import Engine, RoutingTable, Sharing, SlotState, TimeLimits
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.routing.route import route
 from support.fakeengine import Call, FakeEngine, engines, until, well
@@ -729,5 +729,109 @@ def test_a_request_that_misses_a_group_which_serves_no_other_is_refused_and_coun
             assert (answer.status, answer.json["error"]["code"]) == (503, "no_replica")
             assert "for prompts which no group declares" in answer.json["error"]["message"]
             assert 'departed_requests_total{group="chat/support"} 1' in metrics(router)
+
+    run(check())
+
+
+OPENINGS = {
+    "chat": (
+        "/v1/chat/completions",
+        chat(stream=True),
+        [b": ping\n\n", b'data: {"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'],
+        b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":null}]}\n\n',
+    ),
+    "messages": (
+        "/v1/messages",
+        {"model": "support", "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "Hi"}]},
+        [b'event: message_start\ndata: {"type":"message_start","message":{}}\n\n', b'data: {"type":"ping"}\n\n'],
+        b'data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"Hi"}}\n\n',
+    ),
+    "responses": (
+        "/v1/responses",
+        {"model": "support", "stream": True, "input": "Hi"},
+        [b'data: {"type":"response.created","response":{}}\n\n', b'data: {"type":"response.in_progress"}\n\n'],
+        b'data: {"type":"response.output_text.delta","delta":"Hi"}\n\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("api", OPENINGS)
+def test_a_stream_that_is_lost_before_its_first_token_is_answered_by_another_engine(tmp_path, api):
+    path, body, opening, token = OPENINGS[api]
+    calls = []
+
+    async def opens_and_dies_once(call):
+        calls.append(call)
+        call.begin_stream()
+        for event in opening:
+            call.chunk(event)
+            await call.writer.drain()
+        if len(calls) == 1:
+            await asyncio.sleep(0.05)  # so that the events are not lost with the reset
+            call.reset()
+            return
+        call.chunk(token)
+        call.send(b"0\r\n\r\n")
+
+    async def check():
+        behave = opens_and_dies_once
+        async with engines(2, behave, behave) as both, routing(tmp_path, table_for(both)) as router:
+            found = await ask(router.port, post(body, path=path))
+            assert found.status == 200
+            assert found.body == b"".join(opening) + token
+            assert len(calls) == 2
+
+    run(check())
+
+
+@pytest.mark.parametrize("api", OPENINGS)
+def test_a_stream_that_is_lost_after_its_first_token_is_cut(tmp_path, api):
+    path, body, opening, token = OPENINGS[api]
+
+    async def dies(call):
+        call.begin_stream()
+        for event in (*opening, token):
+            call.chunk(event)
+        await call.writer.drain()
+        await asyncio.sleep(0.05)  # so that the events are not lost with the reset
+        call.reset()
+
+    async def check():
+        async with engines(2, dies, dies) as both, routing(tmp_path, table_for(both)) as router:
+            with pytest.raises(EOFError):
+                await ask(router.port, post(body, path=path))
+            assert sum(len(each.requests) for each in both) == 1
+
+    run(check())
+
+
+def test_an_engine_that_never_begins_is_given_up_after_the_groups_limit(tmp_path):
+    async def check():
+        async with engines(2, hang, stream) as both:
+            slots = tuple(slot(number, address=each.address) for number, each in enumerate(both))
+            limits = TimeLimits(first_token=1)
+            served = table(group("support", revision(slots=slots), time_limits=limits))
+            async with routing(tmp_path, served) as router:
+                found = await ask(router.port, post(session_at(router, 0) | {"stream": True}))
+                assert (found.status, found.served_by[-2:]) == (200, "/1")
+                assert 'retries_total{reason="no token in time"} 1' in metrics(router)
+
+    run(check())
+
+
+def test_a_stream_that_stalls_is_cut_after_the_groups_limit(tmp_path):
+    async def stalls(call):
+        call.begin_stream()
+        call.chunk(b"data: one\n\n")
+        await call.client_gone()
+
+    async def check():
+        async with engines(1, stalls) as (engine,):
+            served = table(
+                group("support", revision(slots=(slot(0, address=engine.address),)), time_limits=TimeLimits(idle=1))
+            )
+            async with routing(tmp_path, served) as router:
+                with pytest.raises(EOFError):
+                    await ask(router.port, post(chat(stream=True)))
 
     run(check())

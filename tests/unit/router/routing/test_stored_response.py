@@ -1,11 +1,12 @@
 import pytest
 
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.contract.table import SlotState
 from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.routing.response_id import RANDOM_BYTES, ResponseId, encode, process_hash
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.stored_response import parse_path, route_by_response
-from support.tables import table
+from support.tables import group, revision, slot, table
 
 
 @pytest.mark.parametrize(
@@ -49,4 +50,31 @@ def test_a_response_that_nobody_holds(response):
     known = state()
     with pytest.raises(ApiError) as caught:
         route_by_response(known.index, known.balancer, response, b"")
+    assert (caught.value.status, caught.value.code) == (404, "response_not_found")
+
+
+def test_a_replica_that_drains_still_answers_for_what_it_holds():
+    known = state()
+    member = known.index.names["support"].revisions[0].candidates.members[2]
+    made = encode(ResponseId(member_hash(member.id), process_hash(member.incarnation), 7), bytes(RANDOM_BYTES))
+    slots = (slot(0), slot(1), slot(2, SlotState.DRAINING))
+    known.install(table(group("support", revision(slots=slots))), "file", 1.0)
+    candidates = known.index.names["support"].revisions[0].candidates
+    assert member not in candidates.members
+    assert route_by_response(known.index, known.balancer, made, b"").candidates.members == (member,)
+    known.install(table(group("support", revision(slots=slots[:2]))), "file", 2.0)
+    with pytest.raises(ApiError):
+        route_by_response(known.index, known.balancer, made, b"")
+
+
+@pytest.mark.parametrize(("namespace", "found"), [("", True), ("chat", True), ("other", False)])
+def test_a_response_of_another_namespace_is_not_there(namespace, found):
+    known = state()
+    member = known.index.names["support"].revisions[0].candidates.members[0]
+    made = encode(ResponseId(member_hash(member.id), process_hash(member.incarnation), 7), bytes(RANDOM_BYTES))
+    if found:
+        assert route_by_response(known.index, known.balancer, made, b"", namespace).candidates.members == (member,)
+        return
+    with pytest.raises(ApiError) as caught:
+        route_by_response(known.index, known.balancer, made, b"", namespace)
     assert (caught.value.status, caught.value.code) == (404, "response_not_found")

@@ -1,0 +1,282 @@
+"""What a fault costs while requests run: a row of the table in docs/concepts/availability.md each.
+
+Three stand-in engines are processes of their own behind a router on real sockets. Clients stream and others ask for
+whole answers all the while. Whatever happens, no whole answer fails, and streams break on the replica alone that was
+killed or hangs.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+import uvloop
+
+from promptgroup_router.contract.table import RoutingTable, SlotState, TimeLimits
+from promptgroup_router.feed import table_file
+from promptgroup_router.server import Router
+from support.tables import group, revision, slot, table
+from support.wire import chat, routing
+
+pytestmark = pytest.mark.slow
+
+LIMIT = 90.0
+"""Seconds that a row may take."""
+STREAMS, WHOLE = 6, 6
+"""Clients that stream, and clients that ask for whole answers."""
+LIMITS = TimeLimits(first_token=3, idle=3)
+
+
+@dataclass
+class EngineProcess:
+    """A stand-in engine."""
+
+    port: int
+    process: subprocess.Popen
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+@dataclass
+class World:
+    """Engines, router, and what clients saw."""
+
+    folder: Path
+    engines: list[EngineProcess]
+    router: Router
+    session: aiohttp.ClientSession
+    stack: contextlib.AsyncExitStack
+    answered: Counter[str] = field(default_factory=Counter)
+    """By kind: `stream` and `whole`."""
+    failed: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Labels of the replicas whose streams broke."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    versions: int = 0
+
+    def slots(self) -> tuple:
+        return tuple(
+            slot(number, address=engine.address, incarnation=str(engine.process.pid))
+            for number, engine in enumerate(self.engines)
+        )
+
+    def install(self, slots: tuple) -> None:
+        self.versions += 1
+        table_file.write(self.folder / "table.json", served(slots, f"v{self.versions}"))
+        self.router.reload()
+
+    async def answers(self, count: int) -> None:
+        """Wait until clients have so many more answers of each kind."""
+        goal = {kind: self.answered[kind] + count for kind in ("stream", "whole")}
+        while any(self.answered[kind] < wanted for kind, wanted in goal.items()):
+            self.news.clear()
+            await self.news.wait()
+
+    def count(self, kind: str) -> None:
+        self.answered[kind] += 1
+        self.news.set()
+
+
+def served(slots: tuple, version: str = "v0") -> RoutingTable:
+    return table(group("support", revision(slots=slots), time_limits=LIMITS), version=version)
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+async def start_engine(stack: contextlib.AsyncExitStack, **knobs: str) -> EngineProcess:
+    port = free_port()
+    words = [sys.executable, "-m", "promptgroup_local.engine", "llama", "--host=127.0.0.1", f"--port={port}"]
+    settings = {"STANDIN_STARTUP_SECONDS": "0", "STANDIN_TIME_SCALE": "1", "STANDIN_MAX_TOKENS": "60", **knobs}
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(words, env=os.environ | settings, stdout=quiet, stderr=quiet)  # noqa: ASYNC220 - at once
+    engine = EngineProcess(port, process)
+    stack.callback(end, process)
+    while True:
+        assert process.poll() is None, "the engine did not start"
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return engine
+        await asyncio.sleep(0.05)
+
+
+def end(process: subprocess.Popen) -> None:
+    process.send_signal(signal.SIGCONT)
+    process.kill()
+    process.wait()
+
+
+async def stream(world: World, name: str) -> None:
+    """Stream answers, one after the other, and note which replica's broke."""
+    for turn in range(10_000):
+        headers = {"x-session-id": f"{name}-{turn // 3}"}
+        body = chat(f"{name} {turn}", stream=True, max_tokens=60, ignore_eos=True)
+        async with world.session.post("/v1/chat/completions", json=body, headers=headers) as answer:
+            if answer.status != 200:
+                world.failed.append(f"stream: {answer.status} {await answer.text()}")
+                continue
+            try:
+                content = await answer.content.read()
+            except aiohttp.ClientError:
+                world.broken.append(answer.headers["x-promptgroup-served-by"])
+                continue
+            if content.endswith(b"data: [DONE]\n\n"):
+                world.count("stream")
+            else:
+                world.failed.append(f"stream: looks whole with {len(content)} bytes")
+
+
+async def ask(world: World, name: str) -> None:
+    """Ask for whole answers, one after the other."""
+    for turn in range(10_000):
+        body = chat(f"{name} {turn}", max_tokens=20)
+        headers = {"x-session-id": f"{name}-{turn // 3}"}
+        try:
+            async with world.session.post("/v1/chat/completions", json=body, headers=headers) as answer:
+                content = await answer.json()
+                if answer.status == 200 and content["choices"][0]["message"]["content"]:
+                    world.count("whole")
+                else:
+                    world.failed.append(f"whole: {answer.status} {content}")
+        except aiohttp.ClientError as error:
+            world.failed.append(f"whole: {error!r}")
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, **knobs: str) -> AsyncIterator[World]:
+    """Three engines under load; the first one has the knobs."""
+    async with contextlib.AsyncExitStack() as stack:
+        starts = [start_engine(stack, **(knobs if number == 0 else {})) for number in range(3)]
+        engines = list(await asyncio.gather(*starts))
+        slots = tuple(
+            slot(n, address=each.address, incarnation=str(each.process.pid)) for n, each in enumerate(engines)
+        )
+        router = await stack.enter_async_context(routing(folder, served(slots)))
+        connector = aiohttp.TCPConnector(limit=0)
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(f"http://127.0.0.1:{router.port}", connector=connector)
+        )
+        world = World(folder, engines, router, session, stack)
+        async with asyncio.TaskGroup() as clients:
+            tasks = [clients.create_task(stream(world, f"stream-{number}")) for number in range(STREAMS)]
+            tasks += [clients.create_task(ask(world, f"whole-{number}")) for number in range(WHOLE)]
+            await world.answers(10)
+            assert not world.failed
+            assert not world.broken
+            yield world
+            for task in tasks:
+                task.cancel()
+
+
+async def killed(world: World) -> None:
+    world.engines[0].process.kill()
+
+
+async def hung(world: World) -> None:
+    world.engines[0].process.send_signal(signal.SIGSTOP)
+
+
+async def half_open(world: World) -> None:
+    """It dies, and its address swallows what is sent there: no connection is accepted or refused."""
+    engine = world.engines[0]
+    engine.process.kill()
+    engine.process.wait()
+    swallow = world.stack.enter_context(socket.socket())
+    swallow.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    swallow.bind(("127.0.0.1", engine.port))
+    swallow.listen(0)
+    for _ in range(3):
+        filler = world.stack.enter_context(socket.socket())
+        filler.setblocking(False)
+        filler.connect_ex(("127.0.0.1", engine.port))
+
+
+async def slow(world: World) -> None:
+    """The engine was slow from the start."""
+
+
+async def replaced(world: World) -> None:
+    """Another pod takes the slot; the old one finishes what it has."""
+    old, world.engines[0] = world.engines[0], await start_engine(world.stack)
+    world.install(world.slots())
+    await world.answers(30)
+    old.process.terminate()
+
+
+async def table_replaced(world: World) -> None:
+    """Ten tables a second: slots drain, are absent, and come back."""
+    choose = random.Random(1)
+    for _ in range(40):
+        slots = list(world.slots())
+        changed = choose.randrange(3)
+        state = choose.choice([SlotState.DRAINING, SlotState.ABSENT, SlotState.READY])
+        address = "" if state is SlotState.ABSENT else slots[changed].address
+        slots[changed] = replace(slots[changed], state=state, address=address)
+        world.install(tuple(slots))
+        await asyncio.sleep(0.1)  # the pace of the fault, not a wait for anything
+    world.install(world.slots())
+
+
+async def churn(world: World) -> None:
+    """Clients that leave at any moment."""
+    choose = random.Random(1)
+
+    async def leave(number: int) -> None:
+        body = chat(f"leaves {number}", stream=choose.random() < 0.5, max_tokens=60)
+        with contextlib.suppress(TimeoutError):
+            async with (
+                asyncio.timeout(choose.choice([0.001, 0.01, 0.1, 0.5])),
+                world.session.post("/v1/chat/completions", json=body) as answer,
+            ):
+                await answer.content.read()
+
+    for start in range(0, 300, 20):
+        await asyncio.gather(*(leave(number) for number in range(start, start + 20)))
+
+
+ROWS = {
+    "engine killed": (killed, True),
+    "engine hung": (hung, True),
+    "engine slow": (slow, False),
+    "engine half-open": (half_open, True),
+    "pod replaced": (replaced, False),
+    "table replaced ten times a second": (table_replaced, False),
+    "clients churning": (churn, False),
+}
+"""The faults, and whether streams on the first replica may break."""
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_fault_costs_only_the_streams_that_it_hits(row, tmp_path):
+    fault, may_break = ROWS[row]
+    knobs = {"STANDIN_TIME_SCALE": "10"} if fault is slow else {}
+
+    async def check() -> None:
+        async with asyncio.timeout(LIMIT), running(tmp_path, **knobs) as world:
+            await fault(world)
+            await world.answers(60)
+            assert not world.failed, world.failed[:3]
+            assert {label[-2:] for label in world.broken} <= ({"/0"} if may_break else set())
+            assert len(world.broken) <= (STREAMS if may_break else 0) + (fault is hung) * STREAMS
+        await drained(world)
+
+    async def drained(world: World) -> None:
+        assert world.router.state.retry_budget.trying == 0
+
+    uvloop.run(check())
