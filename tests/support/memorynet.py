@@ -58,6 +58,8 @@ class MemoryTransport:
         """Bytes that the router wrote although it was asked to stop."""
         self.closing = False
         self.lost = False
+        self.closed = False
+        """Whether the protocol knows that the connection is lost."""
         self.was_reset = False
         """Whether the peer sees a reset."""
         self.ended = False
@@ -70,7 +72,7 @@ class MemoryTransport:
 
     def write(self, data: bytes) -> None:
         assert isinstance(data, bytes | bytearray)
-        if self.lost:
+        if self.closed:
             raise RuntimeError("the handler is closed")  # as uvloop has it
         if self.closing:
             return
@@ -125,6 +127,11 @@ class MemoryTransport:
             self.closing = True
             self.out.clear()
             self._lose(None)
+
+    def vanish(self) -> None:
+        """Close without a word to the protocol, as uvloop does where opening a connection is cancelled too late."""
+        self.closing = self.lost = self.ended = self.closed = True
+        self.out.clear()
 
     # --- For the test --------------------------------------------------------------------------------------------
 
@@ -201,7 +208,12 @@ class MemoryTransport:
 
     def _lose(self, error: Exception | None) -> None:
         self.lost = self.ended = True
-        self._later(lambda: self.protocol.connection_lost(error))
+
+        def tell() -> None:
+            self.protocol.connection_lost(error)
+            self.closed = True
+
+        self._later(tell)
 
     def _takes_linger(self) -> bool:
         """Whether the router has asked for a reset on close (SO_LINGER with no time)."""

@@ -336,7 +336,8 @@ class Machine:
             (self.client_leaves, 1), (self.open, 6), (self.cannot_open, 1), (self.engine_reads, 10),
             (self.engine_answers, 12), (self.engine_answers_early, 4), (self.engine_sends, 12), (self.router_reads, 12),
             (self.engine_vanishes, 3), (self.engine_garbles, 1), (self.engine_babbles, 1), (self.all_work, 4),
-            (self.seconds_pass, 3), (self.minutes_pass, 1), (self.loop_turns, 8), (self.table_changes, 1),
+            (self.seconds_pass, 3), (self.minutes_pass, 1), (self.loop_turns, 8), (self.loop_starves, 1),
+            (self.table_changes, 1),
         ]  # fmt: skip
         # every episode without some of the actions: what happens always hides what happens in its absence
         rare = (self.client_leaves, self.cannot_open, self.engine_vanishes, self.engine_garbles, self.engine_babbles,
@@ -452,6 +453,16 @@ class Machine:
     def open(self) -> None:
         if (opening := self._opening()) is not None:
             self._open(opening)
+            if self.random.random() < 0.1:
+                # the engine is fast, the loop busy: the answer is handled before the task that opened the connection
+                engine = self.engines[-1]
+                while engine.alive and engine.read(10**7):
+                    pass
+                if engine.requests:
+                    self.answer_one(engine, early=False, plainly=True)
+                while engine.alive and (engine.send(10**6) or engine.transport.deliver()):
+                    pass
+                self.loop_starves()
 
     def _open(self, opening) -> None:
         transport = self.transport(opening.protocol)
@@ -610,6 +621,13 @@ class Machine:
         self.pool.tick(now)
         self.state.expire_waiting(now)
 
+    def loop_starves(self) -> None:
+        """Time passes, and the loop has no turn: what it has read was handled before."""
+        for client in self.clients:
+            client.wait(3.0)
+        self.refused |= bool(self.loop.openings)
+        self.loop.now += 3.0
+
     def loop_turns(self) -> None:
         self.loop.turn()
 
@@ -628,6 +646,8 @@ class Machine:
             assert len(transport.out) <= buffers.high + buffers.one_read + 4096
             assert client.connection._reader.buffered <= PIPELINED_BYTES + buffers.one_read
         assert 0 <= self.budget.used <= self.budget.limit
+        for connection in (each for idle in self.pool._idle.values() for each in idle):
+            assert not connection._transport.closed, "a pooled connection is closed"
         for engine in self.engines:
             if engine.transport.closing or not any(engine.connection in idle for idle in self.pool._idle.values()):
                 continue

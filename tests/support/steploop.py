@@ -11,6 +11,7 @@ class Opening:
     def __init__(self, loop: "StepLoop", factory, host: str, port: int) -> None:
         self.address = f"{host}:{port}"
         self.protocol = factory()
+        self._transport = None
         self._done = loop.create_future()
 
     @property
@@ -18,6 +19,7 @@ class Opening:
         return not self._done.done()
 
     def succeed(self, transport) -> None:
+        self._transport = transport
         self._done.set_result(None)
         self.protocol.connection_made(transport)
 
@@ -25,7 +27,12 @@ class Opening:
         self._done.set_exception(ConnectionRefusedError())
 
     async def wait(self) -> None:
-        await self._done
+        try:
+            await self._done
+        except asyncio.CancelledError:
+            if self._transport is not None:
+                self._transport.vanish()
+            raise
 
 
 class StepLoop(asyncio.AbstractEventLoop):

@@ -118,6 +118,7 @@ class EngineConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
         """Send the request that waits."""
         self._transport = transport
+        self._connections.opened(self)
         if self._listener is None:
             transport.abort()  # the client has left meanwhile
             return
@@ -228,6 +229,8 @@ class EngineConnections:
         self._connect_timeout = connect_timeout
         self._idle: dict[str, list[EngineConnection]] = {}
         self._connecting: dict[EngineConnection, asyncio.Task[None]] = {}
+        self._limits: dict[EngineConnection, asyncio.Timeout] = {}
+        """The time limits of those that are being opened."""
 
     def now(self) -> float:
         """Return the time by the clock of all connections."""
@@ -264,6 +267,16 @@ class EngineConnections:
             if not idle:
                 del self._idle[connection.address]
 
+    def opened(self, connection: EngineConnection) -> None:
+        """End the time limit of opening a connection.
+
+        The task that opens it may go on much later, where the loop is busy: the limit would then close a connection
+        that has carried an answer meanwhile, and nobody would hear of it.
+        """
+        limit = self._limits.pop(connection, None)
+        if limit is not None and not limit.expired():
+            limit.reschedule(None)
+
     def cancel(self, connection: EngineConnection) -> None:
         """Give up opening a connection."""
         task = self._connecting.pop(connection, None)
@@ -290,7 +303,7 @@ class EngineConnections:
         host, _, port = connection.address.rpartition(":")
         failure: Failure | None = None
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout(self._connect_timeout) as self._limits[connection]:
                 await self._loop.create_connection(lambda: connection, host.strip("[]"), int(port))
         except TimeoutError:
             failure = Failure.CONNECT_TIMEOUT
@@ -298,5 +311,6 @@ class EngineConnections:
             failure = Failure.REFUSED
         finally:
             self._connecting.pop(connection, None)
+            self._limits.pop(connection, None)
         if failure is not None:
             connection.connect_failed(failure)

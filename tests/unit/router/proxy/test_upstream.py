@@ -15,7 +15,9 @@ from promptgroup_router.proxy.upstream import (
     EngineConnection,
     EngineConnections,
 )
+from support.memorynet import MemoryTransport
 from support.script import FakeTransport
+from support.steploop import StepLoop
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -287,3 +289,32 @@ def test_a_client_that_leaves_while_connecting_ends_the_attempt():
         assert listener.heard == []
 
     asyncio.run(check())
+
+
+def test_the_limit_of_opening_ends_when_the_connection_is_open():
+    loop = StepLoop()
+    asyncio._set_running_loop(loop)
+    try:
+        pool = EngineConnections(loop.time, 2.0)
+        connection = pool.acquire("engine:1", fresh=False)
+        loop.turn()
+        (opening,) = loop.openings
+        transport = MemoryTransport(connection, loop.call_soon)
+        listener = Listener()
+        connection.send(b"GET / HTTP/1.1\r\n\r\n", b"", listener)
+        opening.succeed(transport)
+        connection.data_received(b"HTTP/1.1 204 No\r\n\r\n")
+        loop.now = 3.0  # the loop was busy: the task that opened the connection goes on only now
+        while loop.turn():
+            pass
+        assert pool.acquire("engine:1", fresh=False) is connection
+        assert connection.is_open
+    finally:
+        asyncio._set_running_loop(None)
+
+
+@in_loop
+def test_a_pooled_connection_that_is_closing_is_not_used(case):
+    kept, transport, _ = case.kept()
+    transport.abort()
+    assert case.connections.acquire("e:1", fresh=False) is not kept
