@@ -65,9 +65,6 @@ FAULTS = {
         "        self._release_body()\n        if active is not None:",
         "        if active is not None:",
     ),
-    "the limit of opening a connection closes one that is open": Fault(
-        "proxy.upstream", "limit.reschedule(None)", "pass"
-    ),
     "an engine that closes early ends the answer": Fault(
         "proxy.upstream", "if self._reader.ends_by_close and exc is None:", "if self._reader.begun:"
     ),
