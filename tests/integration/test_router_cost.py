@@ -9,8 +9,8 @@ from bench.router import __main__ as bench
 from bench.router import contestants, report
 
 REQUEST, COMPILED_REQUEST, EVENT = 14.0, 6.0, 4.0
-"""Twice what was measured, since other work on the machine costs HAProxy relatively less or more. They catch what
-doubles a cost, such as work that grows with sessions, and not a tenth."""
+"""One and a half times to twice what was measured on a busy machine: other work there costs HAProxy relatively less or
+more. They catch what doubles a cost, such as work that grows with sessions, and not a tenth."""
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from statistics import median
 
 import uvloop
 
@@ -128,7 +129,7 @@ def measure(routers: Sequence[Running], direct: int, given: argparse.Namespace, 
 
 def _latency(routers: Sequence[Running], direct: int, given: argparse.Namespace) -> None:
     """Measure at half of what the slowest does on one core, the same rate for all."""
-    rates = [min(each.figures.rates) for each in routers if each.figures.rates]
+    rates = [median(each.figures.rates) for each in routers if each.figures.rates]
     if not rates:
         return
     rate = min(rates) / 2
