@@ -8,9 +8,9 @@ import pytest
 from bench.router import __main__ as bench
 from bench.router import contestants, report
 
-REQUEST, COMPILED_REQUEST, EVENT = 14.0, 6.0, 4.0
-"""One and a half times to twice what was measured on a busy machine: other work there costs HAProxy relatively less or
-more. They catch what doubles a cost, such as work that grows with sessions, and not a tenth."""
+REQUEST, COMPILED_REQUEST, EVENT = 20.0, 10.0, 4.0
+"""About twice what was measured on a busy machine (9 to 11 for a request, 2 for an event): other work there costs
+HAProxy relatively less or more. They catch what doubles a cost, such as work that grows with sessions."""
 
 
 @pytest.mark.slow

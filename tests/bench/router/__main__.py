@@ -55,6 +55,7 @@ http {
 }
 """
 """It answers at once, and sends what asks for a stream on."""
+ENGINE = str(Path(__file__).with_name("engine.py"))
 START_SECONDS = 90.0
 
 
@@ -173,7 +174,7 @@ def _running(some: Sequence[Contestant], core: int, folder: Path) -> Iterator[tu
             own.mkdir()
             port, other = ports[2 * number : 2 * number + 2]
             place = Place(engines, port, other, own)
-            log = (own / "log").open("wb")
+            log = stack.enter_context((own / "log").open("wb"))
             process = stack.enter_context(_process([*mine, *each.command(place)], log))
             try:
                 _wait_for(port, each.name, process)
@@ -192,13 +193,13 @@ def _pinned_engines(given_core: int, engines: Sequence[int], streaming: int, fol
     """Return the commands of the engines: nginx, which sends streams on to this Python, or this Python alone."""
     rest, binary = _pinned(given_core)[1], nginx()
     if binary is None:
-        return [[*rest, sys.executable, "-m", "bench.router.engine", *map(str, engines)]]
+        return [[*rest, sys.executable, ENGINE, *map(str, engines)]]
     path = folder / "nginx.conf"
     path.write_text(
         NGINX % (folder, "".join(f" listen 127.0.0.1:{port};" for port in engines), ANSWER_BODY.decode(), streaming)
     )
     return [
-        [*rest, sys.executable, "-m", "bench.router.engine", str(streaming)],
+        [*rest, sys.executable, ENGINE, str(streaming)],
         [*rest, binary, "-e", str(folder / "errors"), "-p", str(folder), "-c", str(path)],
     ]
 

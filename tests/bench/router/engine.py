@@ -1,6 +1,6 @@
 """The engines: one process on several ports that answers at once, or streams an event every 20 ms.
 
-    python -m bench.router.engine PORT...
+    python engine.py PORT...
 
 Streams are spread over the 20 ms, so that their events do not come together.
 """
