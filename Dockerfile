@@ -52,7 +52,7 @@ ENTRYPOINT ["/opt/promptgroup/bin/python", "-m", "promptgroup_local.engine"]
 FROM uv AS compiler
 ENV UV_PROJECT_ENVIRONMENT=/opt/compiler
 RUN uv sync --only-group compile
-# COMPILE=no leaves the router to be interpreted: it takes seconds to build, and far longer for a request
+# COMPILE=no leaves the router to be interpreted: it takes seconds to build, and half as much CPU again for a request
 ARG COMPILE=yes
 # the base's own archive, whose signature apt checks; images of Python have its headers, Debian's Python has them in a package
 RUN if [ "$COMPILE" = yes ]; then \

@@ -1,4 +1,4 @@
-"""Compile the router's data path with mypyc, so that a request costs a third of the time.
+"""Compile the router's data path with mypyc, so that a request costs a third less CPU.
 
     python scripts/compile_router.py FOLDER
 
