@@ -258,6 +258,17 @@ def test_idle_revisions_make_room_for_a_release_the_oldest_first():
     assert found(busy, of=goal("a", 2))[C] == (SUPERSEDED, 0)
 
 
+@pytest.mark.parametrize(
+    ("minutes", "phases"), [(5, (ROLLED_BACK, RETIRING, RETIRING)), (60, (RETIRING, RETIRING, SUPERSEDED))]
+)
+def test_idle_revisions_make_room_for_what_serves_after_a_roll_back(minutes, phases):
+    kept = [old(text, warm(1), superseded_at=ago(minutes=age)) for text, age in (("c", 3), ("d", 2))]
+    back = old("b", warm(1), superseded_at=ago(minutes=minutes), rolled_back=MARK)
+    revisions = [serves("a", warm(2)), back, *kept]
+    steps = rollout.decide(revisions, goal("b", 2)).steps
+    assert tuple(steps[fingerprint(text)].phase for text in "bcd") == phases
+
+
 def test_a_replica_gone_lowers_the_weight_and_keeps_the_step():
     revisions = [serves("a", warm(2), weight=60), comes("b", [restarted("p")], 1, ago(minutes=3), weight=40)]
     release = rollout.decide(revisions, goal("b", 2, steps=STEPS, traffic=counted()))
