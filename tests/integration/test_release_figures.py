@@ -87,8 +87,8 @@ def sessions(prompt: str, streamed: bool | None) -> Iterator[Conversation]:
 def clients(kube: Kubectl, *, prompt: str, by_name: bool | None) -> Iterator[Clients]:
     """About ten requests a second, three of four by name; clients that bring the prompt stream."""
     url = [lab.router_url(kube)]
-    names = Load(Target(url, "tiny", {"figures": NAME}), sessions(prompt, by_name), int, at_once=7, pause=0.6)
-    contents = Load(Target(url, "tiny"), sessions(prompt, STREAMS), int, at_once=2, pause=0.6)
+    names = Load(Target(url, "tiny", {"figures": NAME}), sessions(prompt, by_name), int, at_once=13, pause=0.6)
+    contents = Load(Target(url, "tiny"), sessions(prompt, STREAMS), int, at_once=4, pause=0.6)
     with names, contents:
         loads = {"name": names, "content": contents}
         yield Clients(loads, {how: len(load.outcomes) for how, load in loads.items()})
