@@ -11,6 +11,7 @@ from typing import NamedTuple
 from promptgroup_router.apis import anthropic, by_model, request, responses
 from promptgroup_router.apis.errors import ErrorAnswer, anthropic_error, openai_error
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble
+from promptgroup_router.apis.structure import MOST_VALUES, MOST_VALUES_OF_TEXT
 from promptgroup_router.apis.usage import MessagesTail, NoUsage, ResponsesTail, Tail
 from promptgroup_router.base.errors import ApiError
 
@@ -36,14 +37,25 @@ class Endpoint(NamedTuple):
     """Writes an error."""
     cached: bool = True
     """True if the engine keeps the prompt in its KV cache; else any replica serves the request as well as another."""
+    values: int = MOST_VALUES
+    """Most values of a body."""
 
 
 _ENDPOINTS = (
-    Endpoint(request.CHAT_PATH, partial(request.parse, ApiKind.CHAT)),
+    Endpoint(request.CHAT_PATH, partial(request.parse, ApiKind.CHAT), values=MOST_VALUES_OF_TEXT),
     Endpoint(request.TEXT_PATH, partial(request.parse, ApiKind.TEXT)),
-    Endpoint(anthropic.MESSAGES_PATH, anthropic.parse_messages, MessagesTail, anthropic_error),
-    Endpoint(anthropic.COUNT_PATH, anthropic.parse_messages, NoUsage, anthropic_error, cached=False),
-    Endpoint(responses.RESPONSES_PATH, responses.parse_response, ResponsesTail),
+    Endpoint(
+        anthropic.MESSAGES_PATH, anthropic.parse_messages, MessagesTail, anthropic_error, values=MOST_VALUES_OF_TEXT
+    ),
+    Endpoint(
+        anthropic.COUNT_PATH,
+        anthropic.parse_messages,
+        NoUsage,
+        anthropic_error,
+        cached=False,
+        values=MOST_VALUES_OF_TEXT,
+    ),
+    Endpoint(responses.RESPONSES_PATH, responses.parse_response, ResponsesTail, values=MOST_VALUES_OF_TEXT),
     Endpoint(by_model.TOKENIZE_PATH, by_model.parse_tokenize, NoUsage, cached=False),
     *(Endpoint(path, by_model.parse_json, NoUsage, cached=False) for path in by_model.JSON_PATHS),
     *(Endpoint(path, by_model.parse_form, NoUsage, cached=False) for path in by_model.FORM_PATHS),

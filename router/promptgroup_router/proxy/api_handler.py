@@ -84,7 +84,7 @@ class ApiHandler:
         """Perform steps 1 to 4 of a request's life: read, match, session, revision. `Relay` performs the others."""
         state = self._state
         try:
-            structure.check(request.body)
+            structure.check(request.body, endpoint.values)
             ask = endpoint.parse(request.body)
             found = route(
                 state.index,

@@ -1,7 +1,15 @@
 import orjson
 import pytest
 
-from promptgroup_router.apis.structure import MOST_OBJECTS, MOST_STRINGS, MOST_VALUES, UNCHECKED_BYTES, check
+from promptgroup_router.apis.endpoints import ENDPOINTS
+from promptgroup_router.apis.structure import (
+    MOST_OBJECTS,
+    MOST_STRINGS,
+    MOST_VALUES,
+    MOST_VALUES_OF_TEXT,
+    UNCHECKED_BYTES,
+    check,
+)
 from promptgroup_router.base.errors import ApiError
 
 
@@ -35,6 +43,21 @@ def test_a_body_that_is_all_structure_is_refused(body):
 )
 def test_what_a_prompt_says_does_not_count(value):
     check(orjson.dumps({"messages": value}))
+
+
+def test_a_body_whose_prompt_is_text_has_no_token_ids():
+    ids = orjson.dumps({"messages": list(range(MOST_VALUES_OF_TEXT + 2))})
+    check(ids)
+    with pytest.raises(ApiError, match="too many values"):
+        check(ids, MOST_VALUES_OF_TEXT)
+    check(orjson.dumps({"messages": "one, two, " * MOST_VALUES_OF_TEXT}), MOST_VALUES_OF_TEXT)
+
+
+@pytest.mark.parametrize(
+    "path", [b"/v1/chat/completions", b"/v1/messages", b"/v1/messages/count_tokens", b"/v1/responses"]
+)
+def test_chats_are_texts(path):
+    assert ENDPOINTS[path].values == MOST_VALUES_OF_TEXT
 
 
 def test_small_bodies_are_parsed_as_they_are():
