@@ -43,3 +43,22 @@ def test_a_renamed_group_is_warm_before_the_one_that_it_replaces_goes(kube: Kube
     kube.run("delete", "promptgroup", "before")
     wait_for(lambda: True if set(deployments(kube).values()) == {"after"} else None, "the old group to go")
     assert kube.condition("after", "Ready")["status"] == "True"
+
+
+@pytest.mark.usefixtures("operator")
+def test_of_two_groups_edited_to_one_prompt_in_one_moment_the_younger_keeps_what_it_serves(kube: Kubectl) -> None:
+    for name, letter in (("older", "f"), ("younger", "g")):
+        kube.apply(group(name, PROMPTS[letter], replicas=1))
+        kube.wait_warm(name, "1/1")
+    before = set(deployments(kube))
+    # both in one apply, so that neither pass sees what the other decided
+    edited = [group(name, PROMPTS["h"], replicas=1) for name in ("older", "younger")]
+    kube.apply({"apiVersion": "v1", "kind": "List", "items": edited})
+    kube.wait_condition("younger", "Accepted", "False", "Conflict")
+    kube.wait_condition("older", "Ready", "True")
+
+    def kept() -> bool | None:
+        pods = [pod["metadata"]["labels"]["promptgroup.dev/revision"] for pod in lab.engine_pods(kube, "younger")]
+        return True if [f"younger-{each}" for each in pods] == [each for each in before if "younger" in each] else None
+
+    wait_for(kept, "the younger group to keep the replica of its own prompt alone")

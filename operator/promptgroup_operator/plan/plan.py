@@ -99,10 +99,9 @@ def _revision_to_keep(world: World, problem: Problem) -> RevisionState | None:
     Of a group that lost its claim to a prompt, the revision of that prompt is kept only if nothing else serves: routers
     send its requests to the older group.
     """
-    revisions: Sequence[RevisionState] = world.revisions
-    if problem.reason == "Conflict" and isinstance(world.prompt, PromptText):
-        lost = world.prompt.fingerprint
-        revisions = [each for each in revisions if each.fingerprint != lost and each.weight > 0] or revisions
+    lost = _lost(world, problem)
+    serving = [each for each in world.revisions if each.fingerprint != lost and each.weight > 0]
+    revisions = world.revisions if lost is None else serving or world.revisions
     return max(
         revisions,
         key=lambda each: (
@@ -114,6 +113,13 @@ def _revision_to_keep(world: World, problem: Problem) -> RevisionState | None:
         ),
         default=None,
     )
+
+
+def _lost(world: World, problem: Problem | None) -> Fingerprint | None:
+    """Return the prompt that an older group claims; None if the problem is another."""
+    if problem is None or problem.reason != "Conflict" or not isinstance(world.prompt, PromptText):
+        return None
+    return world.prompt.fingerprint
 
 
 def _was_warm(revision: RevisionState) -> bool:
@@ -152,7 +158,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     if problem is not None:
         policy = replace(policy, paused=True)
     settings = desired.engine_settings(group)
-    goal = release.Goal(target, size.value, policy, settings, world.traffic, now)
+    goal = release.Goal(target, size.value, policy, settings, world.traffic, now, lost=_lost(world, problem))
     stage = rollout.decide(world.revisions, goal)
     steps = replica_split.allot(world.revisions, stage, goal)
     waits = _with_holders(world, steps, stage, target)

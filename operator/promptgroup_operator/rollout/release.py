@@ -80,6 +80,9 @@ class Goal:
     traffic: Traffic | None
     """Counts of the routers; None when none was read."""
     now: datetime
+    lost: Fingerprint | None = None
+    """Fingerprint of a prompt that the spec asks for and that an older group claims: nothing of it is kept beside the
+    target."""
 
 
 @dataclass(frozen=True, slots=True)

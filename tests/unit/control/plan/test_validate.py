@@ -132,10 +132,11 @@ def test_a_group_that_served_before_it_lost_its_claim_keeps_serving():
     assert "Ready" in [each.state for each in slots]
 
 
-def test_a_group_that_serves_and_loses_its_claim_to_a_new_prompt_keeps_nothing_of_that_prompt():
+@pytest.mark.parametrize("replica", [starting("c"), pod("c")], ids=["starting", "warm"])
+def test_a_group_that_serves_and_loses_its_claim_to_a_new_prompt_keeps_nothing_of_that_prompt(replica):
     """Two groups are edited to one prompt in one moment: each begins a release before it sees the other's."""
     serves = revision("the prompt before", [pod("a", 0), pod("b", 1)])
-    lost = revision(TEXT, [starting("c")], weight=0, progress=Progress(0, None))
+    lost = revision(TEXT, [replica], weight=0, progress=Progress(0, None))
     todo = decide(world([serves, lost], siblings=[OLDER]), NOW)
     facts = {each["type"]: (each["status"], each["reason"]) for each in todo.status["conditions"]}
     assert facts["Accepted"] == ("False", "Conflict")
