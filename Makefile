@@ -40,7 +40,7 @@ check: setup ## Format, lint, types, import contracts, unit and property tests: 
 	$(RUN) python scripts/check_files.py
 	$(RUN) mypy
 	$(RUN) lint-imports
-	$(RUN) pytest -m 'not integration and not slow' --numprocesses=$(JOBS) --dist=worksteal
+	$(RUN) pytest -m 'not integration and not slow' --numprocesses=$(JOBS) --dist=worksteal --hypothesis-profile=quick
 
 .PHONY: compat
 compat: $(UV) ## The official clients of OpenAI and Anthropic, and requests in the shapes of agents, against a router
@@ -74,7 +74,8 @@ fix: setup ## Format and mend what ruff can
 	$(RUN) ruff check --fix .
 
 .PHONY: integration
-integration: setup ## Tests on real control planes, as processes on this machine, two at a time (CLUSTERS=1); slow properties
+integration: setup ## All examples of the properties; tests on real control planes, as processes on this machine, two at a time (CLUSTERS=1)
+	$(RUN) pytest -m 'not slow' tests/property --numprocesses=$(JOBS) --dist=worksteal
 	$(RUN) pytest -m 'integration or slow' --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20
 
 .PHONY: lint-manifests
