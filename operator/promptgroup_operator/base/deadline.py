@@ -65,8 +65,10 @@ def _read(sock: socket.socket, plain: Any, *args: Any) -> int:
     if limits is None:
         count: int = plain(*args)
         return count
+    timeout = sock.gettimeout()
     sock.settimeout(limits.before_read())
     count = plain(*args)
+    sock.settimeout(timeout)  # what is read after the exchange, as the events of a watch are, has a limit of its own
     limits.bytes_left -= count
     return count
 

@@ -1,5 +1,6 @@
 import contextlib
 import gc
+import threading
 import tracemalloc
 
 import pytest
@@ -48,3 +49,21 @@ def test_outside_of_it_sockets_have_their_own_timeouts():
         with deadline.within(5, LIMIT):
             assert manager.request("GET", f"http://{address}/", timeout=5).data == b"ok"
         assert manager.request("GET", f"http://{address}/", timeout=5).data == b"ok"
+
+
+def test_what_is_read_after_the_exchange_keeps_the_connections_own_timeout():
+    """The head of a watch has a deadline, its events come whenever something happens."""
+    past = threading.Event()
+
+    def slowly(connection, over):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+        past.wait(5)
+        connection.sendall(b"ok")
+
+    with hostile_server(slowly) as address:
+        manager = deadline.keep(urllib3.PoolManager(retries=False))
+        with deadline.within(0.2, LIMIT):
+            response = manager.request("GET", f"http://{address}/", timeout=5, preload_content=False)
+        assert response.connection.sock.gettimeout() == 5
+        past.set()
+        assert response.read() == b"ok"
