@@ -83,7 +83,9 @@ def _read_by_h11(data: bytes) -> list:
     request = connection.next_event()
     assert isinstance(request, h11.Request), request
     body = _content(connection)
-    kept = request.http_version == b"1.0" or connection.their_state in (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL)
+    # while an upgrade may still be accepted, the state does not tell whether the connection closes otherwise
+    undecided = connection.their_state is h11.MIGHT_SWITCH_PROTOCOL and connection._cstate.keep_alive
+    kept = request.http_version == b"1.0" or connection.their_state is h11.DONE or undecided
     # h11 gives the target as it was sent, the router path and query of it
     target = _ORIGIN.sub(b"", bytes(request.target), count=1) if request.target[:1] != b"/" else bytes(request.target)
     path, _, query = target.partition(b"?")

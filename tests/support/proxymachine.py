@@ -54,6 +54,8 @@ PARTS = (1, 7, 200, 1000, 5000, 5000, 20_000, 10**6)
 WAYS = ("length", "length", "chunks", "chunks", "close", "until close", "old", "old kept", "interim", "empty", "busy")
 """The ways in which an engine answers."""
 BUDGET = 3_000_000
+CONNECT_SECONDS = 2.0
+"""Limit of the router for the opening of a connection."""
 TIMEOUT = 600.0
 WHILE_PAUSED = 2048
 """Bytes that may be written to a side that is paused: the end of an answer, an error, an interim answer."""
@@ -318,6 +320,8 @@ class Machine:
         self.ended_early: set[str] = set()
         """Names of those whose answer ended in a way that nobody can tell from a whole one."""
         self.refused = False
+        self._tried = 0.0
+        """Seconds for which there was always an opening that has not ended."""
         """Whether a connection could not be opened."""
         self._options = options
         self._buffers = SMALL if self.random.random() < 0.9 else Buffers()
@@ -611,8 +615,9 @@ class Machine:
                 pass
         for client in self.clients:
             client.wait(seconds)
-        if seconds > 2:
-            self.refused |= bool(self.loop.openings)
+        opening = any(each.pending for each in self.loop.openings)
+        self._tried = self._tried + seconds if opening else 0.0
+        self.refused |= self._tried > CONNECT_SECONDS
         if seconds >= TIMEOUT / 2:
             self.troubled.update(self.asks)
         self.loop.now += seconds
