@@ -4,7 +4,7 @@
 
 Writes extension modules to FOLDER, which is meant to hold the sources too: Python prefers the former and reads the
 latter in tracebacks. Needs the router's libraries, mypy, setuptools and a C compiler. The result runs on this version
-of Python and this kind of machine only. docs/development/decisions/0015 says why there are two forms.
+of Python and this kind of machine only. docs/development/decisions/0019 says why there are two forms.
 """
 
 import os

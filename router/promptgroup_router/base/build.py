@@ -1,4 +1,4 @@
-"""Tells how this router was built: its source runs as it is, or compiled by mypyc (docs/development/decisions/0015)."""
+"""Tells how this router was built: its source runs as it is, or compiled by mypyc (docs/development/decisions/0019)."""
 
 import platform
 
