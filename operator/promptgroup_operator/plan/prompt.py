@@ -4,16 +4,17 @@ Messages name objects, keys and hashes, never text.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from promptgroup_operator.api.prompt_group import MAX_MESSAGES, MAX_PROMPT, KeyRef, PromptSpec, TextSource, take_turns
 from promptgroup_operator.rollout.annotations import parse_time
 from promptgroup_operator.world.snapshot import GroupObject, Problem, PromptText, Sibling
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools, hash_prefix
-from promptgroup_router.contract.messages import ROLES, canonical_messages
+from promptgroup_router.contract.messages import canonical_messages
 from promptgroup_router.contract.table import Prompt
 
 Values = Mapping[tuple[str, str], Mapping[str, str] | None]
@@ -157,48 +158,45 @@ def _lookup(ref: _Ref, values: Values, reason: str) -> str | Problem:
     return data[ref.ref.key]
 
 
-def _tools(ref: _Ref, text: str) -> list[object] | Problem:
+def _tools(ref: _Ref, text: str) -> list[Any] | Problem:
     """Return the tool definitions in a text; their canonical form exists."""
-    try:
-        tools = json.loads(text)
-        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-            return Problem("InvalidTools", f"{_at(ref)} is not a JSON list of tool definitions")
-        canonical_tools(tools).encode()
-    except json.JSONDecodeError as error:
-        where = f"{error.msg} at line {error.lineno} column {error.colno}"
-        return Problem("InvalidTools", f"{_at(ref)} is not JSON: {where}")
-    except RecursionError:
-        return Problem("InvalidTools", f"{_at(ref)} is nested too deeply to be read")
-    except ValueError:
-        # NaN, a number too large, half a surrogate pair: the error would quote the text
-        return Problem("InvalidTools", f"{_at(ref)} holds a number or a character that JSON does not allow")
-    return tools
+    expected = "a JSON list of tool definitions"
+    return _listed(ref, text, "InvalidTools", expected, lambda tools: all(isinstance(tool, dict) for tool in tools))
 
 
 def _messages(ref: _Ref, text: str) -> list[tuple[str, str]] | Problem:
     """Return the roles and texts of the messages in a text."""
     expected = f"a JSON list of 2 to {MAX_MESSAGES} messages with role and content, by user and assistant in turn"
-    try:
-        listed = json.loads(text)
-        canonical_tools(listed if isinstance(listed, list) else []).encode()
-    except json.JSONDecodeError as error:
-        where = f"{error.msg} at line {error.lineno} column {error.colno}"
-        return Problem("InvalidMessages", f"{_at(ref)} is not JSON: {where}")
-    except RecursionError:
-        return Problem("InvalidMessages", f"{_at(ref)} is nested too deeply to be read")
-    except ValueError:
-        return Problem("InvalidMessages", f"{_at(ref)} holds a number or a character that JSON does not allow")
-    messages = [
-        (each["role"], each["content"])
-        for each in (listed if isinstance(listed, list) else ())
-        if isinstance(each, dict)
+    listed = _listed(ref, text, "InvalidMessages", expected, _are_messages)
+    return listed if isinstance(listed, Problem) else [(each["role"], each["content"]) for each in listed]
+
+
+def _are_messages(listed: Sequence[Any]) -> bool:
+    whole = all(
+        isinstance(each, dict)
         and each.keys() == {"role", "content"}
-        and each["role"] in ROLES
         and isinstance(each["content"], str)
         and each["content"]
-    ]
-    if not messages or len(messages) != len(listed) or len(messages) > MAX_MESSAGES:
-        return Problem("InvalidMessages", f"{_at(ref)} is not {expected}")
-    if not take_turns([role for role, _ in messages]):
-        return Problem("InvalidMessages", f"{_at(ref)} is not {expected}")
-    return messages
+        for each in listed
+    )
+    return whole and 0 < len(listed) <= MAX_MESSAGES and take_turns([each["role"] for each in listed])
+
+
+def _listed(
+    ref: _Ref, text: str, reason: str, expected: str, is_expected: Callable[[Sequence[Any]], bool]
+) -> list[Any] | Problem:
+    """Return the list in a text of JSON. Problems say where it is wrong, and never quote it."""
+    try:
+        listed = json.loads(text)
+        if not isinstance(listed, list) or not is_expected(listed):
+            return Problem(reason, f"{_at(ref)} is not {expected}")
+        canonical_tools(listed).encode()
+    except json.JSONDecodeError as error:
+        where = f"{error.msg} at line {error.lineno} column {error.colno}"
+        return Problem(reason, f"{_at(ref)} is not JSON: {where}")
+    except RecursionError:
+        return Problem(reason, f"{_at(ref)} is nested too deeply to be read")
+    except ValueError:
+        # NaN, a number too large, half a surrogate pair: the error would quote the text
+        return Problem(reason, f"{_at(ref)} holds a number or a character that JSON does not allow")
+    return listed

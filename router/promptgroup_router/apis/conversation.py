@@ -55,9 +55,9 @@ def _text(item: Mapping[str, Any]) -> str | None:
     content = item.get("content")
     if isinstance(content, str):
         return content
-    texts = []
     if not isinstance(content, list):
         return None
+    texts = []
     for part in content:
         if not isinstance(part, dict) or part.get("type") not in _TEXTS or _says_more(part, "text"):
             return None

@@ -116,6 +116,8 @@ class Chunked:
                 continue
             line_end = data.find(b"\n", at, at + MAX_LINE) + 1
             line = self._line + data[at : line_end or at + MAX_LINE + 1]
+            if self._expect is _Expect.DATA_END and not b"\r\n".startswith(line[:2]):
+                raise HttpError(400, "a chunk is longer than its size says")
             if len(line) > MAX_LINE:
                 raise HttpError(400, f"a chunk-size or trailer line is longer than {MAX_LINE} bytes")
             if not line_end:
@@ -158,8 +160,6 @@ class Chunked:
                     self._count(self._left)
                 self._expect = _Expect.DATA if self._left else _Expect.TRAILER
             case _Expect.DATA_END:
-                if line != b"\r\n":
-                    raise HttpError(400, "a chunk is longer than its size says")
                 self._expect = _Expect.SIZE
             case _:
                 self._trailers += len(line)

@@ -51,6 +51,17 @@ def test_a_broken_chunk_is_refused(data):
         decoded(data)
 
 
+def test_a_chunk_that_goes_on_is_refused_at_once():
+    """Its bytes would be relayed while the end of a line is awaited, and another reader may see the end elsewhere."""
+    for data in (b"3\r\nabcd", b"3\r\nabc\rd"):
+        with pytest.raises(HttpError, match="longer than its size"):
+            Chunked().feed(data)
+    waits = Chunked()
+    assert waits.feed(b"3\r\nabc\r") == len(b"3\r\nabc\r")
+    assert waits.feed(b"\n0\r\n\r\n") == len(b"\n0\r\n\r\n")
+    assert waits.done
+
+
 def test_a_sized_body_ends_at_its_length():
     body = Sized(5)
     assert (body.feed(b"hel"), body.done) == (3, False)
