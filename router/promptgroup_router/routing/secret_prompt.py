@@ -49,12 +49,12 @@ def check_by_name(ask: ParsedRequest, revision: Revision, *, cached: bool) -> No
     given = {name: ask.doc.get(name) for name in REPEATING_FIELDS}
     field = next((name for name, value in given.items() if value is not None and value is not False), None)
     if field is not None:
-        what = f"{field} makes the engine repeat its prompt"
+        what, way = f"{field} makes the engine repeat its prompt", "leave it out, or send a prompt of your own"
     elif not cached and ask.kind is ApiKind.CHAT:
-        field, what = "model", "the tokens of a chat tell its prompt"
+        field, what, way = "model", "the tokens of a chat tell its prompt", "send a prompt of your own"
     else:
         return
-    message = f"{what}, and the prompt of {shown(ask.model)} is secret: leave it out, or send a prompt of your own"
+    message = f"{what}, and the prompt of {shown(ask.model)} is secret: {way}"
     raise ApiError(400, message, param=field, code="secret_prompt")
 
 
