@@ -1,4 +1,4 @@
-# Three images: `docker build --target operator|router|engine .`, all of them by `make images`.
+# Four images: `docker build --target operator|router|picker|engine .`, all of them by `make images`.
 # Locked dependencies, no root, nothing written at run time, one process, no shell needed. Plain instructions only, so
 # that it builds with BuildKit and without. Kubernetes' probes look after the processes: no HEALTHCHECK.
 #
@@ -7,6 +7,8 @@
 ARG BASE=python:3.13-slim-trixie
 
 FROM ${BASE} AS uv
+# another value than before builds all anew that a builder remembers
+ARG REBUILD=
 COPY images/uv.txt /build/
 RUN python3 -m pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore --require-hashes \
       --only-binary=:all: --requirement /build/uv.txt
@@ -17,7 +19,7 @@ COPY pyproject.toml uv.lock images/settle ./
 
 # --- what each needs, as one tree -------------------------------------------------------------------------------------
 FROM uv AS operator-tree
-RUN uv sync --no-default-groups --no-install-project
+RUN uv sync --no-default-groups --group tracing --no-install-project
 COPY operator operator
 COPY router router
 ARG SOURCE_DATE_EPOCH=0
@@ -48,7 +50,7 @@ COPY --from=engine-tree /opt /opt
 EXPOSE 8000
 ENTRYPOINT ["/opt/promptgroup/bin/python", "-m", "promptgroup_local.engine"]
 
-# --- the router last, so that a builder which makes all stages in order compiles it for no other image -----------------
+# --- the data path last, so that a builder which makes all stages in order compiles it for no other image --------------
 FROM uv AS compiler
 ENV UV_PROJECT_ENVIRONMENT=/opt/compiler
 RUN uv sync --only-group compile
@@ -69,6 +71,19 @@ COPY router router
 COPY --from=compiler /build/compiled router
 ARG SOURCE_DATE_EPOCH=0
 RUN ./settle router/*
+
+FROM uv AS picker-tree
+RUN uv sync --only-group picker
+COPY picker picker
+COPY router router
+COPY --from=compiler /build/compiled router
+ARG SOURCE_DATE_EPOCH=0
+RUN ./settle picker/promptgroup_picker router/*
+
+FROM runtime AS picker
+COPY --from=picker-tree /opt /opt
+EXPOSE 9002 9003 9090 9094/udp
+ENTRYPOINT ["/opt/promptgroup/bin/python", "-m", "promptgroup_picker"]
 
 FROM runtime AS router
 COPY --from=router-tree /opt /opt

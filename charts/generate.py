@@ -229,6 +229,18 @@ def router() -> str:
     return f"{each_namespace}\n{''.join(texts)}{{{{- end }}}}\n"
 
 
+def picker() -> str:
+    """Return the templates of pickers, which stand beside routers or without them."""
+    texts = []
+    for each in built("picker"):
+        conditions = _policy(each)
+        if each["metadata"]["name"] == "promptgroup-picker-secrets":
+            conditions.append("$.Values.picker.readSecrets")
+        texts.append(template(each, "$namespace", *conditions))
+    each_namespace = '{{- range $namespace := include "promptgroup.pickerNamespaces" . | fromJsonArray }}'
+    return f"{each_namespace}\n{''.join(texts)}{{{{- end }}}}\n"
+
+
 def monitoring() -> str:
     """Return the templates of monitors, alerts and the dashboard."""
     known = {_identity(each) for each in built(".")}
@@ -240,6 +252,7 @@ def values() -> str:
     """Return values.yaml, with the defaults that manifests/ have."""
     (operator,) = (each for each in built("control") if each["kind"] == "Deployment")
     (router,) = (each for each in built("team") if each["kind"] == "Deployment")
+    (picker,) = (each for each in built("picker") if each["kind"] == "Deployment")
     return f"""\
 # What stands before the repositories of all images: name a registry of your own here, once.
 imageRegistry: {_registry(operator)}
@@ -262,6 +275,14 @@ router:
   # Let routers read Secrets of their namespace by name: needed where prompts are in Secrets.
   readSecrets: true
 {_runs(router)}
+picker:
+  # For gateways of the Inference Extension: they ask the picker where a request goes, and groups have spec.gateway.
+  enabled: false
+  # Namespaces that get pickers, each for the groups beside it. Empty: those of the routers.
+  namespaces: []
+  # Let pickers read Secrets of their namespace by name: needed where prompts or callers' keys are in Secrets.
+  readSecrets: true
+{_runs(picker)}
 networkPolicy:
   # Who may talk to operators, routers and engines, and they to whom.
   enabled: true
@@ -315,7 +336,7 @@ def files() -> dict[Path, str]:
     """Return each file of the chart: its path inside the chart → its text."""
     head = "# Made of manifests/ by charts/generate.py: edit those, and run `make generate`.\n"
     made = {Path("values.yaml"): head + values()}
-    for page in (operator, router, monitoring):
+    for page in (operator, router, picker, monitoring):
         made[Path(f"templates/{page.__name__}.yaml")] = head + page()
     for crd in (ROOT / "crds").glob("prompt*.yaml"):
         made[Path("crds") / crd.name] = crd.read_text()

@@ -1,8 +1,13 @@
-"""One kind cluster for all files, the images of this source tree on it, and what failed kept in e2e-artifacts/."""
+"""One kind cluster for all files, the images of this source tree on it, and what failed kept in e2e-artifacts/.
+
+Several processes may run files at the same time, each in namespaces of its own (`--numprocesses=2 --dist=loadfile`). A
+file that disturbs the cluster is marked `alone`: such files come last, and nothing runs beside them.
+"""
 
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,19 +29,51 @@ def pytest_configure() -> None:
         pytest.exit(f"e2e needs {', '.join(missing)} in PATH: see e2e/README.md", returncode=2)
 
 
-@pytest.fixture(scope="session")
-def images() -> Images:
-    """Of this source tree; of the one that E2E_SOURCE names, when a broken build is tested."""
-    return build(Path(os.environ.get("E2E_SOURCE", ROOT)))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that disturb the cluster last."""
+    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
 
 
-@pytest.fixture(scope="session")
-def cluster(images: Images) -> Iterator[Cluster]:
-    made = kind.create()
-    kind.load(made, images.names)
-    yield made
-    if not os.environ.get("E2E_KEEP"):
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove the cluster once all processes have ended."""
+    worker = hasattr(session.config, "workerinput")
+    if not (worker or session.config.option.collectonly or os.environ.get("E2E_KEEP")):
         kind.delete()
+
+
+@pytest.fixture(scope="session")
+def made(request: pytest.FixtureRequest) -> tuple[Images, Cluster | None]:
+    """The images, and the cluster where a test needs one: it comes up while they are built.
+
+    They are of this source tree, or of the one that E2E_SOURCE names, when a broken build is tested. The first process
+    makes them, the others find them.
+    """
+    needed = any("cluster" in getattr(item, "fixturenames", ()) for item in request.session.items)
+    with kind.locked("making"), ThreadPoolExecutor(1) as executor:
+        creating = executor.submit(kind.create) if needed else None
+        images = build(Path(os.environ.get("E2E_SOURCE", ROOT)))
+        cluster = creating.result() if creating is not None else None
+        if cluster is not None:
+            kind.load(cluster, images.names)
+    return images, cluster
+
+
+@pytest.fixture(scope="session")
+def images(made: tuple[Images, Cluster | None]) -> Images:
+    return made[0]
+
+
+@pytest.fixture(scope="session")
+def cluster(made: tuple[Images, Cluster | None]) -> Cluster:
+    assert made[1] is not None
+    return made[1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run this file beside others, or alone."""
+    with kind.locked("running", shared=request.node.get_closest_marker("alone") is None):
+        yield
 
 
 @pytest.fixture(scope="module")

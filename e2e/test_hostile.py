@@ -15,6 +15,8 @@ from harness.install import SYSTEM, team
 from harness.outcomes import unharmed
 from promptgroup_local.kubectl import Kubectl, wait_for
 
+pytestmark = pytest.mark.alone
+
 PROGRAM = Path(__file__).parent / "harness" / "hostile.py"
 PYTHON = "/opt/promptgroup/bin/python"
 KINDS = ("drip", "endless", "huge", "backtrack")

@@ -15,6 +15,8 @@ from harness.group import group, pods, prompt, routers
 from harness.images import Images
 from promptgroup_local.kubectl import Kubectl, wait_for
 
+pytestmark = pytest.mark.alone
+
 NAME = "lives"
 REPLICAS = 4
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"

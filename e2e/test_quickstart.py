@@ -2,12 +2,15 @@
 
 import time
 
+import pytest
 import yaml
 
 from harness.clients import Plan, ask, service
 from harness.cluster import Cluster
 from harness.images import ROOT, Images
 from harness.install import install, uninstall
+
+pytestmark = pytest.mark.alone
 
 SECONDS = 120
 """From the first apply to the first warm, routed answer, with the images on the nodes."""

@@ -10,6 +10,8 @@ from harness.install import ROLLOUT, SYSTEM
 from harness.outcomes import unharmed
 from promptgroup_local.kubectl import Kubectl, wait_for
 
+pytestmark = pytest.mark.alone
+
 NAME = "alone"
 
 

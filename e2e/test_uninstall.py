@@ -1,10 +1,14 @@
 """docs/how-to/install.md: an uninstall leaves nothing behind, not in the cluster and not in the teams' namespaces."""
 
+import pytest
+
 from harness.cluster import Cluster
 from harness.group import GROUP, group, prompt
 from harness.images import Images
 from harness.install import SYSTEM, routers, uninstall
 from promptgroup_local.kubectl import Kubectl, wait_for
+
+pytestmark = pytest.mark.alone
 
 OURS = "promptgroup"
 

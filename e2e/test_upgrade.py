@@ -16,6 +16,8 @@ from harness.install import install, install_routers, team
 from harness.outcomes import unharmed
 from promptgroup_local.kubectl import Kubectl
 
+pytestmark = pytest.mark.alone
+
 BEFORE = os.environ.get("E2E_UPGRADE_FROM", "HEAD~1")
 """The commit that is upgraded from."""
 

@@ -16,7 +16,7 @@ import yaml
 LARGEST_BYTES = 1 << 20
 """A larger file belongs elsewhere: a clone has each of its versions for ever."""
 
-BINARY = (".png", ".svg", ".gif", ".ico", ".woff2", ".gz", ".patch")
+BINARY = (".png", ".webp", ".svg", ".gif", ".ico", ".woff2", ".gz", ".patch")
 GENERATED = ("tests/golden/", "tests/fuzz/corpus/", "charts/promptgroup/templates/", ".krew.yaml")
 """Golden files hold what programs print, the corpus what peers send; templates are no YAML until they are filled in."""
 

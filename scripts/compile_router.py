@@ -5,43 +5,148 @@
 Writes extension modules to FOLDER, which is meant to hold the sources too: Python prefers the former and reads the
 latter in tracebacks. Needs the router's libraries, mypy, setuptools and a C compiler. The result runs on this version
 of Python and this kind of machine only. docs/development/decisions/0019 says why there are two forms.
+
+Two things are told to mypyc that the text does not say, on the lines where they are so that tracebacks stay true:
+
+- mypyc leaves to the interpreter what `dataclass` writes, and such a constructor costs as much as the work of a small
+  module. So dataclasses that are not frozen, which are made for every request, have their methods written out.
+- mypyc looks every global name up in a dictionary, unless it is Final. So what a module assigns is.
 """
 
+import ast
 import os
+import re
+import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent / "router"
 PACKAGE = "promptgroup_router"
-FOLDERS = ("apis", "base", "contract", "http11", "peers", "policy", "proxy", "rings", "routing")
+FOLDERS = (
+    "access", "apis", "base", "callers", "contract", "decision", "http11", "peers", "policy", "proxy", "rings",
+    "routing", "tracing",
+)  # fmt: skip
 """The folders that a request passes through. The others start the process and follow the table."""
+INTERPRETED = frozenset({f"{PACKAGE}/base/core_settings.py", f"{PACKAGE}/base/settings.py"})
+"""Modules of them that stay as they are: the picker, which is interpreted, has a subclass of their settings, and an
+interpreted class cannot inherit from a compiled one."""
+
+
+FLAGS = "-fvisibility=hidden"
+"""All modules are one library, whose functions call each other and are called by nobody else."""
+_MUTABLE = "dataclass(slots=True)"
+_CONSTANT = re.compile("_?[A-Z0-9_]+|_?[a-z0-9_]+")
 
 
 def compile_to(folder: Path) -> None:
     """Compile the modules of FOLDERS."""
     # these are in the environment that compiles, and in no other
     from mypyc.build import mypycify  # noqa: PLC0415
-    from setuptools import Distribution  # noqa: PLC0415
+    from setuptools import Distribution, Extension  # noqa: PLC0415
+    from setuptools.command.build_ext import build_ext  # noqa: PLC0415
 
-    os.chdir(SOURCES)  # names of modules are paths from here
-    packages = [Path(PACKAGE, "__init__.py"), *(Path(PACKAGE, each, "__init__.py") for each in FOLDERS)]
-    modules = sorted(str(path) for each in FOLDERS for path in Path(PACKAGE, each).glob("[!_]*.py"))
+    class OnAllCores(build_ext):
+        """setuptools compiles the files of one extension one after the other: here each core has one at a time."""
+
+        def build_extension(self, ext: Extension) -> None:
+            def compiled(source: str) -> list[str]:
+                options = {"include_dirs": ext.include_dirs, "extra_postargs": ext.extra_compile_args}
+                return self.compiler.compile([source], output_dir=self.build_temp, **options)
+
+            with ThreadPoolExecutor(os.cpu_count()) as cores:
+                # large files first, so that none is left alone at the end; linked in the order of their names
+                sources = sorted(ext.sources, key=os.path.getsize, reverse=True)
+                found = dict(zip(sources, cores.map(compiled, sources), strict=True))
+            ext.extra_objects = [name for source in ext.sources for name in found[source]]
+            ext.sources = []
+            super().build_extension(ext)
+
     with tempfile.TemporaryDirectory() as work:
+        shutil.copytree(SOURCES, f"{work}/src", ignore=shutil.ignore_patterns("__pycache__"))
+        os.chdir(f"{work}/src")  # names of modules are paths from here
+        packages = [Path(PACKAGE, "__init__.py"), *(Path(PACKAGE, each, "__init__.py") for each in FOLDERS)]
+        found = {path.as_posix() for each in FOLDERS for path in Path(PACKAGE, each).glob("[!_]*.py")}
+        modules = sorted(found - INTERPRETED)
+        for module in modules:
+            text = Path(module).read_text(encoding="utf-8")
+            Path(module).write_text(prepared(text), encoding="utf-8")
         os.environ["MYPY_CACHE_DIR"] = f"{work}/mypy"
+        # assertions name their file: without the folder's name, which is another in each build
+        os.environ["CFLAGS"] = f"{os.environ.get('CFLAGS', '')} {FLAGS} -ffile-prefix-map={work}/="
         extensions = mypycify(
             ["--config-file=", "--strict", *map(str, packages), *modules],
             only_compile_paths=modules,
             target_dir=f"{work}/c",
             group_name=PACKAGE,
+            multi_file=True,  # two thirds of the work, for a router that is slower by 1 %
             opt_level="2",
             debug_level="0",
         )
         distribution = Distribution({"name": PACKAGE, "ext_modules": extensions})
-        build = distribution.get_command_obj("build_ext")
+        build = OnAllCores(distribution)
         build.build_lib, build.build_temp = str(folder), f"{work}/o"
         build.ensure_finalized()
         build.run()
+
+
+def prepared(text: str) -> str:
+    """Return a module with constructors of dataclasses that are not frozen, and with names that are Final."""
+    lines, module = text.splitlines(), ast.parse(text)
+    for found in module.body:
+        if isinstance(found, ast.ClassDef) and [ast.unparse(each) for each in found.decorator_list] == [_MUTABLE]:
+            _write_out(found, lines)
+        elif isinstance(found, ast.Assign | ast.AnnAssign):
+            _make_final(found, lines)
+    lines[(module.body[0].end_lineno or 0) - 1] += "; from typing import ClassVar, Final"  # behind its docstring
+    return "\n".join(lines) + "\n"
+
+
+def _make_final(found: ast.Assign | ast.AnnAssign, lines: list[str]) -> None:
+    """Make a name Final, unless it is a type, a number (tests set some) or a tuple (mypyc reads some too early)."""
+    target = found.target if isinstance(found, ast.AnnAssign) else found.targets[0]
+    if not isinstance(target, ast.Name) or not _CONSTANT.fullmatch(target.id) or found.value is None:
+        return
+    number = isinstance(found.value, ast.Constant) and isinstance(found.value.value, int | float)
+    if number or isinstance(found.value, ast.Tuple):
+        return
+    if isinstance(found.value, ast.Call) and ast.unparse(found.value.func) in ("TypeVar", "NewType"):
+        return
+    line, end = found.lineno - 1, target.end_col_offset or 0
+    if isinstance(found, ast.Assign):
+        lines[line] = f"{lines[line][:end]}: Final{lines[line][end:]}"
+    elif "Final" not in ast.unparse(found.annotation):
+        begin, stop = found.annotation.col_offset, found.annotation.end_col_offset or 0
+        lines[line] = f"{lines[line][:begin]}Final[{lines[line][begin:stop]}]{lines[line][stop:]}"
+
+
+def _write_out(found: ast.ClassDef, lines: list[str]) -> None:
+    """Put the methods of a dataclass in place of its docstring, and its defaults where its constructor has them."""
+    fields = [each for each in found.body if isinstance(each, ast.AnnAssign)]
+    names = [ast.unparse(each.target) for each in fields]
+    docstring = found.body[0]
+    if not isinstance(docstring, ast.Expr) or lines[docstring.end_lineno or 0]:
+        sys.exit(f"class {found.name} has no docstring with a blank line behind it, in place of which methods are put")
+    copy = f"def __copy__(self) -> '{found.name}': return {found.name}({', '.join(f'self.{name}' for name in names)})"
+    lines[found.decorator_list[0].lineno - 1], lines[found.lineno - 1] = lines[found.lineno - 1], f"    {copy}"
+    for line in range(docstring.lineno, docstring.end_lineno or 0):
+        lines[line] = ""
+    parameters = ", ".join(
+        f"{name}: {ast.unparse(each.annotation)}" + (f" = {ast.unparse(each.value)}" if each.value is not None else "")
+        for name, each in zip(names, fields, strict=True)
+    )
+    for each in fields:
+        for line in range(each.lineno, each.end_lineno or 0):
+            lines[line] = ""
+        lines[each.lineno - 1] = f"    {ast.unparse(each.target)}: {ast.unparse(each.annotation)}"
+    lines[fields[0].lineno - 1] += f"; __match_args__: ClassVar[tuple[str, ...]] = {tuple(names)}"
+    assigned = "; ".join(f"self.{name} = {name}" for name in names)
+    same = " and ".join(f"self.{name} == other.{name}" for name in names)
+    constructor = f"def __init__(self, {parameters}) -> None: {assigned}"
+    equal = f"def __eq__(self, other: object) -> bool: return isinstance(other, {found.name}) and {same}"
+    lines[docstring.lineno - 1] = f"    {constructor}"
+    lines[docstring.end_lineno or 0] = f"    {equal}"
 
 
 if __name__ == "__main__":

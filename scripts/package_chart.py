@@ -1,6 +1,7 @@
 """Package the chart for a release: with its version, a registry, and the images by digest.
 
-    python scripts/package_chart.py --registry ghcr.io/NAME --version 1.2.3 --operator-digest D --router-digest D
+    python scripts/package_chart.py --registry ghcr.io/NAME --version 1.2.3 \
+        --operator-digest D --router-digest D --picker-digest D
 
 Needs `helm` on the PATH. The chart in the working tree is not changed.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "promptgroup"
+PROGRAMS = ("operator", "router", "picker")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -59,11 +61,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Package the chart for a release.")
     parser.add_argument("--registry", required=True)
     parser.add_argument("--version", required=True)
-    parser.add_argument("--operator-digest", required=True)
-    parser.add_argument("--router-digest", required=True)
+    for program in PROGRAMS:
+        parser.add_argument(f"--{program}-digest", required=True)
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
     given = parser.parse_args()
-    digests = {"operator": given.operator_digest, "router": given.router_digest}
+    digests = {program: getattr(given, f"{program}_digest") for program in PROGRAMS}
     package(given.version, given.registry, digests, given.output)
 
 

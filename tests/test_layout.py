@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 import promptgroup_operator.base.settings
+import promptgroup_picker.settings
 import promptgroup_router.base.settings
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {
     "control": ROOT / "operator" / "promptgroup_operator",
     "router": ROOT / "router" / "promptgroup_router",
+    "picker": ROOT / "picker" / "promptgroup_picker",
     "cli": ROOT / "cli" / "promptgroup_cli",
 }
 """Folder of the unit tests → package."""
@@ -25,12 +27,13 @@ UNTESTED_ALONE = {
     # sockets, threads, processes, the API server: integration tests drive them, whole
     "control": {"__main__", "passes/warmup_runner"},
     "router": {"__main__", "contract/names"},  # names: constants
+    "picker": {"__main__", "server", "http2/listener"},
     "cli": {"__main__"},
 }
 """Modules without a test file of their name."""
 
-VALUES = {"world/effects", "world/sizing_history", "world/warming"}
-"""Modules that hold nothing but values; the tests of what decides by them are theirs."""
+VALUES = {"contract/semantic", "flights/answer_store", "world/effects", "world/sizing_history", "world/warming"}
+"""Modules that hold nothing but values and protocols; the tests of what decides by them are theirs."""
 
 
 def modules(side):
@@ -95,11 +98,19 @@ def helped(parse, capsys):
 
 
 @pytest.mark.parametrize(
-    "settings", [promptgroup_operator.base.settings, promptgroup_router.base.settings], ids=["control", "router"]
+    ("settings", "kind"),
+    [
+        (promptgroup_operator.base.settings, "Settings"),
+        (promptgroup_router.base.settings, "Settings"),
+        (promptgroup_picker.settings, "PickerSettings"),
+    ],
+    ids=["control", "router", "picker"],
 )
-def test_every_setting_is_a_flag_that_help_names(settings, capsys):
+def test_every_setting_is_a_flag_that_help_names(settings, kind, capsys):
     shown = helped(settings.parse, capsys)
-    named = {field.name for field in fields(settings.Settings)} - {"source"}  # the router's: --table, or the API server
+    named = {field.name for field in fields(getattr(settings, kind))} - {
+        "source"
+    }  # of the data path: --table, or the API server
     assert [name for name in sorted(named) if f"--{name.replace('_', '-')}" not in shown] == []
 
 

@@ -16,10 +16,14 @@ PLUGIN = "kubectl-promptgroup"
 COMMANDS = {
     "status": "show a group's revisions and slots, and what it waits for",
     "top": "show requests, hit rate, first tokens and load of each group, live",
+    "dashboard": "serve a page that shows the groups of a namespace, live",
+    "usage": "show the tokens of each caller in a period",
     "explain": "explain where a request would go",
+    "responses": "purge answers that routers keep, or calibrate a semantic cache",
     "plan": "show what would be done about a PromptGroup, without a cluster",
     "size": "compute how many replicas a load needs",
     "lint": "find what breaks prefix caching in prompts and logs",
+    "discover": "list the prompts that deserve a group, and write one",
     "fingerprint": "print the fingerprint of a prompt, a request or a PromptGroup",
     "completion": "print a shell's completion script",
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import promptgroup_operator.__main__
+import promptgroup_picker.settings
 import promptgroup_router.base.settings
 from promptgroup_cli.__main__ import COMMANDS, build_parser
 from sitegen.tables import sentence, table
@@ -62,6 +63,11 @@ def router_parser() -> argparse.ArgumentParser:
     return captured(lambda: promptgroup_router.base.settings.parse([]), "promptgroup-router")
 
 
+def picker_parser() -> argparse.ArgumentParser:
+    """Return the parser of `promptgroup-picker`."""
+    return captured(lambda: promptgroup_picker.settings.parse([]), "promptgroup-picker")
+
+
 def command_parsers() -> dict[str, argparse.ArgumentParser]:
     """Return the parser of each command of `promptgroup`, in the order in which help lists them."""
     return {name: _subcommands(build_parser("promptgroup", [name]))[name] for name in COMMANDS}
@@ -82,6 +88,11 @@ def operator() -> str:
 def router() -> str:
     """Return the flags of the router, by their groups."""
     return _settings(router_parser(), "PROMPTGROUP_ROUTER_")
+
+
+def picker() -> str:
+    """Return the flags of the picker, by their groups."""
+    return _settings(picker_parser(), "PROMPTGROUP_PICKER_")
 
 
 def _settings(parser: argparse.ArgumentParser, prefix: str) -> str:

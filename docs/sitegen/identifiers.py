@@ -96,8 +96,18 @@ PORTS = {
         "TCP",
         "[the APIs of OpenAI and Anthropic](api.md) for clients.",
     ),
-    "PORT_ROUTER_ADMIN": ("router", "TCP", "`/healthz`, `/readyz`, `/metrics`, `/table`, `/unmatched`, `/explain`."),
-    "PORT_PEERS": ("router", "UDP", "Datagrams between the routers of a namespace."),
+    "PORT_ROUTER_ADMIN": (
+        "router, picker",
+        "TCP",
+        "`/healthz`, `/readyz`, `/metrics`, `/table`, `/unmatched`, `/explain`, `/responses/purge` and `samples`.",
+    ),
+    "PORT_PEERS": (
+        "router, picker",
+        "UDP, TCP",
+        "Datagrams between the routers and pickers of a namespace; requests whose answer another router keeps (TCP).",
+    ),
+    "PORT_PICKER": ("picker", "TCP", "Envoy's external processing (gRPC) for gateways, and gRPC health checks."),
+    "PORT_PICKER_HEALTH": ("picker", "TCP", "gRPC health checks without TLS."),
     "PORT_OPERATOR_HEALTH": ("operator", "TCP", "`/healthz`."),
     "PORT_OPERATOR_METRICS": ("operator", "TCP", "`/metrics`."),
     "PORT_ENGINE": ("engine", "TCP", "The engine's HTTP API; `spec.engine.port` changes it."),
@@ -106,7 +116,7 @@ PORTS = {
 
 def ports() -> str:
     """Return the ports on which the programs listen."""
-    settings = ROOT / "router" / "promptgroup_router" / "base" / "settings.py"
+    settings = ROOT / "router" / "promptgroup_router" / "base" / "core_settings.py"
     found = {name: value for path in (NAMES, settings) for name, value, _ in constants(path) if re.match("PORT_", name)}
     return table(
         ["Port", "Program", "Protocol", "Serves"],

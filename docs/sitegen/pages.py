@@ -18,6 +18,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "promptroute-spec": lambda: crds.fields("promptroutes", "spec"),
     "operator-flags": flags.operator,
     "router-flags": flags.router,
+    "picker-flags": flags.picker,
     "commands": flags.commands,
     "conditions": reasons.conditions,
     "reasons": reasons.reasons,

@@ -29,11 +29,13 @@ def group_rows() -> Iterator[Row]:
     numbers = {name: text for name, text, *_ in collector.NUMBERS}
     for family in collector.families([_GROUP], {}):
         name = "promptgroup_info" if family.type == "info" else family.name
-        if name in numbers:
+        if name in numbers or not family.samples:
             continue
         yield name, "gauge", tuple(family.samples[0].labels), family.documentation
     for name, text in numbers.items():
         yield name, "gauge", collector.LABELS, text
+    for made, name, text, _ in collector.OF_REPLICAS:
+        yield name, made(name, text).type, collector.REPLICA_LABELS, text
 
 
 def operator_rows() -> Iterator[Row]:

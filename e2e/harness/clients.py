@@ -5,6 +5,7 @@ that needs no API server.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -123,7 +124,7 @@ def clients(cluster: Cluster, images: Images, kubectl: Kubectl, group: str, plan
 def ask(cluster: Cluster, images: Images, plan: Plan) -> list[Outcome]:
     """Send a plan's sessions, and wait for their end."""
     own = cluster.kubectl(NAMESPACE)
-    name = "asks"
+    name = f"asks-{os.getpid()}"
     own.run("delete", "pod", name, "--ignore-not-found", "--grace-period=1")
     own.apply(*_objects(name, images, plan))
     own.run("wait", "pod", name, "--for=jsonpath={.status.phase}=Succeeded", f"--timeout={DEADLINE:.0f}s")

@@ -1,5 +1,6 @@
 """A kind cluster: nodes are containers of Docker, so a node can be killed and a control plane taken away."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 from promptgroup_local.kubectl import Kubectl, wait_for
 
 NAME = "promptgroup-e2e"
+FOLDER = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "promptgroup" / "e2e"
+"""Kubeconfig of the cluster, and the locks of those who use it."""
 CONFIG = Path(__file__).parents[1] / "kind.yaml"
 GPUS = 8
 """Fake GPUs of a worker: one a replica."""
@@ -101,11 +104,19 @@ class Cluster:
         return self.kubectl().run("get", "--raw=/readyz", "--request-timeout=5s", check=False).returncode == 0
 
 
+@contextmanager
+def locked(name: str, *, shared: bool = False) -> Iterator[None]:
+    """Hold a lock among the processes of this machine, alone or with all others that share it."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        yield
+
+
 def create() -> Cluster:
     """The cluster of an earlier run where there is one that answers, else a new one."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "promptgroup" / "e2e"
-    folder.mkdir(parents=True, exist_ok=True)
-    cluster = Cluster(folder / "kubeconfig")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    cluster = Cluster(FOLDER / "kubeconfig")
     cluster.kubeconfig.touch(0o600)
     cluster.kubeconfig.write_text(shell("kind", "get", "kubeconfig", "--name", NAME, check=False))
     if not cluster.answers():  # there is none, or a restart of Docker has left its nodes dead

@@ -1,6 +1,7 @@
 """manifests/ as a user installs them: `kubectl apply -k` of an overlay that names the images under test."""
 
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +15,12 @@ from promptgroup_local.kubectl import Kubectl
 
 SYSTEM = "promptgroup-system"
 """Namespace of the operator."""
+KEY = "promptgroup-router-peers"
+"""Secret with the key that routers of a namespace share."""
 ROLLOUT = "--timeout=170s"
 """Longest wait for a Deployment of ours: a router that goes serves its running requests to their end."""
 
-_SMALL = {
+SMALL = {
     "target": {"kind": "Deployment"},
     "patch": yaml.safe_dump(
         [{"op": "replace", "path": "/spec/template/spec/containers/0/resources/requests", "value": {"cpu": "50m"}}]
@@ -47,7 +50,7 @@ def whole(images: Images, source: Path = ROOT) -> Iterator[str]:
 @contextmanager
 def routers(images: Images, namespace: str, source: Path = ROOT) -> Iterator[str]:
     """Routers of one more team."""
-    with overlay("manifests/router", images, source, namespace=namespace, patches=[_SMALL]) as folder:
+    with overlay("manifests/router", images, source, namespace=namespace, patches=[SMALL]) as folder:
         yield folder
 
 
@@ -59,7 +62,13 @@ def install(kubectl: Kubectl, images: Images, source: Path = ROOT) -> None:
 
 
 def install_routers(kubectl: Kubectl, images: Images, source: Path = ROOT) -> None:
-    """Apply routers to a namespace, and wait until they run."""
+    """Apply routers to a namespace, and wait until they run.
+
+    Their key is there before them, as in a namespace that has had a group before: a kubelet shows them one that comes
+    later after a minute, and until then each knows its own sessions only.
+    """
+    if kubectl.get("secret", KEY) is None:
+        kubectl.run("create", "secret", "generic", KEY, f"--from-literal=key={secrets.token_hex(32)}")
     with routers(images, kubectl.namespace, source) as folder:
         kubectl.run("apply", "--server-side", "-k", folder)
     kubectl.run("rollout", "status", "deployment/promptgroup-router", ROLLOUT)

@@ -7,10 +7,12 @@ scales a group, deletes a replica and releases a new prompt under load. All figu
 
 import argparse
 import asyncio
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -64,6 +66,16 @@ class Demo:
         self._kubectl = kubectl
         self._console = console
         self._seen: dict[str, Counters] = {}
+
+    @property
+    def router(self) -> str:
+        """Base URL of a router."""
+        return lab.router_url(self._kubectl)
+
+    @property
+    def router_admin(self) -> str:
+        """Base URL of a router's admin port."""
+        return lab.router_admin_url(self._kubectl)
 
     def say(self, text: str) -> None:
         """A line of progress, with the time since the start."""
@@ -196,7 +208,8 @@ class Demo:
     # --- looking -------------------------------------------------------------------------------------------
 
     def _engines(self, of: Iterable[str]) -> list[str]:
-        return [lab.engine_url(pod) for name in of for pod in lab.engine_pods(self._kubectl, name)]
+        pods = [pod for name in of for pod in lab.engine_pods(self._kubectl, name)]
+        return [lab.engine_url(pod) for pod in pods if "podIP" in pod["status"]]  # a pod that is new has no address yet
 
     def _fingerprint(self, task: str) -> str:
         found = self._kubectl.get("promptgroup", task) or {}
@@ -278,21 +291,50 @@ def main() -> int:
         demo.say("a cluster runs: etcd, API server, controllers, scheduler, one node")
         try:
             demo.install()
-            uvloop.run(_measure(demo))
+            with _looked_at(demo, kubeconfig) if arguments.keep else nullcontext():
+                uvloop.run(_measure(demo))
+                if arguments.keep:
+                    _say_next(demo, console, kubeconfig)
         finally:
             if not arguments.keep:
                 _cluster("down", arguments.state)
     except (binaries.MissingPrograms, KubectlError, TimeoutError, subprocess.CalledProcessError) as error:
         console.print(f"[red]error[/red]: {error}", highlight=False)
         return 1
-    if arguments.keep:
-        console.print(
-            _next(kubeconfig, lab.router_url(Kubectl(kubeconfig, NAMESPACE))), highlight=False, soft_wrap=True
-        )
     return 0
 
 
-def _next(kubeconfig: Path, router: str) -> str:
+@contextmanager
+def _looked_at(demo: Demo, kubeconfig: Path) -> Iterator[None]:
+    """Serve the page while the demo runs and, at a terminal, until Ctrl-C: the cluster stays up then."""
+    argv = [sys.executable, "-m", "promptgroup_cli", *_DASHBOARD, demo.router_admin]
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as serving:
+        try:
+            demo.say(f"look at it: {_address(serving)}")
+            yield
+            if sys.stdout.isatty():
+                demo.say("the page is served until Ctrl-C; the cluster stays up")
+                serving.wait()
+        except KeyboardInterrupt:
+            pass  # this is how it ends
+        finally:
+            serving.terminate()
+
+
+_DASHBOARD = ("dashboard", "-n", NAMESPACE, "--router")
+
+
+def _address(serving: subprocess.Popen[str]) -> str:
+    line = serving.stdout.readline() if serving.stdout is not None else ""
+    return line.rpartition(" ")[2].strip() or "the page could not be served"
+
+
+def _say_next(demo: Demo, console: Console, kubeconfig: Path) -> None:
+    console.print(_next(kubeconfig, demo.router, demo.router_admin), highlight=False, soft_wrap=True)
+
+
+def _next(kubeconfig: Path, router: str, admin: str) -> str:
     return f"""The cluster is up. Try:
   export KUBECONFIG={kubeconfig}
   kubectl -n demo get promptgroups,promptroutes,pods
@@ -300,7 +342,8 @@ def _next(kubeconfig: Path, router: str) -> str:
   kubectl -n demo scale promptgroup code --replicas=6
   curl -s {router}/v1/chat/completions -H 'content-type: application/json' \\
        -d '{{"model": "write", "messages": [{{"role": "user", "content": "a poem on caches"}}]}}'
-  curl -s {router.replace(":8080", ":9090")}/metrics | grep ^promptgroup
+  curl -s {admin}/metrics | grep ^promptgroup
+  uv run promptgroup {" ".join(_DASHBOARD)} {admin}
   uv run python -m promptgroup_local.cluster down"""
 
 

@@ -1,5 +1,9 @@
-"""kubectl as a program sees it: JSON in, JSON out, and waiting on a condition instead of on time."""
+"""kubectl as a program sees it: JSON in, JSON out, and waiting on a condition instead of on time.
 
+What is read often is read without the program (`api_reader`), which is asked where that does not get an answer.
+"""
+
+import contextlib
 import json
 import subprocess
 import time
@@ -9,12 +13,16 @@ from typing import Any, TypeVar
 
 import yaml
 
+from promptgroup_local.api_reader import UnreadError, api_reader
+
 T = TypeVar("T")
 
 DEADLINE = 90.0
 """Longest wait for a condition, in seconds: machines that run demos and tests are shared and slow at times."""
-POLL = 0.1
-"""Time between two looks at a condition, in seconds."""
+POLL, LONGEST_POLL = 0.1, 0.5
+"""Bounds of the time between two looks at a condition, in seconds."""
+REST = 2.0
+"""That time in durations of a look: whoever waits leaves the machine to what is waited for."""
 
 
 class KubectlError(Exception):
@@ -52,12 +60,16 @@ class Kubectl:
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
         """One object, None when there is none."""
+        with contextlib.suppress(UnreadError):
+            return api_reader(self.kubeconfig).get(kind, name, self.namespace)
         done = self.run("get", kind, name, "-o", "json", "--ignore-not-found")
         found: dict[str, Any] | None = json.loads(done.stdout) if done.stdout.strip() else None
         return found
 
     def list(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
         """Objects of one or more kinds."""
+        with contextlib.suppress(UnreadError):
+            return api_reader(self.kubeconfig).list(kind, selector, self.namespace)
         arguments = ["get", kind, "-o", "json", *([f"--selector={selector}"] if selector else [])]
         items: list[dict[str, Any]] = json.loads(self.run(*arguments).stdout)["items"]
         return items
@@ -121,10 +133,12 @@ def wait_for(
     """
     deadline = time.monotonic() + seconds
     while True:
+        began = time.monotonic()
         answer = probe()
         if answer is not None:
             return answer
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             state = json.dumps(show(), indent=1, default=str)[:6000] if show else ""
             raise TimeoutError(f"waited {seconds:.0f} s in vain for {what}\n{state}")
-        time.sleep(POLL)
+        time.sleep(min(max(POLL, REST * (now - began)), LONGEST_POLL))

@@ -79,7 +79,8 @@ def main() -> int:
             kubectl.run("create", "namespace", GROUP)
             lab.install_router(kubectl)
             console.print(f"starting {REPLICAS} vLLM engines")
-            kubectl.apply(vllm.group(GROUP, ["--max-model-len=8192"], replicas=REPLICAS))
+            routing = {"allowedEngineFields": ["cache_salt"]}
+            kubectl.apply(vllm.group(GROUP, ["--max-model-len=8192"], replicas=REPLICAS, routing=routing))
             kubectl.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}", START_SECONDS)
             for pod in lab.engine_pods(kubectl, GROUP):
                 gate = next(each for each in pod["status"]["conditions"] if each["type"].endswith("/prefix-warm"))

@@ -47,6 +47,12 @@ def images(found: Path) -> Images:
     return {_REPOSITORY: ["bash", "-c", f'cd "{found}" && exec venv/bin/vllm serve --host {{pod_ip}} "$@"', "vllm"]}
 
 
+def served(found: Path, model: str, port: int, args: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of one engine on this machine's loopback, to be run in the folder."""
+    options = ["--host=127.0.0.1", f"--port={port}", f"--served-model-name={model}", "--enable-prompt-tokens-details"]
+    return [str(found / "venv/bin/vllm"), "serve", "./tiny", *options, *_ARGS, *args], dict(_ENVIRONMENT)
+
+
 def group(name: str, args: Sequence[str], environment: Mapping[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     """A PromptGroup of vLLM engines for the prompt of one task."""
     variables = {**_ENVIRONMENT, **(environment or {})}

@@ -6,6 +6,7 @@ writes neither finalizers nor annotations: GitOps tools see no drift, and `kubec
 
 import asyncio
 import logging
+import os
 import socket
 import threading
 import uuid
@@ -29,6 +30,7 @@ from promptgroup_operator.passes.reconcile import Reconciler
 from promptgroup_operator.telemetry import metrics_server
 from promptgroup_operator.telemetry.metrics import FAULT, REFUSED, OperatorMetrics
 from promptgroup_operator.telemetry.metrics_server import GroupCollector
+from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.snapshot import Key
 
 logger = logging.getLogger(__name__)
@@ -56,8 +58,15 @@ class Operator:
         self.resync = Resync(client, self.queue, stores, settings.namespaces, settings.resync)
         reader = ClusterReader(client, stores)
         writer = ClusterWriter(client, self.term, stores, reader.cache)
+        self._spans = PassSpans(os.environ)
         self._reconciler = Reconciler(
-            reader, writer, self._engines, queue=self.queue, settings=settings, metrics=self.metrics
+            reader,
+            writer,
+            self._engines,
+            queue=self.queue,
+            settings=settings,
+            metrics=self.metrics,
+            spans=self._spans,
         )
         self.metrics.leader.set_function(lambda: self.term.is_leader)
         self.metrics.queue_depth.set_function(self.queue.depth)
@@ -90,6 +99,7 @@ class Operator:
         if self.elector is not None:
             self.elector.stop()
         self._engines.close()
+        self._spans.close()
 
     def stuck(self, now: datetime) -> list[Key]:
         """Return the groups whose pass has run for longer than STUCK."""
@@ -103,6 +113,10 @@ class Operator:
                 self._pass(key)
 
     def _pass(self, key: Key) -> None:
+        with self._spans.over(key.namespace, key.name):
+            self._try(key)
+
+    def _try(self, key: Key) -> None:
         now = datetime.now(UTC)
         self._busy_since[key] = now
         try:
@@ -110,10 +124,12 @@ class Operator:
                 requeue_after = self._reconciler.run(key, now)
         except ClusterError as error:
             self.metrics.pass_failures.labels(REFUSED).inc()
+            self._spans.failed(REFUSED)
             wait = self.queue.failed(key, timedelta(seconds=error.retry_after or 0))
             logger.warning("%s/%s: %s; retrying in %.1f s", key.namespace, key.name, error, wait.total_seconds())
         except Exception:
             self.metrics.pass_failures.labels(FAULT).inc()
+            self._spans.failed(FAULT)
             wait = self.queue.failed(key)
             logger.exception("%s/%s: pass failed; retrying in %.1f s", key.namespace, key.name, wait.total_seconds())
         else:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from promptgroup_research.experiments import article, bursts, capacity, greetings, leaving, scenarios
+from promptgroup_cli.reach.trace import TraceError
+from promptgroup_research.experiments import article, bursts, capacity, greetings, leaving, scenarios, tiers
 from promptgroup_research.experiments.catalogue import JUDGING, POLICIES, TUNING, WORKLOADS, Workload, workload
 from promptgroup_research.experiments.gates import OURS, Gate, gates
 from promptgroup_research.experiments.report import Sheet, as_json, comparisons, verdicts
 from promptgroup_research.experiments.runs import Cell, Job, cells, run
 from promptgroup_research.output import command_line, plots
 from promptgroup_research.output.command_line import add_flags, count, watched, write
-from promptgroup_research.simulator.trace import TraceError
 
 LOADS = (0.75, 0.85)
 PLOTTED = ("none", "join", "leave", "lost", "restart", "prompt-new")
@@ -38,6 +38,7 @@ def options() -> argparse.ArgumentParser:
                       help=f"agents under a burst of 3 x capacity: so many seeds ({len(bursts.SEEDS)})")  # fmt: skip
     what.add_argument("--greetings", action="store_true", help="sessions that begin with the same short message")
     what.add_argument("--leaving", action="store_true", help="the slots that leave: the highest, or the coldest")
+    what.add_argument("--tiers", action="store_true", help="KV tiers behind the engines: host memory, or a pool")
     what.add_argument("--capacity", action="store_true", help="recompute what 100 %% load is")
     parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--policy", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="NAME",
@@ -148,6 +149,9 @@ def main() -> int:
         found = Findings([bursts.sheet(runs, courses), verdicts(judged)], judged)
     elif chosen.leaving:
         found = Findings(left(chosen, seeds, titles, console))
+    elif chosen.tiers:
+        tiered = tiers.jobs(chosen.workload, seeds, quick=chosen.quick)
+        found = Findings(tiers.sheets(tiered, watched(console, tiers.run, tiered, chosen.jobs), titles))
     elif chosen.greetings:
         alike = greetings.jobs(seeds)
         found = Findings([greetings.sheet(alike, watched(console, greetings.run, alike, chosen.jobs))])

@@ -15,9 +15,9 @@ def main() -> int:
     chosen = settings.parse(sys.argv[1:])
     given = worker.inherited(os.environ)
     if given is not None:
-        logs.configure(chosen.log_level, chosen.log_format, worker=given.place)
+        logs.configure(chosen.log_level, chosen.log_format, access=chosen.access_log, worker=given.place)
         return uvloop.run(worker.run(chosen, given))
-    logs.configure(chosen.log_level, chosen.log_format)
+    logs.configure(chosen.log_level, chosen.log_format, access=chosen.access_log)
     workers = chosen.workers or cores.default_workers(cores.read_machine(), chosen)
     if workers == 1:
         return uvloop.run(server.run(chosen))

@@ -1,6 +1,12 @@
-"""Serves the admin port: health, metrics, the table in use, explanations. No answer contains text of a prompt."""
+"""Serves the admin port: health, metrics, the table in use, explanations.
 
-from collections.abc import Callable
+No answer contains text of a prompt, but for samples of undeclared ones and of similar questions where
+`--keep-samples` asks for them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 
 import orjson
 
@@ -8,15 +14,21 @@ from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.explain import explain, parse_explain_request
 from promptgroup_router.http11.reader import HttpRequest
-from promptgroup_router.proxy.downstream import ClientConnection
+from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.routing.state import RouterState
+from promptgroup_router.routing.unmatched import document
 
 EXPLAIN_PATH = b"/explain"
+PURGE_PATH = b"/responses/purge"
+SAMPLES_PATH = b"/responses/samples"
 
-PATHS = (b"/healthz", b"/readyz", b"/metrics", b"/table", b"/unmatched", EXPLAIN_PATH)
+PATHS = (b"/healthz", b"/readyz", b"/metrics", b"/table", b"/unmatched", EXPLAIN_PATH, PURGE_PATH, SAMPLES_PATH)
 JSON = b"application/json"
+JSON_LINES = b"application/jsonl"
 TEXT = b"text/plain; charset=utf-8"
 METRICS = b"text/plain; version=0.0.4; charset=utf-8"
+
+log = logging.getLogger("promptgroup.router")
 
 
 def check_request(request: HttpRequest) -> None:
@@ -29,10 +41,52 @@ def check_request(request: HttpRequest) -> None:
     if path not in PATHS:
         listed = ", ".join(each.decode() for each in PATHS)
         raise ApiError(404, f"there is nothing at this path: use one of {listed}", code="not_found")
-    allowed = (b"POST",) if path == EXPLAIN_PATH else (b"GET", b"HEAD")
+    allowed = (b"POST",) if path in (EXPLAIN_PATH, PURGE_PATH) else (b"GET", b"HEAD")
     if method not in allowed:
         name = allowed[0].decode()
         raise ApiError(405, f"this path only allows {name}: use it", code="method_not_allowed", allow=name)
+
+
+class PendingAnswer:
+    """A request whose answer takes a while."""
+
+    def __init__(self, client: ClientConnection, answering: Coroutine[object, object, None]) -> None:
+        """Begin.
+
+        Args:
+            client: the connection.
+            answering: answers on it; an ApiError that it raises is the answer.
+        """
+        self._client = client
+        self._task = asyncio.ensure_future(self._run(answering))
+
+    def client_left(self) -> None:
+        """Give up."""
+        self._task.cancel()
+
+    def pause(self) -> None:
+        """Do nothing: the answer is written at once."""
+
+    def resume(self) -> None:
+        """Do nothing: the answer is written at once."""
+
+    def tick(self, now: float) -> None:
+        """Do nothing: whatever is asked has a time limit of its own."""
+
+    async def _run(self, answering: Coroutine[object, object, None]) -> None:
+        try:
+            await answering
+        except ApiError as error:
+            self._client.refuse(error)
+        except Exception:
+            log.exception("the admin port could not answer")
+            self._client.refuse(ApiError(503, "the answer cannot be made: retry", code="overloaded"))
+
+
+def no_samples() -> ApiError:
+    """Return what is answered where samples are not allowed."""
+    problem = "this router keeps no samples of clients' questions: allow them with --keep-samples"
+    return ApiError(403, problem, code="not_allowed")
 
 
 class Admin:
@@ -42,14 +96,19 @@ class Admin:
         self._state = state
         self._connections = connections
         self._clock = clock
+        self.purge: Callable[[bytes], Awaitable[int]] | None = None
+        """Forgets kept answers, as a body says; None where none are kept. Returns their number; raises ApiError."""
 
-    def __call__(self, client: ClientConnection, request: HttpRequest) -> None:
-        """Answer a request."""
+        self.samples: Callable[[], bytes] | None = None
+        """Returns pairs of questions for people to judge; None where samples are not allowed."""
+
+    def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
+        """Answer a request, or return what will."""
         try:
             check_request(request)
         except ApiError as error:
             client.refuse(error)
-            return
+            return None
         match request.head.path:
             case b"/healthz":
                 client.answer(200, [(b"content-type", TEXT)], b"ok\n")
@@ -63,8 +122,16 @@ class Admin:
                 client.answer(200, [(b"content-type", JSON)], self._table())
             case b"/unmatched":
                 client.answer(200, [(b"content-type", JSON)], self._unmatched())
+            case b"/responses/samples":
+                if self.samples is None:
+                    client.refuse(no_samples())
+                else:
+                    client.answer(200, [(b"content-type", JSON_LINES)], self.samples())
+            case b"/responses/purge":
+                return PendingAnswer(client, self._purge(client, bytes(request.body)))
             case _:
-                self._explain(client, request.body)
+                self._explain(client, bytes(request.body))
+        return None
 
     def _explain(self, client: ClientConnection, question: bytes) -> None:
         try:
@@ -74,10 +141,16 @@ class Admin:
             return
         client.answer(200, [(b"content-type", JSON)], answer)
 
+    async def _purge(self, client: ClientConnection, what: bytes) -> None:
+        purged = await self.purge(what) if self.purge is not None else 0
+        client.answer(200, [(b"content-type", JSON)], orjson.dumps({"purged": purged}))
+
     def _not_ready(self) -> bytes:
         if self._state.draining:
             return b"draining\n"
-        return b"" if self._state.loaded else b"no routing table has been read yet\n"
+        if not self._state.loaded:
+            return b"no routing table has been read yet\n"
+        return b"" if self._state.keys_tried else b"keys of callers have not been asked for yet\n"
 
     def _table(self) -> bytes:
         view, replicas = self._state.index, self._state.balancer.replicas
@@ -99,19 +172,15 @@ class Admin:
             for id_, replica in replicas.items()
         }
         return orjson.dumps(
-            {"version": view.table.version, "groups": groups, "conflicts": view.conflicts, "replicas": shown},
+            {
+                "version": view.table.version,
+                "groups": groups,
+                "conflicts": view.conflicts,
+                "replicas": shown,
+                "moves": list(self._state.moves.documents(now)),
+            },
             option=orjson.OPT_INDENT_2,
         )
 
     def _unmatched(self) -> bytes:
-        found = [
-            {
-                "model": each.model,
-                "hash": f"{each.hash:016x}",
-                "systemBytes": each.length,
-                "requests": each.count,
-                "atMostTooHighBy": each.error,
-            }
-            for each in self._state.unmatched.heaviest()
-        ]
-        return orjson.dumps({"unmatched": found}, option=orjson.OPT_INDENT_2)
+        return orjson.dumps(document(self._state.unmatched, self._clock()), option=orjson.OPT_INDENT_2)

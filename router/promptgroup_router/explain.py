@@ -96,7 +96,9 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
     locations = state.balancer.locations
     try:
         ask = question.endpoint.parse(question.body)
-        found = route(state.index, ask, question.headers, locations=locations, tokens=state.tokens, now=now)
+        found = route(
+            state.index, ask, question.headers, locations=locations, tokens=state.tokens, now=now, salts=state.salts
+        )
         group, revision = _whose(state, found)
         told |= _request(
             found, group, revision, locations.get_by_origin(found.demand.session, found.demand.origin, now), now
@@ -175,8 +177,9 @@ class _Case(NamedTuple):
 
 
 def _case(state: RouterState, found: Route, now: float) -> _Case:
-    candidates, demand, balancer = found.candidates, found.demand, state.balancer
-    candidates, allowed, chosen = balancer.preview(candidates, demand, now)
+    demand, balancer = found.demand, state.balancer
+    choice = balancer.preview(found.candidates, demand, now)
+    candidates, allowed, chosen = choice.candidates, choice.allowed, choice.member
     costs = balancer.costs_by_member(candidates, demand, allowed, now)
     ranked = []
     for member in candidates.members if costs else candidates.ready or candidates.members:

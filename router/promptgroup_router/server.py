@@ -1,38 +1,49 @@
-"""The process: ports, source of the table, signals, drain. All parts are wired together here."""
+"""The router's process: its port for requests, signals, drain."""
 
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from promptgroup_router.admin import Admin
 from promptgroup_router.base import build
+from promptgroup_router.base.core_settings import ApiServerAddress
 from promptgroup_router.base.logs import fields
-from promptgroup_router.base.settings import BUFFER_BYTES, Settings
-from promptgroup_router.feed.file_feed import FileFeed
-from promptgroup_router.feed.kube_api import KubeApi
-from promptgroup_router.feed.kubernetes_feed import KubernetesFeed
-from promptgroup_router.feed.publish import Publisher
+from promptgroup_router.base.settings import Settings
+from promptgroup_router.core import BACKLOG, RoutingCore
+from promptgroup_router.feed.certificate_feed import CertificateError, CertificateFeed, CertificateFiles
+from promptgroup_router.feed.slot_address import Network
+from promptgroup_router.flights import peer_port
+from promptgroup_router.flights.peer_port import PeerPort
+from promptgroup_router.flights.shared_answers import SharedAnswers
 from promptgroup_router.peers.transport import GossipTransport
 from promptgroup_router.proxy.api_handler import ApiHandler
-from promptgroup_router.proxy.body_budget import BodyBudget
-from promptgroup_router.proxy.downstream import ClientListener
+from promptgroup_router.proxy.downstream import STALL_SECONDS, ClientListener
 from promptgroup_router.proxy.upstream import EngineConnections
+from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.response_cache.home import home_of
+from promptgroup_router.response_cache.memory import Memory
+from promptgroup_router.response_cache.purge import parse_purge
 from promptgroup_router.routing.state import RouterState
+from promptgroup_router.semantic.embedder import Embedder
+from promptgroup_router.semantic.similar_answers import SimilarAnswers
+
+if TYPE_CHECKING:
+    from promptgroup_router.flights.redis_store import RedisStore
+
+PEER_CONNECT_SECONDS = 0.25
+"""Time to open a connection to another router, which is near; then the request is computed here."""
 
 log = logging.getLogger("promptgroup.router")
 
-TICK_SECONDS = 1.0
-"""Precision of deadlines: all are several seconds long, and one timer costs less than one for each."""
-SWEEP_SECONDS = 0.25
-"""Interval at which waiting requests are tried again: time alone can make room."""
-BACKLOG = 4096
-"""Most connections that wait to be accepted, such as a burst of clients after another router's restart."""
+HANDSHAKE_SECONDS = 10.0
+"""Time limit for a client's TLS handshake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +64,79 @@ class Router:
         self._settings = settings
         self._sockets = sockets
         self._loop = asyncio.get_running_loop()
-        # not the clock of the loop: uvloop's has steps of a millisecond
-        self._clock = clock = time.monotonic
-        self.state = RouterState()
-        self.state.metrics.build_info.replace({(build.python(), "true" if build.compiled() else "false"): 1})
-        self._connections = EngineConnections(clock, settings.connect_timeout)
-        front = ApiHandler(self.state, self._connections, clock, settings.request_timeout)
-        admin = Admin(self.state, lambda: len(self._clients.connections), clock)
-        budget, buffers = BodyBudget(settings.body_memory_bytes), BodyBudget(BUFFER_BYTES)
-        self._clients, self._admin_clients = (
+        self.core = core = RoutingCore(
+            settings,
+            "promptgroup-router",
+            connections=lambda: len(self._clients.connections),
+            tick=self._tick,
+            admin=sockets.admin if sockets is not None else None,
+            exchange=sockets.exchange if sockets is not None else None,
+        )
+        self._reader = BodyReader()
+        self._connections = EngineConnections(core.clock, settings.connect_timeout, core.state.authorities)
+        self._peer_port = PeerPort(settings.host)
+        self._peer_connections = EngineConnections(
+            core.clock, PEER_CONNECT_SECONDS, self._peer_port, peer_port.HANDSHAKE_SECONDS
+        )
+        self.answers = SharedAnswers(
+            Memory(settings.responses_memory_bytes),
+            core.state.metrics,
+            self._peer_connections,
+            core.state.limiter,
+            clock=core.clock,
+            wall=time.time,  # noqa: TID251 - the clock that machines share
+        )
+        self.answers.tracer = core.state.tracer
+        self._embedder = Embedder(core.clock, ssl.create_default_context, _embedding_networks(settings))
+        self.answers.similar = SimilarAnswers(
+            self._embedder,
+            core.state.metrics,
+            core.state.authenticator.keyring.credential,
+            core.clock,
+            sample_bytes=settings.keep_samples,
+        )
+        if settings.keep_samples:
+            core.admin.samples = self.answers.similar.samples
+        core.admin.purge = lambda what: self.answers.purge_everywhere(parse_purge(what))
+        self._clients, self._peer_clients = (
             ClientListener(
-                handler,
-                clock,
+                ApiHandler(
+                    core.state,
+                    self._connections,
+                    self._reader,
+                    core.clock,
+                    settings.request_timeout,
+                    sharing=self.answers,
+                    from_peer=from_peer,
+                ),
+                core.clock,
                 settings.max_body_bytes,
-                budget=budget,
-                buffers=buffers,
+                budget=core.bodies,
+                buffers=core.buffers,
                 max_connections=settings.max_connections,
             )
-            for handler in (front, admin)
+            for from_peer in (False, True)
         )
-        self._publisher = Publisher(self.state, clock, settings.cache_file)
-        self._admin_server: asyncio.Server | None = None
-        self._accepting: dict[int, asyncio.Server] = {}
-        """Number of a socket for requests → what accepts on it."""
-        self._tasks: list[asyncio.Task[None]] = []
-        self._feed: FileFeed | KubernetesFeed | None = None
-        self._peering: GossipTransport | None = None
+        self._store: RedisStore | None = None
+        self._followed = self.state.index
+        self._accepting: dict[int, list[asyncio.Server]] = {}
+        """Number of a socket for requests → what accepts on it, on each of its addresses."""
+        self._changing = asyncio.Lock()
+        """Held while what accepts is replaced."""
+        self._tls: ssl.SSLContext | None = None
+        self._certificate: CertificateFeed | None = None
+        self._following: asyncio.Task[None] | None = None
         self.port = 0
-        self.admin_port = 0
+
+    @property
+    def state(self) -> RouterState:
+        """The state that all its connections share."""
+        return self.core.state
+
+    @property
+    def admin_port(self) -> int:
+        """The port for people and Prometheus, once it is open."""
+        return self.core.admin_port
 
     @property
     def host(self) -> str:
@@ -94,60 +150,111 @@ class Router:
             OSError: a port cannot be bound.
         """
         settings = self._settings
-        copy = self._publisher.restore()
-        if isinstance(settings.source, Path):
-            self._feed = FileFeed(settings.source, self._publisher)
-            self._feed.look()
-        else:
-            api = KubeApi(settings.source)
-            self._feed = KubernetesFeed(
-                api, settings.source.namespaces, self._publisher, copy, settings.source.allowed_networks
+        self.core.load()
+        self._begin_tls()
+        self._open_store()
+        await self.core.listen()
+        if self._sockets is None:
+            server = await self._loop.create_server(
+                self._clients.accept,
+                settings.host,
+                settings.port,
+                backlog=BACKLOG,
+                reuse_port=settings.reuse_port,
+                **self._tls_options(),
             )
-        await self._listen()
-        if settings.peers and settings.peer_key_file is not None:
-            balancer, metrics = self.state.balancer, self.state.metrics
-            given = self._sockets.exchange if self._sockets is not None else None
-            key_file = settings.peer_key_file
-            self._peering = GossipTransport(settings, key_file, balancer, metrics, self._clock, given=given)
-        parts = [self._feed.run(), self._tick(), self._sweep()]
-        if self._peering is not None:
-            parts.append(self._peering.run())
-        self._tasks = [self._loop.create_task(part) for part in parts]
+            self._accepting[0] = [server]
+            self.port = server.sockets[0].getsockname()[1]
+        self.core.follow()
+        if self.core.peering is not None:
+            self._listen_to_peers(self.core.peering)
         if self._sockets is None:
             about = fields(host=settings.host, port=self.port, admin_port=self.admin_port, **build.about())
             log.info("listening", extra=about)
 
-    async def _listen(self) -> None:
-        settings, sockets = self._settings, self._sockets
-        if sockets is not None:
-            self._admin_server = await self._loop.create_server(self._admin_clients.accept, sock=sockets.admin)
-        else:
-            # the admin port is never shared: each process has its own numbers
-            self._admin_server = await self._loop.create_server(
-                self._admin_clients.accept, settings.host, settings.admin_port, backlog=BACKLOG
-            )
-            self._accepting[0] = await self._loop.create_server(
-                self._clients.accept, settings.host, settings.port, backlog=BACKLOG, reuse_port=settings.reuse_port
-            )
-            self.port = self._accepting[0].sockets[0].getsockname()[1]
-        self.admin_port = self._admin_server.sockets[0].getsockname()[1]
+    def _open_store(self) -> None:
+        """Use the store that all routers share, if one is named.
+
+        Raises:
+            OSError: its client is not installed, or a file of its TLS cannot be read.
+        """
+        settings = self._settings.responses_store
+        if settings is None:
+            return
+        try:
+            # an extra of the package, which takes a quarter of a second to import
+            from promptgroup_router.flights.redis_store import RedisStore  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise OSError(f"--responses-store needs {error.name}: install promptgroup[redis]") from None
+        self._store = self.answers.store = RedisStore(settings, self.state.metrics)
+        self.core.on_secret.append(self._store.rekey)
+
+    def _listen_to_peers(self, peering: GossipTransport) -> None:
+        """Take requests of other routers, whose keys have their home here, and send them those that have it there."""
+        answers = self.answers
+        self._peer_port.serve(peering.port, self._peer_clients.accept)
+        self.core.on_secret.append(self._peer_port.rekey)
+        answers.home = lambda key: home_of(key, peering.own, peering.others())
+        answers.lives = lambda address: any(address == other for _, other in peering.others())
 
     async def accept_on(self, numbers: Collection[int]) -> None:
         """Accept on these of the sockets that were given, and on no others; without any, ask clients to leave."""
         if self._sockets is None:
             return
-        self._clients.draining = not numbers
-        for number in self._accepting.keys() - set(numbers):
-            self._accepting.pop(number).close()
-        for number in sorted(set(numbers) - self._accepting.keys()):
-            # a copy, since the end of the server closes it: what waits on the socket is left for others
-            copy = self._sockets.requests[number].dup()
-            self._accepting[number] = await self._loop.create_server(self._clients.accept, sock=copy, backlog=BACKLOG)
+        async with self._changing:
+            self._clients.draining = not numbers
+            for number in self._accepting.keys() - set(numbers):
+                for server in self._accepting.pop(number):
+                    server.close()
+            for number in sorted(set(numbers) - self._accepting.keys()):
+                # a copy, since the end of the server closes it: what waits on the socket is left for others
+                self._accepting[number] = [await self._accept(self._sockets.requests[number].fileno())]
 
-    def reload(self) -> None:
-        """Read the table's source again at once."""
-        if self._feed is not None:
-            self._feed.reload()
+    async def _accept(self, descriptor: int) -> asyncio.Server:
+        """Accept on a copy of a listening socket."""
+        copy = socket.socket(fileno=os.dup(descriptor))
+        return await self._loop.create_server(self._clients.accept, sock=copy, backlog=BACKLOG, **self._tls_options())
+
+    # --- TLS -----------------------------------------------------------------------------------------------------
+
+    def _begin_tls(self) -> None:
+        """Read the certificate, if there is one, and follow its files.
+
+        Raises:
+            OSError: it cannot be used.
+        """
+        settings = self._settings
+        if settings.tls_cert is None or settings.tls_key is None:
+            return
+        files = CertificateFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+        self._certificate = CertificateFeed(
+            files, self._renew_tls, lambda: self.state.metrics.key_errors.add("certificate")
+        )
+        try:
+            self._tls = self._certificate.load()
+        except CertificateError as error:
+            raise OSError(str(error)) from None
+        self._following = self._loop.create_task(self._certificate.run())
+
+    async def _renew_tls(self, context: ssl.SSLContext) -> None:
+        """Accept with another certificate from here on: on copies of the sockets, so that none is closed meanwhile."""
+        async with self._changing:
+            self._tls = context
+            for number, servers in list(self._accepting.items()):
+                sockets = [each.fileno() for server in servers for each in server.sockets]
+                self._accepting[number] = [await self._accept(descriptor) for descriptor in sockets]
+                for server in servers:
+                    server.close()
+
+    def _tls_options(self) -> dict[str, Any]:
+        if self._tls is None:
+            return {}
+        # a slow reader gets what is left of its answer: the listener's own deadlines end the others
+        return {
+            "ssl": self._tls,
+            "ssl_handshake_timeout": HANDSHAKE_SECONDS,
+            "ssl_shutdown_timeout": STALL_SECONDS,
+        }
 
     async def drain(self) -> None:
         """Report that this router is draining, then stop accepting and let running requests end."""
@@ -157,57 +264,90 @@ class Router:
         await asyncio.sleep(settings.drain_delay)
         self._stop_accepting()
         self._clients.drain()
+        self._peer_clients.drain()
         try:
             async with asyncio.timeout(settings.drain_timeout):
                 await self._clients.wait_closed()
+                await self._peer_clients.wait_closed()
         except TimeoutError:
             log.warning("answers cut at the end of the drain", extra=fields(count=len(self._clients.connections)))
 
     async def stop(self) -> None:
         """End everything at once."""
         self._stop_accepting()
-        if self._admin_server is not None:
-            self._admin_server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._peering is not None:
-            self._peering.close()
-        for clients in (self._clients, self._admin_clients):
+        if self._following is not None:
+            self._following.cancel()
+        await self.core.stop()
+        for clients in (self._clients, self._peer_clients):
             clients.abort()
             await clients.wait_closed()
         self._connections.close()
+        await self._reader.stop()
+        self._peer_connections.close()
+        if self._store is not None:
+            await self._store.close()
+        await self._embedder.stop()
 
     def _stop_accepting(self) -> None:
-        for server in self._accepting.values():
-            server.close()
+        self._peer_port.close()
+        for servers in self._accepting.values():
+            for server in servers:
+                server.close()
         self._accepting.clear()
         for each in self._sockets.requests if self._sockets is not None else ():
             each.close()
 
-    def exposition(self) -> str:
-        """Return the metrics as of this moment, as text."""
-        return self.state.exposition(self._clock(), len(self._clients.connections))
+    def _tick(self, now: float) -> None:
+        self._clients.tick(now)
+        self._peer_clients.tick(now)
+        self._connections.tick(now)
+        self._peer_connections.tick(now)
+        self._embedder.tick(now)
+        self.answers.tick(now)
+        self._follow_groups()
 
-    async def failure(self) -> None:
-        """Return once a task has ended that must run for ever."""
-        await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in self._tasks:
-            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                log.critical("a part of the router ended", exc_info=error)
+    def _follow_groups(self) -> None:
+        """Forget the answers of groups that have left the table, or that keep none any more."""
+        index = self.state.index
+        if index is not self._followed:
+            self._followed = index
+            caching = {each.label: each.group.responses for each in index.groups}
+            self.answers.keep_groups({label: each for label, each in caching.items() if each is not None})
+        self.answers.tell()
 
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            self.state.expire_waiting(self._clock())
 
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            now = self._clock()
-            self._clients.tick(now)
-            self._admin_clients.tick(now)
-            self._connections.tick(now)
+def _embedding_networks(settings: Settings) -> Sequence[Network] | None:
+    """Return the networks whose addresses endpoints of embeddings may have; None for all.
+
+    Whoever writes the router's own file may name any; whoever writes PromptRoutes must not lead routers to their own
+    machine.
+    """
+    return settings.source.allowed_networks if isinstance(settings.source, ApiServerAddress) else None
+
+
+class Server(Protocol):
+    """A process that `serve` runs: a router, or a picker."""
+
+    @property
+    def core(self) -> RoutingCore:
+        """The parts that every process has which routes."""
+
+    @property
+    def host(self) -> str:
+        """The address of its ports."""
+
+    async def start(self) -> None:
+        """Open the ports.
+
+        Raises:
+            OSError: a port cannot be bound.
+        """
+
+    async def drain(self) -> None:
+        """Stop accepting and let running requests end."""
+
+    async def stop(self) -> None:
+        """End everything at once."""
 
 
 async def run(settings: Settings) -> int:
@@ -219,11 +359,11 @@ async def run(settings: Settings) -> int:
     return await serve(Router(settings))
 
 
-async def serve(router: Router, begin: Callable[[Callable[[], None]], Awaitable[None]] | None = None) -> int:
-    """Run a router as `run` does.
+async def serve(server: Server, begin: Callable[[Callable[[], None]], Awaitable[None]] | None = None) -> int:
+    """Run a server as `run` does.
 
     Args:
-        router: the router.
+        server: the server.
         begin: called once it has started, with what SIGTERM calls too.
 
     Returns:
@@ -236,23 +376,23 @@ async def serve(router: Router, begin: Callable[[Callable[[], None]], Awaitable[
         (hurried if asked.is_set() else asked).set()
 
     try:
-        await router.start()
+        await server.start()
     except OSError as error:
-        log.critical("cannot listen", extra=fields(host=router.host, problem=error))
-        await router.stop()
+        log.critical("cannot listen", extra=fields(host=server.host, problem=error))
+        await server.stop()
         return 1
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, leave)
-    loop.add_signal_handler(signal.SIGHUP, router.reload)
+    loop.add_signal_handler(signal.SIGHUP, server.core.reload)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # asks a supervisor for new workers
     if begin is not None:
         await begin(leave)
     # objects made until here live as long as the process: the collector need not visit them again
     gc.collect()
     gc.freeze()
-    broken = await _first(asked.wait(), router.failure())
-    await _first(hurried.wait(), router.drain())
-    await router.stop()
+    broken = await _first(asked.wait(), server.core.failure())
+    await _first(hurried.wait(), server.drain())
+    await server.stop()
     return 1 if broken else 0
 
 

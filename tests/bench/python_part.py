@@ -1,6 +1,6 @@
 """Time that the router's own code takes for a request and for a streamed event, without sockets and kernel.
 
-    python tests/bench/python_part.py [--body 8192] [--groups 1] [--slots 4] [--sessions 500] [--clients 16]
+    python tests/bench/python_part.py [--body 8192] [--groups 1] [--slots 4] [--sessions 500] [--clients 16] [--keys]
 
 The real classes run from the client's bytes to the last byte of the answer, between transports that only count. The
 figure is a low quantile of short batches, so that it stands for an undisturbed processor: compare figures of one
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.base import build
 from promptgroup_router.contract.encoding import decode_table
 from promptgroup_router.contract.fingerprint import fingerprint
@@ -26,6 +27,7 @@ from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.downstream import ClientConnection, ClientListener
 from promptgroup_router.proxy.upstream import EngineConnections
+from promptgroup_router.reading.body_reader import BodyReader
 from promptgroup_router.routing.state import RouterState
 
 BATCH = 8
@@ -42,6 +44,18 @@ CHOICE = {"message": {"role": "assistant", "content": "a word " * 40}}
 ANSWER = json.dumps({"choices": [CHOICE], "usage": USAGE}).encode()
 COMMON = b"HTTP/1.1 200 OK\r\ndate: Sun, 22 Nov 2026 12:00:00 GMT\r\nserver: uvicorn\r\n"
 WHOLE = COMMON + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(ANSWER), ANSWER)
+CLOSED = {
+    "access": {"type": "APIKey", "secrets": ["keys"]},
+    "callers": {
+        "default": {
+            "requestsPerMinute": 10**8,
+            "tokensPerMinute": 10**11,
+            "requestsInFlight": 1000,
+            "tokensPerDay": 10**14,
+        }
+    },
+}
+"""What a group has that asks for keys and has all limits, which nobody reaches."""
 STREAM = COMMON + b"content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n" + CHUNK
 
 
@@ -92,10 +106,13 @@ class Bench:
         clock = time.monotonic
         self.state = RouterState()
         began = time.perf_counter()
-        self.state.install(decode_table(table(given.groups, given.slots)), "bench", clock())
+        keys = {f"session-{session}": key(session).encode() for session in range(given.sessions)}
+        self.state.authenticator.keyring.learn_keys(SecretRef("bench", "keys"), keys)
+        known = table(given.groups, given.slots, CLOSED if given.keys else {})
+        self.state.install(decode_table(known), "bench", clock())
         self.install_seconds = time.perf_counter() - began
         loop.create_connection = self.connect  # type: ignore[method-assign] # engines that take everything
-        handler = ApiHandler(self.state, EngineConnections(clock, 10), clock, 600)
+        handler = ApiHandler(self.state, EngineConnections(clock, 10), BodyReader(), clock, 600)
         self.listener = ClientListener(handler, clock, 64 << 20, budget=BodyBudget(1 << 30))
         self.clients = [self.client() for _ in range(given.clients)]
         sessions = range(given.sessions)
@@ -139,9 +156,14 @@ class Bench:
         return engine
 
 
-def table(groups: int, slots: int) -> dict:
-    """Return a table of groups of one model; requests match the first."""
-    return {"format": 1, "version": "bench", "groups": [group(number, slots) for number in range(groups)]}
+def table(groups: int, slots: int, fields: dict) -> dict:
+    """Return a table of groups of one model, with further fields; requests match the first."""
+    return {"format": 1, "version": "bench", "groups": [group(number, slots) | fields for number in range(groups)]}
+
+
+def key(session: int) -> str:
+    """Return the API key of a session's caller."""
+    return f"sk-{session:032x}"
 
 
 def group(number: int, slots: int) -> dict:
@@ -169,7 +191,7 @@ def request(session: int, body_bytes: int, *, stream: bool) -> bytes:
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\nHost: router.example\r\nAccept: application/json\r\n"
         "Content-Type: application/json\r\nUser-Agent: OpenAI/Python 2.0.0\r\nX-Stainless-Lang: python\r\n"
-        f"Authorization: Bearer sk-{session:032x}\r\nX-Session-Id: session-{session}\r\n"
+        f"Authorization: Bearer {key(session)}\r\nX-Session-Id: session-{session}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -206,7 +228,8 @@ async def measure(given: argparse.Namespace) -> None:
     events = timed(lambda: engine.data_received(CHUNK), given.batches)
     lines = [
         f"{python()}, router {'compiled' if build.compiled() else 'interpreted'}",
-        f"{given.body} bytes, {given.groups} groups of {given.slots} slots, {given.clients} clients",
+        f"{given.body} bytes, {given.groups} groups of {given.slots} slots, {given.clients} clients"
+        + (", callers with keys and limits" if given.keys else ""),
         f"request {requests:.1f} µs, event {events:.2f} µs, table installed in {bench.install_seconds * 1000:.0f} ms",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -219,6 +242,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=4, help="slots of each (default: %(default)s)")
     parser.add_argument("--sessions", type=int, default=500, help="sessions that take turns (default: %(default)s)")
     parser.add_argument("--clients", type=int, default=16, help="open connections (default: %(default)s)")
+    parser.add_argument("--keys", action="store_true", help="each session is of a caller with a key and all limits")
     parser.add_argument("--batches", type=int, default=3000, help="batches that are timed (default: %(default)s)")
     logging.disable()
     asyncio.run(measure(parser.parse_args()))

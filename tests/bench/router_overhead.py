@@ -21,7 +21,11 @@ from pathlib import Path
 
 import uvloop
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench.answering import ANSWER_BODY, AnsweringEngine
 from promptgroup_router.contract.fingerprint import fingerprint
+from support.ports import free_ports
 
 SYSTEM = "You are the support assistant of Example Ltd. " * 120
 EVENT = b"data: " + json.dumps({"id": "chatcmpl-1", "choices": [{"delta": {"content": "word "}}]}).encode() + b"\n\n"
@@ -30,33 +34,17 @@ PACE_SECONDS = 0.004
 CONNECTIONS = 16
 CHUNK = b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-ANSWER_BODY = json.dumps(
-    {"choices": [{"message": {"content": "a word " * 40}}], "usage": {"prompt_tokens": 1300, "completion_tokens": 80}}
-).encode()
-ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
-    len(ANSWER_BODY),
-    ANSWER_BODY,
-)
 
 
-class Engine(asyncio.Protocol):
-    """Answers any request: with events as long as the client listens when the body asks for a stream."""
+class Engine(AnsweringEngine):
+    """Answers with events as long as the client listens when the body asks for a stream."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        self.transport = transport
-        self.received = b""
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-        head, blank, body = self.received.partition(b"\r\n\r\n")
-        if not blank or len(body) < int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]):
-            return
-        self.received = b""
+    def answer(self, body: bytes) -> None:
         if b'"stream":true' in body:
             self.transport.write(HEAD)
             self.event()
         else:
-            self.transport.write(ANSWER)
+            super().answer(body)
 
     def event(self) -> None:
         if not self.transport.is_closing():
@@ -123,14 +111,6 @@ async def measure(pid: int, port: int, seconds: float, *, streams: bool) -> tupl
 async def serve_engine(port: int) -> None:
     server = await asyncio.get_running_loop().create_server(Engine, "127.0.0.1", port)
     await server.serve_forever()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def wait_for(check: Callable[[], object], what: str) -> None:

@@ -7,13 +7,16 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 openai = pytest.importorskip("openai", reason="the dependency group compat is not installed")
 anthropic = pytest.importorskip("anthropic", reason="the dependency group compat is not installed")
 
+from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules  # noqa: E402
 from promptgroup_router.contract.fingerprint import canonical_tools  # noqa: E402
+from support.keys import BY_KEY, KEY_A, KEY_B, write_keys  # noqa: E402
 from support.served import ENGINES, Served, served  # noqa: E402
 from support.tables import SYSTEM as SENTENCE  # noqa: E402
 
@@ -43,11 +46,11 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def openai_client(fleet: Served, **options: object) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{fleet.url}/v1", api_key="sk-test", **({"max_retries": 0} | options))
+    return openai.OpenAI(base_url=f"{fleet.url}/v1", **({"api_key": "sk-test", "max_retries": 0} | options))
 
 
 def anthropic_client(fleet: Served, **options: object) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=fleet.url, api_key="sk-test", **({"max_retries": 0} | options))
+    return anthropic.Anthropic(base_url=fleet.url, **({"api_key": "sk-test", "max_retries": 0} | options))
 
 
 @pytest.fixture
@@ -389,3 +392,133 @@ def test_a_client_that_waits_for_too_long_gives_up(slow):
             model="llama", messages=CHAT, max_tokens=5000, extra_body={"ignore_eos": True, "cache_salt": "x"}
         )
     settle(slow)
+
+
+# --- callers who are asked for a key
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("closed")
+    write_keys(folder / "secrets", team_a=KEY_A, team_b=KEY_B)
+    with served(folder, system=SYSTEM, access=replace(BY_KEY, callers=("team-a",))) as up:
+        yield up
+
+
+@pytest.mark.parametrize(
+    ("key", "of_openai", "of_anthropic", "code"),
+    [
+        ("sk-nobody-has-this-key", openai.AuthenticationError, anthropic.AuthenticationError, "invalid_api_key"),
+        (KEY_B, openai.PermissionDeniedError, anthropic.PermissionDeniedError, "not_allowed"),
+    ],
+)
+def test_a_key_that_opens_nothing_is_told_in_each_clients_own_class(closed, key, of_openai, of_anthropic, code):
+    with openai_client(closed, api_key=key) as oai, anthropic_client(closed, api_key=key) as claude:
+        for ask in (
+            lambda: oai.chat.completions.create(model="support", messages=USER),
+            lambda: oai.chat.completions.create(model="llama", messages=CHAT, stream=True),
+            lambda: oai.completions.create(model="llama", prompt="Once"),
+            lambda: oai.responses.create(model="support", input="Hi"),
+            oai.models.list,
+        ):
+            with pytest.raises(of_openai) as caught:
+                ask()
+            assert caught.value.code == code
+            assert key not in str(caught.value)
+        for ask in (
+            lambda: claude.messages.create(model="support", messages=USER, max_tokens=4),
+            lambda: claude.messages.count_tokens(model="support", messages=USER),
+            claude.models.list,
+        ):
+            with pytest.raises(of_anthropic):
+                ask()
+
+
+def test_a_key_opens_the_group_to_clients_of_both_apis(closed):
+    with openai_client(closed, api_key=KEY_A) as oai, anthropic_client(closed, api_key=KEY_A) as claude:
+        assert oai.chat.completions.create(model="support", messages=USER, max_tokens=4).choices
+        assert claude.messages.create(model="support", messages=USER, max_tokens=4).content
+        assert {model.id for model in oai.models.list()} == {"llama", "support"}
+    counted = closed.router.state.metrics.callers.requests.values
+    assert counted["chat/support", "team-a", "200"] == 2
+
+
+# --- callers with limits
+
+
+def limited(folder, **limits: int):
+    """A group whose callers have these limits; its engines take real time."""
+    rules = CallerRules(default=CallerLimits(**limits))
+    return served(folder, engines=1, system=SYSTEM, time_scale=1.0, callers=rules)
+
+
+@pytest.fixture
+def slept(monkeypatch):
+    """The pauses that clients make before they try again; nobody waits for them."""
+    found: list[float] = []
+    monkeypatch.setattr(time, "sleep", found.append)
+    return found
+
+
+def ask_openai(up: Served, **options: object):
+    with openai_client(up, **options) as oai:
+        return oai.chat.completions.create(model="support", messages=USER, max_tokens=4)
+
+
+def ask_anthropic(up: Served, **options: object):
+    with anthropic_client(up, **options) as claude:
+        return claude.messages.create(model="support", messages=USER, max_tokens=4)
+
+
+CLIENTS = [(ask_openai, openai.RateLimitError), (ask_anthropic, anthropic.RateLimitError)]
+
+
+@pytest.mark.parametrize(("ask", "kind"), CLIENTS)
+@pytest.mark.parametrize(("limit", "most"), [("requests_per_minute", 1), ("tokens_per_minute", 200)])
+def test_a_limit_is_told_in_each_clients_own_class(tmp_path, ask, kind, limit, most):
+    with limited(tmp_path, **{limit: most}) as up:
+        assert ask(up)
+        with pytest.raises(kind) as caught:
+            ask(up)
+    error, told = caught.value, caught.value.response.headers
+    unit = limit.partition("_")[0]
+    assert error.status_code == 429
+    assert 1 <= int(told["retry-after"]) <= 60
+    assert int(told[f"x-ratelimit-limit-{unit}"]) == most
+    assert told[f"x-ratelimit-remaining-{unit}"] == "0"
+    assert told[f"x-ratelimit-reset-{unit}"].endswith("s")
+    if kind is openai.RateLimitError:
+        assert error.code == {"requests": "rate_limit_exceeded", "tokens": "tokens_exceeded"}[unit]
+    else:
+        assert error.body["error"]["type"] == "rate_limit_error"
+
+
+@pytest.mark.parametrize(("ask", "kind"), CLIENTS)
+def test_clients_wait_as_long_as_they_are_told(tmp_path, slept, ask, kind):
+    """A time of more than a minute would be passed over, and the client come back at once."""
+    with limited(tmp_path, requests_per_minute=1) as up:
+        assert ask(up)
+        with pytest.raises(kind) as caught:
+            ask(up, max_retries=1)
+        assert slept == [float(caught.value.response.headers["retry-after"])]
+        assert 50 <= slept[0] <= 60
+
+
+@pytest.mark.parametrize("ask", [ask_openai, ask_anthropic])
+def test_a_request_that_is_tried_again_when_it_was_told_to_succeeds(tmp_path, monkeypatch, ask):
+    """The only place is taken until the client pauses: its second try finds it free."""
+    with limited(tmp_path, in_flight=1) as up, openai_client(up) as busy:
+        stream = busy.chat.completions.create(model="support", messages=USER, max_tokens=5000, stream=True)
+        next(iter(stream))
+        pauses: list[float] = []
+        pause = time.sleep
+
+        def free(seconds: float) -> None:
+            pauses.append(seconds)
+            stream.close()
+            while up.in_flight():
+                pause(0.01)
+
+        monkeypatch.setattr(time, "sleep", free)
+        assert ask(up, max_retries=2)
+        assert pauses[0] == 1.0

@@ -31,7 +31,7 @@ import pytest
 import yaml
 
 from promptgroup_operator.api.prompt_group import parse_spec
-from promptgroup_operator.plan import desired, plan, prompt, prompt_route
+from promptgroup_operator.plan import desired, plan, prompt_route, references
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import PERIOD
 from promptgroup_operator.world.samples import Flow, SlotUse, Stratum, StratumKey, Traffic
@@ -125,7 +125,7 @@ def read(given, now):
             for each in read_revisions(since, now, desired.engine_settings(group))
         )
         peers_key = given.get("peers") != "none"
-        text = prompt.resolve(parsed.prompt, values)
+        text = references.resolve(parsed, values)
         told = read_traffic(given["traffic"]) if "traffic" in given else None
         return World(group, text, revisions, siblings, live, traffic=told, peers_key=peers_key)
 
@@ -238,7 +238,7 @@ def shown(world, todo, *, whole):
 def requeue_after(world, todo):
     """The constant's name, so that its value is in one place; seconds where a refresh or a window is due before."""
     constants = {"SETTLED": plan.SETTLED, "MOVING": plan.MOVING, "WAITING": plan.WAITING}
-    constants |= {"REFERENCED": plan.REFERENCED} if prompt.references(world.group.spec.prompt) else {}
+    constants |= {"REFERENCED": plan.REFERENCED} if references.references(world.group.spec) else {}
     constants |= {"PERIOD": PERIOD} if world.group.spec.sizing is not None else {}
     found = [name for name, value in constants.items() if value == todo.requeue_after]
     return found[0] if found else f"{todo.requeue_after.total_seconds():g}s"

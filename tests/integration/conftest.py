@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,16 +16,20 @@ from support.sized import Sized
 
 numbers = itertools.count(1)
 
-HERE = Path(__file__).parent
-LONGEST = ("sizing", "install", "traffic", "observation", "diagnosis", "availability", "promptgroup", "outages", "life")
-"""Files that take minutes, longest first: they begin before all others, so that none runs alone at the end."""
+LONGEST = (
+    *("sizing", "availability", "fuzz", "release_figures", "diagnosis", "reconcile", "promptgroup", "outages"),
+    *("traffic", "proxy_states", "install", "releases", "canary", "fault_table", "retirement", "api_faults", "scale"),
+    "caller_limits",
+)
+"""Files that take minutes, longest first: they begin before all others, so that none runs alone at the end. Properties,
+which compute, stand between tests that wait."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; workers take them in this order (`--no-loadscope-reorder`)."""
     order = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.name, len(order)) if item.path.parent == HERE else len(order))
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
 
 
 @pytest.fixture(scope="session")

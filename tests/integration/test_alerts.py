@@ -24,6 +24,8 @@ ASKED = f"promptgroup_sizing_recommended_replicas{{{GROUP}}}"
 MOST = f"promptgroup_spec_max_replicas{{{GROUP}}}"
 LEADS, WAITS = (f'promptgroup_operator_leader{{namespace="promptgroup-system", pod="{pod}"}}' for pod in "ab")
 FAULTS, REFUSED = (f'promptgroup_operator_pass_failures_total{{cause="{each}"}}' for each in ("fault", "cluster"))
+PROMPTS = 'promptgroup_router_revision_prompt_tokens_total{group="chat/support", revision="0123abcd"}'
+MISSED = 'promptgroup_router_missed_tokens_total{group="chat/support", revision="0123abcd", cause="evicted"}'
 ANSWERED, FAILED = (f'promptgroup_router_requests_total{{group="chat/support", code="{code}"}}' for code in (200, 503))
 
 
@@ -51,6 +53,8 @@ HEALTHY = {
     FAULTS: "0x200",
     REFUSED: "0x200",
     ANSWERED: "0+600x200",
+    PROMPTS: "0+1000x200",
+    MISSED: "0+30x200",
     **{
         of_router(name, pod, more): value
         for pod in ("r1", "r2")
@@ -99,6 +103,7 @@ CASES = {
     "another prompt": of("PromptGroupPromptDrift", 14, 16, {reason("cache_effective", "PromptDrift"): "1x200"}),
     "little is shared": of("PromptGroupLowHitRate", 59, 61, {reason("cache_effective", "LowSharing"): "1x200"}),
     "no known reason": of("PromptGroupLowHitRate", 59, 61, {reason("cache_effective", "Unexplained"): "1x200"}),
+    "sessions are evicted": of("PromptGroupComputesAgain", 29, 34, {MISSED: "0+300x200"}),
     "engines cannot be read": of("PromptGroupSizingBlind", 9, 11, {SCALED: "0x200"}),
     "at the most": of("PromptGroupAtMaxReplicas", 14, 16, {ASKED: "9x200"}),
     "nobody leads": of("PromptGroupOperatorNotLeading", 4, 6, {LEADS: "0x200"}),
@@ -107,6 +112,7 @@ CASES = {
     "refused": of("PromptGroupOperatorRefused", 14, 18, {REFUSED: "0+1x200"}),
     "no table": of("PromptGroupRouterWithoutTable", 4, 6, {TABLE: None}),
     "an old table": of("PromptGroupRouterTableStale", 9, 12, {of_router("table_age_seconds", "r1"): "0+60x200"}),
+    "no store of answers": of("PromptGroupAnswerStoreAway", 9, 11, {of_router("responses_store_up", "r1"): "0x200"}),
     "a router apart": of("PromptGroupRouterAlone", 9, 11, {of_router("peers", "r1"): "0x200"}),
     "failed requests": of("PromptGroupRouterErrors", 4, 8, {FAILED: "0+12x200"}),
 }

@@ -17,7 +17,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     return Helm(tmp_path_factory.mktemp("helm"))
 
 
-def inside(things: dict[Identity, Object], namespace: str) -> dict[Identity, Object]:
+def inside(things: dict[Identity, Object], namespace: str, release: str = "") -> dict[Identity, Object]:
     """Objects as `kubectl apply -n` puts them: in a namespace where they name none, and accounts of it with them."""
     for each in things.values():
         if not each["kind"].startswith(("Cluster", "CustomResource", "Namespace", "Validating")):
@@ -25,7 +25,7 @@ def inside(things: dict[Identity, Object], namespace: str) -> dict[Identity, Obj
         for subject in each.get("subjects", ()):
             subject.setdefault("namespace", namespace)
         if each["kind"] == "NetworkPolicy":  # the operator of the release is in the release's namespace
-            each["spec"] = json.loads(json.dumps(each["spec"]).replace(f'"{SYSTEM}"', f'"{namespace}"'))
+            each["spec"] = json.loads(json.dumps(each["spec"]).replace(f'"{SYSTEM}"', f'"{release or namespace}"'))
     return {(kind, each["metadata"].get("namespace", ""), name): each for (kind, _, name), each in things.items()}
 
 
@@ -63,6 +63,24 @@ def test_so_they_do_with_monitoring(helm: Helm) -> None:
 def test_so_they_do_for_one_namespace(helm: Helm) -> None:
     wanted = kustomized("../crds") | inside(kustomized("operator-namespaced") | kustomized("router"), "chat")
     assert without_helm(helm.template("operator.namespaced=true", namespace="chat")) == wanted
+
+
+def test_so_they_do_with_pickers(helm: Helm) -> None:
+    wanted = kustomized() | inside(kustomized("picker"), TEAM, release=SYSTEM)
+    del wanted["Namespace", "", SYSTEM]
+    assert without_helm(helm.template(*VARIANTS["behind gateways"])) == wanted
+    wanted = kustomized("../crds") | inside(kustomized("operator-namespaced") | kustomized("picker"), "chat")
+    alone = ("operator.namespaced=true", "router.enabled=false", "picker.enabled=true")
+    assert without_helm(helm.template(*alone, namespace="chat")) == wanted
+
+
+def test_pickers_stand_where_they_are_asked_for(helm: Helm) -> None:
+    assert [key for key in helm.template() if key[2].startswith("promptgroup-picker")] == []
+    alone = {key for key in helm.template(*VARIANTS["gateways alone"]) if key[2].startswith("promptgroup-picker")}
+    assert {key[1] for key in alone} == {"search"}
+    assert ("Role", "search", "promptgroup-picker-secrets") in alone
+    unread = helm.template(*VARIANTS["gateways alone"], "picker.readSecrets=false")
+    assert [key for key in unread if key[2] == "promptgroup-picker-secrets"] == []
 
 
 def test_namespaces_outlive_the_release(helm: Helm) -> None:

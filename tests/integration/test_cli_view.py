@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -156,6 +157,59 @@ def test_top_has_the_rates_of_a_load(kube: Kubectl, admin: str, run: Callable[..
     assert len(talks["replicas"]) == 3
     assert turns["requestsPerSecond"] == 0
     assert "cliview/talks" in text
+
+
+# --- dashboard ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def page(cluster: LocalCluster, admin: str) -> Iterator[str]:
+    """The address of a page that the command serves."""
+    command = [sys.executable, "-m", "promptgroup_cli", "dashboard", "-n", "cliview", "--router", admin]
+    environment = {"KUBECONFIG": str(cluster.kubeconfig), "PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as serving:
+        try:
+            assert serving.stdout is not None
+            yield serving.stdout.readline().split()[-1]
+        finally:
+            serving.send_signal(signal.SIGINT)
+            assert serving.wait(20) == 0
+
+
+def test_the_page_shows_what_kubectl_and_the_router_say(kube: Kubectl, admin: str, page: str) -> None:
+    target = Target([admin.replace("9090", "8080")], "tiny", groups={"talk": "talks"})
+
+    def shown() -> dict[str, Any] | None:
+        told: dict[str, Any] = urllib3.request("GET", f"{page}view?group=cliview%2Ftalks").json()
+        return told if told["group"] and told["group"]["hitRate"] is not None else None
+
+    with Load(target, endless(Task("talk", PROMPTS["a"])), int):
+        told = wait_for(shown, "the page to show a load")
+    assert told["problems"] == []
+    assert [(each["label"], each["state"]) for each in told["groups"]] == [
+        ("cliview/talks", "Ready"),
+        ("cliview/turns", "Ready"),
+    ]
+    group = told["group"]
+    assert group["requestsPerSecond"] > 1
+    assert group["hitRate"] > 0.8
+    (revision,) = group["revisions"]
+    pods = {
+        int(each["metadata"]["labels"][names.LABEL_SLOT]): each["metadata"]["name"]
+        for each in lab.engine_pods(kube, "talks")
+    }
+    assert {each["slot"]: each["pod"] for each in revision["slots"]} == pods
+    assert {(each["state"], each["warm"], round(each["share"], 3)) for each in revision["slots"]} == {
+        ("Ready", "warm", 0.333)
+    }
+    assert {"Warm"} <= {each["reason"] for each in group["events"]}
+    body = json.dumps(chat(PROMPTS["a"], "a question to the page"))
+    question = json.dumps({"body": body, "headers": {"x-session-id": "page"}})
+    origin = {"origin": page.rsplit("/", 2)[0], "content-type": "application/json"}
+    explained = urllib3.request("POST", f"{page}explain", body=question, headers=origin).json()
+    front = f"{admin.replace('9090', '8080')}/v1/chat/completions"
+    answer = urllib3.request("POST", front, body=body, headers=HEADER | {"x-session-id": "page"})
+    assert explained["choice"] == answer.headers[names.HEADER_SERVED_BY]
 
 
 # --- explain -----------------------------------------------------------------------------------------------

@@ -50,6 +50,22 @@ def test_caches_that_are_too_small_for_the_sessions_are_named_and_replicas_mend_
     assert "the KV cache is too small for the live sessions" in found["message"]
 
 
+def test_a_fixed_number_that_somebody_else_changes_is_explained_as_well(quickly_operated: Sized) -> None:
+    """HorizontalPodAutoscaler writes `spec.replicas` through the scale subresource; so does `kubectl scale`."""
+    group, kube = quickly_operated, quickly_operated.kube
+    fixed = sized(args=SMALL, rate=QUICK)
+    del fixed["spec"]["sizing"]
+    kube.apply(fixed)
+    kube.wait_warm(GROUP, "1/1")
+    with group.load(24, pause=READS, turns=SHORT):
+        found = wait_for(lambda: _effective(group, "False", "Thrashing"), "the thrash", group.told, MINUTES)
+        kube.run("scale", "promptgroup", GROUP, "--replicas=4")
+        kube.wait_warm(GROUP, "4/4")
+        wait_for(lambda: _effective(group, "True", "Healthy"), "the hits to recover", group.told, MINUTES)
+        assert kube.condition(GROUP, "ScalingActive")["reason"] == "FixedReplicas"
+    assert "the KV cache is too small for the live sessions" in found["message"]
+
+
 def _effective(group: Sized, status: str, reason: str) -> dict[str, Any] | None:
     found = group.kube.condition(GROUP, "CacheEffective")
     return found if (found.get("status"), found.get("reason")) == (status, reason) else None

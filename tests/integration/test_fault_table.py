@@ -75,7 +75,7 @@ class World:
     def install(self, slots: tuple) -> None:
         self.versions += 1
         table_file.write(self.folder / "table.json", served(slots, f"v{self.versions}"))
-        self.router.reload()
+        self.router.core.reload()
 
     async def answers(self, count: int) -> None:
         """Wait until clients have so many more answers of each kind."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import urllib3
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
@@ -20,12 +19,12 @@ from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.telemetry.collector import PassSummary
 from promptgroup_operator.telemetry.metrics import FAULT, OperatorMetrics
-from promptgroup_operator.telemetry.metrics_server import GroupCollector, serving
-from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.telemetry.metrics_server import serving
 from promptgroup_router.base.metrics import Metrics
 from support.loads import load
 from support.ports import free_ports
 from support.prometheus import prometheus
+from support.toldoperator import told_operator
 
 pytestmark = pytest.mark.integration
 
@@ -35,27 +34,12 @@ QUERIES = re.findall(
     re.MULTILINE | re.DOTALL,
 )
 
-GROUP: dict[str, Any] = {
-    "metadata": {"namespace": "chat", "name": "support"},
-    "spec": {"model": "llama", "engine": {"type": "vLLM"}, "sizing": {"minReplicas": 1, "maxReplicas": 4}},
-    "status": {
-        "conditions": [
-            {"type": "Ready", "status": "False", "reason": "Warming"},
-            {"type": "CacheEffective", "status": "False", "reason": "Thrashing"},
-        ],
-        "replicas": 4,
-    },
-}
-
 
 def trouble() -> OperatorMetrics:
     """An operator of which each query has something to say."""
-    instruments = OperatorMetrics()
-    instruments.leader.set_function(lambda: False)
     size = SizingDecision(4, "TooManyReplicas", "", active=True, asked=5, model=fit(load()))
-    looks = {Key("chat", "support"): PassSummary(size, 0.4, datetime.now(UTC) - timedelta(hours=1))}
-    instruments.registry.register(GroupCollector(lambda: True, lambda: [GROUP], lambda: looks))
-    return instruments
+    look = PassSummary(size, 0.4, datetime.now(UTC) - timedelta(hours=1))
+    return told_operator(look, leads=False, ready=("False", "Warming"), cache=("False", "Thrashing"))
 
 
 class Router(Collector):
@@ -104,10 +88,7 @@ def test_every_documented_query_finds_the_trouble_it_is_for(tmp_path: Path) -> N
 
         def ask(query: str) -> list[dict[str, Any]] | None:
             instruments.pass_failures.labels(FAULT).inc()  # an increase is between two scrapes
-            answer = urllib3.request("GET", f"{server.url}/api/v1/query", fields={"query": query}, timeout=5)
-            assert answer.status == 200, answer.data
-            found: list[dict[str, Any]] = answer.json()["data"]["result"]
-            return found or None
+            return server.ask(query) or None
 
         assert len(QUERIES) == 8
         found = {query: wait_for(lambda query=query: ask(query), query) for query in QUERIES}

@@ -42,6 +42,7 @@ def test_a_group_becomes_warm_routed_and_ready(kube: Kubectl, operator: None) ->
     conditions = {each["type"]: each["status"] for each in found["status"]["conditions"]}
     assert conditions == {
         "Accepted": "True",
+        "CacheEffective": "Unknown",
         "Degraded": "False",
         "PrefixWarm": "True",
         "Progressing": "False",

@@ -10,6 +10,7 @@ import yaml
 
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.inferencepools import inference_pools
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support import audit
 from support.audit import Right
@@ -23,6 +24,11 @@ ADOPTED = Right("promptgroup.dev", "promptroutes", "delete")
 """Both are asked for by an admission plugin, on behalf of who makes an object that blocks its owner's deletion, or
 takes an orphan over: no request shows them. `test_objects_with_an_owner_need_the_right_over_its_finalizers` does, and
 `test_orphans_of_a_deleted_group_are_adopted_by_its_successor`."""
+
+
+NAMED = Right("", "secrets", "get")
+"""Granted by name while a route has the name. The API server may learn so a moment after the router has the route:
+`test_router_secrets` shows that the grant comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +75,14 @@ def everything(kube: Kubectl) -> None:
         kube.apply(*from_object(name, kind, PROMPTS[letter]))
     for name in ("maps", "secrets"):
         kube.wait_warm(name, "1/1")
-    kube.patch("promptgroup", "maps", {"spec": {"replicas": 2}})
+    kube.patch("promptgroup", "maps", {"spec": {"replicas": 2, "gateway": {}}})
     kube.wait_warm("maps", "2/2")
     old = {name: (kube.get("promptgroup", name) or {})["status"]["revision"] for name in ("maps", "secrets")}
     for name, kind, letter in (("maps", "ConfigMap", "c"), ("secrets", "Secret", "d")):
         kube.apply(*from_object(name, kind, PROMPTS[letter]))
+    kube.wait_condition("maps", "GatewayProgrammed", "False", "NoParent")
+    kube.patch("promptgroup", "maps", {"spec": {"gateway": None}})
+    gone(kube, "inferencepool", "maps")
     for name, kind in (("maps", "configmap"), ("secrets", "secret")):
         for each in ("deployment", "poddisruptionbudget", kind):
             gone(kube, each, f"{name}-{old[name]}")
@@ -86,7 +95,8 @@ def gone(kube: Kubectl, kind: str, name: str) -> None:
 
 
 def test_every_right_is_used_and_none_is_missing(installed: Installed, cluster: LocalCluster) -> None:
-    everything(installed.kube)
+    with inference_pools(installed.kube):
+        everything(installed.kube)
     asked = list(audit.requests(cluster.folder / "audit", installed.since))
     parties = {
         audit.user(installed.home.namespace, "promptgroup-operator"): audit.granted(installed.home, *installed.roles)
@@ -99,7 +109,7 @@ def test_every_right_is_used_and_none_is_missing(installed: Installed, cluster: 
         of_user = [each for each in asked if each.user == user]
         used = set().union(*(each.used() for each in of_user if each.allowed))
         assert sorted(granted - used) == [], f"{user} has rights that nothing uses"
-        refused = {each for each in of_user if not each.allowed}
+        refused = {each for each in of_user if not each.allowed and each.right != NAMED}
         assert [each for each in refused if not audit.allows(installed.kube, each)] == []
 
 

@@ -48,10 +48,16 @@ def test_every_pod_of_a_fleet_is_warm_before_it_is_routed(warm: Fleet) -> None:
 
 
 def test_at_rest_the_operator_asks_nothing_of_the_api_server_but_its_watches(warm: Fleet) -> None:
+    wait_for(lambda: _idle(warm) or None, "every group to be seen idle")
     wait_for(lambda: True if not warm.calls(now() - QUIET, now()).writes else None, "the last write")
     since = now()
     time.sleep(SETTLED.total_seconds() + 15)  # the window: every group has a pass in it, and its engines are read
     assert set(warm.calls(since, now()).verbs) <= {"watch"}
+
+
+def _idle(warm: Fleet) -> bool:
+    kube = warm.cluster.kubectl()
+    return all(kube.condition(f"fleet-{n}", "CacheEffective").get("reason") == "NoTraffic" for n in range(GROUPS))
 
 
 def test_a_pod_that_went_while_the_operator_could_not_see_it_is_missed(warm: Fleet, running: OperatorProcess) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
@@ -16,6 +17,7 @@ from support.sized import FEW, GROUP, MINUTES, QUICKLY_AWAY, Sized, scraping, si
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
+SAMPLES = Path(__file__).parents[2] / "manifests" / "samples"
 MANY = 20
 """Sessions at a time for more than three replicas: on a machine that is slow itself they ask less often."""
 
@@ -53,6 +55,20 @@ def test_a_load_is_followed_up_and_down_by_the_operators_own_readings(quickly_op
         wait_for(lambda: group.wanted() == group.pods() == 1 or None, "one replica again", group.told, MINUTES)
     assert unharmed(calm)
     assert unharmed(busy)
+
+
+def test_the_sample_whose_prompt_is_too_short_to_be_timed_is_sized_by_its_requests(quickly_operated: Sized) -> None:
+    group, kube = quickly_operated, quickly_operated.kube
+    sample = yaml.safe_load((SAMPLES / "sizing.yaml").read_text())
+    made = sized()
+    made["spec"]["sizing"] = sample["spec"]["sizing"]
+    made["spec"]["prompt"] = sample["spec"]["prompt"]
+    kube.apply(made)
+    kube.wait_warm(GROUP, "2/2")
+    with group.load(MANY, turns=1):
+        wait_for(lambda: group.wanted() > 2 or None, "more replicas", group.told, MINUTES)
+        found = kube.condition(GROUP, "ScalingActive")
+    assert found["status"] == "True"
 
 
 def test_a_load_is_followed_by_prometheus_and_the_number_holds_while_it_is_away(

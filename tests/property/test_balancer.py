@@ -1,7 +1,6 @@
 """The books of a balancer, and bounded loads, under any sequence of picks, ends, failures and new tables."""
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
@@ -12,6 +11,7 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import LEAST_CAP, load_cap
 from promptgroup_router.rings.index import build_index
+from support.examples import examples
 from support.tables import group, revision, slot, table
 
 FACTOR = 125
@@ -126,4 +126,4 @@ class BoundedBooks(Books):
 
 TestBooks = pytest.mark.slow(Books.TestCase)
 TestBoundedBooks = pytest.mark.slow(BoundedBooks.TestCase)
-TestBooks.settings = TestBoundedBooks.settings = settings(max_examples=60)
+TestBooks.settings = TestBoundedBooks.settings = examples(60)

@@ -3,9 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_router.callers.account import SpendReport
 from promptgroup_router.peers.datagram import (
     MAX_BYTES,
     RECORDS,
+    SPENDS,
     Datagram,
     DatagramKind,
     Refusal,
@@ -22,12 +24,19 @@ NOTES = st.builds(PlacementReport, U64, U64, U64, st.integers(0, 2**16 - 1), st.
 MICROS = st.integers(0, 2**32 - 1).map(lambda micros: micros / 1e6)
 LOADS = st.builds(LoadReport, U64, st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), MICROS, MICROS, U64)
 
+U32 = st.integers(0, 2**32 - 1)
+SPENT = st.builds(SpendReport, U64, U64, st.integers(-(2**63), 2**63 - 1), U32, U32, U64, st.integers(0, 2**16 - 1))
+
 
 @st.composite
 def datagrams(draw):
+    if draw(st.booleans()):
+        spends = draw(st.lists(SPENT, max_size=SPENDS))
+        return Datagram(DatagramKind.SPEND, draw(U64), draw(U64), draw(TIMES), spends=spends)
     placements = draw(st.lists(NOTES, max_size=RECORDS))
     loads = draw(st.lists(LOADS, max_size=RECORDS - len(placements)))
-    return Datagram(draw(st.sampled_from(DatagramKind)), draw(U64), draw(U64), draw(TIMES), placements, loads)
+    kind = draw(st.sampled_from([kind for kind in DatagramKind if kind is not DatagramKind.SPEND]))
+    return Datagram(kind, draw(U64), draw(U64), draw(TIMES), placements, loads)
 
 
 @given(datagrams())
@@ -35,7 +44,9 @@ def test_what_is_sent_is_what_is_read(datagram):
     data = encode(datagram, KEY)
     assert len(data) <= MAX_BYTES
     found = decode(data, KEY, datagram.sent)
-    assert found[:5] == datagram[:5]
+    assert found[:4] == datagram[:4]
+    assert list(found.placements) == list(datagram.placements)
+    assert list(found.spends) == list(datagram.spends)
     for there, here in zip(found.loads, datagram.loads, strict=True):
         assert there[:3] == here[:3]
         assert there.written == here.written

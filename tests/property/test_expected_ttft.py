@@ -1,7 +1,6 @@
 """Expected TTFT against its formula, under any sequence of requests, among them such whose first token is late."""
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
@@ -11,6 +10,7 @@ from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.index import build_index
+from support.examples import examples
 from support.tables import group, revision, table
 
 PROBES = [Demand(each * 0x9E3779B97F4A7C15 % 2**64, 1, 4000, tier1=2000) for each in range(1000, 1006)]
@@ -65,4 +65,4 @@ class Choices(RuleBasedStateMachine):
 
 
 TestChoices = Choices.TestCase
-TestChoices.settings = settings(max_examples=60)
+TestChoices.settings = examples(60)

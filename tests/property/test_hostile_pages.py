@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_operator.base.errors import EngineError
@@ -15,6 +15,7 @@ from promptgroup_operator.engines.engine_metrics import reading
 from promptgroup_operator.engines.metric_names import SGLANG, TENSORRT_LLM, VLLM
 from promptgroup_operator.load import promql, router_metrics
 from promptgroup_router.contract import names
+from support.examples import examples
 
 SMALL, LARGE = 64 * 1024, 512 * 1024
 LINEAR = 4.0
@@ -94,7 +95,7 @@ PIECES = st.sampled_from(
 PAGES = st.lists(PIECES, max_size=60).map("".join)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(page=PAGES)
 @pytest.mark.parametrize("engine", [VLLM, SGLANG, TENSORRT_LLM], ids=["vllm", "sglang", "trtllm"])
 def test_any_page_of_an_engine_is_a_reading_of_finite_numbers_or_an_error(page, engine):
@@ -119,7 +120,7 @@ ROUTER_LINES = st.builds(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(page=PAGES | st.lists(ROUTER_LINES | PAGES, max_size=20).map("".join))
 def test_any_page_of_a_router_is_counts_of_finite_numbers(page):
     for counts in router_metrics.parse(page, lambda namespace: True).values():
@@ -139,7 +140,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(result=JSON)
 def test_any_answer_of_prometheus_is_finite_numbers_or_an_error_that_is_expected(result):
     try:

@@ -4,9 +4,10 @@ Only one direction is a rule: h11 reads all that the router reads, and reads it 
 h11 does, since a message that two parsers could read differently is how requests are smuggled.
 """
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.h11oracle import answers_agree, requests_agree
 
 LINES = st.sampled_from(
@@ -87,7 +88,7 @@ def _message(first, host, lines, body, mutations):
 
 
 @given(messages(REQUEST_LINES))
-@settings(max_examples=300)
+@examples(300)
 @example(b"POST / HTTP/1.1\r\nhost: r\r\nconnection: not-close-really\r\ncontent-length: 0\r\n\r\n")
 @example(b"POST / HTTP/1.1\r\nhost: r\r\nconnection: close\r\nconnection: x\r\ncontent-length: 0\r\n\r\n")
 @example(b"POST /\xc3\xa9 HTTP/1.1\r\nhost: r\r\ncontent-length: 0\r\n\r\n")
@@ -96,7 +97,7 @@ def test_h11_reads_every_request_that_the_router_reads_and_reads_it_the_same(dat
 
 
 @given(messages(STATUS_LINES))
-@settings(max_examples=300)
+@examples(300)
 @example(b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n")
 @example(b"HTTP/1.1 200 OK\r\nconnection: close\r\nconnection: x\r\ncontent-length: 0\r\n\r\n")
 def test_h11_reads_every_answer_that_the_router_reads_and_reads_it_the_same(data):

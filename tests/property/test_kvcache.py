@@ -2,11 +2,12 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from promptgroup_local.engine.kvcache import Block, KVCache, TokenSequence
+from support.examples import examples
 
 PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=24)  # two tokens only: prefixes meet often
 SALTS = st.sampled_from(["", "a", "b"])
@@ -127,4 +128,4 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCache = CacheMachine.TestCase
-TestCache.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCache.settings = examples(60, stateful_step_count=40)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_operator.load.engine_history import EngineHistory
@@ -12,6 +12,7 @@ from promptgroup_operator.world.load import LOAD_WINDOW
 from promptgroup_operator.world.samples import Histogram
 from promptgroup_operator.world.snapshot import Key, Spent
 from support.builders import NOW, reading
+from support.examples import examples
 
 OF = (Key("chat", "support"), "fingerprint")
 
@@ -56,7 +57,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(STEPS)
 def test_a_load_is_never_negative_and_never_above_what_clients_had(steps):
     now, count = NOW, 2
@@ -100,7 +101,7 @@ def test_a_load_is_never_negative_and_never_above_what_clients_had(steps):
         assert told.hit_rate is None or 0 <= told.hit_rate <= 1
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(st.integers(15, 60), st.integers(0, 50)), min_size=2, max_size=20))
 def test_a_process_that_is_read_regularly_has_exactly_the_load_that_it_had(steps):
     now, found, engine = NOW, EngineHistory(), Engine(NOW, "c")

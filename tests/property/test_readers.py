@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from promptgroup_cli.base import bounded_json, bounded_yaml
-from promptgroup_operator.api.prompt_group import KeyRef
+from promptgroup_operator.api.model import KeyRef
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.api_server import _json_object
 from promptgroup_operator.kube.store import normalized

@@ -5,7 +5,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from promptgroup_operator.plan import desired
@@ -14,6 +14,7 @@ from promptgroup_operator.world.samples import SlotUse
 from promptgroup_router.contract.encoding import decode_group
 from promptgroup_router.contract.table import Engine, SlotState
 from support.clustermodel import KV_TOKENS, PREFILL_RATE, PREFIX_TOKENS, Model, target_of
+from support.examples import examples
 
 RETIRE_AFTER = timedelta(minutes=2)
 
@@ -27,6 +28,7 @@ SPEC = {
     "engine": {"image": "engine:1"},
     "replicas": 2,
     "rollout": {"retireAfter": "2m"},
+    "gateway": {},
 }
 
 MOST = 5
@@ -189,7 +191,7 @@ STALE_WARM_UP = [
 
 
 @pytest.mark.slow
-@settings(max_examples=HISTORIES)
+@examples(HISTORIES)
 @example(False, STALE_WARM_UP)
 @given(st.booleans(), st.lists(ACTIONS, min_size=30, max_size=80))
 def test_any_history_ends_in_the_state_that_the_spec_asks_for(warm, history):
@@ -308,6 +310,7 @@ def test_a_revision_that_never_warms_takes_no_traffic_and_goes_when_it_is_not_wa
     check_at_rest(model)
 
 
+@pytest.mark.slow
 def test_three_releases_under_endless_load_leave_one_revision_with_replicas():
     """Sessions are all new and as many as the replicas can take, so that each engine is busy at every moment."""
     model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC))

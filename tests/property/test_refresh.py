@@ -1,11 +1,12 @@
 """The bound that spares touches holds of a real cache: while it does, the prefix is there."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_local.engine.kvcache import KVCache, TokenSequence
 from promptgroup_operator.warmth.refresh import pressed
 from support.builders import reading
+from support.examples import examples
 
 BLOCK, BLOCKS = 16, 64
 PREFIX = list(range(4 * BLOCK))
@@ -35,7 +36,7 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(REQUESTS, REQUESTS)
 def test_a_prefix_is_in_cache_until_the_counters_say_that_it_may_be_gone(before, after):
     cache = KVCache(BLOCKS, BLOCK)

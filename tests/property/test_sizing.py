@@ -5,17 +5,19 @@ import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from promptgroup_operator.api.prompt_group import SizingSpec
 from promptgroup_operator.sizing import limits
 from promptgroup_operator.sizing.limits import Target
 from promptgroup_operator.sizing.model import fit
+from promptgroup_operator.sizing.prefill_rate import prefill_rate
 from promptgroup_operator.sizing.recommend import SizingInput, decide
 from promptgroup_operator.sizing.shared import split
 from promptgroup_operator.world.load import Departure
 from promptgroup_operator.world.sizing_history import NEW
+from support.examples import examples
 from support.loads import load
 
 NOW = datetime(2026, 11, 3, 12, 0, 0, tzinfo=UTC)
@@ -61,9 +63,7 @@ def test_bounds_hold_and_policies_too(seen, current, low, more, data):
 
 @given(loads, st.integers(1, 40))
 def test_unknown_never_changes_the_number(seen, current):
-    unknown = (
-        seen.stale != "" or seen.engines.coverage < 0.5 or (seen.engines.prefill_rate == 0 and seen.engines.queries > 0)
-    )
+    unknown = seen.stale != "" or seen.engines.coverage < 0.5 or (prefill_rate(seen) == 0 and seen.engines.queries > 0)
     assume(unknown)
     verdict = decide(SIZING, SizingInput(current, current, "a", seen), NEW, NOW)
     assert (verdict.value, verdict.active) == (current, False)
@@ -107,7 +107,7 @@ def test_drift_never_adds_replicas(requests, current, share, at, late, waiting, 
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@examples(25)
 @given(st.floats(0.5, 60), st.floats(0.5, 0.99), st.floats(0.02, 0.3), st.integers(1, 20), st.floats(0.5, 2))
 def test_a_steady_load_settles(requests, hit_rate, usage, start, wrong):
     """Closed loop with engines that are up to twice as slow or as fast as modelled; replicas start within 2 minutes."""

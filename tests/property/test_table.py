@@ -6,6 +6,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_router.contract.caller_rules import CachedTokens, CallerLimits, CallerRules, EngineField
 from promptgroup_router.contract.encoding import decode_table, encode_table
 from promptgroup_router.contract.table import (
     Engine,
@@ -41,6 +42,16 @@ revisions = st.builds(
     lends=st.booleans(),
     prompt=st.none() | st.builds(Prompt, text, text),
 )
+numbers = st.integers(0, 10**9)
+limits = st.builds(CallerLimits, numbers, numbers, numbers, numbers, st.integers(1, 1000))
+rules = st.builds(
+    CallerRules,
+    allowed=st.frozensets(st.sampled_from(EngineField)),
+    salted=st.frozensets(words, max_size=3),
+    cached_tokens=st.sampled_from(CachedTokens),
+    default=limits,
+    named=st.dictionaries(text, limits, max_size=3).map(lambda found: tuple(sorted(found.items()))),
+)
 groups = st.builds(
     Group,
     namespace=words,
@@ -53,6 +64,7 @@ groups = st.builds(
     load_factor_percent=st.integers(100, 10_000),
     session_header=words,
     time_limits=st.builds(TimeLimits, st.integers(0, 3600), st.integers(0, 3600)),
+    callers=rules,
 )
 tables = st.builds(
     RoutingTable, st.lists(groups, max_size=3, unique_by=lambda each: (each.namespace, each.name)).map(tuple), text

@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from promptgroup_operator.kube.work_queue import AHEAD, WorkQueue
 from promptgroup_operator.world.snapshot import Key
+from support.examples import examples
 
 KEYS = st.sampled_from([Key("chat", name) for name in "abcd"])
 SECONDS = st.integers(0, 10)
@@ -78,5 +78,5 @@ class Queue(RuleBasedStateMachine):
         assert set(self.queue._due) == set(self.due)
 
 
-Queue.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
+Queue.TestCase.settings = examples(100, stateful_step_count=30)
 TestQueue = Queue.TestCase

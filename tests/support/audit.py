@@ -124,7 +124,7 @@ def granted(kube: Kubectl, *roles: str) -> set[Right]:
     found = set()
     for role in roles:
         kind, _, name = role.partition("/")
-        for rule in (kube.get(kind, name) or {})["rules"]:
+        for rule in (kube.get(kind, name) or {}).get("rules") or ():
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:
                     found |= {Right(group, resource, verb) for verb in rule["verbs"]}

@@ -44,6 +44,32 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         },
         "spec.routing.ownInstructions: ",
     ),
+    "a way past access": (
+        {"gateway": {"failureMode": "FailOpen"}, "access": {"type": "APIKey", "apiKey": {"secrets": ["keys"]}}},
+        "spec.gateway.failureMode: ",
+    ),
+    "a salt of the clients' and one of the router's": (
+        {"routing": {"isolation": "Caller", "allowedEngineFields": ["rid", "extra_key"]}},
+        "spec.routing.allowedEngineFields: ",
+    ),
+    "callers kept apart and not known": (
+        {"routing": {"isolation": "Caller"}, "access": {"type": "Anonymous"}},
+        "spec.routing.isolation: ",
+    ),
+    "a certificate for an engine that serves no TLS": (
+        {
+            "engine": {
+                "type": "TensorRTLLM",
+                "image": "engine",
+                "tls": {"secretName": "a", "caFrom": {"configMapKeyRef": {"name": "b", "key": "c"}}},
+            }
+        },
+        "spec.engine.tls: engine.tls.secretName is set",
+    ),
+    "authorities from nowhere": (
+        {"engine": {"image": "engine", "tls": {"caFrom": {}}}},
+        "spec.engine.tls.caFrom: name exactly one source",
+    ),
     "bounds crossed": ({"replicas": None, "sizing": {"minReplicas": 3, "maxReplicas": 2}}, "spec.sizing: "),
     "no time to first token": (
         {"replicas": None, "sizing": {"maxReplicas": 2, "targets": {"ttft": "0ms"}}},
@@ -55,5 +81,43 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "no surge": ({"rollout": {"maxSurge": 0}}, "spec.rollout.maxSurge: "),
     "no surge in percent": ({"rollout": {"maxSurge": "0%"}}, "spec.rollout.maxSurge: "),
     "a surge in words": ({"rollout": {"maxSurge": "some"}}, "spec.rollout.maxSurge: "),
+    "a type of access without its settings": ({"access": {"type": "APIKey"}}, "spec.access.apiKey: "),
+    "settings of another type of access": (
+        {"access": {"type": "Anonymous", "header": {"name": "x-user", "sources": ["10.0.0.0/8"]}}},
+        "spec.access.header: ",
+    ),
+    "tokens without an issuer's settings": ({"access": {"type": "JWT"}}, "spec.access.jwt: "),
+    "a list of callers whom nobody knows": (
+        {"access": {"type": "Anonymous", "callers": ["team-a"]}},
+        "spec.access.callers: ",
+    ),
+    "a cache without a tier": ({"cache": {}}, "spec.cache: "),
+    "two connectors of vLLM": (
+        {"cache": {"offload": {"memory": "8Gi"}, "pool": {"type": "LMCache", "address": "a:1"}}},
+        "spec.cache.pool: vLLM has one KV connector",
+    ),
+    "a pool that SGLang does not know": (
+        {
+            "engine": {"type": "SGLang", "image": "i"},
+            "cache": {"offload": {"memory": "8Gi"}, "pool": {"type": "LMCache", "address": "a:1"}},
+        },
+        "spec.cache.pool: SGLang",
+    ),
+    "a pool behind no memory": (
+        {"engine": {"type": "SGLang", "image": "i"}, "cache": {"pool": {"type": "Mooncake", "address": "a:1"}}},
+        "spec.cache.pool: SGLang",
+    ),
+    "a pool of TensorRT-LLM": (
+        {"engine": {"type": "TensorRTLLM", "image": "i"}, "cache": {"pool": {"type": "Mooncake", "address": "a:1"}}},
+        "spec.cache.pool: TensorRT-LLM",
+    ),
+    "a volume of TensorRT-LLM": (
+        {"engine": {"type": "TensorRTLLM", "image": "i"}, "cache": {"offload": {"memory": "8Gi", "claimName": "kv"}}},
+        "spec.cache.offload.claimName: ",
+    ),
+    "RDMA to LMCache": (
+        {"cache": {"pool": {"type": "LMCache", "address": "a:1", "transport": "RDMA"}}},
+        "spec.cache.pool.transport: ",
+    ),
     "a model of the group's name": ({"model": "support"}, "spec.model: "),
 }

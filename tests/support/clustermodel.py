@@ -85,6 +85,7 @@ class ModelPod:
     """The kubelet's Ready condition: it follows containers and gate when the kubelet next looks."""
     deleting: bool = False
     slot: int | None = None
+    inference_pool: str = ""
     warmed: str = ""
     measured: str = ""
     """The annotation."""
@@ -332,6 +333,7 @@ class Model:
             containers_ready_since=pod.containers_ready_since,
             container_id=pod.container,
             slot=pod.slot,
+            inference_pool=pod.inference_pool,
             warmed=pod.warmed,
             warm=pod.gate,
             draining_since=pod.draining_since,
@@ -355,6 +357,7 @@ class Model:
         if pod is not None:
             since = mark.draining_since.replace(microsecond=0) if mark.draining_since is not None else None
             pod.slot, pod.draining_since, pod.cost = mark.slot, since, mark.deletion_cost
+            pod.inference_pool = mark.inference_pool
 
     def _apply(self, manifest: Manifest, seen: World) -> None:
         """Refused when the object is not the one that was seen (optimistic locking): the pass ends."""
@@ -430,9 +433,9 @@ class Model:
         before = {each.fingerprint: each for each in world.revisions}
         for revision in route.revisions:
             known = before[revision.fingerprint]
-            told = {pod.slot for pod in known.pods if pod.draining_since is not None}
+            told = {pod.slot for pod in known.pods if pod.draining_since is not None and pod.slot is not None}
             states = {slot.index: slot.state for slot in revision.slots}
-            back = {slot for slot in told if states.get(slot or 0) is SlotState.READY and slot not in known.routed}
+            back = {slot for slot in told if states.get(slot) is SlotState.READY and slot not in known.routed}
             chosen = {slot for slot in known.routed if states.get(slot) is SlotState.DRAINING}
             if back and chosen:
                 raise ViolationError(f"the slots {chosen} are told to go, and {back} are called back")

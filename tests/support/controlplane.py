@@ -5,11 +5,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from promptgroup_local.cluster.images import BUILT_IN
 from promptgroup_local.kubectl import Kubectl, wait_for
 
 PORT = 8000
-IMAGES = {"web": [sys.executable, "-m", "http.server", "--bind", "{pod_ip}", str(PORT)]}
-"""An HTTP server on the pod's address, as a tiny application."""
+ENGINES = ("vllm/vllm-openai", "lmsysorg/sglang", "nvcr.io/nvidia/tensorrt-llm/release")
+"""Images of engines that samples name: stand-ins run in their place."""
+IMAGES = {
+    "web": [sys.executable, "-m", "http.server", "--bind", "{pod_ip}", str(PORT)],
+    **dict.fromkeys(ENGINES, BUILT_IN["ghcr.io/promptgroup/standin-engine"]),
+}
+"""`web` is an HTTP server on the pod's address, as a tiny application."""
 
 
 def container(image: str = "web", **fields: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -90,12 +91,14 @@ class FakeEngine:
 
 
 @contextlib.asynccontextmanager
-async def engines(count: int, *behaviours: Behaviour) -> AsyncIterator[list[FakeEngine]]:
-    """So many engines, the first ones with these behaviours."""
+async def engines(
+    count: int, *behaviours: Behaviour, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[list[FakeEngine]]:
+    """So many engines, the first ones with these behaviours; with TLS if there is a context."""
     found, servers = [], []
     for number in range(count):
         engine = FakeEngine(*behaviours[number : number + 1])
-        server = await asyncio.start_server(engine.serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(engine.serve, "127.0.0.1", 0, ssl=tls)
         engine.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         found.append(engine)
         servers.append(server)
@@ -110,7 +113,7 @@ async def engines(count: int, *behaviours: Behaviour) -> AsyncIterator[list[Fake
         await until(lambda: not any(engine.open for engine in found), "the engines' connections to end")
 
 
-async def until(condition: Callable[[], object], what: str, seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
     """Wait for a condition that nothing announces."""
     try:
         async with asyncio.timeout(seconds):

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from promptgroup_router.base.settings import ApiServerAddress
+from promptgroup_router.base.core_settings import ApiServerAddress
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.table import Group
 from promptgroup_router.http11.reader import HttpRequest, RequestReader
@@ -197,6 +197,9 @@ def certificate() -> tuple[bytes, bytes]:
         .not_valid_after(now + dt.timedelta(hours=1))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        # two authorities of one name, as before and after a renewal, are told apart by their keys
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

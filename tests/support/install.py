@@ -25,6 +25,8 @@ VARIANTS = {
     "one namespace": ("operator.namespaced=true",),
     "no prompts in Secrets": ("router.readSecrets=false",),
     "no routers": ("router.enabled=false",),
+    "behind gateways": ("picker.enabled=true",),
+    "gateways alone": ("picker.enabled=true", "router.enabled=false", 'picker.namespaces=["search"]'),
     "two teams": ('router.namespaces=["chat", "search"]', "router.createNamespaces=false"),
     "a namespace with others in it": ("networkPolicy.defaultDeny=false", 'router.namespaces=["promptgroup-system"]'),
     "no policies": ("networkPolicy.enabled=false", "admissionPolicies.enabled=false"),

@@ -91,6 +91,9 @@ class MemoryTransport:
     def writelines(self, parts: list[bytes]) -> None:
         self.write(b"".join(parts))
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def write_eof(self) -> None:
         self.eof_asked = True
         self._flush()

@@ -101,5 +101,8 @@ def _in_block(block: Mapping[str, Any], address: Address) -> bool:
 def _selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     wanted = selector.get("matchLabels", {}).items() <= labels.items()
     expressions = selector.get("matchExpressions", [])
-    assert {each["operator"] for each in expressions} <= {"Exists"}, "teach this reader the other operators first"
-    return wanted and all(each["key"] in labels for each in expressions)
+    assert {each["operator"] for each in expressions} <= {"Exists", "In"}, "teach this reader the other operators first"
+    return wanted and all(
+        each["key"] in labels and (each["operator"] == "Exists" or labels[each["key"]] in each["values"])
+        for each in expressions
+    )

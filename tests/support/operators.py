@@ -56,17 +56,25 @@ def metrics(kube: Kubectl) -> dict[str, str]:
 def operator_process(
     cluster: LocalCluster, namespace: str, *flags: str, kubeconfig: Path | None = None, quick: bool = False
 ) -> Iterator[tuple[subprocess.Popen, str]]:
-    """An operator of the namespace, killed at the end; also the URL of its health. A quick one has shorter windows."""
+    """An operator of the namespace, killed at the end; also the URL of its health. A quick one has shorter windows.
+
+    A test that fails shows how the operator ended, if it did, and what it said last.
+    """
     [port] = free_ports(1)
     program = (quickoperator.__file__,) if quick else ("-m", "promptgroup_operator")
     argv = [sys.executable, *program, "run", f"--namespaces={namespace}", "--host=127.0.0.1"]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)}
-    with (cluster.folder / "logs" / f"operator-{namespace}.log").open("ab") as log:
+    said = cluster.folder / "logs" / f"operator-{namespace}.log"
+    with said.open("ab") as log:
         process = subprocess.Popen(
             [*argv, f"--health-port={port}", "--metrics-port=0", *flags], env=environment, stdout=log, stderr=log
         )
     try:
         yield process, f"http://127.0.0.1:{port}/healthz"
+    except BaseException as error:
+        last = said.read_text(errors="replace")[-4000:]
+        error.add_note(f"the operator's exit status: {process.poll()}; it said last:\n{last}")
+        raise
     finally:
         process.kill()
         process.wait()

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.peers.datagram import seal_key
 from promptgroup_router.peers.members import Address
 from promptgroup_router.peers.protocol import GossipProtocol
@@ -72,11 +73,11 @@ class Listener:
 class Node:
     """One router on the network."""
 
-    def __init__(self, sender: int, *records: PlacementReport) -> None:
+    def __init__(self, sender: int, *records: PlacementReport, limiter: Limiter | None = None) -> None:
         self.address: Address = (f"10.0.0.{sender}", 9094)
         self.listener = Listener(*records)
         self.metrics = Metrics()
-        self.peers = GossipProtocol(self.listener, self.metrics, sender)
+        self.peers = GossipProtocol(self.listener, self.metrics, sender, limiter)
         self.peers.key = KEY
 
     def live(self) -> float:

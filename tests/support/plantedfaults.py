@@ -35,7 +35,7 @@ FAULTS = {
         "while self._phase is ClientPhase.OPEN:",
     ),
     "a connection is pooled with its request unsent": Fault(
-        "proxy.upstream", "if transport.get_write_buffer_size():", "if False:"
+        "proxy.upstream", "if self._unwritten or transport.get_write_buffer_size():", "if False:"
     ),
     "a connection is pooled paused": Fault(
         "proxy.upstream",
@@ -57,7 +57,7 @@ FAULTS = {
     ),
     "HEAD is answered with a body": Fault("proxy.downstream", 'head.method == b"HEAD"', "False"),
     "HTTP/1.0 gets chunks": Fault(
-        "proxy.response", "answer.framing is Framing.CHUNKED and minor == 0", "answer.framing is None"
+        "proxy.response", "answer.framing is Framing.CHUNKED and (minor == 0 or rewritten)", "answer.framing is None"
     ),
     "a request that was left stays counted": Fault("proxy.relay", "self._exchange.abandoned(now)", "pass"),
     "the body of a request that was left is never given back": Fault(
@@ -66,7 +66,7 @@ FAULTS = {
         "        if active is not None:",
     ),
     "an engine that closes early ends the answer": Fault(
-        "proxy.upstream", "if self._reader.ends_by_close and exc is None:", "if self._reader.begun:"
+        "proxy.upstream", "if self._reader.ends_by_close and exc is None and self._told_end:", "if self._reader.begun:"
     ),
 }
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import urllib3
 import yaml
@@ -57,6 +58,13 @@ class Prometheus:
             ]
         )
         wait_for(self._ready, "Prometheus")
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        """Result of an instant query."""
+        answer = urllib3.request("GET", f"{self.url}/api/v1/query", fields={"query": query}, timeout=5)
+        assert answer.status == 200, answer.data
+        found: list[dict[str, Any]] = answer.json()["data"]["result"]
+        return found
 
     def stop(self) -> None:
         """End."""

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 import h11
 
 from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.decision.engine_request import response_id
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.downstream import (
@@ -39,8 +40,10 @@ from promptgroup_router.proxy.downstream import (
     ClientConnection,
     ClientListener,
 )
-from promptgroup_router.proxy.relay import Relay, new_id
+from promptgroup_router.proxy.relay import Relay
 from promptgroup_router.proxy.upstream import UNREAD_BYTES, EngineConnection, EngineConnections
+from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.routing.response_id import RANDOM_BYTES
 from promptgroup_router.routing.state import RouterState
 from support.memorynet import SMALL, Buffers, MemoryTransport
 from support.steploop import StepLoop
@@ -329,7 +332,7 @@ class Machine:
         self.state = RouterState()
         self.state.install(table_of(*ENGINES), "file", 0.0)
         self.pool = EngineConnections(self.loop.time, 2.0)
-        handler = ApiHandler(self.state, self.pool, self.loop.time, TIMEOUT)
+        handler = ApiHandler(self.state, self.pool, BodyReader(), self.loop.time, TIMEOUT)
         self.budget = BodyBudget(BUDGET)
         self.listener = ClientListener(handler, self.loop.time, 150_000, budget=self.budget)
         (self._members,) = [
@@ -405,7 +408,7 @@ class Machine:
             ask = Ask(name, kind, head_only=kind == "head", closes=kind == "broken")
         elif kind == "stored":
             member = self.random.choice(self._members)
-            found = new_id(member.id, member.incarnation, SessionKey(7))
+            found = response_id(member, SessionKey(7), bytes(RANDOM_BYTES))
             request, ask = get(f"/v1/responses/{found}", *fields), Ask(name, kind)
         else:
             size = self.random.choice([3000, 8000, 20_000, 100_000]) if kind in ("large", "expects", "chunked") else 0

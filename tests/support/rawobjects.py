@@ -122,15 +122,26 @@ def serving(kube: ScriptedKube, *objects: dict, **proxied: Any) -> None:
             return refusal(404)
         query = parse_qs(parts.query)
         named = query.get("fieldSelector", [""])[0].removeprefix("metadata.name=")
-        label, _, value = query.get("labelSelector", [""])[0].partition("=")
+        label, values = _selector(query.get("labelSelector", [""])[0])
         within = parts.path.split("/namespaces/")[1].split("/")[0] if "/namespaces/" in parts.path else ""
         found = []
         for each in objects:
             metadata = each["metadata"]
-            labelled = not label or (label in metadata.get("labels", {}) and value in ("", metadata["labels"][label]))
+            labelled = not label or (
+                label in metadata.get("labels", {}) and (not values or metadata["labels"][label] in values)
+            )
             kind = all(field in each["spec"] for field in kinds[plural])
             if kind and labelled and named in ("", metadata["name"]) and within in ("", metadata["namespace"]):
                 found.append(each)
         return Answer(200, json.dumps({"metadata": {"resourceVersion": "1"}, "items": found}).encode())
 
     kube.serve = serve
+
+
+def _selector(text: str) -> tuple[str, list[str]]:
+    """Return the label of a selector, and its values: `label`, `label=value` or `label in (value,value)`."""
+    if " in (" in text:
+        label, _, listed = text.removesuffix(")").partition(" in (")
+        return label, listed.split(",")
+    label, _, value = text.partition("=")
+    return label, [value] if value else []

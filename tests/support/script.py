@@ -13,7 +13,7 @@ import textwrap
 from typing import Any
 
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.proxy.exchange import Action, Exchange, Refuse, Send
+from promptgroup_router.decision.exchange import Action, Exchange, Refuse, Send
 
 
 def play(exchange: Exchange, script: str, now: float = 100.0) -> None:

@@ -12,9 +12,13 @@ from pathlib import Path
 import uvloop
 
 from promptgroup_local.engine.flags import Knobs, parse
+from promptgroup_local.engine.scheduler import Cost
 from promptgroup_local.engine.server import serving
+from promptgroup_router.contract.access import Access
+from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.server import Router
+from support.fakeengine import until
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import routing
 
@@ -37,9 +41,10 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def _engines(count: int, knobs: Knobs) -> AsyncIterator[list[str]]:
-    if ENGINES:
-        yield ENGINES.split(",")[:count]
+async def standing_in(count: int, knobs: Knobs, known: str = ENGINES) -> AsyncIterator[list[str]]:
+    """Addresses of stand-in engines, or of those that are known and run already."""
+    if known or ENGINES:
+        yield (known or ENGINES).split(",")[:count]
         return
     flags = parse(["llama", "--host=127.0.0.1", "--port=0", "--enable-prompt-tokens-details"])
     async with contextlib.AsyncExitStack() as stack:
@@ -49,17 +54,30 @@ async def _engines(count: int, knobs: Knobs) -> AsyncIterator[list[str]]:
 
 @contextlib.contextmanager
 def served(
-    folder: Path, *, engines: int = 3, system: str = SYSTEM, tools: str = "", time_scale: float = 0.0
+    folder: Path,
+    *,
+    engines: int = 3,
+    system: str = SYSTEM,
+    tools: str = "",
+    time_scale: float = 0.0,
+    cost: Cost = Cost(),  # noqa: B008 - it is frozen
+    access: Access | None = None,
+    callers: CallerRules = NO_RULES,
 ) -> Iterator[Served]:
-    """Serve a group `support` of the model `llama`, with this prompt, while the context lasts."""
+    """Serve a group `support` of the model `llama`, with this prompt, while the context lasts.
+
+    Secrets with keys lie in `folder/secrets`.
+    """
     ready: Future[Served] = Future()
     stop = threading.Event()
 
     async def run() -> None:
-        async with _engines(engines, Knobs(time_scale=time_scale, startup=0.0)) as addresses:
+        async with standing_in(engines, Knobs(cost, time_scale=time_scale, startup=0.0)) as addresses:
             slots = tuple(slot(index, address=address) for index, address in enumerate(addresses))
-            known: RoutingTable = table(group("support", revision(system, slots, tools=tools)))
-            async with routing(folder, known) as router:
+            made = revision(system, slots, tools=tools)
+            known: RoutingTable = table(group("support", made, access=access, callers=callers))
+            async with routing(folder, known, secrets_dir=folder / "secrets") as router:
+                await until(lambda: router.state.keys_tried, "the keys")
                 ready.set_result(Served(f"http://127.0.0.1:{router.port}", router))
                 await asyncio.get_running_loop().run_in_executor(None, stop.wait)
 

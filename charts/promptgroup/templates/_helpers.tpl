@@ -12,6 +12,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{/* Namespaces that get pickers, as JSON. */}}
+{{- define "promptgroup.pickerNamespaces" -}}
+{{- if not .Values.picker.enabled }}[]
+{{- else if .Values.operator.namespaced }}{{ list .Release.Namespace | toJson }}
+{{- else }}{{ .Values.picker.namespaces | default .Values.router.namespaces | toJson }}
+{{- end }}
+{{- end }}
+
 {{/* Whether the chart creates those namespaces: not where the release's own is all there is. Empty is no. */}}
 {{- define "promptgroup.createNamespaces" -}}
 {{- if and .Values.router.createNamespaces (not .Values.operator.namespaced) }}true{{ end }}

@@ -3,13 +3,10 @@
 import argparse
 import json
 
-from promptgroup_cli.base import bounded_json
-from promptgroup_cli.base.bounded_json import JsonError
-from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError
+from promptgroup_cli.base.errors import ExitStatus, InputError
+from promptgroup_cli.reach.explained import explain_question, parse_explanation
 from promptgroup_cli.reach.files import read_bytes, read_text
-from promptgroup_cli.reach.inputs import path_of
 from promptgroup_cli.render import explain_output
-from promptgroup_router.apis.request import CHAT_PATH
 from promptgroup_router.contract.table import TableError
 from promptgroup_router.explain import explain_with_table, parse_explain_request
 from promptgroup_router.feed import table_file
@@ -22,25 +19,11 @@ TABLE_BYTES = 256 << 20
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    question = _question(arguments.file, dict(arguments.header))
+    question = explain_question(read_text(arguments.file, MOST_BYTES), dict(arguments.header))
     by, answer = _ask(arguments, question)
-    try:
-        told = {"by": by, **bounded_json.parse(answer)}
-    except (JsonError, TypeError):
-        raise ReachError(f"{by} does not answer as a router does: is it an admin port (9090)?") from None
+    told = parse_explanation(by, answer)
     print(json.dumps(told, indent=2) if arguments.output == "json" else explain_output.table(told))
     return ExitStatus.OK if told.get("choice") is not None else ExitStatus.NEGATIVE
-
-
-def _question(file: str, headers: dict[str, str]) -> bytes:
-    """Return the question for a router; the body tells which API it is of."""
-    body = read_text(file, MOST_BYTES)
-    try:
-        parsed = bounded_json.parse(body.encode())
-    except JsonError:
-        parsed = None  # the router says what is wrong
-    path = path_of(parsed) if isinstance(parsed, dict) else CHAT_PATH
-    return json.dumps({"path": path.decode(), "headers": headers, "body": body}).encode()
 
 
 def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:

@@ -16,6 +16,8 @@ from promptgroup_cli.forecast.estimate import MBU, MFU, EngineEstimate, replica
 from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload
 from promptgroup_cli.forecast.gpus import Gpu, gpu
 from promptgroup_cli.forecast.model_config import ConfigError, ModelConfig, shape
+from promptgroup_cli.forecast.reuse import ReuseCurve, TraceRequest, curve
+from promptgroup_cli.reach import trace
 from promptgroup_cli.reach.files import read_bytes
 from promptgroup_cli.reach.size_answer import MOST, SizeQuestion, answer
 from promptgroup_cli.render import size_observed, size_output
@@ -72,6 +74,11 @@ def _question(arguments: argparse.Namespace) -> SizeQuestion:
     workload = _workload(arguments, assumed)
     one, reported = _replica(engine, arguments, assumed)
     _check(workload, one)
+    if not all(tier.measured for tier in arguments.tier):
+        assumed.append(
+            "tiers copy at the rates and after the latencies of their kinds; --tier KIND=SIZE,BANDWIDTH,LATENCY takes "
+            "measured ones"
+        )
     return SizeQuestion(
         name=arguments.model or str(arguments.config),
         engine=engine,
@@ -80,7 +87,19 @@ def _question(arguments: argparse.Namespace) -> SizeQuestion:
         target=arguments.ttft,
         reported=reported,
         assumed=tuple(assumed),
+        tiers=tuple(arguments.tier),
+        reuse=_reuse(arguments.trace) if arguments.trace is not None else None,
+        gpu_hour=arguments.gpu_hour,
     )
+
+
+def _reuse(path: Path) -> ReuseCurve:
+    """Return how far apart the requests of a trace use the same tokens.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
+    return curve(TraceRequest(row.blocks, trace.BLOCK, row.prompt, row.output) for row in trace.read(path))
 
 
 def _model(arguments: argparse.Namespace, assumed: list[str]) -> KnownModel:

@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 
 from promptgroup_cli.base import bounded_json
-from promptgroup_cli.base.bounded_json import JsonError
-from promptgroup_cli.base.errors import ExitStatus, ReachError
+from promptgroup_cli.base.errors import ExitStatus
 from promptgroup_cli.reach.connect import ClusterConnection, Router, router_at
+from promptgroup_cli.reach.each_router import ask_each, heard
 from promptgroup_cli.reach.group_status import group_status
 from promptgroup_cli.reach.top_rates import RouterPage, rates, router_page
 from promptgroup_cli.render import top_output
@@ -68,16 +68,10 @@ def _routers(cluster: ClusterConnection | None, url: str | None) -> Mapping[str,
 
 def _read(routers: Mapping[str, Router]) -> tuple[dict[str, RouterPage], tuple[str, ...]]:
     """Return the pages by router, and the names of the routers that did not answer."""
-    pages, failed = {}, {}
-    for name, ask in routers.items():
-        try:
-            pages[name] = router_page(ask("/metrics", None).decode(), bounded_json.parse(ask("/table", None)))
-        except ReachError as error:
-            failed[name] = error
-        except (JsonError, ValueError, KeyError, TypeError, AttributeError) as error:
-            failed[name] = ReachError(f"router {name} does not answer as a router does: {type(error).__name__}")
-    if not pages:
-        raise next(iter(failed.values()))
+    pages, failed = ask_each(
+        routers, lambda ask: router_page(ask("/metrics", None).decode(), bounded_json.parse(ask("/table", None)))
+    )
+    heard(pages, failed)
     return pages, tuple(failed)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from promptgroup_cli.base.errors import exit_statuses
-from promptgroup_cli.forecast import kv
+from promptgroup_cli.forecast import kv, tiers
 from promptgroup_cli.forecast.gpus import GPUS
 from promptgroup_operator.base import durations
 
@@ -44,6 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     _model_flags(parser)
     _load_flags(parser)
+    _tier_flags(parser)
     _observed_flags(parser)
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="format of the output (default: %(default)s)"
@@ -135,6 +136,35 @@ def _load_flags(parser: argparse.ArgumentParser) -> None:
         metavar="DURATION",
         help="target of the 95th percentile (default: %(default)s)",
     )
+
+
+def _tier_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("KV tiers and cost", "what more memory for KV would change, and what it costs")
+    group.add_argument(
+        "--tier",
+        type=_tier,
+        action="append",
+        default=[],
+        metavar="KIND=SIZE",
+        help=f"add a tier behind the GPUs' memory, the nearest first: {', '.join(tiers.KINDS)} (sizes of dram, c2c and "
+        "nvme are those of each replica); measured figures may follow, as in tcp=2TiB,3GB/s,15ms",
+    )
+    group.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="requests in Mooncake's format: add the hit rates that the reuse of their tokens allows",
+    )
+    group.add_argument(
+        "--gpu-hour", type=_positive, metavar="PRICE", help="price of one GPU for an hour, in any currency"
+    )
+
+
+def _tier(text: str) -> tiers.Tier:
+    try:
+        return tiers.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _observed_flags(parser: argparse.ArgumentParser) -> None:

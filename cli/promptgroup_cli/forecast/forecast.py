@@ -19,14 +19,20 @@ the engine: `sequence + context / context rate`. Both together per second are th
 **First token.** A step of the engine, with what decodes meanwhile, and half a step to wait for it; then queue and
 prefill together, as of M/M/1: exponential, with mean `prefill / (1 - u)`.
 
+**Tiers.** What the GPUs have lost may still be in a larger tier: its share of histories follows by the same
+approximation from its room. A copy takes no time of the GPU, since engines copy while others run, but its mean is added
+to that of the prefill.
+
 Once there is something to observe, the operator's model (`model.py`) is anchored to it and predicts changes only.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from promptgroup_cli.forecast.kv import WorkingSetForecast, context_share
 from promptgroup_cli.forecast.model_config import ModelConfig
+from promptgroup_cli.forecast.tiers import TierForecast
 from promptgroup_operator.sizing.model import QUANTILE
 
 SEQUENCE = 0.000_06
@@ -96,7 +102,7 @@ class Expectation:
     use: float
     """Share of the KV cache that prefix and live sessions fill; more than 1 does not fit."""
     kept: float
-    """Share of sessions' histories that is found when they come back, 0 to 1."""
+    """Share of sessions' histories that is found when they come back, in any tier, 0 to 1."""
     hit_rate: float
     """Share of prompt tokens that are found in caches, 0 to 1."""
     uncached: float
@@ -135,14 +141,16 @@ def kept_share(fill: float, turns: float) -> float:
     return 1 - math.exp(-high)
 
 
-def expect(workload: Workload, replica: ReplicaForecast, replicas: int, *, pooled: bool = False) -> Expectation:
+def expect(
+    workload: Workload, replica: ReplicaForecast, replicas: int, tiers: Sequence[TierForecast] = ()
+) -> Expectation:
     """Predict what so many replicas will do; the module has the formulas.
 
     Args:
         workload: what clients send.
         replica: what one can do.
         replicas: at least 1.
-        pooled: whether a KV pool brings what the GPUs' caches have lost, in no time.
+        tiers: where else KV is kept, the nearest first.
     """
     wanted = working_set(workload, replica)
     context = replica.held(workload.context)
@@ -158,9 +166,16 @@ def expect(workload: Workload, replica: ReplicaForecast, replicas: int, *, poole
         utilization = rate * prefill + decoding
         running = min(workload.sessions, workload.rate * workload.answer * _stretch(replica.step, utilization))
         before = kept
-        kept = 1.0 if pooled else _kept(workload, context, room, running)
+        kept = _kept(workload, context, room, running)
+        copying = 0.0
+        for tier in tiers:
+            reached = max(kept, _kept(workload, context, tier.room, running))
+            copying += (reached - kept) * tier.copy(replica.held(workload.history))
+            kept = reached
         if before - kept < CLOSE:
             break
+    step = _step(replica.step, decoding, utilization)
+    found = prefill / (1 - utilization) + copying if utilization < 1 else math.inf
     return Expectation(
         replicas=replicas,
         use=wanted.use(replica.kv_tokens, replicas),
@@ -168,8 +183,8 @@ def expect(workload: Workload, replica: ReplicaForecast, replicas: int, *, poole
         hit_rate=1 - uncached / workload.prompt,
         uncached=uncached,
         utilization=utilization,
-        median=_ttft(0.5, replica.step, prefill, decoding, utilization),
-        ttft=_ttft(QUANTILE, replica.step, prefill, decoding, utilization),
+        median=_wait(step, found, 0.5),
+        ttft=_wait(step, found, QUANTILE),
         running=running,
     )
 
@@ -188,8 +203,11 @@ def _stretch(step: float, utilization: float) -> float:
     return step / (1 - utilization) if utilization < 1 else math.inf
 
 
-def _ttft(quantile: float, step: float, prefill: float, decoding: float, utilization: float) -> float:
-    if utilization >= 1:
-        return math.inf
-    stretched = step + decoding * _stretch(step, utilization)
-    return 1.5 * stretched - math.log(1 - quantile) * prefill / (1 - utilization)
+def _step(step: float, decoding: float, utilization: float) -> float:
+    """Seconds of a step and of the wait for it, with all that decodes."""
+    return 1.5 * (step + decoding * _stretch(step, utilization)) if utilization < 1 else math.inf
+
+
+def _wait(step: float, mean: float, quantile: float) -> float:
+    """Seconds to the first token: a step, and an exponential time of that mean."""
+    return step - math.log(1 - quantile) * mean

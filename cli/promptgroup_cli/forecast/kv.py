@@ -22,11 +22,6 @@ UTILIZATION = 0.92
 TOLERANCE = 0.1
 """Share of the GPUs' memory by which computation and report may differ: GB against GiB is 7 %, activations the rest."""
 
-POOL_TOKENS = 500
-"""Below so many tokens a transfer costs as much as computing them (measured figures say 300 to 500)."""
-POOL_SECONDS = (0.1, 0.3)
-"""Recomputation below the first is not worth a pool, above the second it is."""
-
 
 def heads_kept(shape: ModelConfig, gpus: int) -> int:
     """KV heads that all GPUs of a replica together keep, copies included.
@@ -120,38 +115,3 @@ class WorkingSetForecast:
     def use(self, kv_tokens: int, replicas: int) -> float:
         """Share of the replicas' KV cache that it fills; more than 1 does not fit."""
         return (self.prefix * replicas + self.sessions) / (kv_tokens * replicas)
-
-
-@dataclass(frozen=True, slots=True)
-class Offload:
-    """Verdict on keeping KV outside of the GPUs (CPU memory, a shared pool)."""
-
-    pays: bool | None
-    """None: it depends; to be measured."""
-    message: str
-
-
-def offload(replicas: int, with_pool: int, history: float, prefill_rate: float) -> Offload:
-    """Judge whether an offload to CPU memory or a shared pool pays for sessions that return with their history.
-
-    Args:
-        replicas: that it takes without.
-        with_pool: replicas that would do if every history were found.
-        history: tokens that a request brings beyond the prefix and would find in a pool.
-        prefill_rate: prompt tokens a second that a replica computes.
-    """
-    if with_pool >= replicas:
-        return Offload(False, "does not pay: it takes as many replicas with one")
-    low, high = POOL_SECONDS
-    again = history / prefill_rate
-    gain = (
-        f"{with_pool} instead of {replicas} replicas would do, and {again * 1000:,.0f} ms of recomputation, "
-        f"{history:,.0f} tokens, be saved where a history is lost"
-    )
-    if history < POOL_TOKENS:
-        return Offload(False, f"does not pay: {gain}, but below {POOL_TOKENS} tokens a transfer takes as long")
-    if again < low:
-        return Offload(False, f"does not pay: {gain}, but below {low * 1000:.0f} ms a transfer takes as long")
-    if again > high:
-        return Offload(True, f"pays: {gain}")
-    return Offload(None, f"to be measured: {gain}; below {high * 1000:.0f} ms that depends on the transfer")

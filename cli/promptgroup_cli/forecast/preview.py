@@ -3,7 +3,16 @@
 A size that is planned ahead keeps the limits that the operator keeps later, for the same reasons.
 """
 
-from promptgroup_cli.forecast.forecast import Expectation, ReplicaForecast, Workload, expect, working_set
+from collections.abc import Callable, Sequence
+
+from promptgroup_cli.forecast.forecast import (
+    Expectation,
+    ReplicaForecast,
+    Workload,
+    expect,
+    working_set,
+)
+from promptgroup_cli.forecast.tiers import TierForecast
 from promptgroup_operator.sizing.limits import UTILISATION, Limit, Target, exceeded
 from promptgroup_operator.sizing.model import QUANTILE, fit
 from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad
@@ -15,15 +24,29 @@ FEWEST = 1000.0
 """First tokens of an imagined window, however quiet."""
 
 
-def observed(workload: Workload, replica: ReplicaForecast, expected: Expectation, *, pooled: bool = False) -> GroupLoad:
+TiersOf = Callable[[int], Sequence[TierForecast]]
+"""Returns the KV tiers beyond the GPUs' memory, for a number of replicas."""
+
+
+def no_tiers(_replicas: int) -> Sequence[TierForecast]:
+    """Return no tiers: KV is kept in the GPUs' memory alone."""
+    return ()
+
+
+def observed(
+    workload: Workload, replica: ReplicaForecast, expected: Expectation, tiers: Sequence[TierForecast] = ()
+) -> GroupLoad:
     """Return the load that an operator would observe.
 
     Args:
         workload: what clients send.
         replica: what one can do.
         expected: of so many replicas.
-        pooled: whether a KV pool keeps what the GPUs' caches do not, so that sessions need not fit them.
+        tiers: where else KV is kept. Sessions need to fit the largest one, not the GPUs' caches.
     """
+    wanted = working_set(workload, replica)
+    room = wanted.room(replica.kv_tokens, expected.replicas)
+    reach = max((room, *(tier.room for tier in tiers)))
     queries = workload.rate * workload.prompt
     requests = max(FEWEST, workload.rate * SAMPLE)
     first_token = Histogram((expected.ttft,), (QUANTILE * requests, (1 - QUANTILE) * requests))
@@ -52,7 +75,7 @@ def observed(workload: Workload, replica: ReplicaForecast, expected: Expectation
         errors=0.0,
         prompt_tokens=queries,
         sessions=workload.sessions,
-        session_tokens=None if pooled else working_set(workload, replica).sessions,
+        session_tokens=wanted.sessions * (room / reach) if reach > room else wanted.sessions,
         declared_tokens=workload.prefix,
         first_token=first_token,
         opening=1 / workload.turns,
@@ -61,7 +84,11 @@ def observed(workload: Workload, replica: ReplicaForecast, expected: Expectation
 
 
 def broken_limit(
-    workload: Workload, replica: ReplicaForecast, expected: Expectation, target: float | None, *, pooled: bool = False
+    workload: Workload,
+    replica: ReplicaForecast,
+    expected: Expectation,
+    target: float | None,
+    tiers: Sequence[TierForecast] = (),
 ) -> Limit | None:
     """Return the limit that so many replicas do not keep; None when they keep all.
 
@@ -70,11 +97,11 @@ def broken_limit(
         replica: what one can do.
         expected: of so many.
         target: seconds to the first token, p95; None when the load alone counts.
-        pooled: see `observed`.
+        tiers: see `observed`.
     """
     if expected.utilization > UTILISATION:
         return Limit.UTILISATION
-    model = fit(observed(workload, replica, expected, pooled=pooled))
+    model = fit(observed(workload, replica, expected, tiers))
     limit = exceeded(model, expected.replicas, Target(None)) if model is not None else None
     if limit is None and target is not None and expected.ttft > target:
         return Limit.FIRST_TOKEN
@@ -82,22 +109,21 @@ def broken_limit(
 
 
 def least_replicas(
-    workload: Workload, replica: ReplicaForecast, target: float | None, most: int, *, pooled: bool = False
+    workload: Workload, replica: ReplicaForecast, target: float | None, most: int, tiers: TiersOf = no_tiers
 ) -> tuple[int | None, Limit | None]:
     """Return the fewest replicas that keep all limits (None when `most` do not), and the limit that fewer break.
 
     Args:
         workload: what clients send.
         replica: what one can do.
-        target: see `lacks`.
+        target: see `broken_limit`.
         most: largest number of replicas to try.
-        pooled: see `observed`.
+        tiers: where else KV is kept.
     """
     before: Limit | None = None
     for replicas in range(1, most + 1):
-        limit = broken_limit(
-            workload, replica, expect(workload, replica, replicas, pooled=pooled), target, pooled=pooled
-        )
+        kept = tiers(replicas)
+        limit = broken_limit(workload, replica, expect(workload, replica, replicas, kept), target, kept)
         if limit is None:
             return replicas, before
         before = limit

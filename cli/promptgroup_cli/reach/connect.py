@@ -65,16 +65,17 @@ class ClusterConnection:
     def __exit__(self, *_: object) -> None:
         self._server.close()
 
-    def list(self, kind: str, namespace: str, *, labels: str = "", name: str = "") -> list[Manifest]:
+    def list(self, kind: str, namespace: str, *, labels: str = "", fields: str = "", name: str = "") -> list[Manifest]:
         """Return the objects of a kind.
 
         Args:
             kind: of the objects.
             namespace: of the objects; empty for all namespaces.
             labels: a label selector; empty for all objects.
-            name: of one object; empty for all.
+            fields: a field selector; empty for all objects.
+            name: of one object, in place of a field selector; empty for all.
         """
-        query = {"labelSelector": labels, "fieldSelector": f"metadata.name={name}" if name else ""}
+        query = {"labelSelector": labels, "fieldSelector": f"metadata.name={name}" if name else fields}
         query = {key: value for key, value in query.items() if value}
         try:
             return self._list(self._server, self._collection(kind, namespace), query)[0]
@@ -82,8 +83,8 @@ class ClusterConnection:
             raise ReachError(_plain(error, kind)) from None
 
     def routers(self, namespace: str) -> Mapping[str, Router]:
-        """Return the ready routers of a namespace by the name of their pod."""
-        pods = self.list("Pod", namespace, labels=f"app.kubernetes.io/name={names.ROUTER}")
+        """Return the ready routers and pickers of a namespace by the name of their pod."""
+        pods = self.list("Pod", namespace, labels=f"app.kubernetes.io/name in ({names.ROUTER},{names.PICKER})")
         found = {each["metadata"]["name"]: self._router(each) for each in pods if _ready(each)}
         if not found:
             raise ReachError(

@@ -1,12 +1,21 @@
 """Computes how many replicas a described load needs, and the same for other loads. Does no I/O."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from promptgroup_cli.forecast import kv
+from promptgroup_cli.forecast import kv, tiers
 from promptgroup_cli.forecast.estimate import EngineEstimate
-from promptgroup_cli.forecast.forecast import Expectation, ReplicaForecast, Workload, expect, working_set
-from promptgroup_cli.forecast.preview import least_replicas
+from promptgroup_cli.forecast.forecast import (
+    Expectation,
+    ReplicaForecast,
+    Workload,
+    expect,
+    working_set,
+)
+from promptgroup_cli.forecast.preview import TiersOf, least_replicas
+from promptgroup_cli.forecast.reuse import ReuseCurve
+from promptgroup_cli.forecast.tiers import KINDS, PoolVerdict, Tier, TierForecast, TierRow
 from promptgroup_operator.sizing.limits import Limit
 
 MOST = 512
@@ -28,6 +37,12 @@ class SizeQuestion:
     """Comparison of the KV tokens that an engine reported with those computed; None when none were given."""
     assumed: tuple[str, ...]
     """Assumptions in place of flags that were not given, a sentence each."""
+    tiers: tuple[Tier, ...] = ()
+    """KV tiers beyond the GPUs' memory to compare, the nearest first."""
+    reuse: ReuseCurve | None = None
+    """Hit rates of all cache sizes for a trace; None without a trace."""
+    gpu_hour: float | None = None
+    """Price of a GPU for an hour; None when none was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +69,10 @@ class SizeAnswer:
     """Prediction for these replicas; without a number, for as many as bear the load, or MOST."""
     cases: tuple[SizeCase, ...]
     working_set: kv.WorkingSetForecast
-    offload: kv.Offload | None
-    """None without a number."""
+    tiers: tuple[TierRow, ...]
+    """The GPUs' memory alone, then with each tier in turn; empty when neither tiers nor a trace were given."""
+    pool: PoolVerdict | None
+    """None without a number of replicas, and where tiers were given."""
 
 
 def answer(question: SizeQuestion) -> SizeAnswer:
@@ -63,10 +80,6 @@ def answer(question: SizeQuestion) -> SizeAnswer:
     workload, replica = question.workload, question.replica
     replicas, bound = least_replicas(workload, replica, question.target, MOST)
     given = replicas or least_replicas(workload, replica, None, MOST)[0] or MOST
-    offload = None
-    if replicas is not None:
-        with_pool, _ = least_replicas(workload, replica, question.target, replicas, pooled=True)
-        offload = kv.offload(replicas, with_pool or replicas, workload.history, replica.prefill_rate)
     return SizeAnswer(
         question=question,
         replicas=replicas,
@@ -74,8 +87,57 @@ def answer(question: SizeQuestion) -> SizeAnswer:
         expected=expect(workload, replica, given),
         cases=tuple(_cases(question, given)),
         working_set=working_set(workload, replica),
-        offload=offload,
+        tiers=tuple(_rows(question, given)) if question.tiers or question.reuse else (),
+        pool=_pool(question, replicas) if replicas is not None and not question.tiers else None,
     )
+
+
+def _link(engine: EngineEstimate) -> float:
+    return engine.gpu.link * engine.gpus
+
+
+def _tiers_of(question: SizeQuestion, chosen: Sequence[Tier]) -> TiersOf:
+    engine, prefix = question.engine, question.workload.prefix
+
+    def of(replicas: int) -> Sequence[TierForecast]:
+        return tiers.forecasts(chosen, replicas, prefix, engine.token_bytes, _link(engine))
+
+    return of
+
+
+def _pool(question: SizeQuestion, replicas: int) -> PoolVerdict:
+    """Judge a pool without bounds over the slowest of networks, where nobody asked about tiers."""
+    workload, replica = question.workload, question.replica
+    pool = Tier(KINDS["tcp"], math.inf)
+    of = _tiers_of(question, (pool,))
+    needed, _ = least_replicas(workload, replica, question.target, replicas, of)
+    compute = workload.history / replica.prefill_rate
+    copy = of(replicas)[0].copy(replica.held(workload.history))
+    return tiers.judge(replicas, needed or replicas, compute, copy, pool.kind.text)
+
+
+def _rows(question: SizeQuestion, given: int) -> Iterator[TierRow]:
+    workload, replica, engine = question.workload, question.replica, question.engine
+    reach = replica.kv_tokens * given
+    for count in range(len(question.tiers) + 1):
+        of = _tiers_of(question, question.tiers[:count])
+        tier = question.tiers[count - 1] if count else None
+        forecast = of(given)[-1] if tier is not None else None
+        tokens = tier.size / engine.token_bytes if tier is not None else float(replica.kv_tokens)
+        if tier is not None:
+            reach = max(reach, round(tokens * (1 if tier.kind.shared else given)))
+        expected = expect(workload, replica, given, of(given))
+        needed, _ = least_replicas(workload, replica, question.target, MOST, of)
+        yield TierRow(
+            tier=tier,
+            tokens=tokens,
+            kept=expected.kept,
+            hit_rate=expected.hit_rate,
+            traced=question.reuse.found(reach) if question.reuse is not None else None,
+            copy=forecast.copy(replica.held(workload.history)) if forecast is not None else None,
+            break_even=tiers.break_even(forecast, replica.prefill_rate) if forecast is not None else None,
+            needed=needed,
+        )
 
 
 def _cases(question: SizeQuestion, replicas: int) -> Iterator[SizeCase]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from promptgroup_operator.api.prompt_group import HOLDS, KEEPS, PromptGroup, PromptGroupSpec
+from promptgroup_operator.api.model import HOLDS, KEEPS
+from promptgroup_operator.api.prompt_group import PromptGroup, PromptGroupSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from promptgroup_cli.base.bounded_yaml import YamlError
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_operator.api import crd
 from promptgroup_operator.api.prompt_group import PromptGroup, PromptGroupSpec, PromptSpec
-from promptgroup_operator.plan import desired, prompt
+from promptgroup_operator.plan import desired, prompt, references
 from promptgroup_operator.rollout import annotations
 from promptgroup_operator.world.snapshot import GroupObject, Key, Problem, PromptText
 from promptgroup_router.contract import names
@@ -53,7 +53,8 @@ class Wanted:
     group: GroupObject
     text: PromptText
     warnings: tuple[str, ...]
-    """Fields that the API server would refuse and the plan ignores."""
+    """Fields that the API server would refuse and the plan ignores, and objects that the group needs and the file does
+    not have, since Secrets with keys are rarely kept beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +90,26 @@ def read_group(content: str, namespace: str, now: datetime, old: PromptGroupSpec
     if problems:
         raise ManifestRefused("; ".join(problems))
     group = GroupObject(key, f"uid-of-{key.name}", 1, annotations.rfc3339(now), spec, {})
-    text = prompt.resolve(spec.prompt, _values(objects, spec.prompt, namespace, key.namespace))
+    values = _values(objects, references.references(spec), namespace, key.namespace)
+    text = prompt.resolve(spec.prompt, values)
     problem = text if isinstance(text, Problem) else desired.template_problem(group)
     if problem is not None:
         raise ManifestRefused(_said(problem))
     assert isinstance(text, PromptText)  # noqa: S101 - else it is the problem
-    return Wanted(group, text, tuple(_unknown(raw)))
+    return Wanted(group, text, (*_unknown(raw), *_not_in_file(spec, values)))
+
+
+def _not_in_file(spec: PromptGroupSpec, values: prompt.Values) -> Iterator[str]:
+    """Yield a warning for each object that the group needs beside its prompt and the file does not have.
+
+    Raises:
+        ManifestRefused: the file has one that cannot be used.
+    """
+    for each in references.problems(spec, values):
+        if not each.kind or (each.kind, each.name) in values:
+            raise ManifestRefused(each.problem.message)
+        what = each.problem.message.removesuffix(" does not exist")
+        yield f"{what} is not in the file: the group waits until the cluster has it ({each.problem.reason})"
 
 
 def declared_prompts(content: str, namespace: str) -> list[Declared]:
@@ -112,7 +127,7 @@ def _declared(raw: Mapping[str, Any], objects: Sequence[Mapping[str, Any]], name
     spec = raw.get("spec")
     given = _valid(PromptSpec, spec.get("prompt") if isinstance(spec, dict) else None, "spec.prompt")
     unpinned = given.model_copy(update={"fingerprint": None})
-    text = prompt.resolve(unpinned, _values(objects, given, namespace, key.namespace))
+    text = prompt.resolve(unpinned, _values(objects, prompt.references(given), namespace, key.namespace))
     if isinstance(text, Problem):
         raise ManifestError(f"PromptGroup {key.name}: {_said(text)}")
     return Declared(key, text, given.fingerprint)
@@ -219,14 +234,15 @@ def _name_collisions(path: str, value: Any, schema: Mapping[str, Any]) -> Iterat
 # --- the prompt --------------------------------------------------------------------------------------------
 
 
-def _values(objects: Sequence[Mapping[str, Any]], spec: PromptSpec, default: str, namespace: str) -> prompt.Values:
-    """Return the objects of the file that the prompt refers to, in the group's namespace."""
-    wanted = set(prompt.references(spec))
-    found = {}
+def _values(
+    objects: Sequence[Mapping[str, Any]], wanted: Collection[tuple[str, str]], default: str, namespace: str
+) -> prompt.Values:
+    """Return the objects of the file that are wanted, in the group's namespace."""
+    found: dict[tuple[str, str], Mapping[str, str]] = {}
     for each in objects:
         metadata = each.get("metadata")
         name = (each["kind"], str(metadata.get("name"))) if isinstance(metadata, dict) else None
-        if name in wanted and _namespace(each, default) == namespace:
+        if name is not None and name in wanted and _namespace(each, default) == namespace:
             found[name] = _data(each)
     return found
 

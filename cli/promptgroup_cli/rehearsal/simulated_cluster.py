@@ -147,7 +147,12 @@ class SimulatedCluster:
         self._pods[pod] = replace(self._pods[pod], warm=said)
 
     def _mark(self, mark: PodUpdate) -> None:
-        self._pods[mark.pod] = replace(self._pods[mark.pod], slot=mark.slot, draining_since=mark.draining_since)
+        self._pods[mark.pod] = replace(
+            self._pods[mark.pod],
+            slot=mark.slot,
+            draining_since=mark.draining_since,
+            inference_pool=mark.inference_pool,
+        )
 
     def happens_at(self) -> datetime | None:
         """Return when a pod starts or terminates next; None when none does."""

@@ -19,37 +19,40 @@ _UNGROUPED = "no group declares the beginning of the prompt"
 
 def table(told: Told) -> str:
     """Return the text for people."""
-    return "\n".join(_lines(told))
+    lines = [line for name, text in facts(told) for line in fact(name, text)]
+    rows = candidates(told)
+    return "\n".join([*lines, "", *columns(rows)] if rows else lines)
 
 
-def _lines(told: Told) -> Iterator[str]:
+def facts(told: Told) -> Iterator[tuple[str, str]]:
+    """Yield the named texts: what the request is, and where it goes or why it is refused."""
     if "match" in told:
         yield from _request(told)
     refusal = told["refusal"]
     if refusal is not None:
-        yield from fact("Refused", f"{refusal['status']} {refusal['code'] or ''}".rstrip() + f": {refusal['message']}")
-    else:
-        yield from _placement(told)
+        yield "Refused", f"{refusal['status']} {refusal['code'] or ''}".rstrip() + f": {refusal['message']}"
+        return
+    home = told["ring"][0]
+    yield "Home", home["replica"] + (f" ({home['state']})" if home["state"] != "Ready" else "")
+    yield "Goes to", f"{told['choice'] or 'no replica yet'}: {told['why']} ({told['policy']})"
 
 
-def _request(told: Told) -> Iterator[str]:
-    yield from fact("Group", _group(told["match"]))
-    yield from fact("Session", _session(told["session"]))
+def candidates(told: Told) -> list[Sequence[str]]:
+    """Return the table of the replicas, its heads first; empty for a request that is refused."""
+    if told["refusal"] is not None:
+        return []
+    weighed = any(each["cost"] is not None for each in told["candidates"])
+    return [row if weighed else row[:_WEIGHED] for row in (_HEADS, *_rows(told))]
+
+
+def _request(told: Told) -> Iterator[tuple[str, str]]:
+    yield "Group", _group(told["match"])
+    yield "Session", _session(told["session"])
     if told["revision"] is not None:
-        yield from fact("Revision", _revision(told["revision"]))
+        yield "Revision", _revision(told["revision"])
     tokens = told["tokens"]
     parts = f"{tokens['prefix']:,} of the prefix and {tokens['history']:,} of the history up to the last answer"
-    yield from fact("Tokens", f"about {tokens['prompt']:,}, with {parts}")
-
-
-def _placement(told: Told) -> Iterator[str]:
-    home = told["ring"][0]
-    yield from fact("Home", home["replica"] + (f" ({home['state']})" if home["state"] != "Ready" else ""))
-    yield from fact("Goes to", f"{told['choice'] or 'no replica yet'}: {told['why']} ({told['policy']})")
-    yield ""
-    weighed = any(each["cost"] is not None for each in told["candidates"])
-    rows = [_HEADS, *_rows(told)]
-    yield from columns([row if weighed else row[:_WEIGHED] for row in rows])
+    yield "Tokens", f"about {tokens['prompt']:,}, with {parts}"
 
 
 def _group(match: Told) -> str:

@@ -5,14 +5,16 @@ import math
 from collections.abc import Iterator, Sequence
 
 from promptgroup_cli.forecast.forecast import Expectation
-from promptgroup_cli.reach.size_answer import MOST, SizeAnswer, SizeCase
+from promptgroup_cli.forecast.tiers import TierRow
+from promptgroup_cli.reach.size_answer import MOST, SizeAnswer, SizeCase, SizeQuestion
 from promptgroup_cli.render.columns import columns, fact
 from promptgroup_operator.sizing.limits import UTILISATION, Limit
 
 
 def table(answer: SizeAnswer) -> str:
     """Return the text for people."""
-    return "\n".join((*_facts(answer), "", *_decision(answer), "", *_cases(answer.cases), "", *_notes(answer)))
+    tiers = (*_tiers(answer), "") if answer.tiers else ()
+    return "\n".join((*_facts(answer), "", *_decision(answer), "", *_cases(answer.cases), "", *tiers, *_notes(answer)))
 
 
 def document(answer: SizeAnswer) -> str:
@@ -45,7 +47,8 @@ def document(answer: SizeAnswer) -> str:
             "sensitivity": [
                 {"case": case.what, "needed": case.needed, "expected": _figures(case.expected)} for case in answer.cases
             ],
-            "kvPool": {"pays": answer.offload.pays, "message": answer.offload.message} if answer.offload else None,
+            "tiers": [_tier_figures(row, question) for row in answer.tiers],
+            "kvPool": {"pays": answer.pool.pays, "message": answer.pool.message} if answer.pool else None,
             "assumed": list(question.assumed),
         },
         indent=2,
@@ -62,6 +65,29 @@ def _figures(expected: Expectation) -> dict[str, float | int | None]:
         "ttftP50": round(expected.median, 4) if math.isfinite(expected.median) else None,
         "ttftP95": round(expected.ttft, 4) if math.isfinite(expected.ttft) else None,
     }
+
+
+def _tier_figures(row: TierRow, question: SizeQuestion) -> dict[str, str | float | int | bool | None]:
+    return {
+        "kind": row.tier.kind.name if row.tier is not None else "gpu",
+        "tokens": round(row.tokens),
+        "shared": row.tier is not None and row.tier.kind.shared,
+        "historiesKept": round(row.kept, 4),
+        "hitRate": round(row.hit_rate, 4),
+        "tracedHitRate": round(row.traced, 4) if row.traced is not None else None,
+        "copySeconds": round(row.copy, 4) if row.copy is not None else None,
+        "breakEvenTokens": round(row.break_even)
+        if row.break_even is not None and math.isfinite(row.break_even)
+        else None,
+        "replicas": row.needed,
+        "pricePerHour": _price(row.needed, question),
+    }
+
+
+def _price(replicas: int | None, question: SizeQuestion) -> float | None:
+    if replicas is None or question.gpu_hour is None:
+        return None
+    return round(replicas * question.engine.gpus * question.gpu_hour, 2)
 
 
 def _facts(answer: SizeAnswer) -> Iterator[str]:
@@ -143,6 +169,72 @@ def _case(case: SizeCase) -> Sequence[str]:
     )
 
 
+def _tier_notes(answer: SizeAnswer) -> Iterator[str]:
+    question = answer.question
+    history = question.workload.history
+    compute = history / question.replica.prefill_rate
+    yield from fact(
+        "tiers",
+        f"each row adds a tier to those before it; a copy is of the mean history, {history:,.0f} tokens, which is "
+        f"computed in {time(compute)}; it pays from so many tokens on; hit rates are of the replicas as asked",
+    )
+    if question.reuse is not None:
+        yield from fact(
+            "traced",
+            f"the share of its {question.reuse.prompt_tokens:,} prompt tokens that least-recently-used caches of the "
+            f"sizes in the table find together; without bounds {question.reuse.most:.1%}",
+        )
+
+
+BLOCK = 16
+"""Tokens of a block: vLLM's default."""
+
+
+def _last_block(question: SizeQuestion) -> str:
+    """Say what the tokens cost that do not fill a block of the cache."""
+    rest = question.workload.prefix % BLOCK
+    if not rest:
+        return f"the prompt fills whole blocks of {BLOCK} tokens"
+    spent = rest / question.replica.prefill_rate
+    return (
+        f"{rest} tokens of the prompt fill no block of {BLOCK}, so each session computes them once, in "
+        f"{spent * 1000:.1f} ms; a longer prompt that fills the block would save no more than that"
+    )
+
+
+def _tiers(answer: SizeAnswer) -> Iterator[str]:
+    """Yield the table of tiers: all columns that anything is known for."""
+    question = answer.question
+    heads = ["KV in", "tokens", "hit rate", "traced", "copy", "pays from", "needs", "per hour"]
+    rows = [[*_tier_row(row, question)] for row in answer.tiers]
+    shown = [
+        at
+        for at in range(len(heads))
+        if not (heads[at] == "traced" and question.reuse is None)
+        and not (heads[at] == "per hour" and question.gpu_hour is None)
+    ]
+    table = [[line[at] for at in shown] for line in (heads, *rows)]
+    yield from columns(table, right=range(1, len(shown)))
+
+
+def _tier_row(row: TierRow, question: SizeQuestion) -> Iterator[str]:
+    price = _price(row.needed, question)
+    if row.tier is None:
+        yield "GPU memory alone"
+    else:
+        yield f"+ {row.tier.kind.name}, {row.tier.size / 2**30:,.0f} GiB" + ("" if row.tier.kind.shared else " each")
+    yield f"{row.tokens:,.0f}"
+    yield f"{row.hit_rate:.1%}"
+    yield f"{row.traced:.1%}" if row.traced is not None else "-"
+    yield time(row.copy) if row.copy is not None else "-"
+    if row.break_even is None:
+        yield "-"
+    else:
+        yield f"{row.break_even:,.0f}" if math.isfinite(row.break_even) else "never"
+    yield str(row.needed) if row.needed is not None else f">{MOST}"
+    yield f"{price:,.2f}" if price is not None else "-"
+
+
 def time(seconds: float) -> str:
     """Return a time for people."""
     if math.isinf(seconds):
@@ -154,8 +246,11 @@ def _notes(answer: SizeAnswer) -> Iterator[str]:
     yield from fact(
         "needs", "replicas that keep the target and the operator's limits; the figures are of the replicas given"
     )
-    if answer.offload is not None:
-        yield from fact("KV pool", answer.offload.message)
+    if answer.tiers:
+        yield from _tier_notes(answer)
+    if answer.pool is not None:
+        yield from fact("KV pool", answer.pool.message)
+    yield from fact("Last block", _last_block(answer.question))
     if answer.question.reported is not None:
         yield from fact("KV cache", answer.question.reported.message)
     for number, sentence in enumerate(answer.question.assumed):

@@ -58,7 +58,7 @@ class Engine:
     """Submit requests with `generate`; `run` must run meanwhile."""
 
     def __init__(self, flags: Flags, knobs: Knobs) -> None:
-        self._cache = KVCache(flags.blocks, flags.block_size, caching=flags.prefix_caching)
+        self._cache = KVCache(flags.blocks, flags.block_size, caching=flags.prefix_caching, behind=flags.tier_blocks)
         self._scheduler = Scheduler(self._cache, knobs.cost, flags.limits)
         self._scale = knobs.time_scale
         self._tickets: dict[Request, _Ticket] = {}
@@ -125,7 +125,7 @@ class Engine:
         metrics.preempted(len(step.preempted))
         for request in step.admitted:
             ticket = self._tickets[request]
-            metrics.admitted(request.prompt_tokens, request.cached)
+            metrics.admitted(request.prompt_tokens, request.cached, request.copied)
             metrics.requests[ticket.source].inc()
             if request.cached < self._cache.whole_blocks(ticket.tier1):
                 metrics.cold[ticket.source].inc()
@@ -164,6 +164,7 @@ def _served(request: Request, finish: Finish, first: float, now: float) -> Serve
         finish=finish,
         prompt=request.prompt_tokens,
         cached=request.cached,
+        copied=request.copied,
         generated=request.produced,
         queue=admitted - request.arrived,
         prefill=first - admitted,

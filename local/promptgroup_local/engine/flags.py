@@ -7,6 +7,7 @@ named on stderr and skipped, with their values. What is no flag of theirs comes 
 
 import argparse
 import enum
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,12 @@ DEFAULT_BLOCKS = 25_000
 
 DEFAULT_TOKENS = 400_000
 """The same cache, for engines that are told its size in tokens."""
+
+TOKEN_BYTES = 128 << 10
+"""KV of a token: that of an 8B model in 16 bits."""
+
+POOL_BLOCKS = 1_000_000
+"""Blocks of a pool. It is the engine's own here: stand-ins share nothing."""
 
 DEFAULT_MAX_MODEL_LEN = 131_072
 """Context of the Llama 3 family; cut at the capacity of the cache when none is asked for."""
@@ -70,6 +77,16 @@ class Flags:
     """True if metrics are served."""
     max_model_len: int
     limits: Limits
+    tier_blocks: int = 0
+    """Blocks of the tier behind the cache; 0 for none."""
+    tier_source: str = "host"
+    """Name that vLLM has for it."""
+    certificate: Path | None = None
+    """File of the certificate, in PEM; None to serve plain HTTP."""
+    key: Path | None = None
+    """File of its key."""
+    renews: bool = False
+    """True if the files are read again when they change."""
     unknown: tuple[str, ...] = ()
     """Flags that were skipped: names only, since a value may be a key."""
 
@@ -90,6 +107,8 @@ def parse(argv: Sequence[str]) -> Flags:
     if args.config is not None:
         _configure(args, args.config)
     blocks = args.num_gpu_blocks_override or args.tokens // args.block_size
+    if (args.ssl_certfile is None) != (args.ssl_keyfile is None):
+        raise FlagError("--ssl-certfile and --ssl-keyfile go together: one of them is missing")
     capacity = blocks * args.block_size
     max_model_len = args.max_model_len or min(DEFAULT_MAX_MODEL_LEN, capacity)
     if max_model_len > capacity:
@@ -110,8 +129,31 @@ def parse(argv: Sequence[str]) -> Flags:
         metrics=args.metrics,
         max_model_len=max_model_len,
         limits=Limits(tokens=args.max_num_batched_tokens, requests=args.max_num_seqs),
+        certificate=args.ssl_certfile,
+        key=args.ssl_keyfile,
+        renews=args.enable_ssl_refresh,
+        tier_blocks=_tier_blocks(args),
+        tier_source="external_unspecified" if _connector(args) in _POOLS else "host",
         unknown=unknown,
     )
+
+
+_POOLS = frozenset({"LMCacheMPConnector", "MooncakeStoreConnector"})
+
+
+def _connector(args: argparse.Namespace) -> str:
+    return str(args.kv_transfer_config.get("kv_connector", ""))
+
+
+def _tier_blocks(args: argparse.Namespace) -> int:
+    """Return the blocks that fit into the memory that is given for them."""
+    if _connector(args) in _POOLS:
+        return POOL_BLOCKS
+    extra = args.kv_transfer_config.get("kv_connector_extra_config") or {}
+    memory = args.kv_offloading_size * 2**30 or float(extra.get("cpu_bytes_to_use", 0))
+    if args.enable_hierarchical_cache:
+        memory = args.hicache_size * 1e9
+    return int(memory / TOKEN_BYTES / args.block_size)
 
 
 def knobs(environment: Mapping[str, str]) -> Knobs:
@@ -211,8 +253,22 @@ def _common(*, host: str, port: int, block_size: int) -> argparse.ArgumentParser
         max_model_len=0,
         max_num_seqs=limits.requests,
         max_num_batched_tokens=limits.tokens,
+        kv_transfer_config={},
+        kv_offloading_size=0.0,
+        enable_hierarchical_cache=False,
+        hicache_size=0.0,
+        ssl_certfile=None,
+        ssl_keyfile=None,
+        enable_ssl_refresh=False,
     )
     return parser
+
+
+def _tls(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of TLS, which vLLM and SGLang share."""
+    parser.add_argument("--ssl-certfile", type=Path)
+    parser.add_argument("--ssl-keyfile", type=Path)
+    parser.add_argument("--enable-ssl-refresh", action="store_true")
 
 
 def _vllm() -> argparse.ArgumentParser:
@@ -221,6 +277,7 @@ def _vllm() -> argparse.ArgumentParser:
     switch = argparse.BooleanOptionalAction
     parser.add_argument("--model", dest="model_flag", metavar="MODEL")
     parser.add_argument("--served-model-name", nargs="+", metavar="NAME")
+    _tls(parser)
     parser.add_argument("--block-size", type=_count)
     parser.add_argument("--num-gpu-blocks-override", type=_count)
     parser.add_argument("--enable-prefix-caching", action=switch)
@@ -228,6 +285,8 @@ def _vllm() -> argparse.ArgumentParser:
     parser.add_argument("--max-model-len", type=_count)
     parser.add_argument("--max-num-seqs", type=_count)
     parser.add_argument("--max-num-batched-tokens", type=_count)
+    parser.add_argument("--kv-offloading-size", type=float)
+    parser.add_argument("--kv-transfer-config", type=_object)
     return parser
 
 
@@ -236,6 +295,7 @@ def _sglang() -> argparse.ArgumentParser:
     parser.set_defaults(metrics=False)
     parser.add_argument("--model-path", "--model", dest="model_flag", metavar="MODEL")
     parser.add_argument("--served-model-name", nargs=1, metavar="NAME")
+    _tls(parser)
     parser.add_argument("--page-size", dest="block_size", type=_count)
     parser.add_argument("--max-total-tokens", dest="tokens", type=_count)
     parser.add_argument("--disable-radix-cache", dest="enable_prefix_caching", action="store_false")
@@ -244,6 +304,8 @@ def _sglang() -> argparse.ArgumentParser:
     parser.add_argument("--context-length", dest="max_model_len", type=_count)
     parser.add_argument("--max-running-requests", dest="max_num_seqs", type=_count)
     parser.add_argument("--chunked-prefill-size", dest="max_num_batched_tokens", type=_count)
+    parser.add_argument("--enable-hierarchical-cache", action="store_true")
+    parser.add_argument("--hicache-size", type=float)
     return parser
 
 
@@ -279,6 +341,16 @@ def _split(argv: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[s
         elif not skipping:
             known.append(argument)
     return known, tuple(unknown)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
+    return found
 
 
 def _count(text: str) -> int:

@@ -9,6 +9,8 @@ Follows vLLM's block pool:
 - A running request pins its blocks. A released block keeps its content until it is needed again; of one request the
   tail is evicted before the head, since the head is of use without the tail and not the other way round.
 - Two requests that compute one prefix at once hold a copy each: blocks are not merged afterwards.
+- A tier behind it keeps the keys of the latest cached blocks, also of those that were evicted. What is found there
+  is copied into blocks, which takes no time.
 """
 
 import struct
@@ -36,12 +38,17 @@ class TokenSequence:
     blocks: list[Block] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     """Keys of the leading full blocks, as far as they were asked for."""
+    copied: int = 0
+    """Tokens that came from the tier when it was admitted last."""
 
 
 class KVCache:
-    """`capacity` blocks of `block_size` tokens; with `caching` off nothing is ever found again."""
+    """`capacity` blocks of `block_size` tokens; with `caching` off nothing is ever found again.
 
-    def __init__(self, capacity: int, block_size: int, *, caching: bool = True) -> None:
+    Behind them is a tier of `behind` blocks.
+    """
+
+    def __init__(self, capacity: int, block_size: int, *, caching: bool = True, behind: int = 0) -> None:
         self.capacity = capacity
         self.block_size = block_size
         self.caching = caching
@@ -49,6 +56,9 @@ class KVCache:
         self._idle: OrderedDict[Block, None] = OrderedDict()
         """Cached blocks that nobody uses, the next to be evicted first."""
         self._cached: dict[bytes, list[Block]] = {}
+        self._behind = behind
+        self._tier: OrderedDict[bytes, None] = OrderedDict()
+        """Keys of the tier, the next to be dropped first."""
         self._packer = struct.Struct(f"<{block_size}Q")
 
     @property
@@ -68,11 +78,12 @@ class KVCache:
     def admit(self, sequence: TokenSequence, computed: int) -> int | None:
         """Give a sequence without blocks its cached prefix and room for `computed` tokens past that prefix.
 
-        `computed` is cut at the sequence's length. Returns the tokens found, or None, with nothing changed, when
-        there is no room.
+        `computed` is cut at the sequence's length. Returns the tokens found, in the tier too, or None, with nothing
+        changed, when there is no room.
         """
         hits = self._lookup(sequence)
-        found = len(hits) * self.block_size
+        copied = self._lookup_behind(sequence, len(hits))
+        found = (len(hits) + copied) * self.block_size
         wanted = self._blocks(min(found + computed, len(sequence.tokens))) - len(hits)
         if wanted > self.free - sum(block.references == 0 for block in hits):
             return None
@@ -81,6 +92,7 @@ class KVCache:
                 del self._idle[block]
             block.references += 1
         sequence.blocks = hits + [self._take() for _ in range(wanted)]
+        sequence.copied = copied * self.block_size
         return found
 
     def grow(self, sequence: TokenSequence, computed: int) -> bool:
@@ -102,6 +114,7 @@ class KVCache:
                 break  # what lies before a keyed block has its keys already
             block.key = self._key(sequence, index)
             self._cached.setdefault(block.key, []).append(block)
+            self._store(block.key)
 
     def release(self, sequence: TokenSequence) -> None:
         """Take the blocks from a sequence; what is cached in them stays until the room is needed."""
@@ -116,7 +129,7 @@ class KVCache:
         sequence.blocks = []
 
     def reset(self) -> bool:
-        """Forget everything; refused (False) while a request runs."""
+        """Forget everything but what the tier has; refused (False) while a request runs."""
         if self.free < self.capacity:
             return False
         self._idle.clear()
@@ -134,6 +147,23 @@ class KVCache:
                 break
             hits.append(copies[0])
         return hits
+
+    def _lookup_behind(self, sequence: TokenSequence, hits: int) -> int:
+        """Return how many blocks behind the first `hits` the tier has."""
+        last = (len(sequence.tokens) - 1) // self.block_size if self._tier else hits
+        for index in range(hits, last):
+            key = self._key(sequence, index)
+            if key not in self._tier:
+                return index - hits
+            self._tier.move_to_end(key)
+        return last - hits
+
+    def _store(self, key: bytes) -> None:
+        if self._behind:
+            self._tier[key] = None
+            self._tier.move_to_end(key)
+            if len(self._tier) > self._behind:
+                self._tier.popitem(last=False)
 
     def _take(self) -> Block:
         """An unkeyed block, held once: an empty one, or else the least recently used."""

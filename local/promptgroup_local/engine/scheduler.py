@@ -76,6 +76,8 @@ class Request:
     """Tokens of the sequence whose KV is computed, or found."""
     cached: int = 0
     """Prompt tokens found in the cache at the first admission."""
+    copied: int = 0
+    """Those of them that came from the tier behind the cache."""
     admitted: float | None = None
     """When it first ran."""
     produced: int = 0
@@ -178,7 +180,7 @@ class Scheduler:
             request.computed = found
             if request.admitted is None:
                 request.admitted = now
-                request.cached = found
+                request.cached, request.copied = found, request.sequence.copied
                 admitted.append(request)
             self._compute(request, min(len(request.sequence.tokens) - found, batch.budget), batch)
         return admitted

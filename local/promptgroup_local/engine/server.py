@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from promptgroup_local.engine import protocol
+from promptgroup_local.engine import protocol, tls
 from promptgroup_local.engine.agent_apis import AgentApis
 from promptgroup_local.engine.core import Engine, Token
 from promptgroup_local.engine.flags import Flags, Knobs, Speech
@@ -84,7 +84,7 @@ async def serving(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> Asyn
     At its end the port closes at once, and running requests have DRAIN_SECONDS to end.
 
     Raises:
-        OSError: the port cannot be had.
+        OSError: the port cannot be had, or the certificate cannot be used.
     """
     # A handler that is cancelled when its client leaves frees the request's blocks.
     runner = web.AppRunner(
@@ -95,9 +95,10 @@ async def serving(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> Asyn
     )
     await runner.setup()
     try:
-        await web.TCPSite(runner, flags.host, flags.port).start()
-        host, port = runner.addresses[0][:2]
-        yield f"http://{host}:{port}"
+        async with tls.context(flags) as served:
+            await web.TCPSite(runner, flags.host, flags.port, ssl_context=served).start()
+            host, port = runner.addresses[0][:2]
+            yield f"{'http' if served is None else 'https'}://{host}:{port}"
     finally:
         await runner.cleanup()
 

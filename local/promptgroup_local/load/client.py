@@ -60,6 +60,8 @@ class Target:
     """Task to group name: those requests name the group as their model and bring no system prompt."""
     session_header: str = ""
     """Header that carries the session's id; none when empty."""
+    usage: bool = False
+    """True to ask streams for their token counts, which whole answers have anyway."""
     on_top: Callable[[], str] = str
     """Text in front of the system prompt, made anew for each request: nothing, or the time for example."""
 
@@ -121,6 +123,8 @@ async def _send(
         "max_tokens": turn.max_tokens,
         "stream": session.streamed,
     }
+    if target.usage and session.streamed:
+        body["stream_options"] = {"include_usage": True}
     headers = {"Content-Type": "application/json"}
     if target.session_header:
         headers[target.session_header] = session.id

@@ -42,6 +42,8 @@ def _prompt_group() -> dict[str, Any]:
         _column("Hit rate", ".status.hitRate"),
         _column("Age", ".metadata.creationTimestamp", "date"),
         _column("Model", ".spec.model", priority=1),
+        _column("GPU hits", ".status.cache.gpuHitRate", priority=1),
+        _column("Tier hits", ".status.cache.tierHitRate", priority=1),
         _column("Reason", '.status.conditions[?(@.type=="Ready")].reason', priority=1),
     ]
     subresources = {
@@ -132,6 +134,9 @@ def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
         elif key == "anyOf" and value is not None:
             (variant,) = (each for each in value if each != {"type": "null"})
             merged = {**_structural(variant, definitions), **merged}
+        elif key in ("exclusiveMinimum", "exclusiveMaximum"):
+            # a flag beside the bound, as in OpenAPI 3.0
+            merged |= {key.removeprefix("exclusive").lower(): value, key: True}
         elif key == "const":
             merged["enum"] = [value]
         elif key == "properties":

@@ -12,14 +12,22 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
-from pydantic.alias_generators import to_camel
+from pydantic import Field, JsonValue
 from pydantic.config import JsonDict
 
+from promptgroup_operator.api.access import AccessSpec, asks_callers
+from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType
+from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
+from promptgroup_operator.api.limits import LimitsSpec
+from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, rule, rule_of_change, rules
+from promptgroup_operator.api.responses import ResponsesSpec
 from promptgroup_operator.base import durations
+from promptgroup_router.contract.access import AccessType
+from promptgroup_router.contract.caller_rules import SALTS, CachedTokens, EngineField, Isolation
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_SESSION
-from promptgroup_router.contract.table import OwnInstructions, Policy, Sharing, SlotState
+from promptgroup_router.contract.semantic import SemanticMode
+from promptgroup_router.contract.table import CacheScope, OwnInstructions, Policy, Sharing, SlotState
 
 MAX_NAME = 50
 """Longest name of a group: `<group>-<8 hex digits>` must fit a label value (63), as Deployments' names do."""
@@ -31,25 +39,6 @@ refuses longer texts at once; the operator counts bytes."""
 
 MAX_MESSAGES = 32
 """Most messages of a prompt."""
-
-HOLDS: dict[str, Callable[[Any], bool]] = {}
-"""CEL rule → its twin: True if a model keeps it. A rule of the whole object gets a value with `name` and `spec`."""
-KEEPS: dict[str, Callable[[Any, Any], bool]] = {}
-"""CEL rule about a change → its twin: True if the change, given as (new, old), keeps it."""
-
-
-def _rule(cel: str, message: str, field: str = "", *, holds: Callable[[Any], bool]) -> JsonDict:
-    """Return a validation rule. `holds` says the same of a model with defaults: `has(self.x)` is `x is not None`."""
-    HOLDS[cel] = holds
-    rule: JsonDict = {"rule": cel, "message": message}
-    return rule | ({"fieldPath": field} if field else {})
-
-
-def _rule_of_change(cel: str, message: str, field: str, *, keeps: Callable[[Any, Any], bool]) -> JsonDict:
-    """Return a transition rule, which uses `oldSelf`."""
-    KEEPS[cel] = keeps
-    return {"rule": cel, "message": message, "fieldPath": field}
-
 
 _SURGE = re.compile(r"[1-9][0-9]{0,2}%", re.ASCII)
 
@@ -67,22 +56,6 @@ def _increase(weights: list[int]) -> bool:
     return weights == sorted(set(weights))
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        frozen=True,
-        extra="ignore",
-        use_attribute_docstrings=True,
-    )
-
-
-def _rules(*rules: JsonDict) -> ConfigDict:
-    return ConfigDict(json_schema_extra={"x-kubernetes-validations": [*rules]})
-
-
-Duration = Annotated[str, Field(pattern=durations.PATTERN, max_length=32)]
-"""A span of time; its description in the CRD says how one is written."""
 FreeForm = Annotated[
     dict[str, JsonValue],
     Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "additionalProperties": None}),
@@ -93,20 +66,11 @@ Quantity = Annotated[int | str, Field(json_schema_extra={"x-kubernetes-int-or-st
 # --- PromptGroup: prompt -----------------------------------------------------------------------------------
 
 
-class KeyRef(_Model):
-    """A key of a ConfigMap or Secret in the group's namespace."""
-
-    name: Annotated[str, Field(min_length=1, max_length=253)]
-    """Name of the object."""
-    key: Annotated[str, Field(min_length=1, max_length=253)]
-    """Key whose value is the text."""
-
-
-class TextSource(_Model):
+class TextSource(ApiModel):
     """Source of a text that is not inline."""
 
-    model_config = _rules(
-        _rule(
+    model_config = rules(
+        rule(
             "has(self.configMapKeyRef) != has(self.secretKeyRef)",
             "name exactly one source: configMapKeyRef or secretKeyRef",
             holds=lambda source: (source.config_map_key_ref is None) != (source.secret_key_ref is None),
@@ -119,7 +83,7 @@ class TextSource(_Model):
     """A key of a Secret. Its text stays in Secrets: it never appears in routes, status, events or logs."""
 
 
-class DeclaredMessage(_Model):
+class DeclaredMessage(ApiModel):
     """A message that every conversation of the group begins with, such as one half of an example."""
 
     role: Annotated[Literal["user", "assistant"], Field(json_schema_extra={"maxLength": len("assistant")})]
@@ -128,26 +92,26 @@ class DeclaredMessage(_Model):
     """The text."""
 
 
-class PromptSpec(_Model):
+class PromptSpec(ApiModel):
     """The Tier-1 prefix that every request of the group begins with: tools, system prompt, and messages."""
 
-    model_config = _rules(
-        _rule(
+    model_config = rules(
+        rule(
             "has(self.system) != has(self.systemFrom)",
             "prompt needs exactly one of system (inline) and systemFrom (a ConfigMap or Secret key)",
             holds=lambda prompt: (prompt.system is None) != (prompt.system_from is None),
         ),
-        _rule(
+        rule(
             "!(has(self.tools) && size(self.tools) > 0 && has(self.toolsFrom))",
             "prompt takes tools or toolsFrom, not both: remove one",
             holds=lambda prompt: not (prompt.tools and prompt.tools_from is not None),
         ),
-        _rule(
+        rule(
             "!(has(self.messages) && size(self.messages) > 0 && has(self.messagesFrom))",
             "prompt takes messages or messagesFrom, not both: remove one",
             holds=lambda prompt: not (prompt.messages and prompt.messages_from is not None),
         ),
-        _rule(
+        rule(
             f"!has(self.messages) || (size(self.messages) % 2 == 0 && {[*range(0, MAX_MESSAGES, 2)]}.all(i, "
             "i >= size(self.messages) || "
             "(self.messages[i].role == 'user' && self.messages[i + 1].role == 'assistant')))",
@@ -155,7 +119,7 @@ class PromptSpec(_Model):
             ".messages",
             holds=lambda prompt: take_turns([message.role for message in prompt.messages or []]),
         ),
-        _rule(
+        rule(
             "!has(self.system) || size(self.system) > 0",
             "prompt.system is empty: write the system prompt, or name its ConfigMap or Secret key in systemFrom",
             holds=lambda prompt: prompt.system != "",
@@ -191,7 +155,29 @@ class EngineType(enum.StrEnum):
     TENSORRT_LLM = "TensorRTLLM"
 
 
-class Resources(_Model):
+class AuthoritySource(TextSource):
+    """Source of the authorities that sign engines' certificates, in PEM."""
+
+    config_map_key_ref: KeyRef | None = None
+    """A key of a ConfigMap, such as a bundle of trust-manager."""
+    secret_key_ref: KeyRef | None = None
+    """A key of a Secret. Routers may read the whole Secret: name one without a private key."""
+
+
+class EngineTlsSpec(ApiModel):
+    """TLS towards the engines: operator and routers use https, and verify certificate and name."""
+
+    secret_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """Secret of type kubernetes.io/tls with the engines' certificate. It is mounted; vLLM and SGLang are started with
+    it, and read it again when it is renewed. Leave it out where something else in the pod serves TLS on the port."""
+    ca_from: AuthoritySource
+    """Authorities that must have signed the certificate. They may be replaced at any time."""
+    server_name: Annotated[str, Field(pattern="^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)] | None = None
+    """Name that the certificate must have, such as engines.chat.svc. Without it the certificate must have the address
+    of its pod."""
+
+
+class Resources(ApiModel):
     """Resources of the engine container."""
 
     limits: dict[str, Quantity] | None = None
@@ -200,8 +186,24 @@ class Resources(_Model):
     """Resources that the scheduler reserves. The limits, when absent."""
 
 
-class EngineSpec(_Model):
+class EngineSpec(ApiModel):
     """The engine that serves the model, and its pods."""
+
+    model_config = rules(
+        rule(
+            "!(self.type == 'TensorRTLLM' && has(self.tls) && has(self.tls.secretName))",
+            "engine.tls.secretName is set, and TensorRT-LLM serves no TLS by itself: remove it, and have something "
+            "else in the pod serve TLS on engine.port",
+            ".tls",
+            holds=lambda engine: (
+                not (
+                    engine.type is EngineType.TENSORRT_LLM
+                    and engine.tls is not None
+                    and engine.tls.secret_name is not None
+                )
+            ),
+        )
+    )
 
     type: EngineType = EngineType.VLLM
     """The engine: it decides on arguments, probes and metrics."""
@@ -211,8 +213,14 @@ class EngineSpec(_Model):
     """Arguments added after those that the operator sets (model, port, reporting of cached tokens)."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8000
     """Port on which the engine serves its HTTP API."""
+    credential_from: KeyRef | None = None
+    """The key of a Secret with the API key that the engine asks for: vLLM and SGLang are started with it, and routers
+    and the operator send it as a bearer token. To replace it, name another Secret: an engine reads it when it
+    starts."""
     resources: Resources = Resources()
     """Resources of the engine container."""
+    tls: EngineTlsSpec | None = None
+    """TLS towards the engines. Without it they are reached by plain HTTP."""
     template: FreeForm = {}
     """Pod template, merged over the operator's as `kubectl patch --type=strategic` would; the container is `engine`."""
 
@@ -220,11 +228,11 @@ class EngineSpec(_Model):
 # --- PromptGroup: size -------------------------------------------------------------------------------------
 
 
-class SizingTargets(_Model):
+class SizingTargets(ApiModel):
     """Targets that the number of replicas must keep."""
 
-    model_config = _rules(
-        _rule(
+    model_config = rules(
+        rule(
             "!has(self.ttft) || self.ttft.matches('[1-9]')",
             "sizing.targets.ttft is zero: give a time such as 300ms, or remove it to size by utilisation alone",
             ".ttft",
@@ -244,7 +252,7 @@ class PolicyType(enum.StrEnum):
     PERCENT = "Percent"
 
 
-class ScalingPolicy(_Model):
+class ScalingPolicy(ApiModel):
     """Largest change of the number of replicas within a period."""
 
     type: PolicyType
@@ -263,7 +271,7 @@ class SelectPolicy(enum.StrEnum):
     DISABLED = "Disabled"
 
 
-class ScaleUpRules(_Model):
+class ScaleUpRules(ApiModel):
     """Rules for adding replicas."""
 
     stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] = 0
@@ -278,7 +286,7 @@ class ScaleUpRules(_Model):
     earlier step cannot be seen sooner."""
 
 
-class ScaleDownRules(_Model):
+class ScaleDownRules(ApiModel):
     """Rules for removing replicas."""
 
     stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] = 300
@@ -293,7 +301,7 @@ class ScaleDownRules(_Model):
     next turn."""
 
 
-class Behavior(_Model):
+class Behavior(ApiModel):
     """Limits on how fast the number of replicas changes, as in `behavior` of HorizontalPodAutoscaler."""
 
     scale_up: ScaleUpRules = ScaleUpRules()
@@ -302,11 +310,11 @@ class Behavior(_Model):
     """Rules for removing replicas."""
 
 
-class SizingSpec(_Model):
+class SizingSpec(ApiModel):
     """Sizing: the number of replicas follows the load, within bounds."""
 
-    model_config = _rules(
-        _rule(
+    model_config = rules(
+        rule(
             "self.minReplicas <= self.maxReplicas",
             "sizing.minReplicas is above sizing.maxReplicas: lower the one or raise the other",
             holds=lambda sizing: sizing.min_replicas <= sizing.max_replicas,
@@ -328,7 +336,7 @@ class SizingSpec(_Model):
 
 def _a_second_or_more(field: str, of: Callable[[Any], str | None]) -> JsonDict:
     """Return the rule of a time limit that routers look at once a second."""
-    return _rule(
+    return rule(
         f"!has(self.{field}) || duration(self.{field}) >= duration('1s')",
         f"routing.{field} must be 1s or more: leave it out for no limit",
         f".{field}",
@@ -336,12 +344,22 @@ def _a_second_or_more(field: str, of: Callable[[Any], str | None]) -> JsonDict:
     )
 
 
-class RoutingSpec(_Model):
+class RoutingSpec(ApiModel):
     """Rules by which routers place this group's requests."""
 
-    model_config = _rules(
+    model_config = rules(
         _a_second_or_more("firstTokenTimeout", lambda routing: routing.first_token_timeout),
         _a_second_or_more("idleTimeout", lambda routing: routing.idle_timeout),
+        rule(
+            "!(self.isolation == 'Caller' && has(self.allowedEngineFields) && "
+            "self.allowedEngineFields.exists(f, f == 'cache_salt' || f == 'extra_key'))",
+            "routing.allowedEngineFields has cache_salt or extra_key, which routing.isolation: Caller sets by itself: "
+            "remove one of the two",
+            ".allowedEngineFields",
+            holds=lambda routing: (
+                routing.isolation is Isolation.GROUP or SALTS.isdisjoint(routing.allowed_engine_fields)
+            ),
+        ),
     )
 
     policy: Policy = Policy.EXPECTED_TTFT
@@ -349,8 +367,8 @@ class RoutingSpec(_Model):
     expected to answer sooner, recomputation included; BoundedLoad when the home has more than its share of the load.
     LeastRequest, RoundRobin and PrefixHash exist for comparison."""
     sharing: Sharing = Sharing.POOL
-    """With Pool, groups of this namespace with the same model and engine settings take each other's overflow. With
-    Dedicated, this group's replicas serve it alone, and it uses no others."""
+    """With Pool, groups of this namespace with the same model, engine settings and access take each other's overflow.
+    With Dedicated, this group's replicas serve it alone, and it uses no others."""
     load_factor_percent: Annotated[int, Field(ge=100, le=10_000)] = 125
     """Bound of BoundedLoad: a replica takes at most this percentage of the mean load, rounded up."""
     session_header: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,64}$")] = HEADER_SESSION
@@ -359,6 +377,16 @@ class RoutingSpec(_Model):
     own_instructions: OwnInstructions = OwnInstructions.REFUSE
     """Treatment of a request that names the group and brings instructions of its own: a system message, `system` or
     `instructions`. Refuse answers 400. Append puts them behind the declared system prompt, after an empty line."""
+    allowed_engine_fields: Annotated[list[EngineField], Field(max_length=len(EngineField))] = []
+    """Fields of engines' own that clients may set. The others are taken out of requests: they choose caches,
+    replicas, weights or plugins."""
+    isolation: Isolation = Isolation.GROUP
+    """The callers who share what engines have cached. With Group all callers of the group do. With Caller each has a
+    cache of its own, of the declared prompt too: the router salts requests by the caller, whom the group's access must
+    tell, and refuses APIs on which the engine takes no salt."""
+    report_cached_tokens: CachedTokens = CachedTokens.EXACT
+    """Precision in which answers tell how many tokens of a prompt were found in a cache. Exact is the engine's number,
+    Rounded is rounded down to 1024 tokens, and Hidden leaves it out."""
     first_token_timeout: Duration | None = None
     """Longest time from sending a streamed request to a replica until its first visible token; then another replica
     gets the request. Set it above the prefill of your longest prompts. Without it the router's --request-timeout is the
@@ -368,7 +396,7 @@ class RoutingSpec(_Model):
     only limit."""
 
 
-class StepSpec(_Model):
+class StepSpec(ApiModel):
     """A step of a release."""
 
     weight: Annotated[int, Field(ge=1, le=99)]
@@ -377,7 +405,7 @@ class StepSpec(_Model):
     """Shortest time that the step lasts. It also lasts until the analysis passes."""
 
 
-class JudgeSpec(_Model):
+class JudgeSpec(ApiModel):
     """Analysis of a release: a revision fails that is worse by more than a limit, and significantly so."""
 
     min_requests: Annotated[int, Field(ge=10, le=1_000_000)] = 50
@@ -394,18 +422,18 @@ class JudgeSpec(_Model):
     """Largest allowed drop of the share of prompt tokens found in cache, in percentage points."""
 
 
-class RolloutSpec(_Model):
+class RolloutSpec(ApiModel):
     """Rules by which a new prompt replaces the old one."""
 
-    model_config = _rules(
-        _rule(
+    model_config = rules(
+        rule(
             "self.steps.map(s, s.weight).isSorted() && "
             "self.steps.all(s, self.steps.exists_one(t, t.weight == s.weight))",
             "rollout.steps must have increasing weights: each step needs a greater weight than the one before",
             ".steps",
             holds=lambda rollout: _increase([step.weight for step in rollout.steps]),
         ),
-        _rule(
+        rule(
             "type(self.maxSurge) == int ? self.maxSurge >= 1 : self.maxSurge.matches('^[1-9][0-9]{0,2}%$')",
             "rollout.maxSurge must be a number from 1, or a percentage from 1% such as 25%",
             ".maxSurge",
@@ -441,26 +469,59 @@ class FailurePolicy(enum.StrEnum):
     PROCEED = "Proceed"
 
 
-class WarmupSpec(_Model):
+class WarmTier(enum.StrEnum):
+    """Where a prefix must be found for its replica to be warm."""
+
+    GPU = "GPU"
+    ANY = "Any"
+
+
+class WarmupSpec(ApiModel):
     """The proof of warmth that stands before Ready."""
 
     failure_policy: FailurePolicy = FailurePolicy.BLOCK
     """Block keeps a replica out of service until its warmth is proven. Proceed lets it serve cold, which the condition
     PrefixWarm reports."""
+    tier: WarmTier = WarmTier.GPU
+    """With GPU, the probe must find the prefix in the GPU's memory. With Any, a prefix that it copies from a KV tier
+    counts, too: for engines whose GPU cannot keep it."""
     timeout: Duration = "5m"
     """Time that the proof may take before the failure policy applies. It applies at once where waiting cannot help."""
 
 
-class PromptGroupSpec(_Model):
+def _pool_needs(engine: str, cel: str, message: str, holds: Callable[[Any], bool]) -> JsonDict:
+    """Return the rule of a pool for groups of one engine."""
+    return rule(
+        f"!(has(self.cache) && has(self.cache.pool) && self.engine.type == '{engine}') || ({cel})",
+        message,
+        ".cache.pool",
+        holds=lambda spec: (
+            spec.cache is None or spec.cache.pool is None or spec.engine.type.value != engine or holds(spec.cache)
+        ),
+    )
+
+
+class PromptGroupSpec(ApiModel):
     """The desired state of a PromptGroup."""
 
-    model_config = _rules(
-        _rule(
+    model_config = rules(
+        rule(
             "!(has(self.replicas) && has(self.sizing))",
             "replicas (fixed, or set through the scale subresource) and sizing exclude each other: remove one",
             holds=lambda spec: spec.replicas is None or spec.sizing is None,
         ),
-        _rule(
+        rule(
+            "!(has(self.routing) && self.routing.isolation == 'Caller' && has(self.access) && "
+            "self.access.type == 'Anonymous')",
+            "routing.isolation is Caller, and access.type Anonymous asks nobody who they are: choose another type",
+            ".routing.isolation",
+            holds=lambda spec: (
+                spec.routing.isolation is Isolation.GROUP
+                or spec.access is None
+                or spec.access.type is not AccessType.ANONYMOUS
+            ),
+        ),
+        rule(
             "!(has(self.routing) && self.routing.ownInstructions == 'Append' && (has(self.prompt.messagesFrom) || "
             "(has(self.prompt.messages) && size(self.prompt.messages) > 0)))",
             "routing.ownInstructions is Append, and a client's instructions would stand before prompt.messages, whose "
@@ -471,7 +532,48 @@ class PromptGroupSpec(_Model):
                 or not (spec.prompt.messages or spec.prompt.messages_from is not None)
             ),
         ),
-        _rule_of_change(
+        _pool_needs(
+            "vLLM",
+            "!has(self.cache.offload)",
+            "vLLM has one KV connector, and cache asks for two: remove offload (LMCache's server has its own memory) "
+            "or pool",
+            lambda cache: cache.offload is None,
+        ),
+        _pool_needs(
+            "SGLang",
+            "self.cache.pool.type == 'Mooncake' && has(self.cache.offload) && !has(self.cache.offload.claimName)",
+            "SGLang reaches a pool of type Mooncake from its main memory and has one store behind that: give "
+            "offload.memory without claimName, or remove pool",
+            lambda cache: (
+                cache.pool.type is PoolType.MOONCAKE and cache.offload is not None and cache.offload.claim_name is None
+            ),
+        ),
+        _pool_needs("TensorRTLLM", "false", "TensorRT-LLM has no pool: use offload", lambda cache: False),
+        rule(
+            "!(has(self.cache) && has(self.cache.offload) && has(self.cache.offload.claimName) && "
+            "self.engine.type == 'TensorRTLLM')",
+            "TensorRT-LLM keeps KV in main memory, not on volumes: remove cache.offload.claimName",
+            ".cache.offload.claimName",
+            holds=lambda spec: (
+                spec.engine.type is not EngineType.TENSORRT_LLM
+                or spec.cache is None
+                or spec.cache.offload is None
+                or spec.cache.offload.claim_name is None
+            ),
+        ),
+        rule(
+            "!(has(self.gateway) && self.gateway.failureMode == 'FailOpen' && has(self.access) && "
+            "self.access.type != 'Anonymous')",
+            "gateway.failureMode is FailOpen, by which requests get past access while no picker answers: remove one of "
+            "the two",
+            ".gateway.failureMode",
+            holds=lambda spec: (
+                spec.gateway is None
+                or spec.gateway.failure_mode is FailureMode.FAIL_CLOSE
+                or not asks_callers(spec.access)
+            ),
+        ),
+        rule_of_change(
             "self.model == oldSelf.model",
             "spec.model cannot be changed, clients name it: create a group of another name, or delete this one first",
             ".model",
@@ -491,16 +593,27 @@ class PromptGroupSpec(_Model):
     """Bounds and targets of a number of replicas that follows the load, instead of a fixed one."""
     routing: RoutingSpec = RoutingSpec()
     """Rules by which routers place this group's requests."""
+    limits: LimitsSpec | None = None
+    """Limits on what callers may use, and their shares when replicas are full."""
+    access: AccessSpec | None = None
+    """Rule by which routers tell who may use the group. Without it the routers' --access-file says it, and without that
+    everybody may who reaches a router."""
     rollout: RolloutSpec = RolloutSpec()
     """Rules by which a new prompt replaces the old one."""
     warmup: WarmupSpec = WarmupSpec()
     """The proof of warmth that stands before Ready."""
+    cache: CacheSpec | None = None
+    """KV tiers behind the engines' GPU memory: main memory, volumes, pools."""
+    responses: ResponsesSpec = ResponsesSpec()
+    """The response cache: a request that was answered before gets the same answer, without an engine."""
+    gateway: GatewaySpec | None = None
+    """The InferencePool by which gateways reach the group, beside its routers. Without it the operator makes none."""
 
 
 # --- PromptGroup: status -----------------------------------------------------------------------------------
 
 
-class StatusCondition(_Model):
+class StatusCondition(ApiModel):
     """A condition as `metav1.Condition` defines it."""
 
     type: Annotated[str, Field(max_length=316)]
@@ -511,7 +624,7 @@ class StatusCondition(_Model):
     observed_generation: int | None = None
 
 
-class RevisionStatus(_Model):
+class RevisionStatus(ApiModel):
     """A revision that exists."""
 
     fingerprint: Fingerprint
@@ -530,7 +643,7 @@ class RevisionStatus(_Model):
     """Coming, Canary, Serving, Superseded, RolledBack, Retiring or Retired."""
 
 
-class PromptGroupStatus(_Model):
+class PromptGroupStatus(ApiModel):
     """State of the group at the operator's latest pass."""
 
     observed_generation: int | None = None
@@ -545,6 +658,8 @@ class PromptGroupStatus(_Model):
     """Warm replicas of the fingerprint, and the wanted number, as in 3/4."""
     hit_rate: str | None = None
     """Share of prompt tokens found in cache over the last minutes, by the engines' counters."""
+    cache: CacheStatus | None = None
+    """The KV tiers of a group that has more than the GPU's memory."""
     selector: str | None = None
     """Label selector of the pods, for the scale subresource."""
     revisions: list[RevisionStatus] | None = None
@@ -554,19 +669,20 @@ class PromptGroupStatus(_Model):
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = []
     """Ready, Progressing, Degraded, Accepted, ResolvedRefs, PrefixWarm, RouterProgrammed, ScalingActive;
-    of a group with sizing AbleToScale, ScalingLimited and CacheEffective as well."""
+    of a group with sizing AbleToScale, ScalingLimited and CacheEffective as well, of one with a gateway
+    GatewayProgrammed, of one with a KV pool CachePoolReady."""
 
 
-class PromptGroup(_Model):
+class PromptGroup(ApiModel):
     """A model and a system prompt, served by replicas that hold the prompt's KV cache."""
 
-    model_config = _rules(
-        _rule(
+    model_config = rules(
+        rule(
             f"size(self.metadata.name) <= {MAX_NAME}",
             f"metadata.name is longer than {MAX_NAME} characters: the names of its Deployments would not fit a label",
             holds=lambda root: len(root.name) <= MAX_NAME,
         ),
-        _rule(
+        rule(
             "self.spec.model != self.metadata.name",
             "spec.model equals metadata.name: a request that names it could not tell the model from the group",
             ".spec.model",
@@ -581,7 +697,7 @@ class PromptGroup(_Model):
 # --- PromptRoute -------------------------------------------------------------------------------------------
 
 
-class RouteSlot(_Model):
+class RouteSlot(ApiModel):
     """A place on a revision's ring and the pod that holds it."""
 
     slot: Annotated[int, Field(ge=0)]
@@ -591,16 +707,21 @@ class RouteSlot(_Model):
     pod: str | None = None
     incarnation: str | None = None
     """Changes when another engine process stands behind the slot."""
+    credential: str | None = None
+    """Secret and key (name/key) of what the engine asks for as a bearer token; absent for nothing."""
+    tls: str | None = None
+    """Object and key with the authorities by which the engine is verified, and the name that its certificate has
+    (ConfigMap/name/key/server-name, the pod's address without the last); absent for plain HTTP."""
 
 
-class RoutePromptRef(_Model):
+class RoutePromptRef(ApiModel):
     """The immutable object that holds a revision's text."""
 
     kind: Literal["ConfigMap", "Secret"]
     name: str
 
 
-class RouteEngine(_Model):
+class RouteEngine(ApiModel):
     """Facts about the engines of a revision. A fact that is unknown is absent."""
 
     settings: str | None = None
@@ -613,7 +734,39 @@ class RouteEngine(_Model):
     """Largest number of tokens that one step of the engine computes."""
 
 
-class RouteRevision(_Model):
+class RouteLimits(ApiModel):
+    """Limits of one caller. What is absent has none."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    requests_in_flight: int | None = None
+    tokens_per_day: int | None = None
+    weight: int | None = None
+    """Share of replicas that are full; 1 when absent."""
+
+
+class RouteNamedLimits(RouteLimits):
+    """Limits of a caller by name."""
+
+    caller: str
+
+
+class RouteCallers(ApiModel):
+    """Rules for callers. A rule that is absent has the default of the PromptGroup's field."""
+
+    allowed_engine_fields: list[str] | None = None
+    """Fields of engines' own that clients may set."""
+    salted: list[str] | None = None
+    """APIs on which requests get the salt of their caller. A group with any serves no other API."""
+    report_cached_tokens: CachedTokens | None = None
+    """Precision in which answers tell how many tokens of a prompt were found in a cache."""
+    default: RouteLimits | None = None
+    """Limits of callers who are not named."""
+    named: list[RouteNamedLimits] | None = None
+    """Limits of callers by name."""
+
+
+class RouteRevision(ApiModel):
     """One fingerprint of the group and the replicas that are warm for it."""
 
     fingerprint: Annotated[Fingerprint, Field(pattern="^[0-9a-f]{32}$")]
@@ -634,10 +787,68 @@ class RouteRevision(_Model):
     slots: list[RouteSlot] = []
 
 
-class PromptRouteSpec(_Model):
+class RouteSemantic(ApiModel):
+    """The rules by which routers answer a question that is similar to an earlier one."""
+
+    mode: SemanticMode
+    threshold: Annotated[float, Field(gt=0, le=1)]
+    """Least cosine similarity of two questions."""
+    url: str
+    """URL of the endpoint for embeddings."""
+    model: str
+    """Model that it is asked for."""
+    budget_milliseconds: Annotated[int, Field(ge=1)]
+    """Longest time for which a request waits for it."""
+    max_entries: Annotated[int, Field(ge=1)]
+    """Most questions that each router process remembers."""
+    credential: str | None = None
+    """Secret and key (name/key) of what the endpoint asks for as a bearer token; absent for nothing."""
+
+
+class RouteResponses(ApiModel):
+    """The answers that routers keep of the group."""
+
+    ttl_seconds: Annotated[int, Field(ge=1)]
+    """Longest time for which an answer is kept."""
+    stale_seconds: Annotated[int, Field(ge=1)] | None = None
+    """Time beyond that for which an answer is given while another is computed; absent for none."""
+    max_bytes: Annotated[int, Field(ge=1)]
+    """Most bytes of answers that each router process keeps in memory."""
+    scope: CacheScope
+    """The callers that share an answer."""
+    trust_seed: bool | None = None
+    """True if requests with a seed are answered the same each time."""
+    semantic: RouteSemantic | None = None
+    """The rules by which a similar question is answered; absent for none."""
+
+
+class RouteAccess(ApiModel):
+    """Who may use the group. What the type does not need is absent."""
+
+    type: AccessType
+    callers: list[str] | None = None
+    """Names of those who may; absent for everybody who is known."""
+    secrets: list[str] | None = None
+    """Names of Secrets that hold API keys; the keys themselves are in no PromptRoute."""
+    header: str | None = None
+    """Header that has the caller's name."""
+    sources: list[str] | None = None
+    """Networks whose addresses may set the header."""
+    issuer: str | None = None
+    audiences: list[str] | None = None
+    algorithms: list[str] | None = None
+    jwks_uri: Annotated[str | None, Field(alias="jwksURI")] = None
+    """URL of the issuer's keys."""
+    name_claim: str | None = None
+    """Claim of a token that has the caller's name."""
+    pass_credentials: bool | None = None
+    """True where engines get clients' credentials."""
+
+
+class PromptRouteSpec(ApiModel):
     """A PromptGroup as routers see it; written by the operator."""
 
-    format: Literal[1]
+    format: Literal[1, 2]
     """Version of the encoding, see contract/encoding.py."""
     model: str
     created: str
@@ -653,10 +864,16 @@ class PromptRouteSpec(_Model):
     limit."""
     idle_seconds: Annotated[int, Field(ge=1)] | None = None
     """Longest pause within a streamed answer in seconds, then it is cut; absent for no limit."""
+    callers: RouteCallers | None = None
+    """Rules for callers."""
+    access: RouteAccess | None = None
+    """Who may use the group; absent for whomever routers let in by default."""
+    responses: RouteResponses | None = None
+    """The answers that routers keep; none are kept when this is absent."""
     revisions: list[RouteRevision]
 
 
-class PromptRoute(_Model):
+class PromptRoute(ApiModel):
     """The object by which the operator programs routers: revisions, weights and slots."""
 
     spec: PromptRouteSpec

@@ -15,9 +15,9 @@ from time import monotonic
 from typing import Any
 
 import urllib3
-from urllib3.connection import HTTPConnection
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.util.ssl_ import create_urllib3_context
+from urllib3.util.ssl_ import create_urllib3_context, resolve_cert_reqs
 
 HEAD = 1 << 16
 """Bytes that an answer's head may have beside the body."""
@@ -92,15 +92,28 @@ class _Connection(HTTPConnection):
         return bounded
 
 
+class _TlsConnection(HTTPSConnection):
+    def connect(self) -> None:
+        # A context for each connection: urllib3 loads the certificates into it whenever it connects, and OpenSSL ends
+        # the process (SIGSEGV) if a thread loads a certificate into a context while another shakes hands with it.
+        # As routers verify: an authority that is given ends the chain, whoever has signed it, and need not have all
+        # extensions that RFC 5280 asks for, which Python 3.13 would.
+        self.ssl_context = create_urllib3_context(
+            cert_reqs=resolve_cert_reqs(self.cert_reqs), verify_flags=ssl.VERIFY_X509_PARTIAL_CHAIN
+        )
+        self.ssl_context.sslsocket_class = _TlsSocket
+        super().connect()
+
+
 class _Pool(HTTPConnectionPool):
     ConnectionCls = _Connection
 
 
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
 def keep(manager: urllib3.PoolManager) -> urllib3.PoolManager:
     """Make the connections of a pool manager keep the limits of `within`, with TLS and without, and return it."""
-    # of a pool that verifies nobody, the context must not check host names
-    context = create_urllib3_context(cert_reqs=manager.connection_pool_kw.get("cert_reqs"))
-    context.sslsocket_class = _TlsSocket
-    manager.connection_pool_kw["ssl_context"] = context
-    manager.pool_classes_by_scheme = {"http": _Pool, "https": HTTPSConnectionPool}
+    manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
     return manager

@@ -43,7 +43,9 @@ class StoredSpecError(Exception):
 class EngineError(Exception):
     """An engine did not answer, refused, or gave an answer that cannot be used."""
 
-    def __init__(self, message: str, *, status: int | None = None) -> None:
+    def __init__(self, message: str, *, status: int | None = None, untrusted: bool = False) -> None:
         super().__init__(message)
         self.status = status
         """HTTP status; None if there was no answer."""
+        self.untrusted = untrusted
+        """True if its certificate could not be verified: nothing was sent."""

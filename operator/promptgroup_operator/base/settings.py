@@ -43,6 +43,8 @@ class Settings:
     """Passes that may run at the same time."""
     warmups: int = 32
     """Warm-ups that may run at the same time."""
+    observe: str = "all"
+    """Groups whose caches are observed and explained: `all`, or only those that are `sized`, which need it."""
     touch_seconds: float = 300.0
     """Longest time between two refreshes of a warm replica: a prefix that was lost is found after it at the latest."""
     lease: str = ""
@@ -105,6 +107,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=_env("warmups", str(defaults.warmups)),
         help="warm-ups that may run at the same time, over all groups (default: %(default)s)",
+    )
+    group.add_argument(
+        "--observe",
+        default=_env("observe", defaults.observe),
+        choices=["all", "sized"],
+        help="groups whose caches are observed and explained in CacheEffective; those with spec.sizing always are "
+        "(default: %(default)s)",
     )
     group.add_argument(
         "--touch-seconds",
@@ -194,6 +203,7 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
         metrics_port=arguments.metrics_port,
         workers=arguments.workers,
         warmups=arguments.warmups,
+        observe=arguments.observe,
         touch_seconds=arguments.touch_seconds,
         lease=arguments.lease,
         identity=arguments.identity,

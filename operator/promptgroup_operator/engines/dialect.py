@@ -14,6 +14,14 @@ ADDRESS = "$(POD_IP)"
 Not 0.0.0.0, which a cluster of IPv6 alone cannot reach.
 """
 
+TLS_FOLDER = "/etc/promptgroup/tls"
+"""Where an engine finds its certificate, as a Secret of type kubernetes.io/tls names the files."""
+_TLS_ARGS = (
+    f"--ssl-certfile={TLS_FOLDER}/tls.crt",
+    f"--ssl-keyfile={TLS_FOLDER}/tls.key",
+    "--enable-ssl-refresh",  # reads the files again when they change
+)
+
 CONFIG_FILE = "/etc/promptgroup/engine.yaml"
 """Where an engine finds those settings that it takes from a file alone."""
 
@@ -45,6 +53,14 @@ class Dialect:
     """True if usage omits the number of cached tokens where it is zero."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables of the engine's process."""
+    key_env: str = ""
+    """Variable that an engine takes the API key from; empty where it has none."""
+    key_args: tuple[str, ...] = ()
+    """Arguments by which it takes the key from that variable, where it does not by itself."""
+    tls_args: tuple[str, ...] = ()
+    """Arguments by which it serves TLS with the certificate in TLS_FOLDER; empty where it serves none."""
+    salted: frozenset[str] = frozenset()
+    """The APIs, as routers name them, on which the engine takes `cache_salt`."""
 
 
 VLLM = Dialect(
@@ -54,6 +70,10 @@ VLLM = Dialect(
     metrics=metric_names.VLLM,
     batch_flag="--max-num-batched-tokens",
     caching_off="--no-enable-prefix-caching",
+    key_env="VLLM_API_KEY",
+    tls_args=_TLS_ARGS,
+    # embeddings and their like ("by model") too; not forms
+    salted=frozenset(("chat", "text", "messages", "responses", "by model")),
 )
 """vLLM 0.32, `vllm serve` as the image's entrypoint."""
 
@@ -71,6 +91,10 @@ SGLANG = Dialect(
     omits_zero=True,  # 0.5.23 says it, releases before it did not
     # else each probe has the engine generate a token, and fails behind a prefill that takes longer than it waits
     env={"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"},
+    key_env="ENGINE_API_KEY",
+    key_args=("--api-key=$(ENGINE_API_KEY)",),
+    tls_args=_TLS_ARGS,
+    salted=frozenset(("chat", "text", "responses")),  # messages ignores it: seen with 0.5.23
 )
 """SGLang 0.5, image lmsysorg/sglang."""
 
@@ -85,6 +109,7 @@ TENSORRT_LLM = Dialect(
     caching_off="kv_cache_config.enable_block_reuse: false",
     # without the first there is no /prometheus/metrics, without the second no gauge on it
     config="return_perf_metrics: true\nenable_iter_perf_stats: true\n",
+    salted=frozenset(("chat",)),  # ChatCompletionRequest alone has the field
 )
 """TensorRT-LLM 1.x, image nvcr.io/nvidia/tensorrt-llm/release."""
 

@@ -15,9 +15,10 @@ import urllib3
 from promptgroup_operator.base import deadline
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import engine_metrics
+from promptgroup_operator.engines.connections import PLAIN, EngineAccess, EnginePools
 from promptgroup_operator.engines.dialect import Dialect
 from promptgroup_operator.world.engine_facts import prefill_rate
-from promptgroup_operator.world.snapshot import Reading, Spent
+from promptgroup_operator.world.snapshot import Key, Reading, Spent
 from promptgroup_operator.world.warming import Evidence, RefreshAnswer
 from promptgroup_router.contract.names import HEADER_WARMUP
 from promptgroup_router.contract.table import Prompt
@@ -43,13 +44,28 @@ class EngineClient:
     """A client of engines. Safe to use from many threads."""
 
     def __init__(self) -> None:
-        self._pools = deadline.keep(urllib3.PoolManager(num_pools=64, maxsize=4, retries=False))
+        self._pools = EnginePools()
+        self._accesses: dict[Key, Mapping[str, EngineAccess]] = {}
+        """Group → address of an engine → what it asks for."""
         self._parsing = threading.Lock()
         """Held while an answer is parsed: an answer takes up to twenty times its size then."""
 
     def close(self) -> None:
         """Close the idle connections."""
-        self._pools.clear()
+        self._pools.close()
+
+    def authorize(self, group: Key, accesses: Mapping[str, EngineAccess]) -> None:
+        """Replace what the engines of a group ask for, by address; empty for a group that is gone."""
+        before = self._accesses.get(group)
+        if accesses:
+            self._accesses[group] = accesses
+        else:
+            self._accesses.pop(group, None)
+        if before != accesses:
+            self._pools.keep({each.trust for known in list(self._accesses.values()) for each in known.values()})
+
+    def _access(self, address: str) -> EngineAccess:
+        return next((known[address] for known in list(self._accesses.values()) if address in known), PLAIN)
 
     def read(self, address: str, dialect: Dialect) -> Reading:
         """Return the engine's counters.
@@ -89,10 +105,12 @@ class EngineClient:
         # Some engines show their gauges with the first request.
         middle = self._reading(address, dialect) or before
         second = self._chat(address, probe)
+        last = self._reading(address, dialect)
         found, cached = _cached_tokens(dialect, first, second)
-        spent = _spent((first, found), (second, cached))
+        copied, tiered = _tiered(before, middle, found), _tiered(middle, last, cached)
+        spent = _spent((first, found), (second, cached), tiered=copied + tiered)
         if cached is None:
-            cached = _grown(middle, self._reading(address, dialect))
+            cached = _grown(middle, last)
         if found is None:
             found = _grown(before, middle)
         return Evidence(
@@ -103,11 +121,19 @@ class EngineClient:
             caching=middle.caching if middle is not None else None,
             kv_tokens=middle.kv_tokens if middle is not None else 0,
             prefill_rate=prefill_rate(_prompt_tokens(first), found, seconds),
+            tiered=tiered,
+            copied=copied,
+            seconds=seconds,
             spent=spent,
         )
 
-    def refresh(self, address: str, dialect: Dialect, model: str, prompt: Prompt, needed: int) -> RefreshAnswer:
+    def refresh(
+        self, address: str, dialect: Dialect, model: str, prompt: Prompt, needed: int, *, any_tier: bool = False
+    ) -> RefreshAnswer:
         """Send the Tier-1 prefix. If fewer than `needed` tokens of it were in cache, send it again as a probe.
+
+        What a KV tier brought does not count, unless `any_tier` says so. Its counters have no request's own share: of
+        an engine that brought tokens for clients meanwhile it is not known where the prefix was.
 
         For an engine that omits a zero, only the second answer tells whether the first one meant zero.
 
@@ -118,10 +144,21 @@ class EngineClient:
         reading = self.read(address, dialect)
         usages = [self._chat(address, probe)]
         (cached,) = _cached_tokens(dialect, *usages)
-        if dialect.omits_zero if cached is None else cached < needed:
+        middle = self._reading(address, dialect) if dialect.metrics.tells_tiers else None
+        first = _tiered(reading, middle, cached)
+        left = cached if cached is None or any_tier else cached - first
+        if dialect.omits_zero if left is None else left < needed:
             usages.append(self._chat(address, again))
         found = _cached_tokens(dialect, *usages)
-        return RefreshAnswer(reading, found[0], found[-1], _spent(*zip(usages, found, strict=True)))
+        last = self._reading(address, dialect) if middle is not None and len(usages) > 1 else middle
+        tiers = [first, *([_tiered(middle, last, found[-1])] if len(usages) > 1 else [])]
+        spent = _spent(*zip(usages, found, strict=True), tiered=sum(tiers))
+        if any_tier or not any(tiers):
+            return RefreshAnswer(reading, found[0], found[-1], spent)
+        if not _alone(reading, last, spent):
+            return RefreshAnswer(reading, None, None, spent)
+        counted = [each - tier if each is not None else None for each, tier in zip(found, tiers, strict=True)]
+        return RefreshAnswer(reading, counted[0], counted[-1], spent, copied=tiers[0])
 
     def _caching(self, address: str, dialect: Dialect, reading: Reading | None) -> bool | None:
         """Return True if prefix caching is on, by the engine's metrics or settings; None if neither says."""
@@ -180,13 +217,19 @@ class EngineClient:
         self, method: str, address: str, path: str, body: Mapping[str, Any] | None, *, seconds: float, limit: int
     ) -> bytes:
         """Send a request and return the answer's body, all of it within `seconds` and `limit` bytes."""
+        access = self._access(address)
+        headers = {"content-type": "application/json", HEADER_WARMUP: "1"}
+        if access.credential:
+            headers["authorization"] = f"Bearer {access.credential}"
         try:
             with deadline.within(seconds, limit):
                 response = self._pools.request(
                     method,
-                    f"http://{address}{path}",
+                    address,
+                    path,
+                    access.trust,
                     body=_encoded(body) if body is not None else None,
-                    headers={"content-type": "application/json", HEADER_WARMUP: "1"},
+                    headers=headers,
                     timeout=urllib3.Timeout(connect=min(ASK_SECONDS, seconds), read=seconds),
                     preload_content=False,
                     decode_content=False,
@@ -249,6 +292,19 @@ def _grown(before: Reading | None, after: Reading | None) -> int | None:
     return int(after.hits - before.hits)
 
 
+def _tiered(before: Reading | None, after: Reading | None, cached: int | None) -> int:
+    """Return how many of a request's cached tokens came from a KV tier, at most: other requests count there, too."""
+    if before is None or after is None:
+        return 0
+    grown = int(max(0.0, after.tiered - before.tiered))
+    return min(grown, cached) if cached is not None else grown
+
+
+def _alone(before: Reading, after: Reading | None, spent: Spent) -> bool:
+    """Return True if nobody else's prompts were looked up between two readings."""
+    return after is not None and after.queries - before.queries <= spent.queries
+
+
 def _cached_tokens(dialect: Dialect, *usages: Mapping[str, Any]) -> list[int | None]:
     """Return the cached tokens of each usage; None where it does not say.
 
@@ -264,11 +320,12 @@ def _cached_tokens(dialect: Dialect, *usages: Mapping[str, Any]) -> list[int | N
     return found
 
 
-def _spent(*requests: tuple[Mapping[str, Any], int | None]) -> Spent:
-    """Return what requests added to the engine's counters, by their usage and their cached tokens."""
+def _spent(*requests: tuple[Mapping[str, Any], int | None], tiered: int = 0) -> Spent:
+    """Return what requests added to the engine's counters, by their usage, their cached tokens, those from tiers."""
     known = [cached for _, cached in requests if cached is not None]
     return Spent(
         sum(_prompt_tokens(usage) for usage, _ in requests),
         sum(known) if len(known) == len(requests) else None,
         len(requests),
+        tiered,
     )

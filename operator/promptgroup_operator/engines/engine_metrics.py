@@ -31,6 +31,7 @@ def reading(page: str, names: MetricNames) -> Reading:
     peaks: dict[str, float] = {}
     buckets: dict[float, float] = {}
     info: list[Mapping[str, str]] = []
+    tiered = 0.0
     bucket = f"{names.first_token}_bucket"
     spelled = frozenset(names.spelled())
     for name, labels, value in exposition.samples(page, (*spelled, bucket, *filter(None, (names.info,)))):
@@ -38,6 +39,10 @@ def reading(page: str, names: MetricNames) -> Reading:
             number = _number(name, value)
             sums[name] = sums.get(name, 0.0) + number
             peaks[name] = max(peaks.get(name, 0.0), number)
+            if name in names.tier_hits or (
+                name in names.hits and labels.get(names.source_label, names.device) != names.device
+            ):
+                tiered += number
         elif name == bucket and "le" in labels:
             bound = exposition.bound(labels["le"])
             if bound is None or (bound not in buckets and len(buckets) >= MAX_BUCKETS):
@@ -54,7 +59,8 @@ def reading(page: str, names: MetricNames) -> Reading:
 
     return Reading(
         queries=total(names.queries) or 0.0,
-        hits=total(names.hits) or 0.0,
+        hits=(total(names.hits) or 0.0) + (total(names.tier_hits) or 0.0),
+        tiered=tiered,
         generated=total(names.generated) or 0.0,
         requests=total(names.requests) or 0.0,
         running=total(names.running) or 0.0,

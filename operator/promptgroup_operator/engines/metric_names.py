@@ -31,6 +31,12 @@ class MetricNames:
     """Gauge: share of the KV cache that running requests hold, 0 to 1."""
     first_token: str
     """Histogram: seconds from arrival to the first token; without `_bucket`."""
+    tier_hits: Spellings = ()
+    """Counter: prompt tokens found in KV tiers beyond the GPU's memory, for engines whose `hits` leave them out."""
+    source_label: str = ""
+    """Label of `hits` that says where they were found, for engines whose `hits` have them all."""
+    device: str = ""
+    """Value of that label for the GPU's memory."""
     late: bool = False
     """True if its counters appear with the first request: until then they are zero, and not unknown."""
     computed: Spellings = ()
@@ -62,12 +68,17 @@ class MetricNames:
     block_size_label: str = ""
     """Label of it that says how many tokens a block holds."""
 
+    @property
+    def tells_tiers(self) -> bool:
+        """True if the engine says what KV tiers brought."""
+        return bool(self.tier_hits or self.source_label)
+
     def spelled(self) -> tuple[str, ...]:
         """Return every counter and gauge in every spelling."""
         return (
-            *self.queries, *self.hits, *self.generated, *self.requests, *self.running, *self.waiting, *self.usage,
-            *self.computed, *self.prefill_seconds, *self.decode_seconds, *self.queue_seconds, *self.preemptions,
-            *self.kv_tokens, *self.blocks, *self.block_size,
+            *self.queries, *self.hits, *self.tier_hits, *self.generated, *self.requests, *self.running, *self.waiting,
+            *self.usage, *self.computed, *self.prefill_seconds, *self.decode_seconds, *self.queue_seconds,
+            *self.preemptions, *self.kv_tokens, *self.blocks, *self.block_size,
         )  # fmt: skip
 
 
@@ -75,6 +86,7 @@ VLLM = MetricNames(
     path="/metrics",
     queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
     hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    tier_hits=("vllm:external_prefix_cache_hits_total",),
     generated=("vllm:generation_tokens_total",),
     requests=("vllm:request_success_total",),
     running=("vllm:num_requests_running",),
@@ -98,7 +110,9 @@ VLLM = MetricNames(
 SGLANG = MetricNames(
     path="/metrics",
     queries=("sglang:prompt_tokens_total",),
-    hits=("sglang:cached_tokens_total",),  # by cache_source: device, host, storage
+    hits=("sglang:cached_tokens_total",),
+    source_label="cache_source",
+    device="device",
     generated=("sglang:generation_tokens_total",),
     requests=("sglang:num_requests_total",),
     running=("sglang:num_running_reqs",),

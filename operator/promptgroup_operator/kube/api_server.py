@@ -60,7 +60,9 @@ _KINDS = {
     "Event": ("/api/v1", "events"),
     "Deployment": ("/apis/apps/v1", "deployments"),
     "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
+    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles"),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases"),
+    "InferencePool": (f"/apis/{names.INFERENCE_GROUP}/v1", "inferencepools"),
     "PromptGroup": (_GROUPS, names.GROUP_PLURAL),
     "PromptRoute": (_GROUPS, names.ROUTE_PLURAL),
 }

@@ -138,7 +138,10 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         draining_since=parse_time(annotations.get(ANNOTATION_DRAINING)),
         measured=engine_facts.decode(annotations.get(names.ANNOTATION_ENGINE, "")),
         settings=annotations.get(names.ANNOTATION_SETTINGS, ""),
+        inference_pool=labels.get(names.LABEL_INFERENCE_POOL, ""),
         trouble=_trouble(status, conditions),
+        credential=annotations.get(names.ANNOTATION_CREDENTIAL, ""),
+        tls=annotations.get(names.ANNOTATION_ENGINE_TLS, ""),
     )
 
 

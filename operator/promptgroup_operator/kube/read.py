@@ -10,12 +10,24 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from promptgroup_operator.base.errors import ClusterError, StoredSpecError
+from promptgroup_operator.gateway import inference_pool
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
 from promptgroup_operator.kube.decode import fingerprint_of, group_of, pod_of, prompt_ref, revision_of, router_of
 from promptgroup_operator.kube.get_cache import GetCache
 from promptgroup_operator.kube.store import SHORTENED, Store, normalized
-from promptgroup_operator.plan import prompt, prompt_route, validate
-from promptgroup_operator.world.snapshot import ContainerId, GroupObject, Key, Manifest, Pod, RevisionState, Sibling
+from promptgroup_operator.plan import prompt, prompt_route, references, validate
+from promptgroup_operator.world.snapshot import (
+    NO_POOLS,
+    ContainerId,
+    GroupObject,
+    Key,
+    Manifest,
+    Pod,
+    Problem,
+    RevisionState,
+    SeenPools,
+    Sibling,
+)
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, SlotState
@@ -42,6 +54,18 @@ class ClusterState:
     siblings: tuple[Sibling, ...]
     live: Mapping[tuple[str, str], Manifest]
     """(kind, name) → object, for every object of the group."""
+    inference_pools: SeenPools = NO_POOLS
+    """The InferencePools that matter to it."""
+
+
+_REFUSALS = {
+    404: Problem(
+        "NoCRD",
+        "the cluster has no InferencePools of inference.networking.k8s.io/v1: install the CRDs of Gateway API's "
+        "Inference Extension, or remove spec.gateway",
+    ),
+    403: Problem("NotAllowed", "the operator may not list InferencePools: apply the role that its version comes with"),
+}
 
 
 class ClusterReader:
@@ -68,6 +92,7 @@ class ClusterReader:
         raw = self._stores["PromptGroup"].get(key.namespace, key.name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             self.cache.forget_group(key)
+            self._stores["InferencePool"].miss(key, missed=False)
             return None
         self.cache.begin_pass(key, raw)
         if SHORTENED in raw:
@@ -88,10 +113,11 @@ class ClusterReader:
             if not deleting and validate.is_owned(group, deployment) and fingerprint_of(deployment):
                 revisions.append(self._revision(group, deployment, pods, standing, live))
         values = {
-            (kind, object_name): self._values(key, kind, object_name)
-            for kind, object_name in prompt.references(group.spec.prompt)
+            (kind, object_name): self.values(key, kind, object_name)
+            for kind, object_name in references.references(group.spec)
         }
-        return ClusterState(group, values, tuple(revisions), self._siblings(group), live)
+        pools = self._inference_pools(group)
+        return ClusterState(group, values, tuple(revisions), self._siblings(group), live, pools)
 
     def has_group(self, key: Key) -> bool:
         """Return True if there is a PromptGroup of this name."""
@@ -105,15 +131,47 @@ class ClusterReader:
         """
         return self.cache.get(key, kind, name, seconds)
 
-    def list_routers(self, namespace: str) -> dict[ContainerId, str]:
-        """Return the routers that run in a namespace: container → address of the admin port.
+    def routes(self, namespace: str) -> dict[Key, Manifest]:
+        """Return the PromptRoutes of a namespace whose groups exist."""
+        found = {
+            Key(namespace, each["metadata"]["name"]): each
+            for each in self._stores["PromptRoute"].list_namespace(namespace)
+        }
+        return {key: route for key, route in found.items() if self.has_group(key)}
+
+    def values(self, key: Key, kind: str, name: str) -> Mapping[str, str] | None:
+        """Return the data of a ConfigMap or Secret of the group's namespace, as text; None if there is none.
 
         Raises:
             ClusterError: the API server did not answer or refused.
         """
-        query = {"labelSelector": f"{LABEL_NAME}={names.ROUTER}"}
+        found = self.cache.get(key, kind, name, REFERENCED_SECONDS)
+        return _decoded(found) if found is not None else None
+
+    def list_routers(self, namespace: str) -> dict[ContainerId, str]:
+        """Return the routers and pickers that run in a namespace: container → address of the admin port.
+
+        Raises:
+            ClusterError: the API server did not answer or refused.
+        """
+        query = {"labelSelector": f"{LABEL_NAME} in ({names.ROUTER},{names.PICKER})"}
         pods, _ = list_objects(self._client, collection_path("Pod", namespace), query)
         return dict(found for found in map(router_of, pods) if found is not None)
+
+    def _inference_pools(self, group: GroupObject) -> SeenPools:
+        """Return the group's InferencePools. One that is not the operator's own is not watched, and read by name."""
+        key, wanted = group.key, inference_pool.name(group)
+        store = self._stores["InferencePool"]
+        status = store.refused(key.namespace)
+        store.miss(key, missed=bool(wanted) and status is not None)
+        if status is not None:
+            return SeenPools({}, _REFUSALS[status])
+        found = {each["metadata"]["name"]: each for each in store.list_group(key)}
+        if wanted and wanted not in found:
+            pool = store.get(key.namespace, wanted)
+            pool = pool or self.get_cached(key, "InferencePool", wanted, REFERENCED_SECONDS)
+            found |= {wanted: pool} if pool is not None else {}
+        return SeenPools(found)
 
     def _revision(
         self,
@@ -131,10 +189,6 @@ class ClusterReader:
         others = (data.get(key, "") for key in (TOOLS_KEY, MESSAGES_KEY))
         text = Prompt(data[SYSTEM_KEY], *others) if SYSTEM_KEY in data else None
         return revision_of(deployment, text, pods, standing)
-
-    def _values(self, key: Key, kind: str, name: str) -> Mapping[str, str] | None:
-        found = self.cache.get(key, kind, name, REFERENCED_SECONDS)
-        return _decoded(found) if found is not None else None
 
     def _siblings(self, group: GroupObject) -> tuple[Sibling, ...]:
         return tuple(

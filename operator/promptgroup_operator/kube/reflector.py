@@ -12,7 +12,7 @@ from time import monotonic
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.api_server import GONE, KubeClient, collection_path, list_objects
-from promptgroup_operator.kube.store import KINDS, Store, normalized
+from promptgroup_operator.kube.store import KINDS, OPTIONAL, REFUSED, Store, normalized
 from promptgroup_operator.kube.work_queue import backoff
 
 logger = logging.getLogger(__name__)
@@ -108,19 +108,33 @@ class Reflector:
                 failures = self._failures.add(error.status)
                 pause = backoff(failures, random.random()).total_seconds()  # noqa: S311 - spreads load
                 wait = max(pause, error.retry_after or 0.0)
-                level = logging.INFO if error.status == GONE else logging.WARNING
-                logger.log(level, "%s; retrying in %.1f s", error, wait)
+                logger.log(self._level(error, failures), "%s; retrying in %.1f s", error, wait)
             self._stopping.wait(wait)
+            # a kind that nobody installs, and no group wants, is not asked for: at rest there are watches alone
+            while self._store.refused(self._namespace) is not None and not self._stopping.is_set():
+                if self._store.wanted.wait(LISTED_POLL):
+                    break
+
+    def _level(self, error: ClusterError, failures: int) -> int:
+        if error.status in REFUSED and self._kind in OPTIONAL:
+            return logging.INFO if failures == 1 else logging.DEBUG  # for as long as nobody installs it
+        return logging.INFO if error.status == GONE else logging.WARNING
 
     def list(self) -> None:
-        """List the objects and replace the store's with them.
+        """List the objects and replace the store's with them. An optional kind that is refused has none.
 
         Raises:
             ClusterError: the API server did not answer or refused, or its answer is not a list of objects.
         """
-        objects, version = list_objects(
-            self._client, self._path, self._query, lambda each: normalized(each, self._kind)
-        )
+        try:
+            objects, version = list_objects(
+                self._client, self._path, self._query, lambda each: normalized(each, self._kind)
+            )
+        except ClusterError as error:
+            if self._kind in OPTIONAL and error.status in REFUSED:
+                self._store.refuse(self._namespace, error.status)
+                self.listed.set()
+            raise
         try:
             self._store.replace(self._namespace, objects, version)
         except (KeyError, TypeError, ValueError) as error:

@@ -79,6 +79,8 @@ class Resync:
         """
         found = frozenset[Gap]()
         for kind, store in self._stores.items():
+            if store.refused() is not None:
+                continue  # its watch asks by itself
             listed = self._list(kind, KINDS[kind])
             found |= watch_check.gaps(kind, store.versions(), listed)
             if kind == "PromptGroup":

@@ -27,8 +27,13 @@ KINDS: Mapping[str, str] = {
     "Deployment": names.LABEL_GROUP,
     "PodDisruptionBudget": names.LABEL_GROUP,
     "Pod": names.LABEL_GROUP,
+    "InferencePool": names.LABEL_GROUP,
 }
 """Watched kind → label selector. The server applies it, so no foreign pod is ever listed."""
+OPTIONAL = frozenset({"InferencePool"})
+"""Kinds without which groups are served all the same: their CRDs come from others, or a role may leave them out."""
+REFUSED = frozenset({403, 404})
+"""Statuses of a list of a kind that the API server does not know, or does not let the operator see."""
 
 
 class Store:
@@ -46,6 +51,12 @@ class Store:
         self._of_group: dict[Key, dict[ObjectName, Manifest]] = {}
         self._watched_to: dict[str, int] = {}
         """Watched namespace, empty for all → resourceVersion of its last event."""
+        self._refused: dict[str, int] = {}
+        """Watched namespace, empty for all → HTTP status by which its list was refused."""
+        self._missing: set[Key] = set()
+        """Groups that would have objects of the kind if it were not refused."""
+        self.wanted = threading.Event()
+        """Set while there are such groups."""
         self._lock = threading.Lock()
 
     # --- written by watches --------------------------------------------------------------------------------------
@@ -62,11 +73,20 @@ class Store:
         touched: set[Key] = set()
         with self._lock:
             self._watched_to[namespace] = int(version)
+            if self._refused.pop(namespace, None) is not None:
+                touched |= self._missing
             for name, known in list(self._objects.items()):
                 inside = namespace in ("", name[0])
                 if inside and name not in listed and _version(known) <= int(version):
                     touched.add(self._drop(name))
             touched.update(key for each in listed.values() for key in self._put(each))
+        self._notify(touched)
+
+    def refuse(self, namespace: str, status: int) -> None:
+        """Note that the API server refuses to list the kind in a namespace, or in all: it shows no objects."""
+        with self._lock:
+            self._refused[namespace] = status
+            touched = {self._drop(name) for name in list(self._objects) if namespace in ("", name[0])}
         self._notify(touched)
 
     def handle_event(self, namespace: str, event: str, told: Manifest) -> None:
@@ -93,6 +113,19 @@ class Store:
             if _version(answer) > told:
                 touched.update(self._put(answer))
         self._notify(touched)
+
+    def refused(self, namespace: str = "") -> int | None:
+        """Return the status by which the kind is refused in a namespace, or anywhere; None if it is listed."""
+        with self._lock:
+            if namespace:
+                return self._refused.get(namespace, self._refused.get(""))
+            return next(iter(self._refused.values()), None)
+
+    def miss(self, key: Key, *, missed: bool) -> None:
+        """Note whether a group would have objects of the kind if it were not refused: then it is asked for again."""
+        with self._lock:
+            (self._missing.add if missed else self._missing.discard)(key)
+            (self.wanted.set if self._missing else self.wanted.clear)()
 
     # --- read by passes ------------------------------------------------------------------------------------------
 

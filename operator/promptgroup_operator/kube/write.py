@@ -89,11 +89,14 @@ class ClusterWriter:
         self._cache.drop(deletion.kind, namespace, deletion.name)
 
     def update_pod(self, namespace: str, update: PodUpdate, change: ConditionChange | None, now: datetime) -> None:
-        """Write a pod's slot and drain; in the same write, close its readiness gate if `change` says so."""
+        """Write a pod's slot, pool and drain; in the same write, close its readiness gate if `change` says so."""
         since = update.draining_since
         metadata = {
             "uid": update.uid,
-            "labels": {names.LABEL_SLOT: str(update.slot) if update.slot is not None else None},
+            "labels": {
+                names.LABEL_SLOT: str(update.slot) if update.slot is not None else None,
+                names.LABEL_INFERENCE_POOL: update.inference_pool or None,
+            },
             "annotations": {
                 ANNOTATION_DRAINING: rfc3339(since) if since is not None else None,
                 ANNOTATION_DELETION_COST: str(update.deletion_cost) if since is not None else None,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from promptgroup_operator.load import load_window
-from promptgroup_operator.load.load_window import Entry, OwnRequests
+from promptgroup_operator.load.load_window import Entry, FoundTokens, OwnRequests, client_hits
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import LOAD_WINDOW, PERIOD, GroupLoad
 from promptgroup_operator.world.snapshot import ContainerId, Key, Reading, Spent
@@ -75,7 +75,10 @@ class EngineHistory:
             if series is not None:
                 own = series.own
                 series.own = OwnRequests(
-                    own.queries + spent.queries, own.hits + (spent.hits or 0), own.requests + spent.requests
+                    own.queries + spent.queries,
+                    own.hits + (spent.hits or 0),
+                    own.requests + spent.requests,
+                    own.tiered + spent.tiered,
                 )
                 series.anew |= spent.hits is None
 
@@ -106,17 +109,15 @@ class EngineHistory:
         while len(entries) > 2 and now - entries[1].at >= WINDOW:
             entries.popleft()
 
-    def rate(self, containers: Iterable[ContainerId]) -> float | None:
-        """Return the share of prompt tokens found in cache, over all containers; None if nothing is known."""
-        hits = queries = 0.0
+    def rates(self, containers: Iterable[ContainerId]) -> tuple[float | None, float | None]:
+        """Return the share of prompt tokens found in cache, and the part of it that KV tiers brought.
+
+        Over all containers; None if nothing is known.
+        """
         with self._lock:
-            for container in containers:
-                series = self._series.get(container)
-                if series is not None:
-                    more_hits, more_queries = load_window.client_hits(series.entries)
-                    hits += more_hits
-                    queries += more_queries
-        return hits / queries if queries > 0 else None
+            series = (self._series.get(container) for container in containers)
+            found = sum((client_hits(each.entries) for each in series if each is not None), FoundTokens())
+        return (found.hits / found.queries, found.tiered / found.queries) if found.queries > 0 else (None, None)
 
     def own(self, containers: Iterable[ContainerId], since: datetime) -> list[Spent]:
         """Return the operator's own requests to these containers since then, as far back as WINDOW."""

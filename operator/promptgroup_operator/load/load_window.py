@@ -30,6 +30,7 @@ class OwnRequests:
     queries: int = 0
     hits: int = 0
     requests: int = 0
+    tiered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Growth:
     requests: float
     queries: float
     hits: float
+    tiered: float
     generated: float
     computed: float | None
     prefill: float | None
@@ -92,6 +94,7 @@ def _between(before: Entry, after: Entry) -> Growth:
         requests=max(0.0, b.requests - a.requests - requests),
         queries=max(0.0, b.queries - a.queries - queries),
         hits=max(0.0, b.hits - a.hits - hits),
+        tiered=max(0.0, b.tiered - a.tiered - (after.own.tiered - before.own.tiered)),
         generated=max(0.0, b.generated - a.generated - requests),
         computed=computed,
         prefill=prefill,
@@ -124,6 +127,7 @@ def counters_reset(before: Reading, after: Reading) -> bool:
     pairs = (
         (before.queries, after.queries),
         (before.hits, after.hits),
+        (before.tiered, after.tiered),
         (before.generated, after.generated),
         (before.requests, after.requests),
         (before.computed, after.computed),
@@ -180,6 +184,7 @@ def engines(
         first_token=sum((each.first_token for each in every), Histogram()),
         kv_tokens=min((tokens for tokens in latest if tokens), default=known.kv_tokens),
         prefill_rate=float(known.prefill_rate),
+        tiered=sum(each.tiered for each in every) / window,
     )
 
 
@@ -193,11 +198,29 @@ def _rate(values: Iterable[float | None], seconds: float) -> float | None:
     return total / seconds
 
 
-def client_hits(entries: Sequence[Entry]) -> tuple[float, float]:
-    """Return the clients' prompt tokens that were found in cache, and all of them, over one engine's readings."""
-    hits = queries = 0.0
+@dataclass(frozen=True, slots=True)
+class FoundTokens:
+    """The clients' prompt tokens, and what was found of them."""
+
+    queries: float = 0.0
+    hits: float = 0.0
+    tiered: float = 0.0
+    """Those of `hits` that KV tiers brought."""
+
+    def __add__(self, other: "FoundTokens") -> "FoundTokens":
+        """Return both together."""
+        return FoundTokens(self.queries + other.queries, self.hits + other.hits, self.tiered + other.tiered)
+
+
+def client_hits(entries: Sequence[Entry]) -> FoundTokens:
+    """Return the clients' prompt tokens over one engine's readings."""
+    found = FoundTokens()
     for before, after in pairwise(entries):
         if not after.begins:
-            hits += after.reading.hits - before.reading.hits - (after.own.hits - before.own.hits)
-            queries += after.reading.queries - before.reading.queries - (after.own.queries - before.own.queries)
-    return hits, queries
+            a, b, own, then = before.reading, after.reading, after.own, before.own
+            found += FoundTokens(
+                queries=b.queries - a.queries - (own.queries - then.queries),
+                hits=b.hits - a.hits - (own.hits - then.hits),
+                tiered=max(0.0, b.tiered - a.tiered - (own.tiered - then.tiered)),
+            )
+    return found

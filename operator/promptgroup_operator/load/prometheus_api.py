@@ -143,6 +143,17 @@ class PrometheusApi:
         except _FAILURES as error:
             raise PrometheusError(_reason(error)) from None
 
+    def query_range(self, text: str, start: datetime, end: datetime, step: int) -> promql.Ranges:
+        """Return the values of a query over time, one for each `step` seconds.
+
+        Raises:
+            PrometheusError: there is no answer, or not one of Prometheus.
+        """
+        try:
+            return promql.parse_range(self._client.custom_query_range(text, start, end, f"{step}s"))
+        except _FAILURES as error:
+            raise PrometheusError(_reason(error)) from None
+
 
 def redacted_url(url: str) -> str:
     """Return the address as people may see it: without user, password and query."""

@@ -55,21 +55,37 @@ def parse_result(result: Iterable[Mapping[str, Any]]) -> Answer:
     return [(labels, value) for labels, value in values if math.isfinite(value)]
 
 
+Ranges = Sequence[tuple[Mapping[str, str], Sequence[tuple[int, float]]]]
+"""Labels of each series, and its values by seconds since the epoch."""
+
+
+def parse_range(result: Iterable[Mapping[str, Any]]) -> Ranges:
+    """Return the result of a query over time, without values that are not finite; raises as `parse_result` does."""
+    found = []
+    for each in result:
+        labels, values = dict(each["metric"]), [(int(at), float(value)) for at, value in each["values"]]
+        found.append((labels, [(at, value) for at, value in values if math.isfinite(value)]))
+    return found
+
+
 # --- Queries -------------------------------------------------------------------------------------------------
 
 
 def engine_queries(names: MetricNames, namespace: str, deployment: str, selector: str = "") -> list[PromQuery]:
     """Return the queries about the engines of a revision, whose pods are named after its Deployment."""
-    where = _matchers(f'namespace="{namespace}"', f'pod=~"{deployment.replace(".", "[.]")}-.+"', selector)
+    pods = (f'namespace="{namespace}"', f'pod=~"{deployment.replace(".", "[.]")}-.+"')
+    where = _matchers(*pods, selector)
 
-    def each(spellings: Spellings, function: str) -> str:
-        found = (f"sum by (pod) ({function}({name}{where}{_range()}))" for name in spellings)
+    def each(spellings: Spellings, function: str, further: str = "") -> str:
+        there = _matchers(*pods, further, selector)
+        found = (f"sum by (pod) ({function}({name}{there}{_range()}))" for name in spellings)
         return "(" + " or ".join(found) + ")"
 
     counters = {
         "requests": names.requests,
         "queries": names.queries,
         "hits": names.hits,
+        "tiers": names.tier_hits,
         "generated": names.generated,
         "computed": names.computed,
         "prefill": names.prefill_seconds,
@@ -78,6 +94,9 @@ def engine_queries(names: MetricNames, namespace: str, deployment: str, selector
         "preemptions": names.preemptions,
     }
     rates = {what: f"sum({each(spellings, 'rate')})" for what, spellings in counters.items() if spellings}
+    if names.source_label:
+        elsewhere = f'{names.source_label}!="{names.device}"'
+        rates["tiered"] = f"sum({each(names.hits, 'rate', elsewhere)})"
     scrapes = (
         "(" + " or ".join(f"max by (pod) (count_over_time({name}{where}{_range()}))" for name in names.queries) + ")"
     )
@@ -167,6 +186,7 @@ def engines(
     mine = tuple(own)
     asked, requests = sum(each.queries for each in mine) / seconds, sum(each.requests for each in mine)
     cached = sum(each.hits or 0 for each in mine) / seconds
+    tiers = values.get("tiers", 0.0)
     computed, prefill = values.get("computed"), values.get("prefill")
     if computed:
         clients = max(0.0, computed - max(0.0, asked - cached))
@@ -177,7 +197,7 @@ def engines(
         coverage=sum(share.values()) / sum(lived.values()),
         requests=max(0.0, values.get("requests", 0.0) - requests / seconds),
         queries=max(0.0, values["queries"] - asked),
-        hits=max(0.0, values.get("hits", 0.0) - cached),
+        hits=max(0.0, values.get("hits", 0.0) + tiers - cached),
         generated=max(0.0, values.get("generated", 0.0) - requests / seconds),
         computed=computed,
         prefill_busy=prefill,
@@ -190,6 +210,7 @@ def engines(
         first_token=without_fastest(_histogram(found), requests),
         kv_tokens=known.kv_tokens,
         prefill_rate=float(known.prefill_rate),
+        tiered=tiers or values.get("tiered", 0.0),
     )
 
 

@@ -23,7 +23,8 @@ _PREFIXES = (
     names.METRIC_DEPARTED,
     names.METRIC_DEPARTED_AT,
     names.METRIC_INFLIGHT,
-    names.METRIC_SLOT,
+    names.METRIC_SLOT_SESSIONS,
+    names.METRIC_SLOT_SESSION_TOKENS,
 )
 
 

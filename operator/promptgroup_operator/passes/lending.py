@@ -6,26 +6,29 @@ A pass sees one group; what it needs of the others, their own passes left here. 
 import threading
 from datetime import datetime, timedelta
 
+from promptgroup_operator.api.access import to_contract
 from promptgroup_operator.base import durations
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout import replica_split
 from promptgroup_operator.world.load import GroupLoad, PoolMember
 from promptgroup_operator.world.snapshot import GroupObject, Key, RevisionState
+from promptgroup_router.contract.access import Access
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Sharing
 
 KEPT = timedelta(minutes=3)
 """Age beyond which a group's figures are dropped: three passes of a group at rest."""
 
-Pool = tuple[str, str, str]
-"""Namespace, model, engine settings: groups that are alike in all three lend to each other."""
+Pool = tuple[str, str, str, Access | None]
+"""Namespace, model, engine settings, access: groups that are alike in all four lend to each other."""
+NO_POOL: Pool = ("", "", "", None)
 
 
 def pool_of(group: GroupObject) -> Pool | None:
     """Return the pool of a group; None if it is Dedicated, or its template is invalid."""
     if group.spec.routing.sharing is not Sharing.POOL or desired.template_problem(group) is not None:
         return None
-    return group.key.namespace, group.spec.model, desired.engine_settings(group)
+    return group.key.namespace, group.spec.model, desired.engine_settings(group), to_contract(group.spec.access)
 
 
 def member(
@@ -55,7 +58,7 @@ class Lending:
     def others(self, group: GroupObject, now: datetime) -> tuple[PoolMember, ...]:
         """Return the other members of the group's pool, by name."""
         with self._lock:
-            members = self._pools.get(pool_of(group) or ("", "", ""), {})
+            members = self._pools.get(pool_of(group) or NO_POOL, {})
             return tuple(
                 member for key, (at, member) in sorted(members.items()) if key != group.key and now - at <= KEPT
             )

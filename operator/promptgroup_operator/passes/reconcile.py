@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from promptgroup_operator.base.errors import ClusterError, EngineError, StoredSpecError
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.engines.connections import PLAIN, EngineAccess, Trust
 from promptgroup_operator.engines.dialect import DIALECTS, Dialect
 from promptgroup_operator.engines.engine import EngineClient
+from promptgroup_operator.engines.pool_monitor import PoolMonitor
 from promptgroup_operator.kube.read import ClusterReader, ClusterState
 from promptgroup_operator.kube.work_queue import WorkQueue
 from promptgroup_operator.kube.write import ClusterWriter
@@ -23,12 +25,14 @@ from promptgroup_operator.load.router_scrape import RouterScraper
 from promptgroup_operator.passes import lending
 from promptgroup_operator.passes.lending import Lending
 from promptgroup_operator.passes.refresh_runner import RefreshRunner
+from promptgroup_operator.passes.router_grants import RouterGrants
 from promptgroup_operator.passes.warmup_runner import WarmupRunner
-from promptgroup_operator.plan import desired, plan, prompt, status
+from promptgroup_operator.plan import desired, plan, references, router_secrets, status
 from promptgroup_operator.plan.plan import Plan
 from promptgroup_operator.sizing import recommend
 from promptgroup_operator.telemetry.collector import PassSummary, summarize
 from promptgroup_operator.telemetry.metrics import OperatorMetrics
+from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.effects import ConditionChange
 from promptgroup_operator.world.load import PERIOD, GroupLoad
 from promptgroup_operator.world.sizing_history import NEW
@@ -38,15 +42,17 @@ from promptgroup_operator.world.snapshot import (
     Key,
     Manifest,
     Pod,
+    PoolAnswers,
     Problem,
     PromptText,
     Reading,
     RevisionState,
+    SeenPools,
     Spent,
     World,
 )
 from promptgroup_operator.world.warming import Outcome, Refresh, WarmReason, Warmup
-from promptgroup_router.contract import names
+from promptgroup_router.contract import engine_tls, names
 from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 logger = logging.getLogger(__name__)
@@ -73,6 +79,8 @@ class Readings:
     """Objects that have the names which the group's objects shall have, and that are not labelled as the group's."""
     peers_key: bool
     """True if the Secret exists by which the namespace's routers know each other."""
+    pool: PoolAnswers | None
+    """Answers of the servers of the group's KV pool; None where nobody looks."""
 
     @property
     def released(self) -> bool:
@@ -107,7 +115,9 @@ class Reconciler:
         queue: WorkQueue,
         settings: Settings,
         metrics: OperatorMetrics,
+        spans: PassSpans,
     ) -> None:
+        self._spans = spans
         self._reader = reader
         self._writer = writer
         self._engines = engines
@@ -117,6 +127,7 @@ class Reconciler:
         self._prometheus = Prometheus(settings, self._engine_history) if settings.prometheus_url else None
         self._source: LoadSource = self._prometheus or ScrapedLoad(self._engine_history, self._router_history)
         self._readers = FairPool(READERS, "read")
+        self._pools = PoolMonitor(engines.text, self._readers)
         self._warmups = WarmupRunner(engines, settings.warmups, self._report_warmup, self._spend)
         self._refreshes = RefreshRunner(engines, self._report_refresh, self._spend, metrics.touches)
         self._router_scraper = RouterScraper(
@@ -126,8 +137,13 @@ class Reconciler:
             settings.router_namespaces,
             self._readers,
         )
+        self._grants = RouterGrants(
+            lambda key, name: reader.get_cached(key, router_secrets.KIND, name, seconds=0), reader.routes, writer
+        )
+        self._observes_all = settings.observe == "all"
         self._refresh_every = timedelta(seconds=settings.touch_seconds)
         self._lending = Lending()
+        self._pool_refusals: dict[Key, Problem] = {}
         self._summaries: dict[Key, PassSummary] = {}
         self._warmup_outcomes = metrics.warmups
 
@@ -153,17 +169,23 @@ class Reconciler:
             ClusterError: the API server did not answer or refused; the pass must be retried.
         """
         try:
-            world = self.observe(key, now)
+            with self._spans.step("observe"):
+                world = self.observe(key, now)
         except StoredSpecError as error:
             return self._report_stored_spec(key, error, now)
         if world is None:
             self._warmups.want(key, (), now)
             self._lending.forget(key)
+            self._grants.forget(key)
+            self._pool_refusals.pop(key, None)
+            self._engines.authorize(key, {})
             self._summaries.pop(key, None)
             return None  # deleted; owner references clean up
-        todo = plan.decide(world, now)
+        with self._spans.step("decide"):
+            todo = plan.decide(world, now)
         try:
-            self.act(world, todo, now)
+            with self._spans.step("act"):
+                self.act(world, todo, now)
             self._conclude(world, todo, now)
         except ClusterError as error:
             if error.status in REFUSED:
@@ -177,7 +199,7 @@ class Reconciler:
         if todo.size is None:
             self._summaries.pop(key, None)
         else:
-            self._summaries[key] = summarize(todo.size, world.hit_rate, world.load, self._summaries.get(key), now)
+            self._summaries[key] = summarize(todo.size, world, self._summaries.get(key), now)
 
     def _report_stored_spec(self, key: Key, error: StoredSpecError, now: datetime) -> timedelta:
         """Write into the status what this version misses in the spec; all that serves is left as it is."""
@@ -214,7 +236,8 @@ class Reconciler:
         state = self._reader.observe(key)
         if state is None:
             return None
-        text = prompt.resolve(state.group.spec.prompt, state.values)
+        text = references.resolve(state.group.spec, state.values)
+        self._engines.authorize(key, self._accesses(state))
         return Readings(
             state=state,
             text=text,
@@ -222,6 +245,7 @@ class Reconciler:
             routers=self._read_routers(state, now),
             name_collisions=self._name_collisions(state, text),
             peers_key=self._reader.get_cached(key, "Secret", names.SECRET_PEERS) is not None,
+            pool=self._ask_pool(state),
         )
 
     def remember(self, readings: Readings, now: datetime) -> None:
@@ -244,6 +268,7 @@ class Reconciler:
     def snapshot(self, readings: Readings, now: datetime) -> World:
         """Return the world that a pass decides on: what was read now, and what the memories say. Changes neither."""
         state, key = readings.state, readings.state.group.key
+        hit_rate, tier_hit_rate = self._engine_history.rates(readings.containers)
         return World(
             group=state.group,
             prompt=readings.text,
@@ -253,11 +278,35 @@ class Reconciler:
             traffic=self._router_history.traffic(key, now) if readings.released else None,
             load=self._load(state, now),
             pool=self._lending.others(state.group, now),
-            hit_rate=self._engine_history.rate(readings.containers),
+            hit_rate=hit_rate,
+            tier_hit_rate=tier_hit_rate,
+            pool_answers=readings.pool,
             peers_key=readings.peers_key,
             refresh_every=self._refresh_every,
+            inference_pools=self._with_refusal(key, state.inference_pools),
             sizing=self._summaries[key].size.history if key in self._summaries else NEW,
         )
+
+    def _with_refusal(self, key: Key, pools: SeenPools) -> SeenPools:
+        return replace(pools, problem=pools.problem or self._pool_refusals.get(key))
+
+    def _accesses(self, state: ClusterState) -> dict[str, EngineAccess]:
+        """Return address of an engine → what it asks for. Pods of before may ask for another than the spec says."""
+        pods = (pod for revision in state.revisions for pod in revision.pods if pod.address)
+        found = {pod.address: self._access(state.group.key, pod) for pod in pods if pod.credential or pod.tls}
+        return {address: access for address, access in found.items() if access != PLAIN}
+
+    def _access(self, key: Key, pod: Pod) -> EngineAccess:
+        secret, _, secret_key = pod.credential.partition("/")
+        data = self._reader.values(key, "Secret", secret) if pod.credential else None
+        credential = data.get(secret_key, "").strip() if data is not None else ""
+        if not pod.tls:
+            return EngineAccess(credential)
+        tls = engine_tls.parse(pod.tls)
+        bundles = self._reader.values(key, tls.kind, tls.name) if tls is not None else None
+        # what is not known is not trusted
+        trust = Trust((bundles or {}).get(tls.key, ""), tls.server_name) if tls is not None else Trust("", "")
+        return EngineAccess(credential, trust)
 
     def _read_engines(self, state: ClusterState, now: datetime) -> dict[ContainerId, tuple[Fingerprint, Reading]]:
         """Read the engines that drain or whose counters are due."""
@@ -277,6 +326,12 @@ class Reconciler:
             if reading is not None
         }
 
+    def _ask_pool(self, state: ClusterState) -> PoolAnswers | None:
+        cache = state.group.spec.cache
+        if cache is None or cache.pool is None or cache.pool.monitor is None:
+            return None
+        return self._pools.ask(cache.pool, state.group.key.namespace)
+
     def _reading(self, pod: Pod, dialect: Dialect) -> Reading | None:
         try:
             return self._engines.read(pod.address, dialect)
@@ -285,9 +340,9 @@ class Reconciler:
             return None
 
     def _read_routers(self, state: ClusterState, now: datetime) -> dict[ContainerId, Mapping[Key, RouterCounts]]:
-        """Read the routers that are due, while a release, sizing or the choice of what leaves needs their figures."""
+        """Read the routers that are due, while a release, the choice of what leaves or the load needs their figures."""
         often = _released(state) or _shrinks(state)
-        if not often and state.group.spec.sizing is None:
+        if not often and not self._observes(state):
             return {}
         return self._router_scraper.read(state.group.key.namespace, now, RELEASE_PERIOD if often else PERIOD)
 
@@ -305,14 +360,17 @@ class Reconciler:
         return found
 
     def _load(self, state: ClusterState, now: datetime) -> GroupLoad | None:
-        """Return the load of the revision with most of the traffic; None without sizing, and before one is ready."""
-        if state.group.spec.sizing is None:
+        """Return the load of the revision with most of the traffic; None where none is wanted or ready."""
+        if not self._observes(state):
             return None
         serving = max(state.revisions, key=lambda each: (each.weight, each.ready), default=None)
         if serving is None or not serving.ready:
             return None
         metric_names = DIALECTS[state.group.spec.engine.type].metrics
         return self._source.load(load_subject(state.group.key, serving, metric_names), now)
+
+    def _observes(self, state: ClusterState) -> bool:
+        return self._observes_all or state.group.spec.sizing is not None
 
     def _with_readings(
         self,
@@ -344,6 +402,8 @@ class Reconciler:
             self._writer.apply(manifest, plan.live(world, manifest))
         for mark in todo.pod_updates:
             self._writer.update_pod(key.namespace, mark, with_mark[mark.uid], now)
+        routes = (todo.route, world.live.get(("PromptRoute", key.name)))
+        self._grants.put(key, [each for each in routes if each is not None])
         if todo.route is not None and plan.route_unwritten(world, todo):
             self._writer.apply(todo.route, plan.live(world, todo.route))
         for deletion in todo.deletions:
@@ -352,7 +412,29 @@ class Reconciler:
         self._refreshes.start(key, todo.refreshes)
         if todo.peers_key:
             self._create_peers_key(key.namespace)
+        self._apply_pool(world, todo)
         self._write_status(world, todo, now)
+
+    def _apply_pool(self, world: World, todo: Plan) -> None:
+        """Write the InferencePool; routers serve without it, so that a refusal is a condition and ends no pass.
+
+        Raises:
+            ClusterError: the API server did not answer, or another process wrote the pool; the pass is retried.
+        """
+        key = world.group.key
+        refused = None
+        if todo.pool is not None and plan.pool_unwritten(world, todo):
+            try:
+                self._writer.apply(todo.pool, plan.live(world, todo.pool))
+            except ClusterError as error:
+                if error.status not in REFUSED:
+                    raise
+                refused = Problem("PoolRefused", f"InferencePool {key.name}: {error}")
+        if (refused is None) == (key not in self._pool_refusals):
+            return  # the words of a refusal may differ each time: the first ones stand
+        self._pool_refusals.pop(key, None)
+        self._pool_refusals |= {key: refused} if refused is not None else {}
+        self._queue.add(key)  # whose condition says it
 
     def _create_peers_key(self, namespace: str) -> None:
         """Create the key by which the namespace's routers know each other; traffic flows without it."""

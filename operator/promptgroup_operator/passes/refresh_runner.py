@@ -107,7 +107,9 @@ class RefreshRunner:
         spent, seen, outcome = UNKNOWN_SPENT, replace(due.last_seen, at=datetime.now(UTC)), None
         result = WarmReason.UNREACHABLE
         try:
-            found = self._engines.refresh(due.address, DIALECTS[due.engine], due.model, due.prompt, due.needed)
+            found = self._engines.refresh(
+                due.address, DIALECTS[due.engine], due.model, due.prompt, due.needed, any_tier=due.any_tier
+            )
         except EngineError as error:
             # The pod's own probes say whether the engine is healthy; the next refresh comes when it is due.
             logger.info("pod %s was not refreshed: %s", due.pod, error)

@@ -79,8 +79,10 @@ class WarmupRunner:
         try:
             evidence = self._engines.prove(job.address, dialect, job.model, job.prompt)
         except EngineError as error:
+            if error.untrusted:
+                return Outcome(WarmReason.UNTRUSTED, f"the engine's certificate is not trusted: {error}")
             refused = error.status is not None and 400 <= error.status < 500 and error.status not in (408, 429)
             reason = WarmReason.REFUSED if refused else WarmReason.UNREACHABLE
             return Outcome(reason, f"the warm-up request failed: {error}")
         self._spend(job.container_id, evidence.spent)
-        return warmup.judge_evidence(evidence, dialect.caching_off)
+        return warmup.judge_evidence(evidence, dialect.caching_off, any_tier=job.any_tier)

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from promptgroup_operator.engines import dialect
+from promptgroup_operator.engines import dialect, engine_tls, tiers
+from promptgroup_operator.plan import diff
 from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.plan.merge import merge
 from promptgroup_operator.plan.reserved import reserved
@@ -211,11 +212,15 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
     """
     engine = group.spec.engine
     speech = dialect.DIALECTS[engine.type]
-    health = {"httpGet": {"path": speech.health, "port": "http"}}
+    scheme = {"scheme": "HTTPS"} if engine.tls is not None else {}  # of which kubelets verify no certificate
+    health = {"httpGet": {"path": speech.health, "port": "http", **scheme}}
+    keyed = speech.key_args if engine.credential_from is not None else ()
+    secured = speech.tls_args if engine.tls is not None and engine.tls.secret_name is not None else ()
+    parts = tiers.parts(group.spec)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": engine.image,
-        "args": dialect.arguments(speech, group.spec.model, engine.port, tuple(engine.args)),
+        "args": dialect.arguments(speech, group.spec.model, engine.port, (*keyed, *secured, *parts.args, *engine.args)),
         "env": [
             # the process has no home and no passwd entry; engines keep compile caches there and ask for its name
             {"name": "HOME", "value": "/home/engine"},
@@ -249,19 +254,52 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
             "volumes": [{"name": "home", "emptyDir": {}}],
         },
     }
-    return merge(merge(base, _told(speech)), dict(engine.template))
+    secure = engine_tls.pod_parts(engine, CONTAINER)
+    product = (_told(speech, parts), _credential(group, speech), secure, _tiered(container, parts))
+    for part in (*product, dict(engine.template)):
+        base = merge(base, part)
+    return base
 
 
-def _told(speech: dialect.Dialect) -> dict[str, Any]:
+def _tiered(container: Mapping[str, Any], parts: tiers.PodParts) -> dict[str, Any]:
+    """Return what KV tiers add to a pod beside what its engine is told: a volume, and a gate before the engine."""
+    spec: dict[str, Any] = {}
+    if parts.claim:
+        mount = {"name": "kv", "mountPath": tiers.FOLDER}
+        spec["containers"] = [{"name": CONTAINER, "volumeMounts": [mount]}]
+        spec["volumes"] = [{"name": "kv", "persistentVolumeClaim": {"claimName": parts.claim}}]
+    if parts.awaits is not None:
+        # the engine's image: it is pulled anyway, and has a Python
+        gate = {"name": tiers.GATE, "image": container["image"], "command": parts.gate}
+        spec["initContainers"] = [{**gate, "securityContext": container["securityContext"]}]
+    return {"spec": spec} if spec else {}
+
+
+def _credential(group: GroupObject, speech: dialect.Dialect) -> dict[str, Any]:
+    """Return what makes an engine ask for its API key, and tells others where that is; the key stays in its Secret."""
+    source = group.spec.engine.credential_from
+    if source is None:
+        return {}
+    told: dict[str, Any] = {"metadata": {"annotations": {names.ANNOTATION_CREDENTIAL: f"{source.name}/{source.key}"}}}
+    if speech.key_env:
+        reference = {"secretKeyRef": {"name": source.name, "key": source.key}}
+        env = [{"name": speech.key_env, "valueFrom": reference}]
+        told["spec"] = {"containers": [{"name": CONTAINER, "env": env}]}
+    return told
+
+
+def _told(speech: dialect.Dialect, parts: tiers.PodParts) -> dict[str, Any]:
     """Return what an engine must be told beside its arguments: variables, the pod's address, settings from a file."""
     container: dict[str, Any] = {"name": CONTAINER, "env": [{"name": k, "value": v} for k, v in speech.env.items()]}
     told: dict[str, Any] = {"spec": {"containers": [container]}}
     if dialect.names_address(speech):
         container["env"].append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
-    if speech.config:
+    container["env"] += [{"name": k, "value": v} for k, v in parts.env.items()]  # which may refer to the address
+    config = speech.config + parts.config
+    if config:
         folder, _, file = dialect.CONFIG_FILE.rpartition("/")
         item = {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_CONFIG}']"}}
-        told["metadata"] = {"annotations": {ANNOTATION_CONFIG: speech.config}}
+        told["metadata"] = {"annotations": {ANNOTATION_CONFIG: config}}
         told["spec"]["volumes"] = [{"name": "config", "downwardAPI": {"items": [item]}}]
         container["volumeMounts"] = [{"name": "config", "mountPath": folder}]
     return told
@@ -277,6 +315,24 @@ def template_problem(group: GroupObject) -> Problem | None:
     return Problem("InvalidTemplate", f"spec.engine.template: {taken}") if taken else None
 
 
+def cache_problem(group: GroupObject) -> Problem | None:
+    """Return why the group's KV tiers cannot work as its spec says; its template can be merged."""
+    found = tiers.problem(group.spec, diff.quantity((group.spec.engine.resources.limits or {}).get("memory")))
+    parts = tiers.parts(group.spec)
+    made = _engine_template(group)
+    if not found and not set(parts.args) <= set(_arguments(made)):
+        found = "spec.engine.template replaces the engine's arguments, which spec.cache adds to: use spec.engine.args"
+    if not found and parts.config and ANNOTATION_CONFIG in _annotations(group.spec.engine.template):
+        found = f"spec.engine.template sets {ANNOTATION_CONFIG}, where spec.cache has to write: remove one of the two"
+    return Problem("InvalidCache", found) if found else None
+
+
+def _annotations(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = template.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return annotations if isinstance(annotations, Mapping) else {}
+
+
 def prompt_route(group: GroupObject, route: table.Group) -> dict[str, Any]:
     """Build the PromptRoute of the group."""
     return stamped(
@@ -285,6 +341,18 @@ def prompt_route(group: GroupObject, route: table.Group) -> dict[str, Any]:
             "kind": "PromptRoute",
             "metadata": _metadata(group, group.key.name),
             "spec": encode_group(route),
+        }
+    )
+
+
+def inference_pool(group: GroupObject, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the InferencePool of the group."""
+    return stamped(
+        {
+            "apiVersion": f"{names.INFERENCE_GROUP}/v1",
+            "kind": "InferencePool",
+            "metadata": _metadata(group, group.key.name),
+            "spec": dict(spec),
         }
     )
 

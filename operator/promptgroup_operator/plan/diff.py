@@ -92,3 +92,9 @@ def _number(value: Any) -> Decimal | None:
         return Decimal(match[1]) * _SUFFIXES[match[2] or ""]
     except ArithmeticError:
         return None
+
+
+def quantity(value: Any) -> int | None:
+    """Return a quantity of bytes, rounded down; None for what is none."""
+    number = _number(value)
+    return int(number) if number is not None else None

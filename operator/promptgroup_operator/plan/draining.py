@@ -61,9 +61,17 @@ def deployment_replicas(
 
 
 def pod_updates(
-    revision: RevisionState, ring: frozenset[int], held: Mapping[str, int], routed: frozenset[str], now: datetime
+    revision: RevisionState,
+    ring: frozenset[int],
+    held: Mapping[str, int],
+    routed: frozenset[str],
+    now: datetime,
+    *,
+    inference_pool: str = "",
 ) -> list[PodUpdate]:
     """Pods whose labels or annotations differ from what they shall be. Draining begins once no route leads to the pod.
+
+    It is then, too, that the pod leaves the InferencePool.
 
     Args:
         revision: the revision.
@@ -71,6 +79,7 @@ def pod_updates(
         held: pod name → slot.
         routed: pods that the PromptRoute as it stands lets routers send to.
         now: the time of the pass.
+        inference_pool: the InferencePool that replicas with a slot are in; empty for none.
     """
     going = slots.leaving(revision.pods, held, ring, revision.replicas)
     found = []
@@ -78,7 +87,9 @@ def pod_updates(
         if pod.deleting:
             continue
         since = pod.draining_since or (now if pod.name not in routed else None)
-        mark = PodUpdate(pod.name, pod.uid, held.get(pod.name), since if pod.name in going else None)
-        if (mark.slot, mark.draining_since) != (pod.slot, pod.draining_since):
+        drains = since if pod.name in going else None
+        member = inference_pool if pod.name in held and drains is None else ""
+        mark = PodUpdate(pod.name, pod.uid, held.get(pod.name), drains, member)
+        if (mark.slot, drains, member) != (pod.slot, pod.draining_since, pod.inference_pool):
             found.append(mark)
     return found

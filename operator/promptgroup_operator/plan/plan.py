@@ -13,6 +13,7 @@ warmup        which pods to warm, which conditions to correct
 refresh       which warm pods to probe again
 desired       the objects
 prompt_route  what routers see
+inference_pool what gateways see
 status        what users see
 
 Does no I/O and reads no clock.
@@ -24,7 +25,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from promptgroup_operator.base import durations
-from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, slots, status, validate
+from promptgroup_operator.gateway import inference_pool
+from promptgroup_operator.gateway.inference_pool import PoolDecision
+from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, references, slots, status, validate
 from promptgroup_operator.rollout import annotations, release, replica_split, retirement, rollout
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing import diagnosis, recommend
@@ -46,7 +49,8 @@ WAITING = timedelta(seconds=5)
 """Time to the next pass while something is missing: objects that a spec refers to are not watched, since that needs the
 right to list them. Also while revisions share the traffic, which only the routers' counters show."""
 REFERENCED = timedelta(seconds=15)
-"""Time to the next pass over a group whose prompt is in another object: an edit of it is noticed within this time."""
+"""Time to the next pass over a group whose prompt is in another object, or whose pool is looked at: a change is noticed
+within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class Plan:
     objects: tuple[Manifest, ...] = ()
     pod_updates: tuple[PodUpdate, ...] = ()
     route: Manifest | None = None
+    pool: Manifest | None = None
+    """The InferencePool; None where the group has none of its own."""
     deletions: tuple[Deletion, ...] = ()
     status: Mapping[str, Any] | None = None
     events: tuple[Event, ...] = ()
@@ -80,7 +86,9 @@ def decide(world: World, now: datetime) -> Plan:
     if kept is None:
         return _refused(world, found, now)
     if found.reason == "Conflict" and not any(_was_warm(each) for each in world.revisions):
-        return replace(_refused(world, found, now), route=None, deletions=tuple(_everything(world)))
+        return replace(
+            _refused(world, found, now), route=None, deletions=(*_pool_deletion(world, None), *_everything(world))
+        )
     return _plan(world, kept.fingerprint, None, found, now)
 
 
@@ -165,10 +173,18 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     serving = _serving(steps, target)
     assigned = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].ring) for each in world.revisions}
     routed = prompt_route.sends_to(_live_route(world))
+    pool = _pool(world)
     pod_updates = [
         update
         for each in world.revisions
-        for update in draining.pod_updates(each, steps[each.fingerprint].ring, assigned[each.fingerprint], routed, now)
+        for update in draining.pod_updates(
+            each,
+            steps[each.fingerprint].ring,
+            assigned[each.fingerprint],
+            routed,
+            now,
+            inference_pool=pool.member_of,
+        )
     ]
     route = prompt_route.route(group, world.revisions, steps, assigned, world.live)
     ready = prompt_route.ready(route)
@@ -177,13 +193,15 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         if problem is None
         else status.rejected(world, problem)
     )
+    conditions += status.gateway(pool.verdict)
     mergeable = desired.template_problem(group) is None
     return Plan(
         conditions=tuple(_condition_changes(world.revisions)),
         objects=tuple(_objects(world, steps, assigned, goal, text)) if mergeable else (),
         pod_updates=tuple(pod_updates),
         route=_route(world, route),
-        deletions=tuple(_deletions(world, steps, target, policy.history)),
+        pool=desired.inference_pool(group, pool.spec) if pool.spec is not None else None,
+        deletions=(*_deletions(world, steps, target, policy.history), *_pool_deletion(world, pool.spec)),
         status=status.build(world, conditions, steps, ready, target=serving, wanted=size.value, now=now),
         events=(*status.rescaled(before, size), *status.passed(stage.passed), *status.events(group, conditions)),
         warmups=tuple(_warmups(world, steps)),
@@ -191,7 +209,8 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         peers_key=not world.peers_key,
         size=size,
         requeue_after=min(
-            _requeue_after(world, steps, assigned, stage.waits or problem, now), size.requeue_after or SETTLED
+            _requeue_after(world, steps, assigned, stage.waits or problem or _absent(world), now),
+            size.requeue_after or SETTLED,
         ),
     )
 
@@ -243,6 +262,31 @@ def _route(world: World, route: table.Group) -> Manifest | None:
     if live_route is not None and not validate.is_owned(world.group, live_route):
         return None
     return desired.prompt_route(world.group, route)
+
+
+def _own_pool(world: World) -> Manifest | None:
+    return world.inference_pools.found.get(world.group.key.name)
+
+
+def _pool(world: World) -> PoolDecision:
+    own = _own_pool(world)
+    taken = own is not None and not validate.is_owned(world.group, own)
+    return inference_pool.decide(world.group, world.inference_pools, taken=taken)
+
+
+def _absent(world: World) -> Problem | None:
+    """Return why no InferencePool can be seen, while the group asks for one."""
+    problem = world.inference_pools.problem
+    asked = inference_pool.name(world.group) != ""
+    return problem if asked and problem is not None and problem.reason in inference_pool.ABSENT else None
+
+
+def _pool_deletion(world: World, spec: Mapping[str, Any] | None) -> list[Deletion]:
+    """Return the deletion of the group's own InferencePool where it shall have none."""
+    own = _own_pool(world)
+    if spec is not None or own is None or not validate.may_delete(world.group, own):
+        return []
+    return [Deletion("InferencePool", world.group.key.name, own["metadata"]["uid"])]
 
 
 def _condition_changes(revisions: Sequence[RevisionState]) -> list[ConditionChange]:
@@ -347,7 +391,8 @@ def _requeue_after(
     shared = sum(step.replicas > 0 for step in steps.values()) > 1
     if waits is not None or shared or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):
         return WAITING
-    regular = REFERENCED if prompt.references(world.group.spec.prompt) else SETTLED
+    watches = references.references(world.group.spec) or world.pool_answers is not None
+    regular = REFERENCED if watches else SETTLED
     refreshes = [refresh.due_at(pod, world.refresh_every) for each in world.revisions for pod in each.pods]
     # a refresh that is due is running, and needs time to end
     return min([regular, *(max(WAITING, due - now) for due in refreshes if due is not None)])
@@ -374,6 +419,13 @@ def route_unwritten(world: World, plan: Plan) -> bool:
     return plan.route is not None and diff.must_write(live(world, plan.route), plan.route)
 
 
+def pool_unwritten(world: World, plan: Plan) -> bool:
+    """Return True if the InferencePool shall be written: it can be, and differs from the live one."""
+    return plan.pool is not None and diff.must_write(_own_pool(world), plan.pool)
+
+
 def live(world: World, manifest: Manifest) -> Manifest | None:
     """Return the live object of a manifest's kind and name, as the pass saw it; None if there is none."""
+    if manifest["kind"] == "InferencePool":
+        return world.inference_pools.found.get(manifest["metadata"]["name"])
     return world.live.get((manifest["kind"], manifest["metadata"]["name"]))

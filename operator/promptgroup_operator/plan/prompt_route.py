@@ -2,14 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from math import ceil
+from operator import itemgetter
 from typing import Any, NamedTuple
 
+from promptgroup_operator.api.access import to_contract
+from promptgroup_operator.api.limits import LimitsSpec, caller_limits
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
+from promptgroup_operator.api.responses import caching_of
 from promptgroup_operator.base import durations
+from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Pod, RevisionState
-from promptgroup_router.contract import table
+from promptgroup_router.contract import engine_tls, table
+from promptgroup_router.contract.caller_rules import CallerRules, Isolation
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.messages import read_messages
 
@@ -77,8 +84,23 @@ def route(
         load_factor_percent=routing.load_factor_percent,
         session_header=routing.session_header.lower(),
         own_instructions=routing.own_instructions,
+        access=to_contract(group.spec.access),
         time_limits=table.TimeLimits(_seconds(routing.first_token_timeout), _seconds(routing.idle_timeout)),
+        callers=_callers(group.spec),
+        responses=caching_of(group.spec.responses),
         revisions=tuple(routed),
+    )
+
+
+def _callers(spec: PromptGroupSpec) -> CallerRules:
+    routing, limits = spec.routing, spec.limits or LimitsSpec()
+    isolates = routing.isolation is Isolation.CALLER
+    return CallerRules(
+        allowed=frozenset(routing.allowed_engine_fields),
+        salted=DIALECTS[spec.engine.type].salted if isolates else frozenset(),
+        cached_tokens=routing.report_cached_tokens,
+        default=caller_limits(limits.default),
+        named=tuple(sorted({each.caller: caller_limits(each) for each in limits.callers}.items(), key=itemgetter(0))),
     )
 
 
@@ -143,10 +165,15 @@ def sends_to(route: Manifest | None) -> frozenset[str]:
 def _slot(index: int, pod: Pod | None, *, drains: bool) -> table.Slot:
     if pod is None or not pod.is_warm:
         return table.Slot(index, table.SlotState.ABSENT)
+    tls = engine_tls.parse(pod.tls)
+    if pod.tls and tls is None:  # somebody changed the annotation: nobody knows how to verify it
+        return table.Slot(index, table.SlotState.ABSENT)
     return table.Slot(
         index,
         table.SlotState.DRAINING if drains else table.SlotState.READY,
         address=pod.address,
         pod=pod.name,
         incarnation=pod.container_id.rpartition("/")[2][:12],
+        credential=pod.credential,
+        tls=tls,
     )

@@ -12,7 +12,7 @@ from promptgroup_router.contract import names
 
 LABEL_NAME = "app.kubernetes.io/name"
 """Label by which Services and policies find the routers and the operator."""
-OWN_NAMES = frozenset({names.ROUTER, "promptgroup-operator"})
+OWN_NAMES = frozenset({names.ROUTER, names.PICKER, "promptgroup-operator"})
 """Values of LABEL_NAME that are the product's own."""
 
 

@@ -14,6 +14,8 @@ ScalingActive     the operator decides the number of replicas, and can          
 AbleToScale       the operator decides it; its reason names a window that holds -
 ScalingLimited    bounds or policies hold the number of replicas back           -
 CacheEffective    what repeats in prompts is found in cache                     False
+GatewayProgrammed a gateway uses the InferencePool that the replicas are in     False
+CachePoolReady    every server of the group's KV pool answers and stores        False
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from promptgroup_operator.engines import tiers
+from promptgroup_operator.gateway.inference_pool import GatewayVerdict
 from promptgroup_operator.plan.desired import name
 from promptgroup_operator.rollout import annotations
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
@@ -28,6 +32,7 @@ from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.warmth import warmup
 from promptgroup_operator.warmth.warmup import SELF_MENDING
+from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.effects import Event
 from promptgroup_operator.world.snapshot import GroupObject, Pod, Problem, RevisionState, World
 from promptgroup_operator.world.warming import WarmReason
@@ -38,7 +43,17 @@ MANY = 10**6
 """More replicas than any group has."""
 
 REFERENCE_PROBLEMS = frozenset(
-    {"PromptNotFound", "ToolsNotFound", "MessagesNotFound", "InvalidTools", "InvalidMessages", "EmptyPrompt"}
+    {
+        "PromptNotFound",
+        "ToolsNotFound",
+        "MessagesNotFound",
+        "InvalidTools",
+        "InvalidMessages",
+        "EmptyPrompt",
+        "KeysNotFound",
+        "CredentialNotFound",
+        "AuthorityNotFound",
+    }
 )
 """Problems of what the spec refers to, not of the spec itself."""
 
@@ -135,7 +150,39 @@ def conditions(
         ),
         Condition("ScalingActive", size.active, size.reason, size.message),
         *_sizing(size, cache),
+        *_pool(world),
     ]
+
+
+def gateway(verdict: GatewayVerdict | None) -> list[Condition]:
+    """Return the condition of a group with a gateway. `Ready` does not follow it: routers serve the group as well."""
+    if verdict is None:
+        return []
+    return [Condition("GatewayProgrammed", verdict.status, verdict.reason, verdict.message)]
+
+
+def _pool(world: World) -> list[Condition]:
+    """Return whether the KV pool of a group that has one is there; engines serve on without it."""
+    pool = world.group.spec.cache.pool if world.group.spec.cache is not None else None
+    if pool is None:
+        return []
+    effect = "engines serve on, and compute what only the pool had; those that start now wait for it"
+    found = world.pool_answers
+    if found is None:
+        return [
+            Condition("CachePoolReady", None, "NotMonitored", "spec.cache.pool.monitor is not set, so nobody looks")
+        ]
+    if found.servers == 0:
+        message = f"{pool.monitor} leads to no server: {effect}"
+        return [Condition("CachePoolReady", False, "PoolUnreachable", message)]
+    if found.failed:
+        server, why = min(found.failed.items())
+        message = f"{len(found.failed)} of {found.servers} servers are away ({server}: {why}): {effect}"
+        return [Condition("CachePoolReady", False, "PoolUnreachable", message)]
+    if found.stuck:
+        message = f"{found.stuck[0]} stores nothing of what it is sent: the store behind it is lost; restart the server"
+        return [Condition("CachePoolReady", False, "PoolStoresNothing", message)]
+    return [Condition("CachePoolReady", True, "PoolReady", f"all {found.servers} servers of the pool answer")]
 
 
 def _available(world: World, fingerprint: Fingerprint) -> int:
@@ -242,11 +289,24 @@ def build(
             for each in sorted(world.revisions, key=lambda each: each.created, reverse=True)
         ],
     }
+    status |= _cache(world, accepted=all(fact.status for fact in facts if fact.type == "Accepted"))
     if target is not None:
         # what autoscalers count: replicas of all revisions, since a release would else look like a small group
         selector = f"{names.LABEL_GROUP}={group.key.name}"
         status |= {"fingerprint": target, "revision": short(target), "selector": selector}
     return _at_rest(world, status)
+
+
+def _cache(world: World, *, accepted: bool) -> dict[str, Any]:
+    """Return the KV tiers of a group that has more than the GPU's memory; a spec that is refused changes nothing."""
+    if not accepted:
+        return {key: each for key, each in world.group.status.items() if key == "cache"}
+    measured = engine_facts.together(pod.measured for each in world.revisions for pod in each.pods if pod.is_warm)
+    found = tiers.tiers_on(world.group.spec, measured.kv_tokens)
+    if not found:
+        return {}
+    told = {key: each for key, each in world.group.status.get("cache", {}).items() if key.endswith("HitRate")}
+    return {"cache": {"tiers": [each.model_dump(mode="json", exclude_none=True) for each in found], **told}}
 
 
 HIT_RATE_STEP = 5
@@ -258,18 +318,39 @@ MEASURED = frozenset({"ScalingActive", "AbleToScale", "ScalingLimited", "CacheEf
 def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
     """Return the status to write. Figures that never rest are written with other changes, or when they differ by much.
 
-    Unknown is not zero: the last known hit rate stands.
+    Unknown is not zero: the last known figures stand.
     """
     standing: str | None = world.group.status.get("hitRate")
-    rate = round(100 * world.hit_rate) if world.hit_rate is not None else None
     calm = {**status, "conditions": [_unmoved(world.group, each) for each in status["conditions"]]}
     calm |= {"hitRate": standing} if standing is not None else {}
-    digits = (standing or "").removesuffix("%")
-    near = rate is None or (digits.isdecimal() and abs(rate - int(digits)) < HIT_RATE_STEP)
+    figures = _tier_rates(world) if "cache" in status else {}
+    near = _is_near(world.hit_rate, standing) and all(
+        _is_near(rate, status["cache"].get(name)) for name, rate in figures.items()
+    )
     if near and world.group.status == calm:
         return calm
-    shown = f"{rate}%" if rate is not None else standing
-    return {**status, "hitRate": shown} if shown is not None else status
+    shown = _percent(world.hit_rate) or standing
+    written = {**status, "hitRate": shown} if shown is not None else {**status}
+    if figures:
+        written["cache"] = status["cache"] | {name: _percent(rate) for name, rate in figures.items()}
+    return written
+
+
+def _tier_rates(world: World) -> dict[str, float]:
+    """Return the hit rate by tier, by the field of its status; empty while unknown."""
+    if world.hit_rate is None or world.tier_hit_rate is None:
+        return {}
+    return {"gpuHitRate": world.hit_rate - world.tier_hit_rate, "tierHitRate": world.tier_hit_rate}
+
+
+def _percent(rate: float | None) -> str | None:
+    return f"{round(100 * rate)}%" if rate is not None else None
+
+
+def _is_near(rate: float | None, standing: str | None) -> bool:
+    """Return True if a figure is unknown, or differs by little from the one that is written."""
+    digits = (standing or "").removesuffix("%")
+    return rate is None or (digits.isdecimal() and abs(round(100 * rate) - int(digits)) < HIT_RATE_STEP)
 
 
 def _unmoved(group: GroupObject, condition: dict[str, Any]) -> dict[str, Any]:
@@ -356,7 +437,18 @@ PROCEEDING = RELEASING - {"NoMetrics", "Paused", "AwaitsPromotion"}
 """Those of them that wait for nobody. A release goes to and fro between them: as events they would use up what a group
 may emit (25 at once), and its end would have none. What ends a step has an event of its own, with its figures."""
 
-EVENT_CONDITIONS = ("Ready", "Degraded", "PrefixWarm", "ScalingActive", "CacheEffective")
+EXPECTED = frozenset({"Warming", "ScaledToZero", "NoPool", "NoParent"})
+"""Reasons that are steps on the way, or what the user asked for."""
+
+EVENT_CONDITIONS = (
+    "Ready",
+    "Degraded",
+    "PrefixWarm",
+    "ScalingActive",
+    "CacheEffective",
+    "CachePoolReady",
+    "GatewayProgrammed",
+)
 """Conditions whose change is worth an event."""
 
 
@@ -370,7 +462,7 @@ def events(group: GroupObject, facts: Sequence[Condition]) -> list[Event]:
         bad = (
             fact.status
             if fact.type == "Degraded"
-            else fact.status is False and fact.reason not in {*SELF_MENDING, *RELEASING, "Warming", "ScaledToZero"}
+            else fact.status is False and fact.reason not in {*SELF_MENDING, *RELEASING, *EXPECTED}
         ) or fact.reason == WarmReason.PRESSED
         last_reason.append(
             Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={_word(fact.status)}: {fact.message}")
@@ -382,7 +474,7 @@ def _notable(fact: Condition, status: str | None, reason: str | None) -> bool:
     """Return True if a change of a condition is worth an event."""
     if fact.type == "ScalingActive":  # its reasons follow the load: what is told of them is the change of size
         return status in {"True", "Unknown"} and fact.status is False and fact.reason != "FixedReplicas"
-    if fact.type == "CacheEffective":
+    if fact.type in ("CacheEffective", "CachePoolReady"):
         return reason != fact.reason and (fact.status is False or (status == "False" and fact.status is True))
     if status is None and not fact.status and fact.type == "Degraded":
         return False  # a new group that is not degraded is no news

@@ -4,13 +4,17 @@ its prompt is there and hashes to its pin              prompt
 no older group claims the same prefix                  Conflict
 the names of its objects are free or its own           NameTaken
 its pod template can be merged                         InvalidTemplate
+its KV tiers can work                                  InvalidCache
+its engine can keep callers apart                      IsolationNotSupported
 
 Does no I/O and reads no clock.
 """
 
+from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.plan import desired, prompt
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Problem, PromptText, World
 from promptgroup_router.contract import names
+from promptgroup_router.contract.caller_rules import Isolation
 
 
 def validate(world: World) -> PromptText | Problem:
@@ -21,7 +25,25 @@ def validate(world: World) -> PromptText | Problem:
     clash = prompt.conflict(group, world.prompt.fingerprint, world.siblings)
     if clash is not None:
         return clash
-    return _foreign(world, world.prompt) or desired.template_problem(group) or world.prompt
+    return (
+        _foreign(world, world.prompt)
+        or desired.template_problem(group)
+        or desired.cache_problem(group)
+        or _shared(group)
+        or world.prompt
+    )
+
+
+def _shared(group: GroupObject) -> Problem | None:
+    """Return the problem that callers are to be kept apart, and the engine knows no salt on any API."""
+    engine = group.spec.engine.type
+    if group.spec.routing.isolation is Isolation.GROUP or DIALECTS[engine].salted:
+        return None
+    return Problem(
+        "IsolationNotSupported",
+        f"spec.routing.isolation is Caller, and {engine.value} takes no cache_salt: use another engine, or a group for "
+        "each caller with routing.sharing Dedicated",
+    )
 
 
 def _foreign(world: World, text: PromptText) -> Problem | None:

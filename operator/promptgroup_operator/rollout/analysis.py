@@ -24,14 +24,13 @@ Does no I/O and reads no clock.
 """
 
 import enum
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from promptgroup_operator.api.prompt_group import JudgeSpec
-from promptgroup_operator.world.samples import Histogram, Sample, Stratum, StratumKey, bucket_of, quantile
+from promptgroup_operator.world.samples import Histogram, Sample, Stratum, StratumKey, bucket_of, mean, quantile
 
 COMPARISONS = 4
 """Errors, hit rate, and time to first token twice: each has this part of the error that may be made."""
@@ -168,13 +167,13 @@ def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Compariso
         yield from _first_token(timed, 1 + spec.max_ttft_rise_percent / 100)
     cached = [each for each in pairs if _alike(each.old.cached, each.new.cached)]
     if cached:
-        rates = _means(cached, lambda each: _mean(each.cached), lambda each: each.cached.total)
+        rates = _means(cached, lambda each: mean(each.cached), lambda each: each.cached.total)
         drops = [(each.new.cached, each.old.cached) for each in cached]
         worst = cached[_worst([greater([drop]) for drop in drops])]
         yield _Comparison(
             "HitRate",
-            f"{_mean(worst.new.cached):.0%} of prompt tokens were in cache, "
-            f"{_mean(worst.old.cached):.0%} with the old revision ({worst.key})",
+            f"{mean(worst.new.cached):.0%} of prompt tokens were in cache, "
+            f"{mean(worst.old.cached):.0%} with the old revision ({worst.key})",
             rates[0] - rates[1] > spec.max_hit_rate_drop_percent / 100,
             greater(drops),
         )
@@ -227,13 +226,6 @@ def _standardised(pairs: Sequence[tuple[Histogram, Histogram]]) -> tuple[Histogr
         old += Histogram(before.bounds, tuple(count * factor for count in before.counts))
         new += after
     return old, new
-
-
-def _mean(shares: Histogram) -> float:
-    """Return the mean of observations from 0 to 1, each at the middle of its bucket."""
-    bounds = shares.bounds
-    middles = [bounds[0], *((a + b) / 2 for a, b in itertools.pairwise(bounds)), bounds[-1]]
-    return sum(count * at for count, at in zip(shares.counts, middles, strict=True)) / shares.total
 
 
 def _above(histogram: Histogram, bucket: int) -> float:

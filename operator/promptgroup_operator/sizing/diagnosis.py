@@ -8,6 +8,7 @@ low                  sessions do not fit     Thrashing: more replicas (or a KV p
 low                  a change just before    ScalingWave, Release: expected, it recovers
 low                  full, blocks evicted    Thrashing
 little is shared     -                       LowSharing: grouping does not pay
+none                 -                       PrefixCachingDisabled: an engine that caches finds something
 low                  none of these           Unexplained
 else                                         Healthy
 
@@ -20,17 +21,30 @@ from typing import Final
 from promptgroup_operator.sizing.max_hit_rate import SLACK, ceiling, expected
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.prompt_drift import BYTES_A_TOKEN, find_drift
-from promptgroup_operator.world.load import Departure, GroupLoad
+from promptgroup_operator.world.load import Departure, EngineLoad, GroupLoad
 from promptgroup_operator.world.sizing_history import Cause
+from promptgroup_operator.world.warming import WarmReason
 
 SHARED = 0.25
 """Share of prompt tokens that repeat below which caching does not pay: 20 to 30 % in what is published."""
+FEW = 30
+"""Requests of a window below which it is chance that nothing at all was found."""
 FULL = 0.9
 """Share of the KV cache held by running requests from which it is full."""
 HEALTHY = "Healthy"
+TOLD = 0.01
+"""Share of prompt tokens from which on what KV tiers bring is told."""
 
 
-STANDING: Final = {HEALTHY: True, "Thrashing": False, "PromptDrift": False, "LowSharing": False, "Unexplained": None}
+CACHING_OFF: Final = WarmReason.CACHING_OFF.value
+STANDING: Final = {
+    HEALTHY: True,
+    "Thrashing": False,
+    "PromptDrift": False,
+    "LowSharing": False,
+    CACHING_OFF: False,
+    "Unexplained": None,
+}
 """Reason → status of what holds on while nobody asks for anything, or no session begins."""
 
 
@@ -78,14 +92,16 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
             None, "FailedGetMetrics", (load.stale if load is not None else "") or "no engine has been read yet"
         )
     rate, may, drift = engines.hit_rate, expected(load), find_drift(load)
-    if rate is None and drift is not None:
-        return Diagnosis(False, "PromptDrift", f"no request reached an engine: {_where(drift)}")
-    if rate is None:  # what was found lately stands: traffic that comes now and then changes nothing of it
-        known = before in STANDING
-        return Diagnosis(STANDING.get(before), before if known else "NoTraffic", "no request reached an engine")
+    if not engines.hits and _many(load) and (may is None or may >= SHARED) and drift is None:
+        text = (
+            "engines found no prompt token in cache: check that prefix caching is on and that nothing salts the cache"
+        )
+        return Diagnosis(False, CACHING_OFF, text)
+    if rate is None:
+        return _idle(drift, before)
     if may is None:
-        return _alone(load, rate)
-    told = f"{_share(rate)} of prompt tokens were found in cache, of {_share(may)} that repeat"
+        return _alone(load, engines, rate)
+    told = f"{_found(engines, rate)}, of {_share(may)} that repeat"
     low = rate < (LOW if before in ("", HEALTHY) else RECOVERED).of(may)
     if low and drift is not None:
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
@@ -112,6 +128,11 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
     return Diagnosis(True, HEALTHY, told)
 
 
+def _many(load: GroupLoad) -> bool:
+    """Return True if the engines ended requests enough that an engine which caches would have found something."""
+    return load.engines is not None and load.engines.requests * load.seconds >= FEW
+
+
 def caches_full(load: GroupLoad) -> bool:
     """Return True if the caches evict what is needed again: sessions do not fit, or running requests fill them."""
     engines = load.engines
@@ -125,12 +146,27 @@ def _outgrown(load: GroupLoad) -> bool:
     return engines is not None and model is not None and model.resident(engines.replicas) < 1
 
 
-def _alone(load: GroupLoad, rate: float) -> Diagnosis:
+def _idle(drift: Departure | None, before: str) -> Diagnosis:
+    """Without a prompt looked up: what was found lately stands, since traffic that comes now and then changes none."""
+    told = "no request reached an engine"
+    if drift is not None:
+        return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
+    return Diagnosis(STANDING.get(before), before if before in STANDING else "NoTraffic", told)
+
+
+def _alone(load: GroupLoad, engines: EngineLoad, rate: float) -> Diagnosis:
     """Without the routers' view of prompts: only what engines say by themselves."""
-    told = f"{_share(rate)} of prompt tokens were found in cache"
+    told = _found(engines, rate)
     if rate < LOW.share and caches_full(load):
         return Diagnosis(False, "Thrashing", f"{told}: running requests fill the KV cache, so more replicas would help")
     return Diagnosis(None, "RoutersUnknown", f"{told}: no router reports which part of the prompts repeats")
+
+
+def _found(engines: EngineLoad, rate: float) -> str:
+    """Say what was found, and what KV tiers brought of it."""
+    tiered = engines.tiered / engines.queries if engines.queries else 0.0
+    brought = f" ({_share(tiered)} brought from a KV tier)" if tiered >= TOLD else ""
+    return f"{_share(rate)} of prompt tokens were found in cache{brought}"
 
 
 def _where(drift: Departure) -> str:

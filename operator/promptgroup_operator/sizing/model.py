@@ -18,8 +18,7 @@ first token   T(n) = own(n) + excess(n): own(n) is the request's uncached prefil
               W = V S rho^(sqrt(2(n+1)) - 1) / (n (1 - rho))  (Sakasegawa, Ann. Inst. Stat. Math. 29, 1977).
 queue         where one stands, what runs in a replica is all that it can run: (running + waiting) / running m / n
 
-The prefill rate R is the proof of warmth's, lowered where requests' own prefill times say so: m prefills at once take
-longer each (processor sharing: T = p / (1 - rho)), so computed / prefill_busy = R (1 - rho) is solved for R.
+The prefill rate R is the proof of warmth's, lowered where requests' own prefill times say so (`prefill_rate`).
 
 Does no I/O and reads no clock.
 """
@@ -28,18 +27,13 @@ import math
 from dataclasses import dataclass, replace
 
 from promptgroup_operator.sizing.max_hit_rate import SLACK, ceiling
+from promptgroup_operator.sizing.prefill_rate import KV_OVER_WEIGHTS, interference, prefill_rate
 from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.samples import Histogram, quantile
 
 SHARE = 0.75
 """Share of a KV cache that live sessions may take: beyond it routers let no new session in (`NEW_SHARE` of their
 admission), and hits begin to fall before the cache is full, since sessions are not spread evenly."""
-KV_OVER_WEIGHTS = 4.0
-"""Bytes of KV cache over bytes of weights. 80 GB and an 8B model in bf16 leave 3.4, larger models less; more than it is
-makes decoding dearer than it is, so that the demand is not under-estimated."""
-RATE_LEAST = 0.5
-"""Least share of the proven prefill rate that requests' own times may lower it to. Long contexts make a token dearer
-(by half at 15,000 tokens); below that it is the overhead of short prefills, which replicas do not share out."""
 SATURATED = 0.98
 """Utilisation at which waits are computed where there would be no end of them."""
 VARIABILITY = 2.0
@@ -173,7 +167,7 @@ def fit(load: GroupLoad) -> Model | None:
     engines, clients = load.engines, load.clients
     if engines is None or engines.replicas <= 0:
         return None
-    rate = _rate(load)
+    rate = prefill_rate(load)
     if not rate and engines.queries > 0:
         return None
     rate = rate or 1.0  # of no prompt
@@ -214,7 +208,7 @@ def credited(load: GroupLoad, hits: float) -> GroupLoad:
     engines, clients, nothing = load.engines, load.clients, Histogram()
     if engines is None or hits <= engines.hits:
         return load
-    rate = _rate(load)
+    rate = prefill_rate(load)
     found = replace(engines, hits=hits, prefill_rate=rate, computed=None, prefill_busy=None, first_token=nothing)
     spare = engines.replicas - (engines.queries - hits) / rate if rate else 0.0
     decoding = _decode(load, rate) / spare if spare > 0 and rate else 0.0
@@ -223,29 +217,12 @@ def credited(load: GroupLoad, hits: float) -> GroupLoad:
     return replace(load, engines=served, clients=replace(clients, first_token=nothing) if clients is not None else None)
 
 
-def _interference(usage: float) -> float:
-    """Share of the time left by prefill that decoding takes."""
-    return KV_OVER_WEIGHTS * usage / (1 + KV_OVER_WEIGHTS * usage)
-
-
-def _rate(load: GroupLoad) -> float:
-    """Prompt tokens a second of one replica; 0 when nothing was proven."""
-    engines = load.engines
-    if engines is None or not engines.prefill_rate:
-        return 0.0
-    if not engines.computed or not engines.prefill_busy:
-        return engines.prefill_rate
-    alone = engines.computed / engines.prefill_busy / (1 - _interference(engines.usage))
-    seen = alone + engines.computed / engines.replicas
-    return min(engines.prefill_rate, max(RATE_LEAST * engines.prefill_rate, seen))
-
-
 def _decode(load: GroupLoad, rate: float) -> float:
     engines = load.engines
     if engines is None:
         return 0.0
     prefill = (engines.queries - min(engines.hits, engines.queries)) / rate
-    return max(0.0, engines.replicas - prefill) * _interference(engines.usage)
+    return max(0.0, engines.replicas - prefill) * interference(engines.usage)
 
 
 def _working_set(load: GroupLoad, room: float | None, seen: float) -> float | None:

@@ -1,6 +1,6 @@
 """Recommends how many replicas a group wants, with the reason: the entry of sizing.
 
-    decide(sizing, SizingInput(current, serving, revision, load, ...), history, now) -> SizingDecision
+    replicas(spec, SizingInput(current, serving, revision, load, ...), history, now) -> SizingDecision
 
 A pass learns things that the next one needs: they are in `SizingDecision.history`, which the caller keeps and passes
 in again. The decision is made in this order:
@@ -9,7 +9,8 @@ in again. The decision is made in this order:
 2. The least number that keeps every limit (`limits`), for the pool and for the group's part of it (`shared`). It rises
    only by what the group is answerable for: neither by a dip in hit rate that its own change caused (`transient`), nor
    by prompts that differ from the declared one (`prompt_drift`). It falls only if fewer replicas keep the limits with a
-   margin, at the hit rate that they would have.
+   margin, at the hit rate that they would have. Where no proof has measured the prefill rate, the range that requests
+   show decides: the number rises by its fast end and falls by its slow one (`prefill_rate`).
 3. Windows and policies (`behavior`), then bounds.
 
 Does no I/O and reads no clock.
@@ -25,7 +26,9 @@ from promptgroup_operator.sizing import limits, shared, transient
 from promptgroup_operator.sizing.behavior import Paced, pace
 from promptgroup_operator.sizing.limits import Target
 from promptgroup_operator.sizing.model import QUANTILE, Model, fit
+from promptgroup_operator.sizing.prefill_rate import FEW, RateRange, at_fastest, from_requests
 from promptgroup_operator.sizing.prompt_drift import find_drift, without_drift
+from promptgroup_operator.world.engine_facts import MIN_UNCACHED
 from promptgroup_operator.world.load import PERIOD, GroupLoad, PoolMember
 from promptgroup_operator.world.sizing_history import NEW, Cause, GroupShape, History, Past, Wave
 from promptgroup_router.contract.fingerprint import Fingerprint
@@ -65,9 +68,9 @@ class SizingDecision:
     """The number that the load asks for, before windows, policies and bounds; one above the largest that the bounds
     allow where that is too little. None where it is unknown, or where the operator does not decide the number."""
     model: Model | None = None
-    """The load that it rests on; None likewise."""
+    """The load as a model, whoever decides the number; None where it is unknown."""
     requeue_after: timedelta | None = None
-    """Time to the next pass if no event comes; None when there is no load to observe."""
+    """Time to the next pass if no event comes; None when there is no load to follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +101,12 @@ class _Advice:
 
 def replicas(spec: PromptGroupSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
     """Replicas of all revisions together, but for those that a release adds."""
+    if spec.sizing is not None:
+        return decide(spec.sizing, group, history, now)
     if spec.replicas is not None:
-        return SizingDecision(spec.replicas, "FixedReplicas", f"spec.replicas is {spec.replicas}", active=False)
-    if spec.sizing is None:
-        return SizingDecision(
-            1,
-            "FixedReplicas",
-            "neither spec.replicas nor spec.sizing is set, so the group has one replica",
-            active=False,
-        )
-    return decide(spec.sizing, group, history, now)
+        return _fixed(spec.replicas, f"spec.replicas is {spec.replicas}", group, history, now)
+    text = "neither spec.replicas nor spec.sizing is set, so the group has one replica"
+    return _fixed(1, text, group, history, now)
 
 
 def least(spec: PromptGroupSpec) -> int:
@@ -117,22 +116,48 @@ def least(spec: PromptGroupSpec) -> int:
     return spec.sizing.min_replicas if spec.sizing is not None else 1
 
 
-def decide(sizing: SizingSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
-    """Return the number of replicas of a group that the operator sizes."""
-    low, high = sizing.min_replicas, sizing.max_replicas
-    current = group.current if group.current is not None else low
-    shape = GroupShape(current, group.serving, group.revision, group.releasing)
+def _fixed(value: int, message: str, group: SizingInput, history: History, now: datetime) -> SizingDecision:
+    """Return the number that somebody else decides; the load is followed all the same, so that it can be explained."""
+    history, wave = _disturbance(value, group, history, now)
+    load = group.load
+    return SizingDecision(
+        value,
+        "FixedReplicas",
+        message,
+        active=False,
+        wave=wave.cause if wave is not None else None,
+        history=history,
+        model=fit(load) if load is not None and _missing(load) is None else None,
+        requeue_after=PERIOD if load is not None and _tells(load) else None,
+    )
+
+
+def _tells(load: GroupLoad) -> bool:
+    """Return True if the next reading may say something new: one has just begun, or somebody asks the engines."""
+    return load.early or (load.engines is not None and not load.stale and not _quiet(load))
+
+
+def _disturbance(wanted: int, group: SizingInput, history: History, now: datetime) -> tuple[History, Wave | None]:
+    """Return what is remembered of the group's own changes, and the one that still disturbs the caches, if any."""
+    shape = GroupShape(wanted, group.serving, group.revision, group.releasing)
     wave = transient.current_wave(history.wave, history.shape, shape, history.calm, now)
     disturbed = wave is not None and now - wave.at < transient.settling_time(group.load)
     engines = group.load.engines if group.load is not None else None
     calm = history.calm if disturbed or engines is None else engines.hit_rate
-    history = replace(history, shape=shape, wave=wave, calm=calm)
-    cause = wave.cause if wave is not None and disturbed else None
+    return replace(history, shape=shape, wave=wave, calm=calm), wave if disturbed else None
+
+
+def decide(sizing: SizingSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
+    """Return the number of replicas of a group that the operator sizes."""
+    low, high = sizing.min_replicas, sizing.max_replicas
+    current = group.current if group.current is not None else low
+    history, wave = _disturbance(current, group, history, now)
+    cause = wave.cause if wave is not None else None
     missing = _missing(group.load)
     if missing is not None:
         return _held(missing, min(max(current, low), high), sizing, cause, history)
     assert group.load is not None  # noqa: S101 - nothing is missing
-    advice = _advice(sizing, group, group.load, current, wave if disturbed else None, now=now)
+    advice = _advice(sizing, group, group.load, current, wave, now=now)
     return replace(_paced(sizing, current, advice, history, now), wave=cause, model=fit(group.load))
 
 
@@ -155,7 +180,7 @@ def _missing(load: GroupLoad | None) -> Aspect | None:
     if fit(load) is None:
         text = (
             "because the engines' prefill rate is unknown: warm-up measures it on a cold engine that computes at least "
-            "256 tokens"
+            f"{MIN_UNCACHED} tokens; of a shorter prompt requests tell it, once {FEW} of them come within a window"
         )
         return Aspect(False, "PrefillRateUnknown", text)
     return None
@@ -189,21 +214,24 @@ def _advice(
     ttft = durations.parse(sizing.targets.ttft).total_seconds() if sizing.targets.ttft is not None else None
     there = max(1, current)
     own = PoolMember("", load, sizing.min_replicas, sizing.max_replicas, there, ttft)
-    answerable = without_drift(transient.without_wave(load, wave)) if wave is not None else without_drift(load)
+    sure = at_fastest(load)
+    answerable = without_drift(transient.without_wave(sure, wave)) if wave is not None else without_drift(sure)
     rising = shared.least_replicas(replace(own, load=answerable), group.others)
-    asked = shared.least_replicas(own, group.others)
+    asked = shared.least_replicas(replace(own, load=sure), group.others)
     falling = shared.least_replicas(own, group.others, 1 - limits.TOLERANCE)
     assert rising is not None and asked is not None and falling is not None  # noqa: S101, PT018 - the load fits
     target, model = Target(ttft), asked[1]
+    ranged = from_requests(load)
+    doubt = f"; {_doubt(ranged)}" if ranged is not None else ""
     if min(rising[0], asked[0]) > there:  # a load without its own dip may lack what tells that a queue is none
         limit = limits.exceeded(rising[1], there, target) or limits.Limit.UTILISATION
         if wave is not None and limit in limits.OF_THE_PAST and now - wave.at < timedelta(seconds=load.seconds):
             told = _numbers(model, there, there, target)
             return _Advice(there, wave.cause.value, f"{told}; these figures include the time before the latest change")
-        return _Advice(rising[0], limit.value, _numbers(rising[1], there, rising[0], target))
+        return _Advice(rising[0], limit.value, _numbers(rising[1], there, rising[0], target) + doubt)
     if falling[0] < there and not group.releasing:
-        return _Advice(falling[0], "DemandFell", _numbers(model, there, falling[0], target))
-    told = _numbers(model, there, there, target)
+        return _Advice(falling[0], "DemandFell", _numbers(falling[1], there, falling[0], target) + doubt)
+    told = _numbers(model, there, there, target) + doubt
     if asked[0] > there and find_drift(load) is not None:
         return _Advice(
             there, "PromptDrift", f"{told}; prompts differ from the declared one, so more replicas do not help"
@@ -215,6 +243,12 @@ def _advice(
             there, "TargetOutOfReach", f"{told}; the prefill alone takes this long, so more replicas do not help"
         )
     return _Advice(there, "WithinTarget", told)
+
+
+def _doubt(found: RateRange) -> str:
+    return (
+        f"prefill rate {found.slow:.0f} to {found.fast:.0f} tokens/s by the requests, since no proof could measure it"
+    )
 
 
 def _quiet(load: GroupLoad) -> bool:
@@ -255,7 +289,7 @@ def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, 
     if advice.value != value:
         message = f"the load asks for {advice.value} ({advice.reason}): {advice.why}"
     if value == current or value != paced.value:
-        reason = _rests(advice, able, limited)
+        reason = _held_back(advice, able, limited)
     return SizingDecision(
         value,
         reason,
@@ -269,7 +303,7 @@ def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, 
     )
 
 
-def _rests(advice: _Advice, able: Aspect, limited: Aspect) -> str:
+def _held_back(advice: _Advice, able: Aspect, limited: Aspect) -> str:
     """Return the reason of a number that is not what was asked for, or that nothing asks to change."""
     if limited.status:
         return limited.reason

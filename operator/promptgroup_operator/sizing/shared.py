@@ -101,6 +101,7 @@ def _engines(each: Sequence[EngineLoad]) -> EngineLoad:
         requests=sum(one.requests for one in each),
         queries=sum(one.queries for one in each),
         hits=sum(one.hits for one in each),
+        tiered=sum(one.tiered for one in each),
         generated=sum(one.generated for one in each),
         computed=_sum([one.computed for one in each]),
         prefill_busy=_sum([one.prefill_busy for one in each]),

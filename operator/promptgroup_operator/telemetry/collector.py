@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from promptgroup_operator.sizing.model import Model
 from promptgroup_operator.sizing.recommend import SizingDecision
-from promptgroup_operator.world.load import GroupLoad
-from promptgroup_operator.world.snapshot import Key, Manifest
+from promptgroup_operator.world.snapshot import Key, Manifest, Reading, World, holders
+from promptgroup_router.contract.fingerprint import ShortFingerprint, short
 
+REPLICA_LABELS = ("namespace", "name", "revision", "slot")
+"""Labels of a series about a replica: its slot outlives its pod, so that pods that come and go leave no series."""
 LABELS = ("namespace", "name")
 """Labels of every series: the PromptGroup that it is about, as kube-state-metrics names objects."""
 STATUSES = ("true", "false", "unknown")
@@ -30,6 +32,17 @@ REASONS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaSummary:
+    """A replica with a slot, as its engine was last read."""
+
+    revision: ShortFingerprint
+    slot: int
+    reading: Reading
+    warmed_in: float | None
+    """Seconds from its containers' readiness to its proof of warmth; None where one of the two is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class PassSummary:
     """Findings of a pass over a group that are not in its status."""
 
@@ -38,15 +51,28 @@ class PassSummary:
     """Share of clients' prompt tokens found in cache lately; None when nothing is known."""
     read: datetime | None
     """When a load was last known; None before that, and if none is wanted."""
+    replicas: tuple[ReplicaSummary, ...] = ()
+    tier_hit_rate: float | None = None
+    """Part of the hit rate that KV tiers brought."""
 
 
-def summarize(
-    size: SizingDecision, hit_rate: float | None, load: GroupLoad | None, before: PassSummary | None, now: datetime
-) -> PassSummary:
+def summarize(size: SizingDecision, world: World, before: PassSummary | None, now: datetime) -> PassSummary:
     """Return the findings of a pass; while no load is known, the time of the last known one is kept."""
+    load = world.load
     known = load is not None and load.engines is not None and not load.stale
     read = before.read if before is not None else None
-    return PassSummary(size, hit_rate, now if known else read)
+    newest = now if known else read
+    return PassSummary(size, world.hit_rate, newest, tuple(_replicas(world)), world.tier_hit_rate)
+
+
+def _replicas(world: World) -> Iterator[ReplicaSummary]:
+    for revision in world.revisions:
+        for slot, pod in holders(revision.pods).items():
+            if pod.last_seen is not None and pod.is_warm:
+                warmed_in = None
+                if pod.warm is not None and pod.warm.since is not None and pod.containers_ready_since is not None:
+                    warmed_in = max(0.0, (pod.warm.since - pod.containers_ready_since).total_seconds())
+                yield ReplicaSummary(short(pod.fingerprint), slot, pod.last_seen.last, warmed_in)
 
 
 _Read: TypeAlias = Callable[[Manifest, PassSummary | None], float | None]
@@ -65,6 +91,7 @@ def families(groups: Iterable[Manifest], looks: Mapping[Key, PassSummary]) -> It
         for kind, name in REASONS.items()
     }
     numbers = [(GaugeMetricFamily(name, text, labels=LABELS), read) for name, text, read in NUMBERS]
+    of_replicas = [(kind(name, text, labels=REPLICA_LABELS), read) for kind, name, text, read in OF_REPLICAS]
     for group in groups:
         key = Key(group["metadata"]["namespace"], group["metadata"]["name"])
         named, look = (key.namespace, key.name), looks.get(key)
@@ -78,7 +105,14 @@ def families(groups: Iterable[Manifest], looks: Mapping[Key, PassSummary]) -> It
             value = read(group, look)
             if value is not None:
                 family.add_metric(named, value)
+        for replica in look.replicas if look is not None else ():
+            place = [*named, replica.revision, str(replica.slot)]
+            for series, figure in of_replicas:
+                told = figure(replica)
+                if told is not None:
+                    series.add_metric(place, told)
     yield from (info, condition, *reasons.values(), *(family for family, _ in numbers))
+    yield from (series for series, _ in of_replicas)
 
 
 def _identity(key: Key, group: Manifest) -> dict[str, str]:
@@ -137,6 +171,11 @@ NUMBERS: Final[tuple[tuple[str, str, _Read], ...]] = (
         _look(lambda look: look.hit_rate),
     ),
     (
+        "promptgroup_tier_hit_ratio",
+        "Part of the hit ratio that KV tiers behind the GPU brought, over 5 minutes.",
+        _look(lambda look: look.tier_hit_rate),
+    ),
+    (
         "promptgroup_sizing_recommended_replicas",
         "Replicas that the load asks for, before windows, policies and bounds.",
         _look(lambda look: look.size.asked),
@@ -168,3 +207,52 @@ NUMBERS: Final[tuple[tuple[str, str, _Read], ...]] = (
     ),
 )
 """Name, help, and the function that reads the value."""
+
+
+_Figure: TypeAlias = Callable[[ReplicaSummary], float | None]
+
+OF_REPLICAS: Final[tuple[tuple[type[GaugeMetricFamily] | type[CounterMetricFamily], str, str, _Figure], ...]] = (
+    (
+        GaugeMetricFamily,
+        "promptgroup_replica_kv_usage_ratio",
+        "Share of the replica's KV cache that running requests hold.",
+        lambda replica: replica.reading.usage,
+    ),
+    (
+        GaugeMetricFamily,
+        "promptgroup_replica_running_requests",
+        "Requests in the replica's batch.",
+        lambda replica: replica.reading.running,
+    ),
+    (
+        GaugeMetricFamily,
+        "promptgroup_replica_waiting_requests",
+        "Requests in the replica's queue.",
+        lambda replica: replica.reading.waiting,
+    ),
+    (
+        CounterMetricFamily,
+        "promptgroup_replica_preemptions_total",
+        "Running requests that gave their blocks back, since the engine began.",
+        lambda replica: replica.reading.preemptions,
+    ),
+    (
+        CounterMetricFamily,
+        "promptgroup_replica_queue_seconds_total",
+        "Seconds that requests waited in the engine's queue, since the engine began.",
+        lambda replica: replica.reading.queue_seconds,
+    ),
+    (
+        CounterMetricFamily,
+        "promptgroup_replica_tier_tokens_total",
+        "Prompt tokens that KV tiers behind the GPU brought, since the engine began.",
+        lambda replica: replica.reading.tiered,
+    ),
+    (
+        GaugeMetricFamily,
+        "promptgroup_replica_warmup_seconds",
+        "From the readiness of the replica's containers to its proof of warmth.",
+        lambda replica: replica.warmed_in,
+    ),
+)
+"""Kind, name, help, and the function that reads the value from a replica."""

@@ -25,7 +25,7 @@ Does no I/O and reads no clock.
 import zlib
 from datetime import datetime, timedelta
 
-from promptgroup_operator.api.prompt_group import PromptGroupSpec
+from promptgroup_operator.api.prompt_group import PromptGroupSpec, WarmTier
 from promptgroup_operator.world.snapshot import LastSeen, Pod, Reading
 from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
 from promptgroup_router.contract.table import Prompt
@@ -54,6 +54,7 @@ def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelt
         prompt=prompt,
         prefix=pod.measured.prefix_tokens,
         needed=_needed(pod.measured.prefix_tokens, pod.last_seen.last.step),
+        any_tier=spec.warmup.tier is WarmTier.ANY,
         said=pod.warm,
         last_seen=pod.last_seen,
     )
@@ -99,25 +100,26 @@ def judge_answer(touch: Refresh, found: RefreshAnswer, now: datetime) -> Outcome
             return None
         return Outcome(WarmReason.PROVEN, f"{found.cached} of {touch.prefix} prefix tokens are in cache")
     gone = f"{found.cached} of {touch.prefix} prefix tokens were left in cache"
+    again = f"copied from a KV tier ({found.copied} tokens) or computed again" if found.copied else "computed again"
     if found.then < touch.needed:
         return Outcome(
             WarmReason.PRESSED,
-            f"{gone}; the rest was computed again and evicted at once: the KV cache is too small for what runs",
+            f"{gone}; the rest was {again} and evicted at once: the KV cache is too small for what runs",
         )
     if not found.reading.kv_tokens:
         return Outcome(
-            WarmReason.EVICTED, f"{gone}; the rest was computed again. The engine does not report the size of its cache"
+            WarmReason.EVICTED, f"{gone}; the rest was {again}. The engine does not report the size of its cache"
         )
     if not pressed(touch.last_seen.then, found.reading, touch.prefix):
         return Outcome(
             WarmReason.EVICTED,
-            f"{gone} without pressure (the cache was reset); the rest was computed again",
+            f"{gone} without pressure (the cache was reset); the rest was {again}",
         )
     if not lost:
-        return Outcome(WarmReason.EVICTED, f"{gone}: other requests evicted the rest, which was computed again")
+        return Outcome(WarmReason.EVICTED, f"{gone}: other requests evicted the rest, which was {again}")
     return Outcome(
         WarmReason.PRESSED,
-        f"{gone}, for the second time within an hour; the rest was computed again. The KV cache is too small for the "
+        f"{gone}, for the second time within an hour; the rest was {again}. The KV cache is too small for the "
         "live sessions: add replicas, or give the cache more memory",
     )
 

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroupSpec
+from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroupSpec, WarmTier
 from promptgroup_operator.base import durations
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.snapshot import NO_CONTAINER, Pod
@@ -36,10 +36,11 @@ FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.R
 """Causes that waiting does not mend: `Proceed` applies at once."""
 
 
-def judge_evidence(evidence: Evidence, off: str) -> Outcome:
+def judge_evidence(evidence: Evidence, off: str, *, any_tier: bool = False) -> Outcome:
     """Judge if the evidence proves that the prefix is in cache, and what else it says of the engine.
 
-    `off` is what turns the engine's prefix caching off.
+    `off` is what turns the engine's prefix caching off. `cached` leaves out what a KV tier brought to the probe, unless
+    `any_tier` says that it counts.
 
     caching  cached_tokens  cached >= needed      outcome
     off      any            any                   PrefixCachingDisabled
@@ -65,7 +66,8 @@ def judge_evidence(evidence: Evidence, off: str) -> Outcome:
             measured,
         )
     needed = shared // evidence.step * evidence.step
-    found = f"{evidence.cached_tokens} of {shared} prefix tokens are in cache"
+    cached = evidence.cached_tokens - (0 if any_tier else evidence.tiered)
+    found = f"{cached} of {shared} prefix tokens are in cache{_brought(evidence, any_tier=any_tier)}"
     if needed == 0:
         return Outcome(
             WarmReason.SHORT,
@@ -73,13 +75,29 @@ def judge_evidence(evidence: Evidence, off: str) -> Outcome:
             "cannot be cached; a longer prompt can",
             measured,
         )
-    if evidence.cached_tokens >= needed:
+    if cached >= needed:
         return Outcome(WarmReason.PROVEN, found, measured)
+    if evidence.tiered:
+        return Outcome(
+            WarmReason.NOT_CACHED,
+            f"{found}, {needed} are expected in the GPU's memory: give the cache more of it, or accept a prefix that "
+            "comes from a KV tier (warmup.tier: Any)",
+            measured,
+        )
     return Outcome(
         WarmReason.NOT_CACHED,
         f"{found}, {needed} are expected: the engine evicts the prefix (cache too small) or does not share it (salted)",
         measured,
     )
+
+
+def _brought(evidence: Evidence, *, any_tier: bool) -> str:
+    """Return what a proof says of KV tiers: where the prefix was found, and in what time it was copied."""
+    if evidence.tiered:
+        return f", {evidence.tiered} of them in a KV tier" if any_tier else f" and {evidence.tiered} in a KV tier"
+    if not evidence.copied:
+        return ""
+    return f": in the GPU's memory, where {evidence.copied} were copied from a KV tier in {evidence.seconds:.2g} s"
 
 
 def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[Warmup]:
@@ -102,6 +120,7 @@ def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[
             cohort=cohort(pod),
             proven=proven[cohort(pod)],
             proceed=spec.warmup.failure_policy is FailurePolicy.PROCEED,
+            any_tier=spec.warmup.tier is WarmTier.ANY,
             deadline=pod.containers_ready_since + timeout,
         )
         for pod in pods
@@ -120,6 +139,8 @@ def _can_be_asked(pod: Pod) -> bool:
 
 def settle(outcome: Outcome, job: Warmup, now: datetime) -> Outcome:
     """Return the outcome for the replica under the failure policy."""
+    if outcome.reason is WarmReason.UNTRUSTED:
+        return outcome  # routers would not send it a request either
     if not outcome.warm and job.proceed and (outcome.reason in FINAL or now >= job.deadline):
         message = f"the replica serves cold, as warmup.failurePolicy allows: {outcome.message}"
         return Outcome(WarmReason.PROCEEDED, message, outcome.measured)

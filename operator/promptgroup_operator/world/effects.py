@@ -37,6 +37,8 @@ class PodUpdate:
     uid: str
     slot: int | None
     draining_since: datetime | None
+    inference_pool: str = ""
+    """The InferencePool that it is in; empty for none."""
 
     @property
     def deletion_cost(self) -> int:

@@ -33,7 +33,7 @@ class EngineLoad:
     queries: float
     """Prompt tokens looked up in the prefix cache."""
     hits: float
-    """Those of them found there."""
+    """Those of them found there, or in a KV tier beyond the GPU's memory."""
     generated: float
     """Tokens of answers."""
     computed: float | None
@@ -58,6 +58,8 @@ class EngineLoad:
     """Tokens of KV cache of one replica, the least of them; 0 when unknown."""
     prefill_rate: float
     """Prompt tokens a second that one idle replica was measured to compute, the least of them; 0 when unknown."""
+    tiered: float = 0.0
+    """Those of `hits` that came from a KV tier."""
 
     @property
     def hit_rate(self) -> float | None:

@@ -9,7 +9,7 @@ Does no I/O and reads no clock.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import NamedTuple, Self
 
 from promptgroup_router.contract import names
@@ -60,6 +60,13 @@ def quantile(histogram: Histogram, q: float) -> float:
     low = histogram.bounds[index - 1] if index else 0.0
     rest = q * histogram.total - sum(histogram.counts[:index])
     return low + (histogram.bounds[index] - low) * rest / (histogram.counts[index] or 1)
+
+
+def mean(histogram: Histogram) -> float:
+    """Estimate the mean, each observation at the middle of its bucket, at either end at the nearest bound."""
+    bounds = histogram.bounds
+    middles = [bounds[0], *((a + b) / 2 for a, b in pairwise(bounds)), bounds[-1]]
+    return sum(count * at for count, at in zip(histogram.counts, middles, strict=True)) / histogram.total
 
 
 def histogram(cumulative: Mapping[float, float]) -> Histogram:

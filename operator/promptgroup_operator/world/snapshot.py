@@ -82,7 +82,7 @@ class Reading:
     queries: float
     """Prompt tokens looked up in the prefix cache."""
     hits: float
-    """Prompt tokens found there."""
+    """Prompt tokens found there, or in a KV tier beyond the GPU's memory."""
     generated: float
     """Tokens of answers."""
     usage: float
@@ -97,6 +97,8 @@ class Reading:
     """Requests in the batch."""
     waiting: float = 0.0
     """Requests in the queue."""
+    tiered: float = 0.0
+    """Those of `hits` that came from a KV tier."""
     requests: float = 0.0
     """Requests that ended."""
     computed: float | None = None
@@ -126,6 +128,8 @@ class Spent:
     hits: int | None
     """None when the engine does not say."""
     requests: int = 0
+    tiered: int = 0
+    """Those of `hits` that came from a KV tier, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +169,14 @@ class Pod:
     """Facts measured of the container in `warmed`."""
     settings: str = ""
     """Digest of the template that the pod was made from."""
+    inference_pool: str = ""
+    """The InferencePool that its label puts it in; empty for none."""
     trouble: str = ""
     """Why the pod does not start, in Kubernetes' words, or empty."""
+    credential: str = ""
+    """Secret and key (`name/key`) of what its engine asks for; empty for nothing."""
+    tls: str = ""
+    """The rule by which its engine is verified, as text of an EngineTls; empty for plain HTTP."""
     in_flight: int | None = None
     """Requests that the engine has queued or running; looked up for draining pods only."""
     last_seen: LastSeen | None = None
@@ -288,6 +298,31 @@ class Sibling:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenPools:
+    """The InferencePools that matter to a group: of its own name, and the one that its spec names."""
+
+    found: Mapping[str, Manifest] = field(default_factory=dict)
+    """Name → object as it stands."""
+    problem: Problem | None = None
+    """Why none can be seen, or why the API server refused the group's own."""
+
+
+NO_POOLS: Final = SeenPools()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAnswers:
+    """Answers of the servers of a KV pool."""
+
+    servers: int
+    """Servers that were asked; 0 when the name leads to none."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Address of each that is away → why."""
+    stuck: tuple[str, ...] = ()
+    """Addresses of those that accept blocks and cannot store them in what is behind them."""
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """Everything that one pass saw."""
 
@@ -309,5 +344,11 @@ class World:
     """Load of the engines and routers; None before a revision serves, or when the number of replicas is fixed."""
     pool: tuple[PoolMember, ...] = ()
     """The other groups whose replicas lend to this one's."""
+    inference_pools: SeenPools = NO_POOLS
+    """The InferencePools that matter to the group."""
     sizing: History = NEW
     """State that sizing keeps between passes."""
+    tier_hit_rate: float | None = None
+    """Share of prompt tokens that KV tiers brought lately, which is part of the hit rate; None like that."""
+    pool_answers: PoolAnswers | None = None
+    """Answers of the servers of the group's KV pool; None where nobody looks."""

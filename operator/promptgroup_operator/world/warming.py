@@ -26,6 +26,7 @@ class WarmReason(enum.StrEnum):
     NOT_REPORTED = "CachedTokensNotReported"
     REFUSED = "WarmupRefused"
     UNREACHABLE = "EngineUnreachable"
+    UNTRUSTED = "EngineNotTrusted"
     NO_PROMPT = "PromptTextMissing"
 
 
@@ -66,6 +67,8 @@ class Warmup:
     """The failure policy is Proceed."""
     deadline: datetime
     """When the failure policy applies."""
+    any_tier: bool = False
+    """True if a prefix that comes from a KV tier counts."""
 
 
 NOTHING_SPENT = Spent(0, 0)
@@ -89,6 +92,12 @@ class Evidence:
     """Tokens of KV cache; 0 when the engine does not say."""
     prefill_rate: int = 0
     """Prompt tokens a second of the warm-up request; 0 when it was not cold, or too short to tell."""
+    tiered: int = 0
+    """Those of `cached_tokens` that came from a KV tier, as far as the engine says."""
+    copied: int = 0
+    """Tokens of the warm-up request that came from a KV tier."""
+    seconds: float = 0.0
+    """Time of the warm-up request."""
     spent: Spent = NOTHING_SPENT
 
 
@@ -110,6 +119,8 @@ class Refresh:
     said: PodCondition
     """The replica's condition as it stands."""
     last_seen: LastSeen
+    any_tier: bool = False
+    """True if tokens that come from a KV tier count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +130,9 @@ class RefreshAnswer:
     reading: Reading
     """The engine's counters before it."""
     cached: int | None
-    """Prompt tokens in cache; None when the engine does not say."""
+    """Prompt tokens in cache, and in the GPU's memory unless any tier counts; None when the engine does not say."""
     then: int | None
     """Prompt tokens in cache at the end: by a second request, where the first one found too few."""
     spent: Spent
+    copied: int = 0
+    """Tokens of the first request that came from a KV tier and do not count."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from promptgroup_cli.reach.trace import BLOCK, read
 from promptgroup_research.policies.cache_aware import CacheAware
 from promptgroup_research.policies.dynamo import Dynamo
 from promptgroup_research.policies.oracle import Oracle
@@ -70,12 +71,12 @@ WORKLOADS = ("chat", "agents", "trace")
 
 @cache
 def _trace(recorded: Path | None) -> Workload:
-    rows = trace.read(recorded) if recorded else trace.synthetic(0)
+    rows = read(recorded) if recorded else trace.synthetic(0)
     return Workload(
         f"trace {recorded.stem}" if recorded else "synthetic trace",
         3.98 if recorded else 3.42,
         lambda rate, until, seed: [each for each in trace.sessions(rows, rate, seed) if each.began < until],
-        model=Model(block=trace.BLOCK),
+        model=Model(block=BLOCK),
         seeds=3,
         whole=len(rows),
     )

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from promptgroup_cli.reach.trace import TraceError
 from promptgroup_research.experiments.report import verdicts
 from promptgroup_research.output import command_line
 from promptgroup_research.output.command_line import add_flags, watched, write
@@ -20,7 +21,6 @@ from promptgroup_research.scaling.loads import Scene, scenes
 from promptgroup_research.scaling.play import Course, play
 from promptgroup_research.scaling.scalers import Fixed, Hpa, Scaler
 from promptgroup_research.scaling.sizer import Sizer
-from promptgroup_research.simulator.trace import TraceError
 
 NAMES = ("day", "burst", "thrash", "drift", "trace")
 TUNING, JUDGING = (1, 2, 3, 4, 5, 6), (31, 32)

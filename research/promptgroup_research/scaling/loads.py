@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from promptgroup_cli.reach.trace import BLOCK, read
 from promptgroup_operator.world.load import Departure
 from promptgroup_research.simulator import trace
 from promptgroup_research.simulator.draws import geometric, lognormal, modulated, zipf
@@ -140,7 +141,7 @@ def drift(length: float, seed: int) -> list[Session]:
 
 def scenes(recorded: Path | None = None, *, quick: bool = False) -> dict[str, Scene]:
     """By name; the trace is synthetic when no file is named. A quick one is compressed to a sixth."""
-    rows = trace.read(recorded) if recorded else trace.synthetic(0, 12_000)
+    rows = read(recorded) if recorded else trace.synthetic(0, 12_000)
     span = rows[-1].when - rows[0].when + trace.BATCH
     found = {
         "day": Scene("a day of chat and agents", day, DAY, 1.0, 1),
@@ -152,7 +153,7 @@ def scenes(recorded: Path | None = None, *, quick: bool = False) -> dict[str, Sc
             lambda length, seed: [
                 each for each in trace.sessions(rows, len(rows) / span, seed) if each.began < length
             ],
-            span, 30.0, 8, model=Model(block=trace.BLOCK),
+            span, 30.0, 8, model=Model(block=BLOCK),
         ),
     }  # fmt: skip
     if quick:

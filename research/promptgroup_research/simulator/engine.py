@@ -175,7 +175,7 @@ class Engine:
                 turn, at = self.partial, self.computed
             elif self.waiting and self.running < model.sequences:
                 turn = self.waiting[0]
-                at = self.cache.find(turn.nodes, turn.sizes)
+                at = max(self.cache.find(turn.nodes, turn.sizes), turn.copied)
                 if not self.cache.admit(turn.nodes, turn.sizes, turn.output):
                     break
                 self.waiting.popleft()

@@ -26,7 +26,9 @@ class Turn:
     sent: float = -1.0
     """When the router passed it on."""
     cached: int = -1
-    """Tokens found in the cache, by the engine's word."""
+    """Tokens found in the cache or copied to it, by the engine's word."""
+    copied: int = 0
+    """Leading tokens that a tier has brought; those in the cache before are among them."""
     admitted: float = -1.0
     first: float = -1.0
     """When the first token came; -1 before."""

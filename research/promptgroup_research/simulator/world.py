@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from promptgroup_research.simulator.engine import Engine, Model
+from promptgroup_research.simulator.tier import Tier, TierModel
 from promptgroup_research.simulator.turns import Session, Turn
 
 HELD = -1
@@ -38,9 +39,19 @@ class Router(Protocol):
 class World:
     """Engines, a router, sessions and scripted events, on one clock."""
 
-    def __init__(self, router: Router, sessions: Iterable[Session], replicas: int, model: Model | None = None) -> None:
+    def __init__(
+        self,
+        router: Router,
+        sessions: Iterable[Session],
+        replicas: int,
+        model: Model | None = None,
+        tier: TierModel | None = None,
+    ) -> None:
         self.now = 0.0
         self.model = model or Model()
+        self.tiers: list[Tier] = []
+        """By engine; one and the same for all when it is a pool; empty without."""
+        self._tier = tier
         self.engines: list[Engine] = []
         self.up: tuple[int, ...] = ()
         """Replicas that may be sent to."""
@@ -60,6 +71,9 @@ class World:
         """One more engine; nothing is sent there until `set_up` says so."""
         engine = Engine(len(self.engines), self.model, self._first_token, self._ended)
         self.engines.append(engine)
+        if self._tier is not None:
+            pooled = self._tier.shared and self.tiers
+            self.tiers.append(self.tiers[0] if pooled else Tier(self._tier, self.model.block))
         return engine
 
     def set_up(self, up: Sequence[int]) -> None:
@@ -111,6 +125,12 @@ class World:
         """Hand a request to an engine."""
         turn.replica, turn.sent = replica, self.now
         engine = self.engines[replica]
+        if self.tiers:
+            cached = engine.cache.find(turn.nodes, turn.sizes)
+            there = self.tiers[replica].fetch(turn, replica, cached, self.now)
+            if there > self.now:
+                self.at(there, lambda: self._await(engine, engine.arrive(turn, self.now)))
+                return
         self._await(engine, engine.arrive(turn, self.now))
 
     def _arrive_at(self, when: float, turn: Turn) -> None:
@@ -144,6 +164,8 @@ class World:
         self.router.first_token(turn, now)
 
     def _ended(self, turn: Turn, now: float) -> None:
+        if self.tiers:
+            self.tiers[turn.replica].store(turn)
         self.router.ended(turn, now)
         following = turn.number + 1
         turns = turn.session.turns

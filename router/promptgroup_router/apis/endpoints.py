@@ -5,8 +5,8 @@ unload a model or empty a cache. Does no I/O and reads no clock.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from promptgroup_router.apis import anthropic, by_model, request, responses
 from promptgroup_router.apis.errors import ErrorAnswer, anthropic_error, openai_error
@@ -16,7 +16,8 @@ from promptgroup_router.apis.usage import MessagesTail, NoUsage, ResponsesTail, 
 from promptgroup_router.base.errors import ApiError
 
 
-class Bodies(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Bodies:
     """The ways in which an API's bodies are rewritten."""
 
     with_preamble: Callable[[ParsedRequest, Preamble, str], bytes]
@@ -25,7 +26,8 @@ class Bodies(NamedTuple):
     """Puts tools in the order in which the group's engines have them in cache."""
 
 
-class Endpoint(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Endpoint:
     """A path that requests are routed from."""
 
     path: bytes

@@ -7,7 +7,7 @@ canonical form.
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -39,7 +39,8 @@ class ApiKind(enum.Enum):
     """The same as a form."""
 
 
-class ParsedRequest(NamedTuple):
+@dataclass(slots=True)
+class ParsedRequest:
     """A parsed request body."""
 
     kind: ApiKind
@@ -69,6 +70,10 @@ class ParsedRequest(NamedTuple):
     """The parsed body; only the modules of this folder read it."""
     messages: Sequence[Mapping[str, Any]] = ()
     """The conversation: objects with a role and a content of text or parts; empty for a text."""
+    content: int = 0
+    """A hash of the body, where `raw` is not here."""
+    compared: Sequence[Any] | None = None
+    """The hashes by which the prompt is compared with an earlier one, where its client asks and `raw` is not here."""
 
 
 def parse(kind: ApiKind, body: bytes) -> ParsedRequest:
@@ -205,6 +210,7 @@ def _read_text(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
 class Preamble:
     """A declared prompt, serialised once, so that every request gets the same bytes."""
 
+    prompt: Prompt
     message: orjson.Fragment
     tools: orjson.Fragment | None
     system: str
@@ -221,6 +227,7 @@ def preamble(prompt: Prompt, *, appends: bool = False) -> Preamble:
     """Return the preamble of a prompt."""
     messages = read_messages(prompt.messages)
     return Preamble(
+        prompt=prompt,
         message=orjson.Fragment(orjson.dumps({"role": "system", "content": prompt.system})),
         tools=orjson.Fragment(prompt.tools) if prompt.tools else None,
         system=prompt.system,

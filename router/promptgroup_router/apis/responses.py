@@ -229,7 +229,7 @@ def _ordered(ask: ParsedRequest) -> orjson.Fragment:
     return orjson.Fragment(_tool_forms.get(encoded(tools), tools).ordered)
 
 
-def with_id(body: bytes, response_id: str) -> bytes:
+def with_id(body: bytes | bytearray, response_id: str) -> bytes:
     """Return a body, a JSON object with at least one field, that asks for a response of this id."""
     start = body.index(b"{") + 1
-    return b'%b"request_id":"%b",%b' % (body[:start], response_id.encode(), body[start:])
+    return b"".join((body[:start], b'"request_id":"%b",' % response_id.encode(), body[start:]))

@@ -9,16 +9,19 @@ The first row decides for which a request has a value:
 | header: `x-dynamo-session-id`, `x-session-affinity`, `x-smg-routing-key`      | its value         |
 | body: `prompt_cache_key`; of messages also `metadata.user_id`      | its value, and the start     |
 | header: `x-claude-code-session-id`, `session-id`                   | its value, and the start     |
+| the caller's name, where the group's access tells it               | its value, and the start     |
 | header: `authorization`, `api-key`, `x-api-key`                    | 16 bits of it, and the start |
 | none of these                                                      | the start                    |
 
-Several conversations share a value of the last four rows: those of an application's cache key, of the agents of one
+Several conversations share a value of the last five rows: those of an application's cache key, of the agents of one
 session, of a caller. The start of the conversation tells them apart. Every turn repeats it; a turn that changes it
 cannot use the cache of the conversation anyway. The group is part of every key, since records are kept by key alone.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, NewType, cast
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, NewType, cast
 
 import orjson
 import xxhash
@@ -32,6 +35,8 @@ SHARED_FIELDS = (("prompt_cache_key",),)
 MESSAGES_SHARED_FIELDS = (*SHARED_FIELDS, ("metadata", "user_id"))
 SHARED_HEADERS = (b"x-claude-code-session-id", b"session-id")
 CREDENTIALS = (b"authorization", b"api-key", b"x-api-key")
+CALLER = "caller"
+"""The source of a key that the caller's name is part of: it stays when the caller's keys and tokens change."""
 CREDENTIAL_BITS = 16
 """Bits of a credential's hash: enough to tell callers apart, and too few to test a password against, for those who see
 keys in logs or from peers."""
@@ -45,6 +50,9 @@ TEXT_IDS = 768
 MEDIA_BYTES = 256
 """Bytes of an image's or a sound's URL or data, from the end: the start is the same for all of one format."""
 
+MEDIA_PARTS = 64
+"""Images and sounds of a message that are looked at: a message of nothing else holds the event loop otherwise."""
+
 _SEED = 0x70726F6D707467
 """Seed that keeps keys apart from other hashes of the same bytes."""
 
@@ -57,7 +65,8 @@ _digest = cast("Callable[..., SessionKey]", xxhash.xxh3_64_intdigest)
 """The hash that makes keys. A key is made for every request, and a cast of the function costs nothing at a call."""
 
 
-class RequestSession(NamedTuple):
+@dataclass(slots=True)
+class RequestSession:
     """The session that a request belongs to."""
 
     key: SessionKey
@@ -77,6 +86,7 @@ def find_session(
     declared: int = 0,
     *,
     messages: int = 0,
+    caller: str = "",
 ) -> RequestSession:
     """Return the session of a request.
 
@@ -87,6 +97,7 @@ def find_session(
         header: the group's session header.
         declared: bytes of the declared prompt at the start of a text.
         messages: number of declared messages at the start of a chat, with which all sessions begin.
+        caller: name of the caller, if it is known.
     """
     within = group.encode()
     name, source = _first_header(headers, (header.encode(),))
@@ -101,7 +112,7 @@ def find_session(
     if not shared:
         shared, source = _first_header(headers, SHARED_HEADERS)
     if not shared:
-        shared, source = _caller(headers)
+        shared, source = (caller.encode(), CALLER) if caller else _credential(headers)
     if ask.kind is ApiKind.TEXT:
         start = first_ids(ask, TEXT_IDS) if ask.ids else ask.system.encode()[: declared + TEXT_BYTES]
         key = _hash([within, b"text", shared, start])
@@ -133,7 +144,7 @@ def chat_start(ask: ParsedRequest, declared: int = 0) -> tuple[list[bytes], int]
             asked = True
         elif asked and first < 0:
             first = len(start)
-        words = _words(message)
+        words = words_of(message)
         start += (role.encode(), words)
         if asked and (size := size + len(words)) >= START_BYTES:
             break
@@ -147,7 +158,7 @@ def first_ids(ask: ParsedRequest, most: int) -> bytes:
     return orjson.dumps([each for each in ids[:most] if isinstance(each, int)])
 
 
-def _words(message: Mapping[str, Any]) -> bytes:
+def words_of(message: Mapping[str, Any]) -> bytes:
     """Return the content of a message, the same for every spelling.
 
     A later turn repeats a message with the same text, but not always with the same JSON: clients turn a text into a
@@ -159,7 +170,8 @@ def _words(message: Mapping[str, Any]) -> bytes:
     else:
         words = text_of(content).encode()
         if isinstance(content, list):
-            words += b"".join(_media_end(part) for part in content if is_media(part))
+            media = islice(filter(is_media, content), MEDIA_PARTS)
+            words += b"".join(map(_media_end, media))
     if calls := message.get("tool_calls"):
         words += orjson.dumps(calls)
     return words
@@ -195,7 +207,7 @@ def _first_header(headers: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> t
     return b"", ""
 
 
-def _caller(headers: Mapping[bytes, bytes]) -> tuple[bytes, str]:
+def _credential(headers: Mapping[bytes, bytes]) -> tuple[bytes, str]:
     credential, source = _first_header(headers, CREDENTIALS)
     if not credential:
         return b"", ""

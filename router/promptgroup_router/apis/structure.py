@@ -10,6 +10,12 @@ from promptgroup_router.base.errors import ApiError
 
 UNCHECKED_BYTES = 65536
 """Bodies up to this size are parsed without a check: they hold too few values to matter."""
+LARGE_BYTES = 262_144
+"""Bodies above this size are large: to parse one would hold the event loop for a millisecond or more."""
+PLAIN_BYTES = 16_384
+"""Bodies up to this size never are."""
+LARGE_OBJECTS, LARGE_VALUES = 4096, 16_384
+"""A body between the two sizes with more objects, arrays or separators than these takes as long as a large one."""
 MOST_OBJECTS = 65_536
 """Objects and arrays of a body. A conversation of a thousand messages with a hundred tools has some ten thousand."""
 MOST_VALUES = 2_000_000
@@ -21,6 +27,18 @@ MOST_STRINGS = 400_000
 """Strings of a body, names of fields included."""
 RARE = 1000
 """Times that a character is looked for before it is counted."""
+
+
+def is_large(body: bytes | bytearray) -> bool:
+    """Return True if a body takes too long to parse for a request that all others wait for."""
+    size = len(body)
+    if size <= PLAIN_BYTES or size > LARGE_BYTES:
+        return size > LARGE_BYTES
+    return (
+        _has_more(body, b"{", LARGE_OBJECTS)
+        or _has_more(body, b"[", LARGE_OBJECTS)
+        or _has_more(body, b",", LARGE_VALUES)
+    )
 
 
 def check(body: bytes, values: int = MOST_VALUES) -> None:
@@ -56,7 +74,7 @@ def _within(text: bytes, values: int) -> bool:
     )
 
 
-def _has_more(text: bytes, character: bytes, most: int) -> bool:
+def _has_more(text: bytes | bytearray, character: bytes, most: int) -> bool:
     """Return True if a text has a character more than `most` times. A rare one is found much faster than counted."""
     at = -1
     for _ in range(RARE):

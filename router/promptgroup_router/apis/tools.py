@@ -6,7 +6,8 @@ tools of an agent. Does no I/O and reads no clock.
 
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from promptgroup_router.base.errors import ApiError
 
@@ -20,7 +21,8 @@ LARGEST_SHARE = 32
 """A list that takes more than 1/32 of the memory is not remembered: a few such lists would empty it."""
 
 
-class ToolForm(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ToolForm:
     """A tool list in its two forms."""
 
     canonical: str

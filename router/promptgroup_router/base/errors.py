@@ -1,6 +1,7 @@
 """Errors that end a request without an engine's answer, and the ways in which engines fail."""
 
 import enum
+from collections.abc import Sequence
 
 import orjson
 
@@ -42,6 +43,7 @@ class ApiError(Exception):
         code: str | None = None,
         allow: str = "",
         retry_after: int = RETRY_AFTER_SECONDS,
+        further: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -52,15 +54,20 @@ class ApiError(Exception):
         self.allow = allow
         """Methods that the resource has, for a 405."""
         self.retry_after = retry_after
-        """Seconds to wait, for a 503."""
+        """Seconds to wait, for a 429 or 503."""
+        self.further = further
+        """Response headers beside those of the status."""
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Return the response headers that belong to the status."""
         headers = [(b"content-type", b"application/json")]
         if self.allow:
             headers.append((b"allow", self.allow.encode()))
-        if self.status == 503:
+        if self.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))  # RFC 9110 section 11.6.1
+        if self.status in (429, 503):
             headers.append((b"retry-after", b"%d" % self.retry_after))
+        headers += self.further
         return headers
 
     def body(self) -> bytes:
@@ -76,6 +83,12 @@ class Failure(enum.Enum):
 
     REFUSED = "connection refused"
     CONNECT_TIMEOUT = "connect timeout"
+    UNTRUSTED = "certificate not trusted"
+    """The engine's certificate is signed by no authority of its group's, or has another name, or none were read yet."""
+    NO_TLS = "no TLS"
+    """The engine's port does not speak TLS, or none that the router speaks."""
+    NO_CREDENTIAL = "credential of the engine not read yet"
+    """The engine asks for a credential that the router has not. Its refusal would look like the client's fault."""
     RESET = "closed before an answer"
     STALE = "idle connection closed"
     """The engine closed a kept connection as the request was sent, which says nothing about its health."""

@@ -5,6 +5,10 @@ import time
 
 import orjson
 
+ACCESS = "promptgroup.requests"
+"""Logger of the lines about requests."""
+OFF = logging.CRITICAL + 1
+"""A level that no line has."""
 FIELDS = "fields"
 """Attribute of a log record that has the event's fields."""
 
@@ -46,8 +50,11 @@ class Json(logging.Formatter):
         return orjson.dumps(line, default=str).decode()
 
 
-def configure(level: str, form: str, **always: object) -> None:
-    """Send log lines to standard error, in the form `plain` or `json`; each has the fields `always`."""
+def configure(level: str, form: str, *, access: bool = False, **always: object) -> None:
+    """Send log lines to standard error, in the form `plain` or `json`; each has the fields `always`.
+
+    Lines about requests, if `access` asks for them, are JSON whatever the form and the level of the others are.
+    """
     handler = logging.StreamHandler()
     if always:
 
@@ -58,3 +65,10 @@ def configure(level: str, form: str, **always: object) -> None:
         handler.addFilter(mark)
     handler.setFormatter(Json() if form == "json" else Plain("%(asctime)s %(levelname)-7s %(name)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+    requests = logging.getLogger(ACCESS)
+    requests.setLevel(logging.INFO if access else OFF)
+    requests.propagate = False
+    if access:
+        lines = logging.StreamHandler()
+        lines.setFormatter(Json())
+        requests.handlers = [lines]

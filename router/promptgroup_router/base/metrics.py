@@ -4,7 +4,7 @@ Label values come from the routing table and from fixed lists, never from client
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import accumulate
 
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -12,6 +12,8 @@ LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 
 FIRST_TOKEN_BUCKETS = tuple(round(0.005 * 2 ** (step / 2), 6) for step in range(34))
 """Seconds, 5 ms to 460 s in half octaves: a release is judged by quantiles, which are no finer than the buckets."""
+OUTPUT_TOKEN_BUCKETS = tuple(round(0.001 * 2 ** (step / 2), 6) for step in range(22))
+"""Seconds, 1 ms to 1.4 s in half octaves."""
 CACHED_BUCKETS = tuple(tenth / 10 for tenth in range(11))
 """Shares of a prompt; the first bucket counts prompts of which nothing was cached."""
 
@@ -30,6 +32,10 @@ class Counter:
 
     def add(self, *labels: str, amount: float = 1) -> None:
         """Add to the value of these labels."""
+        self.count(labels, amount)
+
+    def count(self, labels: tuple[str, ...], amount: float = 1) -> None:
+        """Add to the value of these labels, at less cost than `add`."""
         self.values[labels] = self.values.get(labels, 0) + amount
 
     def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
@@ -73,6 +79,10 @@ class LatencyHistogram:
 
     def observe(self, *labels: str, value: float) -> None:
         """Add an observation."""
+        self.record(labels, value)
+
+    def record(self, labels: tuple[str, ...], value: float) -> None:
+        """Add an observation, at less cost than `observe`."""
         known = self.values.get(labels)
         if known is None:
             known = self.values[labels] = Observations(len(self._buckets) + 1)
@@ -96,6 +106,31 @@ class LatencyHistogram:
             yield f"{self.name}_count{_braces(self._labels, labels)} {sum(known.counts)}"
 
 
+class CallerMetrics:
+    """The metrics of callers that are known, by group."""
+
+    def __init__(self, counter: Callable[[str, str, tuple[str, ...]], Counter]) -> None:
+        self.requests = counter(
+            "caller_requests_total", "Requests ended of callers that are known.", ("group", "caller", "code")
+        )
+        self.prompt_tokens = counter(
+            "caller_prompt_tokens_total", "Prompt tokens of callers that are known.", ("group", "caller")
+        )
+        self.cached_tokens = counter(
+            "caller_cached_tokens_total",
+            "Prompt tokens of callers that are known which engines found in their prefix cache.",
+            ("group", "caller"),
+        )
+        self.answer_tokens = counter(
+            "caller_answer_tokens_total", "Tokens of answers to callers that are known.", ("group", "caller")
+        )
+        self.limited = counter(
+            "limited_requests_total",
+            "Requests refused because their caller had reached a limit.",
+            ("group", "caller", "code"),
+        )
+
+
 class Metrics:
     """All metrics of the router."""
 
@@ -103,16 +138,22 @@ class Metrics:
         self.all: list[Counter | LatencyHistogram] = []
         """All of them, in the order of the exposition."""
         self.requests = self._counter("requests_total", "Requests ended, by status code sent.", ("group", "code"))
+        self.callers = CallerMetrics(self._counter)
+        self.access_refused = self._counter(
+            "access_refused_total", "Requests refused because of their sender, by the error's code.", ("code",)
+        )
         self.cut = self._counter("answers_cut_total", "Answers that ended early, by who ended them.", ("group", "by"))
         self.prompt_tokens = self._counter("prompt_tokens_total", "Prompt tokens that engines reported.", ("group",))
         self.cached_tokens = self._counter(
             "cached_tokens_total", "Prompt tokens that engines found in their prefix cache.", ("group",)
         )
         self.first_byte = self._histogram(
-            "time_to_first_byte_seconds", "From the whole request to the answer's first byte.", ("group",)
+            "time_to_first_byte_seconds",
+            "From the whole request to the first byte of an answer that is no error, streamed or whole.",
+            ("group",),
         )
         self.duration = self._histogram(
-            "request_duration_seconds", "From the whole request to the answer's end.", ("group",)
+            "request_duration_seconds", "From the whole request to the end of an answer that is no error.", ("group",)
         )
         self.revision_requests = self._counter(
             "revision_requests_total",
@@ -134,6 +175,7 @@ class Metrics:
         self.revision_prompt_tokens = self._counter(
             "revision_prompt_tokens_total", "Prompt tokens that engines reported, by revision.", ("group", "revision")
         )
+        self._add_caches()
         self.revision_sessions = self._counter(
             "revision_sessions",
             "Sessions that have come back, were served here last, and not long ago.",
@@ -174,6 +216,11 @@ class Metrics:
             "gauge",
         )
         self.held = self._counter("held_total", "Requests that waited in the router for room on a replica.", ("group",))
+        self.held_seconds = self._histogram(
+            "held_seconds",
+            "Time for which such requests waited, until a replica had room or they were refused.",
+            ("group",),
+        )
         self.waiting = self._counter("waiting", "Requests that wait in the router for room now.", kind="gauge")
         self.retries = self._counter("retries_total", "Requests sent again, by what failed.", ("reason",))
         self.retries_held = self._counter(
@@ -190,8 +237,14 @@ class Metrics:
         self.conflicts = self._counter(
             "conflicts", "Declared prefixes that an older group has already.", ("group",), "gauge"
         )
+        self._add_responses()
         self.table_errors = self._counter(
             "table_errors_total", "Tables or routes that could not be read; the last good one serves.", ("source",)
+        )
+        self.key_errors = self._counter(
+            "key_errors_total",
+            "Reads of callers' keys that failed or found what cannot be used; the last good ones hold.",
+            ("source",),
         )
         self.table_info = self._counter("table_info", "The routing table in use.", ("version", "source"), "gauge")
         self.table_age = self._counter("table_age_seconds", "Since the source last confirmed the table.", (), "gauge")
@@ -199,6 +252,55 @@ class Metrics:
         self.workers.add()
         self.worker_ends = self._counter("worker_ends_total", "Worker processes that ended unasked and were replaced.")
         self.connections = self._counter("connections", "Client connections.", (), "gauge")
+        self._add_peers()
+        self.build_info = self._counter(
+            "build_info",
+            "The Python that runs this router, and whether its data path is compiled.",
+            ("python", "compiled"),
+            "gauge",
+        )
+
+    def _add_caches(self) -> None:
+        """Add the series of what caches find and miss, and of how long answers take with it."""
+        self.ttft = self._histogram(
+            "time_to_first_token_seconds",
+            "From the whole request to the first token of a streamed answer that came whole, by the percent of its "
+            "prompt that was found in cache.",
+            ("group", "revision", "cached"),
+            FIRST_TOKEN_BUCKETS,
+        )
+        self.tpot = self._histogram(
+            "time_per_output_token_seconds",
+            "Mean time between the tokens of such an answer, after the first.",
+            ("group", "revision", "cached"),
+            OUTPUT_TOKEN_BUCKETS,
+        )
+        self.revision_answer_tokens = self._counter(
+            "revision_answer_tokens_total", "Tokens of answers that engines reported.", ("group", "revision")
+        )
+        self.missed_tokens = self._counter(
+            "missed_tokens_total",
+            "Prompt tokens that repeat and were computed anew all the same, by cause.",
+            ("group", "revision", "cause"),
+        )
+        self.missed_seconds = self._counter(
+            "missed_seconds_total",
+            "Seconds of prefill that these tokens took, by the replica's measured rate.",
+            ("group", "revision", "cause"),
+        )
+        self.saved_seconds = self._counter(
+            "saved_seconds_total",
+            "Seconds of prefill that tokens found in cache did not take, by the replica's measured rate.",
+            ("group", "revision"),
+        )
+        self.slot_prompt_tokens = self._counter(
+            "slot_prompt_tokens_total", "Prompt tokens that a replica reported.", ("group", "revision", "slot")
+        )
+        self.slot_cached_tokens = self._counter(
+            "slot_cached_tokens_total", "Those of them found in its prefix cache.", ("group", "revision", "slot")
+        )
+
+    def _add_peers(self) -> None:
         self.peers = self._counter(
             "peers", "Other routers that were heard from within the last 5 seconds.", (), "gauge"
         )
@@ -219,11 +321,37 @@ class Metrics:
         self.peer_lookup_failures = self._counter(
             "peer_lookup_failures_total", "Lookups of other routers' addresses that failed; the last ones serve."
         )
-        self.build_info = self._counter(
-            "build_info",
-            "The Python that runs this router, and whether its data path is compiled.",
-            ("python", "compiled"),
+
+    def _add_responses(self) -> None:
+        self.responses = self._counter(
+            "responses_total",
+            "Requests of groups that keep answers, by how they were answered.",
+            ("group", "result"),
+        )
+        self.responses_bytes = self._counter("responses_bytes", "Bytes of kept answers in memory.", ("group",), "gauge")
+        self.responses_kept = self._counter("responses_kept", "Kept answers in memory.", ("group",), "gauge")
+        self.responses_evicted = self._counter("responses_evicted_total", "Kept answers that made room for others.")
+        self.responses_store = self._counter(
+            "responses_store_total",
+            "Commands to the store that routers share, by what came of them; skipped ones were not sent.",
+            ("operation", "result"),
+        )
+        self.responses_store_up = self._counter(
+            "responses_store_up",
+            "Whether the store that routers share is used; it is left alone while it fails.",
+            (),
             "gauge",
+        )
+        self.semantic = self._counter(
+            "semantic_total",
+            "Questions that the exact cache had no answer to, by what the semantic cache made of them.",
+            ("group", "result"),
+        )
+        self.semantic_questions = self._counter(
+            "semantic_questions", "Questions that the semantic cache remembers.", ("group",), "gauge"
+        )
+        self.semantic_seconds = self._histogram(
+            "semantic_embedding_seconds", "Time until an endpoint gave the embedding of a question.", ("group",)
         )
 
     def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:

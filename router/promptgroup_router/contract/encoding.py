@@ -5,24 +5,30 @@ different versions read each other. It refuses an unknown `format`; the caller t
 values (a zero, an empty text) are not written.
 """
 
-import enum
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from ipaddress import ip_network
+from typing import Any
 
+from promptgroup_router.contract import caller_encoding, engine_tls
+from promptgroup_router.contract.access import Access, AccessType
+from promptgroup_router.contract.fields import count, items, mapping, member, ratio, text, texts
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.messages import read_messages
 from promptgroup_router.contract.names import HEADER_SESSION
+from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
 from promptgroup_router.contract.table import (
     LOAD_FACTOR_PERCENT,
     MESSAGES_KEY,
     SYSTEM_KEY,
     TOOLS_KEY,
+    CacheScope,
     Engine,
     Group,
     OwnInstructions,
     Policy,
     Prompt,
     PromptRef,
+    ResponseCaching,
     Revision,
     RoutingTable,
     Sharing,
@@ -34,8 +40,9 @@ from promptgroup_router.contract.table import (
 
 FORMAT = 1
 """Version of the encoding. Additions keep it; a change of meaning raises it."""
-
-_E = TypeVar("_E", bound=enum.StrEnum)
+GUARDED_FORMAT = 2
+"""That of a group which isolates its callers, or whose engines serve TLS: a router that cannot do that must not serve
+it."""
 
 
 # --- Encoding ----------------------------------------------------------------------------------------------
@@ -45,7 +52,7 @@ def encode_group(group: Group) -> dict[str, Any]:
     """Return the `spec` of the group's PromptRoute, without prompt text."""
     limits = {"firstTokenSeconds": group.time_limits.first_token, "idleSeconds": group.time_limits.idle}
     encoded: dict[str, Any] = {
-        "format": FORMAT,
+        "format": GUARDED_FORMAT if group.callers.isolates or _serves_tls(group) else FORMAT,
         "model": group.model,
         "created": group.created,
         "policy": group.policy.value,
@@ -57,7 +64,34 @@ def encode_group(group: Group) -> dict[str, Any]:
     }
     if group.own_instructions is not OwnInstructions.REFUSE:
         encoded["ownInstructions"] = group.own_instructions.value
+    if group.access is not None:
+        encoded["access"] = encode_access(group.access)
+    if callers := caller_encoding.encode(group.callers):
+        encoded["callers"] = callers
+    if group.responses is not None:
+        encoded["responses"] = _encode_responses(group.responses)
     return encoded
+
+
+def _serves_tls(group: Group) -> bool:
+    return any(slot.tls is not None for revision in group.revisions for slot in revision.slots)
+
+
+def encode_access(access: Access) -> dict[str, Any]:
+    """Return the `access` of a PromptRoute, which is also the content of the router's file of its default."""
+    optional: dict[str, Any] = {
+        "callers": list(access.callers),
+        "secrets": list(access.secrets),
+        "header": access.header,
+        "sources": list(access.sources),
+        "issuer": access.issuer,
+        "audiences": list(access.audiences),
+        "algorithms": list(access.algorithms),
+        "jwksURI": access.jwks_uri,
+        "nameClaim": access.name_claim,
+        "passCredentials": access.passes_credentials,
+    }
+    return {"type": access.type.value} | {key: value for key, value in optional.items() if value}
 
 
 def encode_table(table: RoutingTable) -> dict[str, Any]:
@@ -73,6 +107,25 @@ def encode_table(table: RoutingTable) -> dict[str, Any]:
                     encoded["prompt"][MESSAGES_KEY] = prompt.messages
         groups.append({"namespace": group.namespace, "name": group.name, **spec})
     return {"format": FORMAT, "version": table.version, "groups": groups}
+
+
+def _encode_responses(caching: ResponseCaching) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"ttlSeconds": caching.ttl, "maxBytes": caching.max_bytes, "scope": caching.scope.value}
+    encoded |= {"trustSeed": True} if caching.trust_seed else {}
+    encoded |= {"staleSeconds": caching.stale} if caching.stale else {}
+    return encoded | ({"semantic": _encode_semantic(caching.semantic)} if caching.semantic is not None else {})
+
+
+def _encode_semantic(semantic: SemanticCaching) -> dict[str, Any]:
+    encoded = {
+        "mode": semantic.mode.value,
+        "threshold": semantic.threshold,
+        "url": semantic.url,
+        "model": semantic.model,
+        "budgetMilliseconds": semantic.budget,
+        "maxEntries": semantic.max_entries,
+    }
+    return encoded | ({"credential": semantic.credential} if semantic.credential else {})
 
 
 def _encode_revision(revision: Revision) -> dict[str, Any]:
@@ -107,7 +160,13 @@ def _encode_engine(engine: Engine) -> dict[str, Any]:
 
 
 def _encode_slot(slot: Slot) -> dict[str, Any]:
-    optional = {"address": slot.address, "pod": slot.pod, "incarnation": slot.incarnation}
+    optional = {
+        "address": slot.address,
+        "pod": slot.pod,
+        "incarnation": slot.incarnation,
+        "credential": slot.credential,
+        "tls": slot.tls.text() if slot.tls is not None else "",
+    }
     return {"slot": slot.index, "state": slot.state.value} | {key: value for key, value in optional.items() if value}
 
 
@@ -120,15 +179,15 @@ def decode_table(data: object) -> RoutingTable:
     Raises:
         TableError: the value is no table, has an unknown format, or has a field that cannot be used.
     """
-    table = _mapping(data, "table")
+    table = mapping(data, "table")
     _check_format(table, "table")
     groups = []
-    for i, item in enumerate(_items(table, "groups", "table")):
-        entry = _mapping(item, f"groups[{i}]")
-        namespace, name = _text(entry, "namespace", f"groups[{i}]"), _text(entry, "name", f"groups[{i}]")
+    for i, item in enumerate(items(table, "groups", "table")):
+        entry = mapping(item, f"groups[{i}]")
+        namespace, name = text(entry, "namespace", f"groups[{i}]"), text(entry, "name", f"groups[{i}]")
         groups.append(decode_group(namespace, name, entry))
     _check_unique((f"{group.namespace}/{group.name}" for group in groups), "groups")
-    return RoutingTable(tuple(groups), _text(table, "version", "table", ""))
+    return RoutingTable(tuple(groups), text(table, "version", "table", ""))
 
 
 def decode_group(namespace: str, name: str, spec: object) -> Group:
@@ -138,49 +197,129 @@ def decode_group(namespace: str, name: str, spec: object) -> Group:
         TableError: the format is unknown, or a field cannot be used.
     """
     at = f"{namespace}/{name}"
-    data = _mapping(spec, at)
+    data = mapping(spec, at)
     _check_format(data, at)
-    factor = _count(data, "loadFactorPercent", at, LOAD_FACTOR_PERCENT)
+    factor = count(data, "loadFactorPercent", at, LOAD_FACTOR_PERCENT)
     if not 100 <= factor <= 10_000:
         raise TableError(f"{at}: loadFactorPercent is {factor}, expected 100 to 10000")
     revisions = tuple(
-        _decode_revision(item, f"{at}: revisions[{i}]") for i, item in enumerate(_items(data, "revisions", at))
+        _decode_revision(item, f"{at}: revisions[{i}]") for i, item in enumerate(items(data, "revisions", at))
     )
     _check_unique((revision.fingerprint for revision in revisions), f"{at}: revisions")
     return Group(
         namespace=namespace,
         name=name,
-        model=_text(data, "model", at),
-        created=_text(data, "created", at, ""),
+        model=text(data, "model", at),
+        created=text(data, "created", at, ""),
         revisions=revisions,
-        policy=_member(Policy, data, "policy", at, Policy.EXPECTED_TTFT),
-        sharing=_member(Sharing, data, "sharing", at, Sharing.POOL),
+        policy=member(Policy, data, "policy", at, Policy.EXPECTED_TTFT),
+        sharing=member(Sharing, data, "sharing", at, Sharing.POOL),
         load_factor_percent=factor,
-        session_header=_text(data, "sessionHeader", at, HEADER_SESSION).lower(),
-        own_instructions=_member(OwnInstructions, data, "ownInstructions", at, OwnInstructions.REFUSE),
-        time_limits=TimeLimits(_count(data, "firstTokenSeconds", at, 0), _count(data, "idleSeconds", at, 0)),
+        session_header=text(data, "sessionHeader", at, HEADER_SESSION).lower(),
+        own_instructions=member(OwnInstructions, data, "ownInstructions", at, OwnInstructions.REFUSE),
+        time_limits=TimeLimits(count(data, "firstTokenSeconds", at, 0), count(data, "idleSeconds", at, 0)),
+        access=decode_access(data["access"], f"{at}: access") if data.get("access") is not None else None,
+        callers=caller_encoding.decode(data.get("callers"), f"{at}: callers"),
+        responses=_decode_responses(data.get("responses"), f"{at}: responses"),
     )
 
 
+def _decode_responses(item: object, at: str) -> ResponseCaching | None:
+    if item is None:
+        return None
+    data = mapping(item, at)
+    return ResponseCaching(
+        ttl=count(data, "ttlSeconds", at),
+        max_bytes=count(data, "maxBytes", at),
+        scope=member(CacheScope, data, "scope", at, CacheScope.GROUP),
+        trust_seed=data.get("trustSeed", False) is True,
+        stale=count(data, "staleSeconds", at) if "staleSeconds" in data else 0,
+        semantic=_decode_semantic(data["semantic"], f"{at}: semantic") if data.get("semantic") is not None else None,
+    )
+
+
+def _decode_semantic(item: object, at: str) -> SemanticCaching:
+    data = mapping(item, at)
+    return SemanticCaching(
+        mode=member(SemanticMode, data, "mode", at, None),
+        threshold=ratio(data, "threshold", at),
+        url=text(data, "url", at),
+        model=text(data, "model", at),
+        budget=count(data, "budgetMilliseconds", at),
+        max_entries=count(data, "maxEntries", at),
+        credential=text(data, "credential", at, ""),
+    )
+
+
+def decode_access(item: object, at: str) -> Access:
+    """Return an access.
+
+    An unknown type is an error, and so is a field that the type needs and does not have: who may use a group is never
+    guessed.
+
+    Args:
+        item: the parsed JSON.
+        at: where it stands, for messages.
+
+    Raises:
+        TableError: a field cannot be used.
+    """
+    data = mapping(item, at)
+    access = Access(
+        type=member(AccessType, data, "type", at, None),
+        callers=texts(data, "callers", at),
+        secrets=texts(data, "secrets", at),
+        header=text(data, "header", at, "").lower(),
+        sources=texts(data, "sources", at),
+        issuer=text(data, "issuer", at, ""),
+        audiences=texts(data, "audiences", at),
+        algorithms=texts(data, "algorithms", at),
+        jwks_uri=text(data, "jwksURI", at, ""),
+        name_claim=text(data, "nameClaim", at, ""),
+        passes_credentials=data.get("passCredentials", False) is True,
+    )
+    needed: dict[AccessType, dict[str, object]] = {
+        AccessType.ANONYMOUS: {},
+        AccessType.API_KEY: {"secrets": access.secrets},
+        AccessType.HEADER: {"header": access.header, "sources": access.sources},
+        AccessType.JWT: {
+            "issuer": access.issuer,
+            "audiences": access.audiences,
+            "algorithms": access.algorithms,
+            "jwksURI": access.jwks_uri,
+            "nameClaim": access.name_claim,
+        },
+    }
+    for key, value in needed[access.type].items():
+        if not value:
+            raise TableError(f"{at}: {key} is missing, which type {access.type.value} needs")
+    for source in access.sources:
+        try:
+            ip_network(source)
+        except ValueError as error:
+            raise TableError(f"{at}: sources has {source!r}, expected a network such as 10.0.0.0/8: {error}") from None
+    return access
+
+
 def _decode_revision(item: object, at: str) -> Revision:
-    data = _mapping(item, at)
-    slots = tuple(_decode_slot(slot, f"{at}.slots[{i}]") for i, slot in enumerate(_items(data, "slots", at)))
+    data = mapping(item, at)
+    slots = tuple(_decode_slot(slot, f"{at}.slots[{i}]") for i, slot in enumerate(items(data, "slots", at)))
     _check_unique((slot.index for slot in slots), f"{at}.slots")
     prompt = data.get("prompt")
     if prompt is not None:
         prompt = _decode_prompt(prompt, f"{at}.prompt")
     ref = data.get("promptFrom")
     if ref is not None:
-        source = _mapping(ref, f"{at}.promptFrom")
-        ref = PromptRef(_text(source, "kind", f"{at}.promptFrom"), _text(source, "name", f"{at}.promptFrom"))
+        source = mapping(ref, f"{at}.promptFrom")
+        ref = PromptRef(text(source, "kind", f"{at}.promptFrom"), text(source, "name", f"{at}.promptFrom"))
     return Revision(
-        fingerprint=Fingerprint(_text(data, "fingerprint", at)),
-        system_bytes=_count(data, "systemBytes", at),
+        fingerprint=Fingerprint(text(data, "fingerprint", at)),
+        system_bytes=count(data, "systemBytes", at),
         tools=data.get("tools", False) is True,
-        weight=_count(data, "weight", at),
+        weight=count(data, "weight", at),
         slots=tuple(sorted(slots, key=lambda slot: slot.index)),
-        messages=_count(data, "messages", at, 0),
-        tokens=_count(data, "tokens", at, 0),
+        messages=count(data, "messages", at, 0),
+        tokens=count(data, "tokens", at, 0),
         engine=_decode_engine(data.get("engine"), f"{at}.engine"),
         prompt_from=ref,
         lends=data.get("lends", True) is not False,
@@ -191,17 +330,17 @@ def _decode_revision(item: object, at: str) -> Revision:
 def _decode_engine(item: object, at: str) -> Engine:
     if item is None:
         return Engine()
-    data = _mapping(item, at)
+    data = mapping(item, at)
     return Engine(
-        settings=_text(data, "settings", at, ""),
-        kv_tokens=_count(data, "kvTokens", at, 0),
-        prefill_rate=_count(data, "prefillTokensPerSecond", at, 0),
-        step_tokens=_count(data, "stepTokens", at, 0),
+        settings=text(data, "settings", at, ""),
+        kv_tokens=count(data, "kvTokens", at, 0),
+        prefill_rate=count(data, "prefillTokensPerSecond", at, 0),
+        step_tokens=count(data, "stepTokens", at, 0),
     )
 
 
 def _decode_prompt(item: object, at: str) -> Prompt:
-    data = _mapping(item, at)
+    data = mapping(item, at)
     parts = [data.get(key, "") for key in (SYSTEM_KEY, TOOLS_KEY, MESSAGES_KEY)]
     if not all(isinstance(part, str) for part in parts):
         raise TableError(
@@ -215,26 +354,33 @@ def _decode_prompt(item: object, at: str) -> Prompt:
 
 
 def _decode_slot(item: object, at: str) -> Slot:
-    data = _mapping(item, at)
-    state = _member(SlotState, data, "state", at, None)
-    address = _text(data, "address", at, "")
+    data = mapping(item, at)
+    state = member(SlotState, data, "state", at, None)
+    address = text(data, "address", at, "")
     if state is not SlotState.ABSENT:
         host, colon, port = address.rpartition(":")
         if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
             raise TableError(f"{at}: address is {address!r}, expected host:port for a slot that is {state}")
+    told = text(data, "tls", at, "")
+    tls = engine_tls.parse(told)
+    if told and tls is None:  # never plain HTTP instead
+        raise TableError(f"{at}: tls is {told!r}, expected KIND/NAME/KEY and the server name, as in Secret/ca/ca.crt/x")
     return Slot(
-        index=_count(data, "slot", at),
+        index=count(data, "slot", at),
         state=state,
         address=address,
-        pod=_text(data, "pod", at, ""),
-        incarnation=_text(data, "incarnation", at, ""),
+        pod=text(data, "pod", at, ""),
+        incarnation=text(data, "incarnation", at, ""),
+        credential=text(data, "credential", at, ""),
+        tls=tls,
     )
 
 
 def _check_format(data: Mapping[str, Any], at: str) -> None:
-    if data.get("format") != FORMAT:
+    if data.get("format") not in (FORMAT, GUARDED_FORMAT):
         raise TableError(
-            f"{at}: format is {data.get('format')!r}, this router reads format {FORMAT}: upgrade the router"
+            f"{at}: format is {data.get('format')!r}, this router reads formats {FORMAT} and {GUARDED_FORMAT}: "
+            "upgrade the router"
         )
 
 
@@ -244,43 +390,3 @@ def _check_unique(values: Iterable[object], at: str) -> None:
         if value in seen:
             raise TableError(f"{at}: {value} is listed twice")
         seen.add(value)
-
-
-def _mapping(value: object, at: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise TableError(f"{at} is a {type(value).__name__}, expected an object")
-    return value
-
-
-def _items(data: Mapping[str, Any], key: str, at: str) -> list[object]:
-    value = data.get(key, [])
-    if not isinstance(value, list):
-        raise TableError(f"{at}: {key} is a {type(value).__name__}, expected a list")
-    return value
-
-
-def _text(data: Mapping[str, Any], key: str, at: str, default: str | None = None) -> str:
-    value = data.get(key, default)
-    if not isinstance(value, str):
-        raise TableError(f"{at}: {key} is {_shown(value)}, expected a string")
-    return value
-
-
-def _count(data: Mapping[str, Any], key: str, at: str, default: int | None = None) -> int:
-    value = data.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TableError(f"{at}: {key} is {_shown(value)}, expected a whole number from 0")
-    return value
-
-
-def _member(kind: type[_E], data: Mapping[str, Any], key: str, at: str, default: _E | None) -> _E:
-    value = data.get(key, default)
-    try:
-        return kind(value)
-    except ValueError:
-        expected = ", ".join(member.value for member in kind)
-        raise TableError(f"{at}: {key} is {_shown(value)}, expected one of {expected}") from None
-
-
-def _shown(value: object) -> str:
-    return "missing" if value is None else repr(value)

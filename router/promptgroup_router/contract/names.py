@@ -6,6 +6,8 @@ API_GROUP: Final = "promptgroup.dev"
 API_VERSION: Final = "v1alpha1"
 GROUP_PLURAL: Final = "promptgroups"
 ROUTE_PLURAL: Final = "promptroutes"
+INFERENCE_GROUP: Final = "inference.networking.k8s.io"
+"""API group of InferencePools, which belongs to Gateway API's Inference Extension."""
 
 # --- Labels on what the operator creates -------------------------------------------------------------------
 LABEL_GROUP: Final = "promptgroup.dev/group"
@@ -14,6 +16,12 @@ LABEL_REVISION: Final = "promptgroup.dev/revision"
 """First eight hex digits of the revision's fingerprint."""
 LABEL_SLOT: Final = "promptgroup.dev/slot"
 """A pod's place on the ring: a decimal number, assigned once the pod is warm and freed when it terminates."""
+
+LABEL_INFERENCE_POOL: Final = "promptgroup.dev/inference-pool"
+"""Name of the InferencePool that a pod is in: on replicas that hold a slot and do not drain."""
+
+LABEL_KV_POOL: Final = "promptgroup.dev/kv-pool"
+"""Any value, on the pods of a KV pool: the operator may connect to them. Whoever runs the pool sets it."""
 
 # --- Annotations on what the operator creates --------------------------------------------------------------
 ANNOTATION_FINGERPRINT: Final = "promptgroup.dev/fingerprint"
@@ -28,6 +36,11 @@ ANNOTATION_REPLACES: Final = "promptgroup.dev/replaces"
 """Annotation of a PromptGroup: the name of the group that it takes over from. Both may then declare one prompt."""
 ANNOTATION_SETTINGS: Final = "promptgroup.dev/engine-settings"
 """Digest of the template that the pod was made from. Pods with the same digest differ in nothing but their prompt."""
+ANNOTATION_CREDENTIAL: Final = "promptgroup.dev/credential"
+"""Secret and key (`name/key`) of the credential that the pod's engine asks for; absent where it asks for none."""
+ANNOTATION_ENGINE_TLS: Final = "promptgroup.dev/engine-tls"
+"""Authorities and server name by which the pod's engine is verified (`ConfigMap/name/key/server-name`), absent where it
+serves plain HTTP."""
 
 # --- Pod condition -----------------------------------------------------------------------------------------
 CONDITION_PREFIX_WARM: Final = "promptgroup.dev/prefix-warm"
@@ -35,8 +48,13 @@ CONDITION_PREFIX_WARM: Final = "promptgroup.dev/prefix-warm"
 
 ROUTER: Final = "promptgroup-router"
 """Value of `app.kubernetes.io/name` on routers' pods; their admin port is named `admin`."""
+PICKER: Final = "promptgroup-picker"
+"""The same on pickers' pods."""
 
 # --- What the routers of a namespace share ------------------------------------------------------------------
+ROLE_ROUTER_SECRETS: Final = "promptgroup-router-secrets"
+ROLE_PICKER_SECRETS: Final = "promptgroup-picker-secrets"
+"""Roles of a namespace that let its routers and pickers read Secrets; the operator writes which."""
 SECRET_PEERS: Final = "promptgroup-router-peers"  # noqa: S105 - an object's name
 """Secret of a namespace whose key authenticates the messages between the namespace's routers."""
 KEY_PEERS: Final = "key"
@@ -51,12 +69,20 @@ HEADER_NAMESPACE: Final = "x-promptgroup-namespace"
 """Names the namespace whose groups count for the request, where the router serves several."""
 HEADER_WARMUP: Final = "x-promptgroup-warmup"
 """Sent with the operator's warm-up requests, so that engines and proxies can leave them out of hit rates."""
+HEADER_DIAGNOSTICS: Final = "x-promptgroup-diagnostics"
+"""Asks why the prompt was not found in cache: the id of an earlier answer, or nothing to be remembered for the next."""
+HEADER_USAGE: Final = "x-promptgroup-usage"
+"""With `true`, asks what the request used. The answer has it in a header of the same name, a stream in a comment."""
 
 # --- Response headers --------------------------------------------------------------------------------------
 HEADER_SERVED_BY: Final = "x-promptgroup-served-by"
 """`namespace/group/revision/slot` of the replica that answered; group `-` when nothing matched."""
 HEADER_REVISION: Final = "x-promptgroup-revision"
 """Short fingerprint of the request's own revision, which a replica of another revision may have served."""
+HEADER_CACHE_MISS: Final = "x-promptgroup-cache-miss"
+"""Answers that question: `none`, or what changed or why it is gone, with the tokens that are lost by it."""
+HEADER_CACHE_KEY: Final = "x-promptgroup-cache-key"
+"""Key under which an answer is kept, by which it can be purged."""
 
 # --- Metrics of the router by which releases are judged and groups are sized -------------------------------
 METRIC_REVISION: Final = "promptgroup_router_revision_"
@@ -106,4 +132,6 @@ PORT_ROUTER: Final = 8080
 PORT_ROUTER_ADMIN: Final = 9090
 PORT_OPERATOR_HEALTH: Final = 8081
 PORT_OPERATOR_METRICS: Final = 8082
+PORT_PICKER: Final = 9002
+PORT_PICKER_HEALTH: Final = 9003
 PORT_ENGINE: Final = 8000

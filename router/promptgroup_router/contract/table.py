@@ -9,8 +9,12 @@ Prompt text is not part of a PromptRoute. A revision names the immutable ConfigM
 import enum
 from dataclasses import dataclass
 
+from promptgroup_router.contract.access import Access
+from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
+from promptgroup_router.contract.engine_tls import EngineTls
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_SESSION
+from promptgroup_router.contract.semantic import SemanticCaching
 
 SYSTEM_KEY = "system"
 """Key of the system text in a prompt ConfigMap or Secret."""
@@ -103,6 +107,10 @@ class Slot:
     pod: str = ""
     incarnation: str = ""
     """Changes when another process takes the slot: health records of the old one do not count for it."""
+    credential: str = ""
+    """Secret and key (`name/key`) of what the engine asks for as a bearer token; empty for nothing."""
+    tls: EngineTls | None = None
+    """The rule by which the engine is verified; None where it serves plain HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +166,32 @@ class TimeLimits:
 NO_TIME_LIMITS = TimeLimits()
 
 
+class CacheScope(enum.StrEnum):
+    """The callers that share a kept answer."""
+
+    GROUP = "Group"
+    """All callers that may send requests to the group."""
+    CALLER = "Caller"
+    """The caller whose request was answered, alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseCaching:
+    """The answers that routers keep of a group, and for how long."""
+
+    ttl: int
+    """Most seconds for which an answer is kept."""
+    max_bytes: int
+    """Most bytes of answers that one router process keeps in memory."""
+    scope: CacheScope = CacheScope.GROUP
+    trust_seed: bool = False
+    """True if the group's engines answer a request with a seed the same each time."""
+    stale: int = 0
+    """Seconds beyond its lifetime for which an answer is given while another is computed (RFC 5861)."""
+    semantic: SemanticCaching | None = None
+    """When the answer to a similar question is given; None for never."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """One PromptGroup as a router sees it."""
@@ -175,6 +209,11 @@ class Group:
     session_header: str = HEADER_SESSION
     own_instructions: OwnInstructions = OwnInstructions.REFUSE
     time_limits: TimeLimits = NO_TIME_LIMITS
+    access: Access | None = None
+    """Who may use the group; None for whoever the router lets in by default."""
+    callers: CallerRules = NO_RULES
+    responses: ResponseCaching | None = None
+    """None if no answer is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import orjson
 
+from promptgroup_router.base.core_settings import ApiServerAddress
 from promptgroup_router.base.errors import HttpError
-from promptgroup_router.base.settings import ApiServerAddress
 from promptgroup_router.http11.framing import Chunked
-from promptgroup_router.http11.http1 import Framing, encode
+from promptgroup_router.http11.http1 import Framing, encode, lines_of
 from promptgroup_router.http11.reader import ResponseReader
 
 CONNECT_SECONDS = 10.0
@@ -142,7 +142,7 @@ class KubeApi:
                 (b"user-agent", b"promptgroup-router"),
                 (b"connection", b"close"),
             ]
-            writer.write(encode(f"GET {path} HTTP/1.1".encode(), headers))
+            writer.write(encode(f"GET {path} HTTP/1.1".encode(), lines_of(headers)))
             answer = _Answer(reader)
             async with asyncio.timeout(ANSWER_SECONDS):
                 await answer.check()

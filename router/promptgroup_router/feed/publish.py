@@ -15,7 +15,22 @@ log = logging.getLogger("promptgroup.table")
 class Publisher:
     """The receiver of tables from a source."""
 
-    def __init__(self, state: RouterState, clock: Callable[[], float], copy: Path | None) -> None:
+    def __init__(
+        self,
+        state: RouterState,
+        clock: Callable[[], float],
+        copy: Path | None,
+        installed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin without a table.
+
+        Args:
+            state: gets the tables.
+            clock: monotonic seconds.
+            copy: file for the last good table, if there is one.
+            installed: called after each table.
+        """
+        self._installed = installed
         self._state = state
         self._clock = clock
         self._copy = copy
@@ -57,6 +72,7 @@ class Publisher:
 
     def _install(self, table: RoutingTable, source: str) -> None:
         conflicts = self._state.install(table, source, self._clock())
+        self._installed()
         revisions = [revision for group in table.groups for revision in group.revisions]
         ready = sum(slot.state == "Ready" for revision in revisions for slot in revision.slots)
         log.info(

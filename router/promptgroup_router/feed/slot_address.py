@@ -39,13 +39,13 @@ def check(group: Group, allowed: Sequence[Network]) -> None:
     """
     for revision in group.revisions:
         for slot in revision.slots:
-            reason = _refused(slot.address, allowed) if slot.address else ""
+            reason = refused(slot.address, allowed) if slot.address else ""
             if reason:
                 at = f"{group.namespace}/{group.name}: revision {short(revision.fingerprint)}, slot {slot.index}"
                 raise TableError(f"{at}: address {slot.address!r} {reason}")
 
 
-def _refused(address: str, allowed: Sequence[Network]) -> str:
+def refused(address: str, allowed: Sequence[Network]) -> str:
     """Return why a router does not connect to `host:port`; empty if it does."""
     host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
     try:

@@ -20,12 +20,21 @@ def write(path: Path, table: RoutingTable) -> None:
     Raises:
         OSError: the file cannot be written.
     """
+    # it may hold the text of prompts from Secrets
+    replace_file(path, orjson.dumps(encode_table(table)))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically, readable by its owner only.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        # readable by the owner only: it may hold the text of prompts from Secrets
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, opened with its mode
-            file.write(orjson.dumps(encode_table(table)))
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)

@@ -2,38 +2,35 @@
 
 The parser is strict where a lenient one could disagree with the next hop about where a message ends (request
 smuggling): lines end with CRLF, field names are tokens, values are not folded, and a message has one framing at most.
-Most lines of a client's heads are the same each time, and so are most of an engine's: those whose values are no secret
-are remembered with their name and value, which saves most of the time for a head.
 """
 
 import enum
-import ipaddress
 import re
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from promptgroup_router.base.errors import HttpError
+from promptgroup_router.http11.lines import (
+    HeaderField,
+    is_authority,
+    read_field,
+    read_request_line,
+    read_status_line,
+)
 
 MAX_HEAD = 65536
 """Most bytes of a message head: more than common limits (nginx 8 KiB a line, Node 16 KiB), so that the router is not
 the hop that refuses a long token or trace state."""
 
 Headers = list[tuple[bytes, bytes]]
-"""Fields in the order received: names in lower case, values without blanks around them."""
+"""Names in lower case, and values, of fields to send."""
 
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
-_FIELD = re.compile(rb"(" + _TOKEN + rb"):[ \t]*+([\t\x20-\x7e\x80-\xff]*+)")
-_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]++) HTTP/(\d)\.(\d)\r\n")
-_STATUS_LINE = re.compile(rb"HTTP/1\.(\d) ([1-5]\d\d)(?: [\t\x20-\x7e\x80-\xff]*+)?\r\n")
 _BLANK_LINES = re.compile(rb"(?:\r\n)*+")
 _NEVER = re.compile(rb"(?<!\r)\n|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Bytes that no head may have: a line feed alone, and control characters, such as those that a TLS client sends."""
-_AUTHORITY = re.compile(rb"((?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})++|\[[0-9A-Fa-f:.]++\])(?::(\d{1,5})?)?")
-"""Host and port of a URI (RFC 3986 section 3.2); user information is refused (RFC 9110 section 4.2.4)."""
-_ABSOLUTE = re.compile(rb"https?://([^/?]*+)(?:(/[^?]*+)?(?:\?(.*+))?)", re.IGNORECASE)
-_LENGTH = re.compile(rb"\d{1,15}")
-
-_SINGLE = (b"host", b"content-length", b"transfer-encoding")
-"""Fields that a message may have only once, since smuggled requests repeat them (RFC 9112 sections 3.2 and 6.3)."""
+_SINGLE = (b"host", b"content-length", b"transfer-encoding", b"authorization", b"x-api-key", b"api-key")
+"""Fields that a message may have only once, since smuggled requests repeat them (RFC 9112 sections 3.2 and 6.3): of two
+credentials a gateway may have judged the one and this router would judge the other."""
 
 HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade")
@@ -41,18 +38,8 @@ HOP_BY_HOP = frozenset(
 """Fields that concern one connection and are not forwarded (RFC 9110 section 7.6.1)."""
 _END_TO_END = frozenset((b"content-length", b"content-type", b"content-encoding", b"content-range", b"cache-control"))
 """Fields that Connection must not name: they are for the recipient, and without them the body cannot be read."""
-REMEMBERED_FIELDS = frozenset(
-    b"accept accept-encoding accept-language anthropic-version cache-control connection content-type date host server "
-    b"transfer-encoding user-agent x-stainless-arch x-stainless-async x-stainless-lang x-stainless-os "
-    b"x-stainless-package-version x-stainless-read-timeout x-stainless-retry-count x-stainless-runtime "
-    b"x-stainless-runtime-version".split()
-)
-"""Fields that clients and engines send with few values, none of which is a secret."""
-REMEMBERED_LINES = 1024
-"""Most lines that are remembered."""
-REMEMBERED_BYTES = 128
-"""Longest line that is remembered."""
-_remembered: dict[bytes, tuple[bytes, bytes]] = {}
+LENGTH_DIGITS = 15
+"""Most digits of a length."""
 _NO_OPTIONS: frozenset[bytes] = frozenset()
 
 
@@ -67,16 +54,20 @@ class Framing(enum.Enum):
     """The end of the connection ends the body; for answers only."""
 
 
-class RequestHead(NamedTuple):
+@dataclass(slots=True)
+class RequestHead:
     """The head of a request."""
 
     method: bytes
     path: bytes
     """Without query and authority."""
     query: bytes
-    headers: Headers
+    headers: list[HeaderField]
+    """In the order received."""
     fields: dict[bytes, bytes]
-    """The same fields by name; of a repeated field the last value."""
+    """Name → value; of a repeated field the last value."""
+    options: frozenset[bytes]
+    """The options of all Connection fields, in lower case (RFC 9110 section 7.6.1)."""
     framing: Framing
     length: int
     """Bytes of the body; 0 for other framings than LENGTH."""
@@ -86,11 +77,15 @@ class RequestHead(NamedTuple):
     expects_continue: bool
 
 
-class ResponseHead(NamedTuple):
+@dataclass(slots=True)
+class ResponseHead:
     """The head of a response."""
 
     status: int
-    headers: Headers
+    headers: list[HeaderField]
+    """In the order received."""
+    options: frozenset[bytes]
+    """The options of all Connection fields, in lower case (RFC 9110 section 7.6.1)."""
     framing: Framing
     length: int
     """Bytes of the body; 0 for other framings than LENGTH."""
@@ -148,29 +143,27 @@ def parse_request(head: bytes) -> RequestHead:
     Raises:
         HttpError: carries the status to answer: 400, 501 for a transfer coding other than chunked, 505 for a version.
     """
-    line = _REQUEST_LINE.match(head)
-    if line is None:
-        raise HttpError(400, "the first line is not an HTTP/1.1 request line: send METHOD TARGET HTTP/1.1")
-    method, target, major, digit = line.groups()
-    headers, fields = _fields(head, line.end())  # first, since HeadBuffer may have refused a broken line already
-    if major != b"1":
-        raise HttpError(505, f"HTTP/{major.decode()} is not served on this port: use HTTP/1.1")
-    minor = min(int(digit), 1)
+    lines = head[:-4].split(b"\r\n")
+    line = read_request_line(lines[0])
+    headers, fields = _read_fields(lines)  # first, since HeadBuffer may have refused a broken line already
+    minor = line.minor
+    if line.major != 1:
+        raise HttpError(505, f"HTTP/{line.major} is not served on this port: use HTTP/1.1")
     host = fields.get(b"host")
     if host is None:
         if minor == 1:
             raise HttpError(400, "the host header is missing: HTTP/1.1 requires one")
-    elif host and not _is_authority(host):
+    elif host and not is_authority(host):
         raise HttpError(400, "the host header is not a host with an optional port")
-    path, query = _origin(method, target)
     options = _connection_options(headers, fields)
     framing, length = _request_framing(fields, minor)
     return RequestHead(
-        method=method,
-        path=path,
-        query=query,
+        method=line.method,
+        path=line.path,
+        query=line.query,
         headers=headers,
         fields=fields,
+        options=options,
         framing=framing,
         length=length,
         minor=minor,
@@ -185,87 +178,79 @@ def parse_response(head: bytes) -> ResponseHead:
     Raises:
         HttpError: the engine's answer is not HTTP/1.1.
     """
-    line = _STATUS_LINE.match(head)
-    if line is None:
-        raise HttpError(502, "the engine's first line is not an HTTP/1.1 status line")
-    status, minor = int(line[2]), int(line[1])
-    headers, fields = _fields(head, line.end())
-    framing, length = _response_framing(fields, status)
-    keep_alive = framing is not Framing.UNTIL_CLOSE and _persists(_connection_options(headers, fields), minor)
-    if framing is Framing.CHUNKED and minor == 0:
+    lines = head[:-4].split(b"\r\n")
+    line = read_status_line(lines[0])
+    headers, fields = _read_fields(lines)
+    options = _connection_options(headers, fields)
+    framing, length = _response_framing(fields, line.status)
+    keep_alive = framing is not Framing.UNTIL_CLOSE and _persists(options, line.minor)
+    if framing is Framing.CHUNKED and line.minor == 0:
         keep_alive = False  # HTTP/1.0 has no chunks: who sends them may be confused (RFC 9112 section 6.1)
     return ResponseHead(
-        status=status,
+        status=line.status,
         headers=headers,
+        options=options,
         framing=framing,
         length=length,
         keep_alive=keep_alive,
     )
 
 
-def forwarded(headers: Headers, fields_to_drop: frozenset[bytes]) -> Headers:
+def forwarded(head: RequestHead | ResponseHead, dropped: frozenset[bytes]) -> list[bytes]:
+    """Return the lines of the fields for the next hop: those of `kept`."""
+    return [field.line for field in kept(head, dropped)]
+
+
+def kept(head: RequestHead | ResponseHead, dropped: frozenset[bytes]) -> list[HeaderField]:
     """Return the fields for the next hop.
 
-    Hop-by-hop fields, fields that Connection names, and `fields_to_drop` are left out.
+    Fields that Connection names and those in `dropped` are left out; HOP_BY_HOP must be among the latter.
     """
-    options = _connection_options(headers, None)
-    if options:
-        fields_to_drop |= options - _END_TO_END
-    return [field for field in headers if field[0] not in fields_to_drop and field[0] not in HOP_BY_HOP]
+    if head.options:
+        dropped |= head.options - _END_TO_END
+    return [field for field in head.headers if field.name not in dropped]
 
 
-def encode(first_line: bytes, headers: Headers) -> bytes:
-    """Write a message head, blank line included; `first_line` comes without its line end."""
-    return b"\r\n".join([first_line, *map(b": ".join, headers), b"", b""])
+def pairs(fields: Iterable[HeaderField]) -> Headers:
+    """Return the names and values of fields."""
+    return [(field.name, field.value) for field in fields]
 
 
-def _fields(head: bytes, start: int) -> tuple[Headers, dict[bytes, bytes]]:
-    lines = head[start:-4].split(b"\r\n") if start < len(head) - 2 else []
-    headers = [_remembered.get(line) or _field(line) for line in lines]
-    fields = dict(headers)
+def encode(first_line: bytes, fields: Sequence[bytes]) -> bytes:
+    """Write a message head, blank line included; all lines come without their ends."""
+    return b"\r\n".join([first_line, *fields, b"", b""])
+
+
+def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """Return the lines of fields, without their ends."""
+    return [b"%b: %b" % (name, value) for name, value in headers]
+
+
+def _read_fields(lines: list[bytes]) -> tuple[list[HeaderField], dict[bytes, bytes]]:
+    """Read the lines of a head behind its first."""
+    headers, fields = [], {}
+    for number in range(1, len(lines)):
+        field = read_field(lines[number])
+        headers.append(field)
+        fields[field.name] = field.value
     if len(fields) != len(headers):
-        names = [name for name, _ in headers]
+        names = [field.name for field in headers]
         for name in _SINGLE:
             if names.count(name) > 1:
                 raise HttpError(400, f"{name.decode()} is given twice: send it once")
     return headers, fields
 
 
-def _field(line: bytes) -> tuple[bytes, bytes]:
-    found = _FIELD.fullmatch(line)
-    if found is None:
-        raise HttpError(400, "a header line is malformed: send `name: value` and CRLF")
-    field = found[1].lower(), found[2].rstrip(b" \t")
-    if field[0] in REMEMBERED_FIELDS and len(line) <= REMEMBERED_BYTES:
-        if len(_remembered) >= REMEMBERED_LINES:
-            _remembered.clear()
-        _remembered[line] = field
-    return field
-
-
-def _connection_options(headers: Headers, fields: dict[bytes, bytes] | None) -> frozenset[bytes]:
-    """Return the options of all Connection fields, in lower case (RFC 9110 section 7.6.1)."""
-    if fields is not None and b"connection" not in fields:
+def _connection_options(headers: list[HeaderField], fields: dict[bytes, bytes]) -> frozenset[bytes]:
+    if b"connection" not in fields:
         return _NO_OPTIONS
-    values = [value for name, value in headers if name == b"connection"]
+    values = [field.value for field in headers if field.name == b"connection"]
     return frozenset(option.strip(b" \t").lower() for value in values for option in value.split(b","))
 
 
 def _persists(options: frozenset[bytes], minor: int) -> bool:
     """Return True if a connection stays open after a message (RFC 9112 section 9.3)."""
     return b"close" not in options and (minor > 0 or b"keep-alive" in options)
-
-
-def _is_authority(value: bytes) -> bool:
-    found = _AUTHORITY.fullmatch(value)
-    if found is None or int(found[2] or 0) > 65535:
-        return False
-    if value[:1] == b"[":
-        try:
-            ipaddress.IPv6Address(found[1][1:-1].decode())
-        except ValueError:
-            return False
-    return True
 
 
 def _request_framing(fields: dict[bytes, bytes], minor: int) -> tuple[Framing, int]:
@@ -297,21 +282,6 @@ def _response_framing(fields: dict[bytes, bytes], status: int) -> tuple[Framing,
 
 
 def _length(value: bytes) -> int:
-    if not _LENGTH.fullmatch(value):
-        raise HttpError(400, "content-length is not a decimal number of at most 15 digits")
+    if not value.isdigit() or len(value) > LENGTH_DIGITS:
+        raise HttpError(400, f"content-length is not a decimal number of at most {LENGTH_DIGITS} digits")
     return int(value)
-
-
-def _origin(method: bytes, target: bytes) -> tuple[bytes, bytes]:
-    """Return path and query of a request target (RFC 9112 section 3.2)."""
-    if b"#" in target:
-        raise HttpError(400, "the target has a fragment (`#`): leave it out")
-    if target[:1] == b"/":
-        path, _, query = target.partition(b"?")
-        return path, query
-    if target == b"*" and method == b"OPTIONS":
-        return target, b""
-    absolute = _ABSOLUTE.fullmatch(target)
-    if absolute is None or not _is_authority(absolute[1]):
-        raise HttpError(400, "the target is neither a path nor an http URL with a host")
-    return absolute[2] or b"/", absolute[3] or b""

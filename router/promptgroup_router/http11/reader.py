@@ -1,6 +1,6 @@
 """Reads whole requests from a client's bytes, and answers from an engine's, across reads. Does no I/O."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11 import http1
@@ -10,14 +10,18 @@ from promptgroup_router.http11.http1 import Framing, HeadBuffer, RequestHead, Re
 MAX_INTERIM = 100
 """Most interim answers (1xx) before a final one."""
 
+COPIED_BYTES = 262_144
+"""A longer body that came in several reads stays in the buffer that gathered it: a copy takes milliseconds."""
+
 _NO_BODY = Sized(0)
 
 
-class HttpRequest(NamedTuple):
+@dataclass(slots=True)
+class HttpRequest:
     """A whole request; chunks of its body are decoded."""
 
     head: RequestHead
-    body: bytes
+    body: bytes | bytearray
 
 
 class RequestReader:
@@ -93,7 +97,7 @@ class RequestReader:
         head, body = self._head, self._body
         if isinstance(body, Sized) and not self._content and head.length <= self.buffered:
             # most bodies come in one read: these are copied once
-            content = self._buffer[self._at : self._at + head.length]
+            content: bytes | bytearray | None = self._buffer[self._at : self._at + head.length]
             self._at += head.length
         else:
             self._take_body(body)
@@ -103,7 +107,7 @@ class RequestReader:
         if content is None:
             if not body.done:
                 return None
-            content = bytes(self._content)
+            content = self._content if len(self._content) > COPIED_BYTES else bytes(self._content)
             self._content = bytearray()
         self._head, self._body = None, _NO_BODY
         return HttpRequest(head, content)

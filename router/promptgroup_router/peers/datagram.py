@@ -3,6 +3,8 @@
     magic 3 · version 1 · kind 1 · sender 8 · sequence 8 · sent 8 · placements 1 · loads 1 | loads, placements, 30 each
         | tag 16
 
+Datagrams of what callers have used have reports of 42 bytes in place of placements, and count them there.
+
 All numbers are big-endian. The tag is a keyed BLAKE2s (RFC 7693, section 2.9) over everything before it: without the
 key nobody can send a datagram or change one. The time and the sequence prevent replays. Numbers too large for their
 field are sent as the largest that it holds.
@@ -15,6 +17,7 @@ from hashlib import blake2s
 from struct import Struct
 from typing import NamedTuple
 
+from promptgroup_router.callers.account import SpendReport
 from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 
 MAX_BYTES = 1200
@@ -30,11 +33,14 @@ _PREFIX = _MAGIC + bytes([_VERSION])
 _HEADER = Struct(">3sBBQQdBB")
 _PLACEMENT = Struct(">QQQHI")
 _LOAD = Struct(">QHIIIQ")
+_SPEND = Struct(">QQqIIQH")
 _TAG_BYTES = 16
 _PURPOSE = b"pg-peers"
 
 RECORDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _PLACEMENT.size
 """Placements and loads that one datagram holds; both take 30 bytes."""
+SPENDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _SPEND.size
+"""Reports of what callers have used that one datagram holds."""
 
 _U16, _U32, _U64 = 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 _MICRO = 1e6
@@ -51,6 +57,8 @@ class DatagramKind(enum.IntEnum):
     """Asks for a copy of all placements, because the sender has just started."""
     COPY = 4
     """Carries a part of that copy; one without placements ends it."""
+    SPEND = 5
+    """Carries what callers have used of their limits."""
 
 
 class Refusal(enum.StrEnum):
@@ -77,6 +85,8 @@ class Datagram(NamedTuple):
     """Seconds since the epoch by the sender's clock."""
     placements: Sequence[PlacementReport] = ()
     loads: Sequence[LoadReport] = ()
+    spends: Sequence[SpendReport] = ()
+    """Those of a datagram of kind SPEND, which has no placements and no loads."""
 
 
 _KINDS = {int(kind): kind for kind in DatagramKind}
@@ -91,9 +101,13 @@ def encode(datagram: Datagram, key: bytes) -> bytes:
     """Return the bytes to send.
 
     Raises:
-        ValueError: there are more than `RECORDS` placements and loads.
+        ValueError: there are more than `RECORDS` placements and loads, or more than `SPENDS` reports of use.
     """
-    kind, sender, sequence, sent, placements, loads = datagram
+    kind, sender, sequence, sent, placements, loads, spends = datagram
+    if kind is DatagramKind.SPEND:
+        return _encode_spends(datagram, key)
+    if spends:
+        raise ValueError(f"a datagram of kind {kind.name} holds no reports of use")
     if len(placements) + len(loads) > RECORDS:
         raise ValueError(f"{len(placements)} placements and {len(loads)} loads, but a datagram holds {RECORDS}")
     parts = [_HEADER.pack(_MAGIC, _VERSION, kind, sender, sequence, sent, len(placements), len(loads))]
@@ -104,6 +118,18 @@ def encode(datagram: Datagram, key: bytes) -> bytes:
         )
     for session, member, prefix, turn, tokens in placements:
         parts.append(_PLACEMENT.pack(session, member, prefix, min(_U16, turn), min(_U32, tokens)))
+    body = b"".join(parts)
+    return body + _tag(body, key)
+
+
+def _encode_spends(datagram: Datagram, key: bytes) -> bytes:
+    _, sender, sequence, sent, _, _, spends = datagram
+    if len(spends) > SPENDS:
+        raise ValueError(f"{len(spends)} reports of use, but a datagram holds {SPENDS}")
+    parts = [_HEADER.pack(_MAGIC, _VERSION, DatagramKind.SPEND, sender, sequence, sent, len(spends), 0)]
+    for account, requests, tokens, minute_requests, minute_tokens, day_tokens, in_flight in spends:
+        bounded = min(_U32, minute_requests), min(_U32, minute_tokens), min(_U64, day_tokens), min(_U16, in_flight)
+        parts.append(_SPEND.pack(account, requests, tokens, *bounded))
     body = b"".join(parts)
     return body + _tag(body, key)
 
@@ -127,10 +153,14 @@ def decode(data: bytes, key: bytes, wall: float) -> Datagram | Refusal:
     _, _, number, sender, sequence, sent, placements, loads = _HEADER.unpack_from(body)
     kind = _KINDS.get(number)
     middle = _HEADER.size + loads * _LOAD.size
-    if kind is None or size != middle + placements * _PLACEMENT.size:
+    record = _SPEND if kind is DatagramKind.SPEND else _PLACEMENT
+    if kind is None or size != middle + placements * record.size or (loads and record is _SPEND):
         return Refusal.MALFORMED
     if not abs(wall - sent) <= MAX_SKEW_SECONDS:  # in this form NaN is refused too
         return Refusal.CLOCK
+    if record is _SPEND:
+        spends = [SpendReport._make(fields) for fields in _SPEND.iter_unpack(body[middle:])]
+        return Datagram(kind, sender, sequence, sent, spends=spends)
     return Datagram(
         kind,
         sender,

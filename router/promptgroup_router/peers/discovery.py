@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Iterable
 
-from promptgroup_router.base.settings import PeerName
+from promptgroup_router.base.core_settings import PeerName
 from promptgroup_router.peers.members import Address
 
 LOOKUP_SECONDS = 30.0

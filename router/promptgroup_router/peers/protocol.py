@@ -11,8 +11,10 @@ from itertools import islice
 from typing import Protocol
 
 from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.callers.account import SpendReport
+from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.peers.catch_up import SnapshotClient, SnapshotServer
-from promptgroup_router.peers.datagram import RECORDS, Datagram, DatagramKind, Refusal, decode, encode
+from promptgroup_router.peers.datagram import RECORDS, SPENDS, Datagram, DatagramKind, Refusal, decode, encode
 from promptgroup_router.peers.members import Address, Arrival, Membership, Peer
 from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 from promptgroup_router.rings.ids import MemberHash
@@ -53,11 +55,12 @@ class GossipHandler(Protocol):
 class GossipProtocol:
     """This router's end of the exchange."""
 
-    def __init__(self, handler: GossipHandler, metrics: Metrics, sender: int) -> None:
+    def __init__(self, handler: GossipHandler, metrics: Metrics, sender: int, limiter: Limiter | None = None) -> None:
         self.key: bytes | None = None
         """Seals datagrams. Without it nothing is sent and nothing is accepted."""
         self._handler = handler
         self._metrics = metrics
+        self._limiter = limiter
         self._sender = sender
         self._sequence = 0
         self._candidates: list[Address] = []
@@ -67,6 +70,15 @@ class GossipProtocol:
         self._placements: deque[PlacementReport] = deque()
         self._loads: dict[MemberHash, LoadReport] = {}
         self._hello_at = 0.0
+
+    @property
+    def own(self) -> int:
+        """This router's number among its peers."""
+        return self._sender
+
+    def live(self) -> list[Peer]:
+        """Return the peers that are heard of."""
+        return self._membership.live() if self.key is not None else []
 
     def aim(self, candidates: Collection[Address]) -> None:
         """Set the addresses where routers may be, including this one's."""
@@ -100,11 +112,16 @@ class GossipProtocol:
             return Refusal.CROWD
         if datagram.kind is DatagramKind.ASK and arrival is Arrival.NEWEST:
             self._snapshot_server.start(sender, self._handler.snapshot())
+            if self._limiter is not None:
+                self._limiter.announce()
         if datagram.placements:
             self._metrics.peer_notes.add("received", amount=len(datagram.placements))
         if datagram.kind is DatagramKind.COPY:
             self._snapshot_client.receive(sender, datagram.placements, now)
             self._handler.restore(datagram.placements, now)
+        elif datagram.spends and self._limiter is not None:
+            if arrival is Arrival.NEWEST:  # what is late says less than what came before it
+                self._limiter.merge(sender, datagram.spends, now)
         elif datagram.placements or datagram.loads:
             loads = datagram.loads if arrival is Arrival.NEWEST else ()
             self._handler.merge(sender, datagram.placements, loads, now)
@@ -117,12 +134,18 @@ class GossipProtocol:
         for sender in self._membership.expire(now):
             self._snapshot_server.stop(sender)
             self._handler.drop_peer(sender)
+            if self._limiter is not None:
+                self._limiter.drop_peer(sender)
         live = self._membership.live()
         self._metrics.peers.replace({(): len(live)})
         self._collect(now, wanted=bool(live))
         if self.key is None:
             return []
-        return [*self._hellos(self.key, live, now, wall), *self._data(self.key, live, now, wall)]
+        return [
+            *self._hellos(self.key, live, now, wall),
+            *self._data(self.key, live, now, wall),
+            *self._spends(self.key, live, now, wall),
+        ]
 
     def _collect(self, now: float, *, wanted: bool) -> None:
         placements, loads = self._handler.export(now)
@@ -167,6 +190,16 @@ class GossipProtocol:
         if asked is not None:
             yield self._encoded(key, DatagramKind.ASK, wall), asked.address
 
+    def _spends(self, key: bytes, live: Sequence[Peer], now: float, wall: float) -> Iterator[tuple[bytes, Address]]:
+        if self._limiter is None:
+            return
+        self._limiter.routers = len(live) + 1
+        reports = self._limiter.export(now)
+        for start in range(0, len(reports), SPENDS):
+            data = self._encoded(key, DatagramKind.SPEND, wall, spends=reports[start : start + SPENDS])
+            for peer in live:
+                yield data, peer.address
+
     def _encoded(
         self,
         key: bytes,
@@ -174,6 +207,8 @@ class GossipProtocol:
         wall: float,
         placements: Sequence[PlacementReport] = (),
         loads: Sequence[LoadReport] = (),
+        *,
+        spends: Sequence[SpendReport] = (),
     ) -> bytes:
         self._sequence += 1
-        return encode(Datagram(kind, self._sender, self._sequence, wall, placements, loads), key)
+        return encode(Datagram(kind, self._sender, self._sequence, wall, placements, loads, spends), key)

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from promptgroup_router.base.core_settings import CoreSettings, PeerName
 from promptgroup_router.base.logs import fields
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.base.settings import PeerName, Settings
+from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.peers import discovery, peer_key
 from promptgroup_router.peers.datagram import MAX_BYTES, Refusal, seal_key
 from promptgroup_router.peers.members import Address
@@ -39,13 +40,15 @@ class GossipTransport:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: CoreSettings,
         key_file: Path,
         handler: GossipHandler,
         metrics: Metrics,
         clock: Callable[[], float],
         *,
         given: socket.socket | None = None,
+        on_key: Callable[[bytes], None] | None = None,
+        limiter: Limiter | None = None,
     ) -> None:
         """Take a port, unless a bound socket is given.
 
@@ -55,11 +58,12 @@ class GossipTransport:
         self._names = settings.peers
         self._ports = range(settings.peer_port, settings.peer_port + settings.peer_ports)
         self._key_file = key_file
+        self._on_key = on_key
         self._tick_seconds = settings.peer_tick
         self._metrics = metrics
         self._clock = clock
         self._wall = time.time  # noqa: TID251 - the clock that machines share
-        self._protocol = GossipProtocol(handler, metrics, secrets.randbits(64))
+        self._protocol = GossipProtocol(handler, metrics, secrets.randbits(64), limiter)
         self._found: dict[PeerName, list[Address]] = {}
         self._secret: bytes | None = None
         self._keyed = asyncio.Event()
@@ -67,6 +71,15 @@ class GossipTransport:
         self._problems: dict[str, float] = {}
         self._socket = _bound(settings.host, self._ports) if given is None else _prepared(given)
         self.port: int = self._socket.getsockname()[1]
+
+    @property
+    def own(self) -> int:
+        """This router's number among its peers."""
+        return self._protocol.own
+
+    def others(self) -> list[tuple[int, str]]:
+        """Return the number of each other router that is heard of, and its `host:port`, which is also its TCP port."""
+        return [(peer.sender, _endpoint(peer.address)) for peer in self._protocol.live()]
 
     async def run(self) -> None:
         """Exchange datagrams until cancelled."""
@@ -139,6 +152,8 @@ class GossipTransport:
                 self._keyed.clear()
             else:
                 self._keyed.set()
+                if self._on_key is not None:
+                    self._on_key(secret)
                 log.info("key read: the exchange with other routers is on", extra=fields(file=self._key_file))
         self._metrics.peer_key.replace({(): 0 if secret is None else 1})
 
@@ -159,6 +174,11 @@ class GossipTransport:
         if now - self._problems.get(what, -LOG_AGAIN_SECONDS) >= LOG_AGAIN_SECONDS:
             self._problems[what] = now
             log.warning("exchange with other routers disturbed", extra=fields(what=what, problem=details))
+
+
+def _endpoint(address: Address) -> str:
+    host, port = address[0].removeprefix("::ffff:"), address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _bound(host: str, ports: range) -> socket.socket:

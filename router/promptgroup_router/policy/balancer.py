@@ -9,7 +9,7 @@ Does no I/O and reads no clock; `now` is in monotonic seconds.
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
@@ -33,8 +33,8 @@ OUTBOX = 10_000
 class Pick:
     """A request that is counted on a member until it ends."""
 
-    __slots__ = ("alone", "cached", "counted", "demand", "first", "guessed", "member", "moved", "placement", "replica",
-                 "sent", "since", "step")  # fmt: skip
+    __slots__ = ("alone", "before", "cached", "counted", "demand", "first", "guessed", "member", "moved", "placement",
+                 "replica", "sent", "since", "step")  # fmt: skip
 
     def __init__(self, member: Member, replica: ReplicaLoad, demand: Demand, now: float) -> None:
         self.member = member
@@ -42,6 +42,8 @@ class Pick:
         self.demand = demand
         self.since = now
         self.counted = True
+        self.before: Placement | None = None
+        """The record of the session's last turn, as it was when the request was sent."""
         self.moved = False
         """True if another member served the session before."""
         self.cached = 0.0
@@ -59,7 +61,8 @@ class Pick:
         self.sent: PendingPrefill
 
 
-class Choice(NamedTuple):
+@dataclass(slots=True)
+class Choice:
     """The member that gets a request, and what it was chosen from."""
 
     candidates: Candidates
@@ -179,7 +182,7 @@ class Balancer:
             if demand.session in self.sessions:
                 tokens = max(0.0, place.tokens - demand.tier1)
                 process = pick.member.id, replica.incarnation
-                self.sessions.served(demand.session, SessionRecord(place.prefix, process, tokens, now))
+                self.sessions.served(demand.session, SessionRecord(demand.counted_prefix, process, tokens, now))
             if self._has_peers:
                 self._outbox.append(
                     PlacementReport(demand.session, replica.key, place.prefix, place.turn, int(place.tokens))
@@ -234,6 +237,7 @@ class Balancer:
             pick.sent = replica.send(0.0, 0.0, now, streamed=False)
             return pick
         place = self.locations.get_by_origin(demand.session, demand.origin, now)
+        pick.before = place
         if place is None:
             pick.guessed = demand.history > 0 and next(candidates.order(demand.session)) is member
         elif place.member != member.id:
@@ -266,7 +270,7 @@ class Balancer:
         self.locations.put(demand.session, placement)
         if came_back:
             tokens, process = max(0.0, demand.prompt - demand.tier1), (placement.member, replica.incarnation)
-            self.sessions.served(demand.session, SessionRecord(demand.prefix, process, tokens, placement.seen))
+            self.sessions.served(demand.session, SessionRecord(demand.counted_prefix, process, tokens, placement.seen))
         if self._has_peers:
             self._outbox.append(
                 PlacementReport(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt))

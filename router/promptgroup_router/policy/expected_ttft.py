@@ -16,8 +16,8 @@ Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
 
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.policy.costs import EngineCosts
@@ -56,7 +56,8 @@ _WEIGHT = 1 + PRICE
 _NO_COSTS = EngineCosts()
 
 
-class ReplicaCost(NamedTuple):
+@dataclass(slots=True)
+class ReplicaCost:
     """The parts of a replica's cost: tokens, and seconds."""
 
     cached: float

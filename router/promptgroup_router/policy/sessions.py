@@ -8,7 +8,8 @@ that know each other count no session twice. Does no I/O and reads no clock.
 """
 
 from collections import OrderedDict
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.rings.ids import MemberId, PrefixKey
@@ -24,7 +25,8 @@ Process = tuple[MemberId, str]
 """A member's id and its incarnation. A process that takes a slot over has nothing cached of the one before."""
 
 
-class SessionRecord(NamedTuple):
+@dataclass(slots=True)
+class SessionRecord:
     """One session, as it was served last."""
 
     prefix: PrefixKey

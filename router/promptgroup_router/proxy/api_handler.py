@@ -2,158 +2,150 @@
 
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
-from promptgroup_router.apis import structure
-from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, Endpoint
+from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
-from promptgroup_router.contract import names
+from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_sender, endpoint_of, large_body
+from promptgroup_router.decision.record import refused_at_once
+from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
-from promptgroup_router.proxy.relay import Relay
+from promptgroup_router.proxy.large_request import LargeRequest
+from promptgroup_router.proxy.relay import NO_NOTES, AnswerTaker, Relay
 from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import REQUEST_ID
 from promptgroup_router.proxy.upstream import EngineConnections
-from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
-from promptgroup_router.routing.route import Route, refuse_empty, route
+from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.routing.stored_response import StoredResponsePath, parse_path, route_by_response
-from promptgroup_router.routing.unmatched import UNMATCHED
 
 log = logging.getLogger("promptgroup.router")
 
-ANTHROPIC_VERSION = b"anthropic-version"
-"""The field that requests of Anthropic's API have."""
 
-_NAMESPACE = names.HEADER_NAMESPACE.encode()
+Begin = Callable[[AnswerTaker, HttpRequest, Route, Headers], ActiveRequest]
+"""Asks an engine for the answer to a request, on a route; the fields say more of the answer."""
 
-_SERVED = ", ".join(
-    [f"POST {path.decode()}" for path in ENDPOINTS]
-    + ["GET and DELETE /v1/responses/{id}", "POST /v1/responses/{id}/cancel", "GET /v1/responses/{id}/input_items"]
-    + ["GET /v1/models", "GET /v1/models/{id}"]
-)
+
+class AnswerSharing(Protocol):
+    """The response cache."""
+
+    def start(
+        self, client: ClientConnection, request: HttpRequest, found: Route, begin: Begin, *, from_peer: bool
+    ) -> ActiveRequest:
+        """Answer a request of a group that keeps answers, or return what will.
+
+        Args:
+            client: the connection.
+            request: the request.
+            found: where it may go; it has its `ask`.
+            begin: asks an engine.
+            from_peer: whether another router asks.
+
+        Raises:
+            ApiError: the request is refused.
+        """
 
 
 class ApiHandler:
-    """The handler of the port for requests."""
+    """The handler of the port for requests, and of the one for other routers' requests."""
 
     def __init__(
-        self, state: RouterState, connections: EngineConnections, clock: Callable[[], float], timeout: float
+        self,
+        state: RouterState,
+        connections: EngineConnections,
+        reader: BodyReader,
+        clock: Callable[[], float],
+        timeout: float,
+        *,
+        sharing: AnswerSharing | None = None,
+        from_peer: bool = False,
     ) -> None:
+        """Handle requests.
+
+        Args:
+            state: of the router.
+            connections: to engines.
+            reader: reads large bodies.
+            clock: monotonic seconds.
+            timeout: seconds from a request to the end of its answer.
+            sharing: the response cache; None for none.
+            from_peer: whether the requests come from other routers.
+        """
         self._state = state
+        self._reader = reader
         self._connections = connections
         self._ids = RequestIds()
         self._clock = clock
         self._timeout = timeout
+        self._sharing = sharing
+        self._from_peer = from_peer
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return the relay that will."""
         head = request.head
-        endpoint = ENDPOINTS.get(head.path)
-        if endpoint is not None and head.method == b"POST":
-            return self._start(endpoint, client, request)
         try:
-            stored = parse_path(head.path) if endpoint is None else None
-            if stored is not None and head.method in stored.methods:
-                return self._start_stored(stored, client, request)
-            if stored is not None or endpoint is not None:
-                raise _no_such_method(head.method, stored.methods if stored is not None else (b"POST",))
-            self._list_models(client, request)
+            large = large_body(head.method, head.path, request.body)
+            if large is not None:
+                check_sender(self._state, head.fields, client, self._clock())
+                return LargeRequest(self, self._reader, large, client=client, request=request, clock=self._clock)
+            found = self.arrive(client, request)
+            if isinstance(found, Route) and found.ask is not None and self._sharing is not None:
+                return self._sharing.start(client, request, found, self._begin, from_peer=self._from_peer)
         except ApiError as error:
-            self._refuse(endpoint or BY_PATH_ALONE, error, client, request)
-        return None
-
-    def _list_models(self, client: ClientConnection, request: HttpRequest) -> None:
-        """Answer a request for the models that are served.
-
-        Raises:
-            ApiError: 404 or 405: the request asks for something else.
-        """
-        head, index = request.head, self._state.index
-        anthropic = ANTHROPIC_VERSION in head.fields
-        body = model_list(index, anthropic=anthropic) if head.path == MODELS_PATH else None
-        if body is None:
-            body = model_card(index, head.path, anthropic=anthropic)
-        if body is None:
-            raise _no_such_path()
-        if head.method not in (b"GET", b"HEAD"):
-            raise _no_such_method(head.method, (b"GET",))
-        client.answer(200, [(b"content-type", b"application/json")], body)
-
-    def _start(self, endpoint: Endpoint, client: ClientConnection, request: HttpRequest) -> Relay | None:
-        """Perform steps 1 to 4 of a request's life: read, match, session, revision. `Relay` performs the others."""
-        state = self._state
-        try:
-            structure.check(request.body, endpoint.values)
-            ask = endpoint.parse(request.body)
-            found = route(
-                state.index,
-                ask,
-                request.head.fields,
-                locations=state.balancer.locations,
-                tokens=state.tokens,
-                now=self._clock(),
-                cached=endpoint.cached,
-            )
-            self._note(found)
-            refuse_empty(found)
-        except ApiError as error:
-            self._refuse(endpoint, error, client, request)
+            self.refuse(error, client, request)
             return None
-        return self._relay(found, endpoint, client, request)
+        if isinstance(found, ModelsAnswer):
+            client.answer(200, [(b"content-type", b"application/json")], found.body)
+            return None
+        return self._begin(client, request, found, NO_NOTES)
 
-    def _start_stored(self, stored: StoredResponsePath, client: ClientConnection, request: HttpRequest) -> Relay:
-        """Start a request about a response that an engine has stored.
+    def _begin(self, client: AnswerTaker, request: HttpRequest, found: Route, notes: Headers) -> Relay:
+        relay = self.relay(found, client, request, notes)
+        relay.begin()
+        return relay
 
-        Raises:
-            ApiError: 404, no replica holds it.
-        """
-        state = self._state
-        namespace = request.head.fields.get(_NAMESPACE, b"").decode("latin-1")
-        found = route_by_response(state.index, state.balancer, stored.response_id, request.body, namespace)
-        return self._relay(found, BY_PATH_ALONE, client, request)
+    def declared_messages(self) -> int:
+        """Return the most messages that a group of the table declares."""
+        return self._state.index.most_messages
 
-    def _relay(self, found: Route, endpoint: Endpoint, client: ClientConnection, request: HttpRequest) -> Relay:
-        relay = Relay(
+    def arrive(
+        self, client: ClientConnection, request: HttpRequest, ask: ParsedRequest | None = None
+    ) -> Route | ModelsAnswer:
+        """Decide what becomes of a request, by the digest of its body where that was read already; raises ApiError."""
+        head = request.head
+        return arrive(
+            self._state,
+            method=head.method,
+            path=head.path,
+            headers=head.fields,
+            body=request.body,
+            now=self._clock(),
+            sender=client,
+            ask=ask,
+        )
+
+    def relay(self, found: Route, client: AnswerTaker, request: HttpRequest, notes: Headers = NO_NOTES) -> Relay:
+        """Return what relays a request."""
+        return Relay(
             client,
             request,
             found,
-            endpoint=endpoint,
+            endpoint=endpoint_of(request.head.path),
             state=self._state,
             connections=self._connections,
             ids=self._ids,
             clock=self._clock,
             timeout=self._timeout,
+            notes=notes,
         )
-        relay.begin()
-        return relay
 
-    def _refuse(self, endpoint: Endpoint, error: ApiError, client: ClientConnection, request: HttpRequest) -> None:
-        status, body = endpoint.refuse(error)
-        self._state.metrics.requests.add(UNMATCHED, str(status))
+    def refuse(self, error: ApiError, client: ClientConnection, request: HttpRequest) -> None:
+        """Answer with an error."""
+        head = request.head
+        status, body = endpoint_of(head.path).refuse(error)
+        request_id, now = self._ids.of(request), self._clock()
+        refused_at_once(self._state, error, status, request_id=request_id, path=head.path, headers=head.fields, now=now)
         log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
-        client.answer(status, [*error.headers(), (REQUEST_ID, self._ids.of(request))], body)
-
-    def _note(self, found: Route) -> None:
-        """Count a request that no group declares, whether or not a replica may serve it."""
-        state = self._state
-        if found.leading is not None:
-            state.metrics.unmatched.add(found.model)
-            state.unmatched.add(found.model, found.leading.hash, found.leading.length)
-        if found.near_miss is not None:
-            state.metrics.near_miss.add(found.near_miss.group)
-            state.near_misses.add(found.near_miss)
-
-
-def _no_such_path() -> ApiError:
-    return ApiError(404, f"there is nothing at this path: use one of {_SERVED}", code="not_found")
-
-
-def _no_such_method(method: bytes, allowed: tuple[bytes, ...]) -> ApiError:
-    listed = ", ".join(each.decode() for each in allowed)
-    return ApiError(
-        405,
-        f"the method {method.decode('latin-1')[:32]} is not allowed at this path: use {listed}",
-        code="method_not_allowed",
-        allow=listed,
-    )
+        client.answer(status, [*error.headers(), (REQUEST_ID, request_id)], body)

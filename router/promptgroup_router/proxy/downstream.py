@@ -87,6 +87,23 @@ class ClientPhase(enum.Enum):
     CLOSING = "has had its last answer"
 
 
+class OpeningPlace:
+    """A place among the connections of a port, for one that is accepted and not open: within its TLS handshake.
+
+    Nobody is told when a handshake fails. Its connection is then forgotten, and its place with it.
+    """
+
+    __slots__ = ("_clients",)
+
+    def __init__(self, clients: "ClientListener") -> None:
+        self._clients = clients
+        clients.opening += 1
+
+    def __del__(self) -> None:
+        """Give the place back."""
+        self._clients.opening -= 1
+
+
 class ClientListener:
     """All connections of one port."""
 
@@ -109,6 +126,8 @@ class ClientListener:
         """For bytes that connections keep: half heads, requests sent ahead, answers that are not read."""
         self.draining = False
         self.connections: set[ClientConnection] = set()
+        self.opening = 0
+        """Number of connections that are accepted and not open, within their TLS handshake."""
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -157,11 +176,13 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_active", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held", "_phase",
-        "_reader", "_reading_began", "_reading_paused", "_request", "_transport", "_unsent", "_writing_paused",
+        "_place", "_reader", "_reading_began", "_reading_paused", "_request", "_transport", "_unsent",
+        "_writing_paused",
     )  # fmt: skip
 
     def __init__(self, clients: ClientListener) -> None:
         self._clients = clients
+        self._place: OpeningPlace | None = OpeningPlace(clients)
         self._reader = RequestReader(clients.max_body)
         self._transport: asyncio.Transport
         self._phase = ClientPhase.OPEN
@@ -186,6 +207,16 @@ class ClientConnection(asyncio.Protocol):
     def keeps_alive(self) -> bool:
         """True if the connection may carry another request after this one."""
         return self._request is not None and self._request.head.keep_alive and not self._clients.draining
+
+    def peer_address(self) -> str:
+        """Return the client's IP address, or that of the last proxy before the router; empty if it is not known."""
+        peer = self._transport.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) and peer else ""
+
+    def repeats(self, name: bytes) -> bool:
+        """Return True if the request at hand has a header field more than once."""
+        headers = self._request.head.headers if self._request is not None else []
+        return sum(field.name == name for field in headers) > 1
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole answer, without its body if the request is HEAD."""
@@ -276,7 +307,8 @@ class ClientConnection(asyncio.Protocol):
         self._transport = transport
         clients = self._clients
         self._deadline = clients.clock() + IDLE_SECONDS
-        excess = len(clients.connections) - clients.max_connections
+        self._place = None
+        excess = len(clients.connections) + clients.opening - clients.max_connections
         if excess >= REFUSED_CONNECTIONS:
             self._phase = ClientPhase.CLOSING
             transport.abort()
@@ -447,7 +479,10 @@ class ClientConnection(asyncio.Protocol):
         self._deadline = self._clients.clock() + LINGER_SECONDS
         if not self._transport.is_closing():
             self._regulate_reading()
-            self._transport.write_eof()
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.close()  # TLS ends both ways at once; it sends what is left first
 
     def _leave(self) -> None:
         active, self._active = self._active, None

@@ -7,63 +7,103 @@ to keep the end of the body, and one to the client's transport.
 
 import os
 from collections.abc import Callable
+from typing import Protocol
 
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import NOT_FOUND, lacks_path, not_served_by_engine
 from promptgroup_router.apis.opening import Opening
-from promptgroup_router.apis.responses import with_id
-from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.base.errors import ApiError, Failure
-from promptgroup_router.contract import names
+from promptgroup_router.callers import told_usage
+from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError
+from promptgroup_router.decision.answer import additions
+from promptgroup_router.decision.cache_diagnosis import Diagnosed
+from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields, lacks_credential
+from promptgroup_router.decision.exchange import Action, Exchange, Failed, Refuse, Send, queues
+from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
-from promptgroup_router.http11.http1 import Framing, ResponseHead
+from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 from promptgroup_router.http11.reader import HttpRequest
-from promptgroup_router.proxy.downstream import ClientConnection
-from promptgroup_router.proxy.exchange import Action, Exchange, Failed, Refuse, Send
-from promptgroup_router.proxy.record import RequestRecord
 from promptgroup_router.proxy.request_ids import RequestIds
-from promptgroup_router.proxy.response import REQUEST_ID, interim_head, is_event_stream, relayed_head
-from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
-from promptgroup_router.rings.ids import MemberId, member_hash
+from promptgroup_router.proxy.response import REQUEST_ID, interim_head, is_compressed, is_event_stream, relayed_head
+from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections, verification_of
 from promptgroup_router.rings.index import Member
-from promptgroup_router.routing.response_id import RANDOM_BYTES, ResponseId, encode, process_hash
-from promptgroup_router.routing.route import Route
+from promptgroup_router.routing.response_id import RANDOM_BYTES
+from promptgroup_router.routing.route import Route, share_of
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.unmatched import UNMATCHED
+from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
 
+NO_NOTES: Headers = []
 CONTINUE = 100
 OK = 200
 HELD_SECONDS = 15.0
 """Time for which the events before the first token are held back, unless the group's limit is longer: below the 30 to
 60 seconds after which clients and load balancers take a silent connection for dead."""
 
-_NOT_FORWARDED = frozenset(
-    (
-        b"host",
-        b"content-length",
-        b"expect",
-        REQUEST_ID,
-        names.HEADER_GROUP.encode(),
-        names.HEADER_NAMESPACE.encode(),
-        names.HEADER_WARMUP.encode(),
-    )
-)
-"""Fields that are set anew for each engine, that concern the router, or that only the operator may set."""
+_NOT_FORWARDED = http1.HOP_BY_HOP | {b"host", b"content-length", b"expect", REQUEST_ID}
+"""Fields that are set anew for each engine, or that do not concern it."""
+_DROPPED = {each: _NOT_FORWARDED | each for each in HEADER_SETS}
+_DROPPED_TO_TRACE = {each: dropped | {TRACEPARENT} for each, dropped in _DROPPED.items()}
+"""The same for requests whose span the engine is told of."""
+
+
+class AnswerTaker(Protocol):
+    """The receiver of a request's answer: a client's connection, or what stands for several clients."""
+
+    @property
+    def keeps_alive(self) -> bool:
+        """True if the connection may carry another request after this one."""
+
+    def write(self, data: bytes) -> None:
+        """Take bytes of the answer, head and framing included."""
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Take a whole answer of the router itself."""
+
+    def finish(self, *, keep: bool) -> None:
+        """Take the end of an answer that is whole."""
+
+    def cut(self, *, visibly: bool) -> None:
+        """Take the end of an answer that is not whole; `visibly` where its framing would not show it."""
 
 
 class Relay:
     """A request and its answer."""
 
     __slots__ = (
-        "_answer", "_client", "_clock", "_connections", "_deadline", "_decoder", "_endpoint", "_engine", "_exchange",
-        "_ids", "_keep", "_moved", "_opening", "_paused", "_pending", "_record", "_request", "_request_id", "_route",
-        "_since", "_state", "_tail", "_ticket",
+        "_answer",
+        "_client",
+        "_clock",
+        "_connections",
+        "_deadline",
+        "_decoder",
+        "_endpoint",
+        "_engine",
+        "_exchange",
+        "_held",
+        "_ids",
+        "_keep",
+        "_moved",
+        "_notes",
+        "_opening",
+        "_paused",
+        "_pending",
+        "_record",
+        "_request",
+        "_request_id",
+        "_rewriter",
+        "_route",
+        "_since",
+        "_state",
+        "_tail",
+        "_tells",
+        "_ticket",
     )  # fmt: skip
 
     def __init__(
         self,
-        client: ClientConnection,
+        client: AnswerTaker,
         request: HttpRequest,
         route: Route,
         *,
@@ -73,9 +113,11 @@ class Relay:
         ids: RequestIds,
         clock: Callable[[], float],
         timeout: float,
+        notes: Headers = NO_NOTES,
     ) -> None:
         began = clock()
         self._client = client
+        self._notes = notes
         self._request = request
         self._route = route
         self._endpoint = endpoint
@@ -86,13 +128,26 @@ class Relay:
         self._ids = ids
         self._request_id = ids.of(request)
         self._exchange = Exchange(state, route.candidates, route.demand, self._deadline)
-        self._record = RequestRecord(state, route, self._exchange, self._request_id, began)
+        self._record = RequestRecord(
+            state,
+            route,
+            self._exchange,
+            self._request_id,
+            began,
+            path=request.head.path,
+            traceparent=request.head.fields.get(TRACEPARENT, b""),
+        )
         self._engine: EngineConnection | None = None
         self._answer: ResponseHead | None = None
         """The engine's head, until the first byte of the body is here."""
         self._pending = b""
         """The client's head, until it is sent together with the first byte of the body."""
         self._keep = False
+        # of a kept answer others would learn what its first asker used
+        self._tells = told_usage.asks(request.head.fields) and route.candidates.responses is None
+        """True if the client is told what the request used; of an answer that has begun, if a comment ends it."""
+        self._held: bytearray | None = None
+        """The body of a whole answer, until its usage can be told in the head."""
         self._opening: Opening | None = None
         """The beginning of a streamed answer, until it has a visible token."""
         self._since = began
@@ -101,13 +156,21 @@ class Relay:
         """True if bytes of the answer have come since `tick` looked."""
         self._paused = False
         self._decoder: Chunked | None = None
+        self._rewriter: ReportedUsage | Diagnosed | None = None
+        """Rewrites the body on its way: in groups that do not tell their callers what was cached, and for clients that
+        ask why something was not."""
         self._tail = endpoint.tail()
         self._ticket: int | None = None
         """Place in the admission queue."""
 
     def begin(self) -> None:
         """Choose a replica and send the request there."""
-        self._perform(self._exchange.begin(self._clock()))
+        now = self._clock()
+        if queues(self._state, self._route, self._exchange):
+            self._perform(Action.WAIT)
+            self._state.admit_waiting(now)
+            return
+        self._perform(self._exchange.begin(now))
 
     # --- Events of the engine's connection (step 6) ------------------------------------------------------------
 
@@ -127,6 +190,8 @@ class Relay:
         self._answer = head
         if self._route.demand.streamed and head.status == OK and is_event_stream(head):
             self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
+        elif self._tells and head.status == OK and not is_event_stream(head):
+            self._held = bytearray()
 
     def answer_data(self, data: bytes) -> None:
         """Relay bytes of the body."""
@@ -136,24 +201,55 @@ class Relay:
                 return
             if self._opening is not None and not (data := self._opening.take(data)):
                 return
+            if self._held is not None and not (data := self._hold(self._held, data)):
+                return
             self._begin_answer(self._answer)
         self._pass_on(data)
 
+    def _hold(self, held: bytearray, data: bytes) -> bytes:
+        """Hold bytes of a whole answer, or return all of them where it is too long to be held."""
+        self._moved = True
+        held += data
+        return bytes(held) if len(held) > told_usage.MOST_HELD else b""
+
     def _pass_on(self, data: bytes) -> None:
         self._moved = True
-        self._tail.add(data)
         if self._decoder is not None:
             content = bytearray()
             self._decoder.feed(data, content)
             data = bytes(content)
+        self._tail.add(data)
+        if self._rewriter is not None:
+            try:
+                data = self._framed(self._rewriter.feed(data))
+            except TooLongError:
+                self._drop_engine()
+                self.failed(Failure.MALFORMED)
+                return
+        elif self._tells:
+            data = self._framed(data)
         if self._pending:
             data, self._pending = self._pending + data, b""
         self._client.write(data)
 
+    def _framed(self, content: bytes) -> bytes:
+        """Return a part of a rewritten body as the client gets it."""
+        return content if self._request.head.minor == 0 or not content else b"%x\r\n%b\r\n" % (len(content), content)
+
     def answer_ended(self) -> None:
         """Finish the client's answer and release the replica (step 7)."""
         if self._answer is not None:
-            self._show_opening(self._answer)
+            if self._held is not None:
+                self._show_held(self._answer, bytes(self._held))
+            else:
+                self._show_opening(self._answer)
+        if self._rewriter is not None or self._tells:
+            left = self._rewriter.finish() if self._rewriter is not None else b""
+            if self._tells:
+                left += told_usage.comment(self._tail.usage(), self._route.candidates.rules.cached_tokens)
+            self._pending += self._framed(left)
+            if self._request.head.minor == 1:
+                self._pending += b"0\r\n\r\n"
         if self._pending:
             self._client.write(self._pending)
         self._engine = None
@@ -166,9 +262,10 @@ class Relay:
     def failed(self, failure: Failure) -> None:
         """Try another engine, refuse, or cut the answer."""
         self._engine = None
-        self._answer = self._opening = None
-        self._record.engine_failed(failure)
-        self._perform(self._exchange.failed(failure, self._clock()))
+        self._answer = self._opening = self._held = None
+        now = self._clock()
+        self._record.engine_failed(failure, now)
+        self._perform(self._exchange.failed(failure, now))
 
     # --- Events of the client's connection -----------------------------------------------------------------------
 
@@ -230,12 +327,14 @@ class Relay:
         if action is Action.WAIT:
             return False
         self._ticket = None
+        self._record.admitted(now)
         self._perform(action)
         return True
 
     def time_out(self) -> None:
         """Refuse the request, which has waited for too long."""
         self._ticket = None
+        self._record.admitted(self._clock())
         self._perform(self._exchange.time_out())
 
     def _leave_queue(self) -> None:
@@ -247,28 +346,37 @@ class Relay:
 
     def _perform(self, action: Failed) -> None:
         match action:
-            case Send(member, fresh):
-                self._since = self._clock()
-                self._engine = self._connections.acquire(member.address, fresh=fresh)
+            case Send():
+                self._since = now = self._clock()
+                member = action.member
+                if lacks_credential(self._state.authenticator, member):
+                    self.failed(Failure.NO_CREDENTIAL)
+                    return
+                self._engine = self._connections.acquire(
+                    member.address, fresh=action.fresh, verification=verification_of(member)
+                )
                 if self._paused:
                     self._engine.pause()
-                self._engine.send(*self._engine_request(member), self)
-            case Refuse(error):
-                self._refuse(error)
+                head, body = self._engine_request(member, self._record.sent(now))
+                self._engine.send(head, body, self)
+            case Refuse():
+                self._refuse(action.error)
             case Action.CUT:
                 self._record.cut(self._clock())
                 # where the end of the connection ends the answer, only a reset shows that the answer is not whole
                 self._client.cut(visibly=self._decoder is not None or not self._keep)
             case Action.WAIT:
-                self._ticket = self._state.admission_queue.put(self, self._clock(), new=self._exchange.new)
-                self._record.waits()
+                self._ticket = self._state.admission_queue.put(
+                    self, self._clock(), new=self._exchange.new, share=share_of(self._route)
+                )
+                self._record.waits(self._clock())
 
     def _refuse_path(self, engine_status: int) -> None:
         """Answer for an engine that does not have the path, whose own answer names neither the model nor the API."""
         self._answer = None
         self._drop_engine()
         now = self._clock()
-        self._exchange.relaying(now)
+        self._exchange.relaying(now, engine_status)
         self._record.answer_began(engine_status, now)
         self._exchange.ended(now)
         self._record.served(None, now)
@@ -282,26 +390,40 @@ class Relay:
         self._record.refused(error, status, self._clock())
         self._client.answer(status, [*error.headers(), (REQUEST_ID, self._request_id)], body)
 
-    def _engine_request(self, member: Member) -> tuple[bytes, bytes]:
-        """Return head and body of the request for a member."""
-        head, body = self._request.head, self._route.body
-        if self._route.stamped:
-            body = with_id(body, new_id(member.id, member.incarnation, self._route.demand.session))
-        headers = http1.forwarded(head.headers, _NOT_FORWARDED)
-        headers.append((b"host", member.address.encode()))
+    def _engine_request(self, member: Member, traceparent: bytes) -> tuple[bytes, bytes | bytearray]:
+        """Return head and body of the request for a member; `traceparent` is empty for the client's own."""
+        head = self._request.head
+        body = engine_body(self._route, member, os.urandom(RANDOM_BYTES) if self._route.stamped else b"")
+        dropped, further = engine_fields(self._state.authenticator, self._route, member)
+        lines = http1.forwarded(head, (_DROPPED_TO_TRACE if traceparent else _DROPPED)[dropped])
+        lines += [b"%b: %b" % field for field in further]
+        if traceparent:
+            lines.append(b"%b: %b" % (TRACEPARENT, traceparent))
+        lines.append(b"host: " + member.address.encode())
         if body or head.method == b"POST":
-            headers.append((b"content-length", b"%d" % len(body)))
+            lines.append(b"content-length: %d" % len(body))
         # an id for each try: engines take it as their own, and one that clients choose could stand for two requests
-        headers.append((REQUEST_ID, self._ids.new()))
+        lines.append(b"%b: %b" % (REQUEST_ID, self._ids.new()))
         target = head.path + b"?" + head.query if head.query else head.path
-        return http1.encode(head.method + b" " + target + b" HTTP/1.1", headers), body
+        return http1.encode(head.method + b" " + target + b" HTTP/1.1", lines), body
 
-    def _begin_answer(self, answer: ResponseHead) -> None:
-        """Write the client's head; from here on no other engine is tried."""
-        self._answer = self._opening = None
+    def _begin_answer(self, answer: ResponseHead, further: Headers = NO_NOTES) -> None:
+        """Write the client's head, with further fields; from here on no other engine is tried."""
+        self._answer = self._opening = self._held = None
         now = self._since = self._clock()
-        self._exchange.relaying(now)
+        self._exchange.relaying(now, answer.status)
         self._record.answer_began(answer.status, now)
+        added = additions(
+            self._state,
+            self._route,
+            self._exchange.pick,
+            answer.status,
+            streamed=is_event_stream(answer),
+            compressed=is_compressed(answer),
+            now=now,
+        )
+        self._rewriter = added.rewriter
+        self._tells &= answer.status == OK and is_event_stream(answer) and not is_compressed(answer)
         relayed = relayed_head(
             answer,
             minor=self._request.head.minor,
@@ -309,6 +431,8 @@ class Relay:
             served_by=UNMATCHED if self._route.group == UNMATCHED else self._exchange.member.label,
             revision=self._route.revision,
             request_id=self._request_id,
+            rewritten=self._rewriter is not None or self._tells,
+            further=[*self._notes, *added.fields, *further],
         )
         self._pending, self._keep = relayed.head, relayed.keep
         if relayed.decode:
@@ -321,13 +445,18 @@ class Relay:
         if held:
             self._pass_on(held)
 
+    def _show_held(self, answer: ResponseHead, held: bytes) -> None:
+        """Begin and pass on a whole answer that was held, with what it used in its head."""
+        tail, content = self._endpoint.tail(), bytearray(held)
+        if answer.framing is Framing.CHUNKED:
+            content.clear()
+            Chunked().feed(held, content)
+        tail.add(bytes(content))
+        self._begin_answer(answer, told_usage.header_fields(tail.usage(), self._route.candidates.rules.cached_tokens))
+        if held:
+            self._pass_on(held)
+
     def _drop_engine(self) -> None:
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.abort()
-
-
-def new_id(member: MemberId, incarnation: str, session: SessionKey) -> str:
-    """Return an id for a response that a replica is asked for."""
-    contents = ResponseId(member_hash(member), process_hash(incarnation), session)
-    return encode(contents, os.urandom(RANDOM_BYTES))

@@ -1,6 +1,5 @@
 """Gives requests ids that no other request has: a random start of this router's own, and a number."""
 
-import itertools
 import os
 
 from promptgroup_router.http11.reader import HttpRequest
@@ -14,12 +13,13 @@ class RequestIds:
     """The ids of one router, made without a system call."""
 
     def __init__(self) -> None:
-        self._start = f"req-{os.urandom(RANDOM_BYTES).hex()}-"
-        self._numbers = itertools.count(1)
+        self._start = f"req-{os.urandom(RANDOM_BYTES).hex()}-".encode()
+        self._number = 0
 
     def new(self) -> bytes:
         """Return an id that no other request has."""
-        return f"{self._start}{next(self._numbers):x}".encode()
+        self._number += 1
+        return b"%b%d" % (self._start, self._number)
 
     def of(self, request: HttpRequest) -> bytes:
         """Return the client's id of a request, or a new one."""

@@ -1,7 +1,8 @@
 """Heads of answers to clients: the router's own, and those that it relays from engines. Does no I/O."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import NamedTuple
 
 from promptgroup_router.apis.errors import OVERLOADED
 from promptgroup_router.contract import names
@@ -15,40 +16,60 @@ STATUS_LINES[OVERLOADED] = b"HTTP/1.1 %d Overloaded" % OVERLOADED
 
 _SERVED_BY = names.HEADER_SERVED_BY.encode()
 _REVISION = names.HEADER_REVISION.encode()
-_NOT_RELAYED = frozenset((_SERVED_BY, _REVISION, REQUEST_ID))
+_CACHE_MISS = names.HEADER_CACHE_MISS.encode()
+_USAGE = names.HEADER_USAGE.encode()
+_NOT_RELAYED = http1.HOP_BY_HOP | {_SERVED_BY, _REVISION, _CACHE_MISS, _USAGE, REQUEST_ID}
 _LENGTH = frozenset((b"content-length",))
 
 
-class RelayedHead(NamedTuple):
+@dataclass(slots=True)
+class RelayedHead:
     """The head of a relayed answer, and how its body goes to the client."""
 
     head: bytes
     keep: bool
     """True if the client's connection may carry another request."""
     decode: bool
-    """True if chunks are decoded: HTTP/1.0 has none, so that the end of the connection ends the body."""
+    """True if chunks are decoded: HTTP/1.0 has none, so that the end of the connection ends the body, and what is
+    rewritten gets chunks of its own."""
 
 
 def own_answer(status: int, headers: Headers, body: bytes, *, minor: int, keep: bool, head_only: bool = False) -> bytes:
     """Return a whole answer of the router itself; `head_only` leaves out the body, for HEAD."""
-    framing = [(b"content-length", b"%d" % len(body))]
-    head = http1.encode(STATUS_LINES[status], [*headers, *framing, *connection_header(minor, keep=keep)])
+    lines = http1.lines_of(headers)
+    lines += [b"content-length: %d" % len(body), *connection_lines(minor, keep=keep)]
+    head = http1.encode(STATUS_LINES[status], lines)
     return head if head_only else head + body
 
 
 def is_event_stream(answer: ResponseHead) -> bool:
     """Return True if the body of an engine's answer is a stream of server-sent events."""
-    return any(name == b"content-type" and value[:17].lower() == b"text/event-stream" for name, value in answer.headers)
+    return any(
+        field.name == b"content-type" and field.value[:17].lower() == b"text/event-stream" for field in answer.headers
+    )
+
+
+def is_compressed(answer: ResponseHead) -> bool:
+    """Return True if the body of an engine's answer is coded, so that nobody can read it on its way."""
+    return any(field.name == b"content-encoding" for field in answer.headers)
 
 
 def interim_head(answer: ResponseHead) -> bytes:
     """Rewrite the head of an interim answer (1xx) for the client."""
     line = STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d " % answer.status
-    return http1.encode(line, http1.forwarded(answer.headers, _NOT_RELAYED))
+    return http1.encode(line, http1.forwarded(answer, _NOT_RELAYED))
 
 
 def relayed_head(
-    answer: ResponseHead, *, minor: int, keep: bool, served_by: str, revision: str, request_id: bytes
+    answer: ResponseHead,
+    *,
+    minor: int,
+    keep: bool,
+    served_by: str,
+    revision: str,
+    request_id: bytes,
+    rewritten: bool = False,
+    further: Sequence[tuple[bytes, bytes]] = (),
 ) -> RelayedHead:
     """Rewrite the head of an engine's answer for the client.
 
@@ -59,24 +80,30 @@ def relayed_head(
         served_by: the replica's label.
         revision: short fingerprint of the request's own prompt; empty without a group.
         request_id: the client's id of the request; engines know another one.
+        rewritten: whether the body is rewritten on its way, so that its length is not known.
+        further: fields that the router adds to this answer.
     """
     # a 204 has no length (RFC 9110 section 8.6): a client might wait for so many bytes
-    headers = http1.forwarded(answer.headers, _NOT_RELAYED if answer.status != 204 else _NOT_RELAYED | _LENGTH)
-    decode = answer.framing is Framing.CHUNKED and minor == 0
-    keep = keep and answer.framing is not Framing.UNTIL_CLOSE and not decode
-    if answer.framing is Framing.CHUNKED and not decode:
-        headers.append((b"transfer-encoding", b"chunked"))
-    headers.append((_SERVED_BY, served_by.encode()))
+    unsized = answer.status == 204 or rewritten
+    lines = http1.forwarded(answer, _NOT_RELAYED | _LENGTH if unsized else _NOT_RELAYED)
+    chunked = answer.framing is Framing.CHUNKED or rewritten
+    decode = answer.framing is Framing.CHUNKED and (minor == 0 or rewritten)
+    keep = keep and (chunked or answer.framing is not Framing.UNTIL_CLOSE) and not (chunked and minor == 0)
+    if chunked and minor == 1:
+        lines.append(b"transfer-encoding: chunked")
+    lines.append(b"%b: %b" % (_SERVED_BY, served_by.encode()))
     if revision:
-        headers.append((_REVISION, revision.encode()))
-    headers.append((REQUEST_ID, request_id))
-    headers += connection_header(minor, keep=keep)
+        lines.append(b"%b: %b" % (_REVISION, revision.encode()))
+    lines.append(b"%b: %b" % (REQUEST_ID, request_id))
+    if further:
+        lines += http1.lines_of(further)
+    lines += connection_lines(minor, keep=keep)
     line = STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d " % answer.status
-    return RelayedHead(http1.encode(line, headers), keep, decode)
+    return RelayedHead(http1.encode(line, lines), keep, decode)
 
 
-def connection_header(minor: int, *, keep: bool) -> Headers:
+def connection_lines(minor: int, *, keep: bool) -> list[bytes]:
     """Return the fields that tell an HTTP/1.minor client whether the connection stays open (RFC 9112 section 9.3)."""
     if not keep:
-        return [(b"connection", b"close")]
-    return [(b"connection", b"keep-alive")] if minor == 0 else []
+        return [b"connection: close"]
+    return [b"connection: keep-alive"] if minor == 0 else []

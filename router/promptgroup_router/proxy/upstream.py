@@ -13,18 +13,26 @@ happens by plain method calls; after `answer_ended` or `failed` it hears nothing
 | engine closes          | -          | RESET; STALE if used before  | RESET, or the answer's end   | remove |
 | abort                  | give up    | abort                        | abort                        | abort  |
 
+Towards an engine that serves TLS a connection is open once the engine is verified. There an answer that ends with its
+connection is whole only if the engine says that it closes (RFC 8446 section 6.1): anybody on the way can end a
+connection.
+
 An answer leaves its connection clean if its framing allows another request, nothing follows it, and the engine has
 read the whole request. The last cannot be seen beyond this machine's buffers, so that after an error to a large
 request the connection is not clean either.
 """
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from promptgroup_router.base.authorities import Authorities, BundleRef, bundle_of
 from promptgroup_router.base.errors import Failure, HttpError
 from promptgroup_router.http11.http1 import ResponseHead
 from promptgroup_router.http11.reader import ResponseReader
+from promptgroup_router.rings.index import Member
 
 IDLE_SECONDS = 4.0
 """Time limit for a pooled connection, below uvicorn's keep-alive of 5 s, vLLM's default: the router closes first, so
@@ -36,6 +44,44 @@ STALE_SECONDS = 1.0
 it."""
 UNREAD_BYTES = 16384
 """Bytes of a request that an engine has surely read when it answers with an error."""
+
+HANDSHAKE_SECONDS = 5.0
+"""Time limit for the TLS handshake with an engine, whose one thread may be busy with a large request."""
+SHUTDOWN_SECONDS = 1.0
+"""Time that an engine has to confirm the end of a TLS connection that nobody uses any more."""
+
+PIECE_BYTES = 262_144
+"""Bytes of a request that are handed to the kernel at a time: it copies them while all other requests wait."""
+
+_NOTHING = memoryview(b"")
+
+
+class Verification(NamedTuple):
+    """The rule by which an engine is verified."""
+
+    bundle: BundleRef
+    """The authorities."""
+    server_name: str
+    """The name that its certificate must have; empty for its address."""
+
+
+_PoolKey = str | tuple[str, Verification]
+"""Address of an engine, and how it is verified if it serves TLS."""
+
+
+def verification_of(member: Member) -> Verification | None:
+    """Return how a member's engine is verified; None for plain HTTP."""
+    tls = member.tls
+    if tls is None:
+        return None
+    return Verification(bundle_of(member.group.partition("/")[0], tls), tls.server_name)
+
+
+class Contexts(Protocol):
+    """The source of the TLS settings."""
+
+    def context(self, ref: BundleRef, /) -> ssl.SSLContext | None:
+        """Return how engines are verified by a bundle; None while none was read."""
 
 
 class AnswerListener(Protocol):
@@ -61,12 +107,24 @@ class EngineConnection(asyncio.Protocol):
     """One connection to one engine."""
 
     __slots__ = (
-        "_connections", "_listener", "_paused", "_reader", "_request", "_sent", "_sent_at", "_transport", "address",
-        "idle_since", "used",
+        "_connections", "_deferred", "_full", "_listener", "_paused", "_reader", "_request", "_sent", "_sent_at",
+        "_told_end", "_transport", "_unwritten", "address", "context", "idle_since", "used", "verification",
     )  # fmt: skip
 
-    def __init__(self, connections: "EngineConnections", address: str) -> None:
+    def __init__(
+        self,
+        connections: "EngineConnections",
+        address: str,
+        verification: Verification | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         self.address = address
+        self.verification = verification
+        """The rule by which the engine is verified; None for plain HTTP."""
+        self.context = context
+        """The settings that it was verified by; another one makes the connection useless for further requests."""
+        self._told_end = verification is None
+        """True if the end of the connection is known to be the engine's."""
         self.used = False
         """True if it has carried an answer, so that the engine may have closed it since."""
         self.idle_since = 0.0
@@ -74,14 +132,19 @@ class EngineConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._listener: AnswerListener | None = None
         self._reader = ResponseReader()
-        self._request: tuple[bytes, bytes] = (b"", b"")
+        self._request: tuple[bytes, bytes | bytearray] = (b"", b"")
         """Head and body, until they are written."""
+        self._unwritten = _NOTHING
+        """The rest of a body of several pieces."""
+        self._full = False
+        """True while the transport wants no more."""
+        self._deferred = False
         self._sent = 0
         """Bytes of the request."""
         self._sent_at = 0.0
         self._paused = False
 
-    def send(self, head: bytes, body: bytes, listener: AnswerListener) -> None:
+    def send(self, head: bytes, body: bytes | bytearray, listener: AnswerListener) -> None:
         """Send a request as soon as the connection is open."""
         self._listener = listener
         self._reader = ResponseReader()
@@ -95,6 +158,7 @@ class EngineConnection(asyncio.Protocol):
         """Close at once; the listener hears nothing more."""
         self._listener = None
         self._request = (b"", b"")
+        self._unwritten = _NOTHING
         if self._transport is not None:
             self._transport.abort()
         else:
@@ -153,8 +217,18 @@ class EngineConnection(asyncio.Protocol):
         if reader.done:
             self._end(listener)
 
+    def pause_writing(self) -> None:
+        """Write no other piece: the engine does not read as fast."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """Write the next piece."""
+        self._full = False
+        self._write_piece()
+
     def eof_received(self) -> None:
         """Close at once: to flush the rest of a request first could take for ever."""
+        self._told_end = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -164,7 +238,7 @@ class EngineConnection(asyncio.Protocol):
         listener = self._listener
         if listener is None:
             return
-        if self._reader.ends_by_close and exc is None:
+        if self._reader.ends_by_close and exc is None and self._told_end:
             self._listener = None
             listener.answer_ended()
             return
@@ -182,8 +256,28 @@ class EngineConnection(asyncio.Protocol):
 
     def _write(self, transport: asyncio.Transport) -> None:
         (head, body), self._request = self._request, (b"", b"")
-        # two writes, since joining them would copy a large body
-        transport.writelines([head, body] if body else [head])
+        if len(body) <= PIECE_BYTES:
+            # two writes, since joining them would copy the body
+            transport.writelines([head, body] if body else [head])
+            return
+        transport.write(head)
+        self._unwritten = memoryview(body)
+        self._write_piece()
+
+    def _write_piece(self) -> None:
+        """Write a piece of a large body, and the next one after other connections had their turn."""
+        transport = self._transport
+        if self._full or self._deferred or not self._unwritten or transport is None or transport.is_closing():
+            return
+        transport.write(self._unwritten[:PIECE_BYTES])
+        self._unwritten = self._unwritten[PIECE_BYTES:]
+        if self._unwritten:
+            self._deferred = True
+            self._connections.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._deferred = False
+        self._write_piece()
 
     def _set_paused(self, *, paused: bool) -> None:
         changed, self._paused = paused != self._paused, paused
@@ -208,7 +302,7 @@ class EngineConnection(asyncio.Protocol):
         head, transport = self._reader.head, self._transport
         if head is None or transport is None or transport.is_closing() or not self._reader.reusable:
             return False
-        if transport.get_write_buffer_size():
+        if self._unwritten or transport.get_write_buffer_size():
             return False
         return head.status < 400 or self._sent <= UNREAD_BYTES
 
@@ -221,13 +315,21 @@ class EngineConnection(asyncio.Protocol):
 
 
 class EngineConnections:
-    """All connections to engines; those that are idle are pooled by address."""
+    """All connections to engines; those that are idle are pooled by address, and by how the engine is verified."""
 
-    def __init__(self, clock: Callable[[], float], connect_timeout: float) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        connect_timeout: float,
+        authorities: Contexts | None = None,
+        handshake_timeout: float = HANDSHAKE_SECONDS,
+    ) -> None:
         self._clock = clock
+        self._authorities: Contexts = authorities or Authorities()
+        self._handshake_timeout = handshake_timeout
         self._loop = asyncio.get_running_loop()
         self._connect_timeout = connect_timeout
-        self._idle: dict[str, list[EngineConnection]] = {}
+        self._idle: dict[_PoolKey, list[EngineConnection]] = {}
         self._connecting: dict[EngineConnection, asyncio.Task[None]] = {}
         self._limits: dict[EngineConnection, asyncio.Timeout] = {}
         """The time limits of those that are being opened."""
@@ -236,23 +338,37 @@ class EngineConnections:
         """Return the time by the clock of all connections."""
         return self._clock()
 
-    def acquire(self, address: str, *, fresh: bool) -> EngineConnection:
-        """Return a connection to `host:port`, pooled or new; `fresh` asks for a new one."""
-        idle = self._idle.get(address)
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back after other connections had their turn."""
+        self._loop.call_soon(callback)
+
+    def acquire(self, address: str, *, fresh: bool, verification: Verification | None = None) -> EngineConnection:
+        """Return a connection to `host:port`, pooled or new.
+
+        Args:
+            address: of the engine.
+            fresh: ask for a new one.
+            verification: how the engine is verified; None for plain HTTP.
+        """
+        context = self._authorities.context(verification.bundle) if verification is not None else None
+        key: _PoolKey = address if verification is None else (address, verification)
+        idle = self._idle.get(key)
         while idle and not fresh:
             # the one used last, so that the others grow old and are closed
             connection = idle.pop()
             if not idle:
-                del self._idle[address]
-            if connection.is_open:
+                del self._idle[key]
+            if connection.context is not context:
+                connection.close()  # verified by authorities that have been replaced
+            elif connection.is_open:
                 return connection
-        connection = EngineConnection(self, address)
+        connection = EngineConnection(self, address, verification, context)
         self._connecting[connection] = self._loop.create_task(self._connect(connection))
         return connection
 
     def put_back(self, connection: EngineConnection) -> None:
         """Pool a connection for the next request."""
-        idle = self._idle.setdefault(connection.address, [])
+        idle = self._idle.setdefault(_pool_key(connection), [])
         if len(idle) >= MAX_IDLE:
             connection.close()
             return
@@ -261,11 +377,12 @@ class EngineConnections:
 
     def remove(self, connection: EngineConnection) -> None:
         """Remove a connection that was closed."""
-        idle = self._idle.get(connection.address)
+        key = _pool_key(connection)
+        idle = self._idle.get(key)
         if idle and connection in idle:
             idle.remove(connection)
             if not idle:
-                del self._idle[connection.address]
+                del self._idle[key]
 
     def opened(self, connection: EngineConnection) -> None:
         """End the time limit of opening a connection.
@@ -303,8 +420,11 @@ class EngineConnections:
         host, _, port = connection.address.rpartition(":")
         failure: Failure | None = None
         try:
-            async with asyncio.timeout(self._connect_timeout) as self._limits[connection]:
-                await self._loop.create_connection(lambda: connection, host.strip("[]"), int(port))
+            if connection.verification is None:
+                async with asyncio.timeout(self._connect_timeout) as self._limits[connection]:
+                    await self._loop.create_connection(lambda: connection, host.strip("[]"), int(port))
+            else:
+                failure = await self._connect_securely(connection, connection.verification, host.strip("[]"), int(port))
         except TimeoutError:
             failure = Failure.CONNECT_TIMEOUT
         except (OSError, UnicodeError):  # UnicodeError: a host name that cannot be one
@@ -314,3 +434,54 @@ class EngineConnections:
             self._limits.pop(connection, None)
         if failure is not None:
             connection.connect_failed(failure)
+
+    async def _connect_securely(
+        self, connection: EngineConnection, verification: Verification, host: str, port: int
+    ) -> Failure | None:
+        """Open a connection with TLS. Return why that failed where the other side is reached.
+
+        Raises:
+            OSError: nobody is reached; TimeoutError if nobody is in time.
+            UnicodeError: the host's name cannot be one.
+        """
+        if connection.context is None:
+            return Failure.UNTRUSTED  # its authorities have not been read
+        async with asyncio.timeout(self._connect_timeout):
+            opened = await self._reach(host, port)
+        try:
+            await self._loop.create_connection(
+                lambda: connection,
+                sock=opened,
+                ssl=connection.context,
+                server_hostname=verification.server_name or host,
+                ssl_handshake_timeout=self._handshake_timeout,
+                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+            )
+        except ssl.SSLError as error:
+            opened.close()
+            return Failure.UNTRUSTED if isinstance(error, ssl.SSLCertVerificationError) else Failure.NO_TLS
+        except ConnectionAbortedError:  # the end of the handshake's time
+            opened.close()
+            return Failure.CONNECT_TIMEOUT
+        except BaseException:
+            opened.close()
+            raise
+        return None
+
+    async def _reach(self, host: str, port: int) -> socket.socket:
+        """Open a connection on which TLS begins: an engine that is gone is found out before a busy one is given up."""
+        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        opened = socket.socket(family, kind, protocol)
+        try:
+            opened.setblocking(False)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.sock_connect(opened, address)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+
+def _pool_key(connection: EngineConnection) -> _PoolKey:
+    return connection.address if connection.verification is None else (connection.address, connection.verification)

@@ -4,12 +4,15 @@ An index is immutable and replaced by one assignment; a request keeps the index 
 reads no clock.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import xxhash
 
 from promptgroup_router.apis.request import Preamble, preamble
+from promptgroup_router.contract.access import Access
+from promptgroup_router.contract.caller_rules import NO_RULES, CachedTokens, CallerRules
+from promptgroup_router.contract.engine_tls import EngineTls
 from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
 from promptgroup_router.contract.table import (
     LOAD_FACTOR_PERCENT,
@@ -17,6 +20,7 @@ from promptgroup_router.contract.table import (
     Group,
     OwnInstructions,
     Policy,
+    ResponseCaching,
     Revision,
     RoutingTable,
     Sharing,
@@ -43,6 +47,10 @@ class Member:
     slot: int
     address: str
     incarnation: str
+    credential: str = ""
+    """Secret and key (`name/key`) of what its engine asks for; the Secret is in the group's namespace."""
+    tls: EngineTls | None = None
+    """The rule by which its engine is verified; None where it serves plain HTTP."""
 
     @property
     def label(self) -> str:
@@ -67,8 +75,14 @@ class Candidates:
     """The lending members of the group's other revisions, for requests that no other member has room for. A new
     revision is judged by its own replicas, and its requests would find their prefix cold on these."""
     time_limits: TimeLimits = NO_TIME_LIMITS
+    responses: ResponseCaching | None = None
+    """Rules by which answers are kept; None if they are not."""
+    settings: str = ""
+    """Digest of the engine settings; empty while they are unknown, or differ between replicas."""
     draining: tuple[Member, ...] = ()
     """Members that finish what they have: only what continues a response that they hold goes there."""
+    rules: CallerRules = NO_RULES
+    """The rules for those who send the requests."""
     members: tuple[Member, ...] = field(init=False, compare=False, repr=False)
     """`ready`, followed by `lent`."""
     by_id: Mapping[MemberId, Member] = field(init=False, compare=False, repr=False)
@@ -85,6 +99,22 @@ class Candidates:
         # by id, because slots of several revisions share numbers; a replica that comes or goes moves only its own keys
         rest = self.lent if on_ring else self.members
         set_(self, "_without_ring", (rest, tuple(member.id.encode() for member in rest)))
+
+    def within(self, addresses: Collection[str]) -> "Candidates":
+        """Return the same candidates without the members at other addresses, `host:port` or `host` each.
+
+        The ring stays whole, so that a session whose home is among them goes there.
+        """
+        ready, lent, draining = (
+            tuple(each for each in kept if each.address in addresses or each.address.rpartition(":")[0] in addresses)
+            for kept in (self.ready, self.lent, self.draining)
+        )
+        others = self.last_resort.within(addresses) if self.last_resort is not None else None
+        if (ready, lent, draining, others) == (self.ready, self.lent, self.draining, self.last_resort):
+            return self
+        return replace(
+            self, ready=ready, lent=lent, draining=draining, last_resort=others if others and others.members else None
+        )
 
     def order(self, key: int) -> Iterator[Member]:
         """Yield the members in the order in which a key (64 bits) prefers them; lent members come last."""
@@ -130,8 +160,14 @@ class TenantEntry:
     namespace: str
     claims: Claims[RevisionEntry] = field(compare=False)
     """The declared prefixes."""
-    candidates: Candidates
-    """Every replica that serves requests which match no declared prefix."""
+    by_access: tuple[tuple[Access | None, Candidates], ...]
+    """An access → the replicas that serve requests of those whom it lets in and which match no declared prefix. The
+    access of the oldest group comes first."""
+
+    @property
+    def candidates(self) -> Candidates:
+        """The replicas for those whom the first access lets in."""
+        return self.by_access[0][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +205,11 @@ class RoutingIndex:
     ambiguous: Mapping[str, tuple[str, ...]]
     """Name that several groups have → their full names."""
     models: Mapping[str, ModelEntry]
+    accesses: tuple[tuple[Access | None, str], ...]
+    """Each access and namespace that a group has, once."""
     conflicts: tuple[ClaimConflict, ...]
+    most_messages: int
+    """Most messages that a revision declares."""
 
 
 def preferred(candidates: Candidates, key: int, allowed: Sequence[Member]) -> Iterator[Member]:
@@ -210,18 +250,21 @@ def build_index(table: RoutingTable) -> RoutingIndex:
     conflicts: list[ClaimConflict] = []
     models = {model: _build_model(model, found, conflicts) for model, found in by_model.items()}
     ambiguous = {name: tuple(each.label for each in found) for name, found in by_name.items() if len(found) > 1}
-    return RoutingIndex(table, tuple(groups), names, ambiguous, models, tuple(conflicts))
+    accesses = tuple(dict.fromkeys((group.access, group.namespace) for group in table.groups))
+    most = max((each.messages for group in table.groups for each in group.revisions), default=0)
+    return RoutingIndex(table, tuple(groups), names, ambiguous, models, accesses, tuple(conflicts), most)
 
 
-_LendingKey = tuple[str, str, str]
-"""Namespace, model and engine settings. Replicas that are equal in these can take each other's requests."""
+_LendingKey = tuple[str, str, str, Access | None]
+"""Namespace, model, engine settings and access. Replicas that are equal in these take each other's requests: a caller
+who may not use a group gets none of its replicas by the overflow of another one."""
 
 
 def _lending_key(group: Group, revision: Revision) -> _LendingKey | None:
     """Return the key under which a revision lends and borrows replicas, or None if it does neither."""
     if group.sharing is Sharing.DEDICATED or not revision.engine.settings:
         return None
-    return group.namespace, group.model, revision.engine.settings
+    return group.namespace, group.model, revision.engine.settings, group.access
 
 
 def _members(group: Group, revision: Revision, state: SlotState) -> dict[int, Member]:
@@ -235,6 +278,8 @@ def _members(group: Group, revision: Revision, state: SlotState) -> dict[int, Me
             slot=slot.index,
             address=slot.address,
             incarnation=slot.incarnation,
+            credential=slot.credential,
+            tls=slot.tls,
         )
         for slot in revision.slots
         if slot.state is state
@@ -308,7 +353,10 @@ def _revision_candidates(
         ready=ready,
         lent=lent,
         time_limits=group.time_limits,
+        responses=group.responses,
+        settings=revision.engine.settings,
         draining=tuple(_members(group, revision, SlotState.DRAINING).values()),
+        rules=group.callers,
     )
     if siblings:
         fallback = replace(candidates, ring=NO_SLOTS, ready=(), lent=siblings)
@@ -347,7 +395,14 @@ def _build_model(model: str, groups: Iterable[GroupEntry], conflicts: list[Claim
         alone = len(by_namespace) == 1
         own = everybodys if alone else Claims(each for each in claims.values() if each.namespace == namespace)
         label = f"-/{model}" if alone else f"-/{namespace}/{model}"
-        tenants[namespace] = TenantEntry(namespace, own, _model_candidates(label, theirs))
+        by_access: dict[Access | None, list[GroupEntry]] = {}
+        for group in theirs:
+            by_access.setdefault(group.group.access, []).append(group)
+        pools = [
+            (access, _model_candidates(f"{label}#{number}" if number else label, admitting))
+            for number, (access, admitting) in enumerate(by_access.items())
+        ]
+        tenants[namespace] = TenantEntry(namespace, own, tuple(pools))
     return ModelEntry(tenants, everybodys)
 
 
@@ -364,7 +419,7 @@ def _claim(entry: RevisionEntry) -> Claim[RevisionEntry]:
     )
 
 
-def _model_candidates(label: str, groups: Iterable[GroupEntry]) -> Candidates:
+def _model_candidates(label: str, groups: Sequence[GroupEntry]) -> Candidates:
     shared = [group for group in groups if group.group.sharing is Sharing.POOL]
     revisions = [each for group in shared for each in group.revisions]
     lending = [member for each in revisions if each.revision.lends for member in each.candidates.ready]
@@ -377,6 +432,24 @@ def _model_candidates(label: str, groups: Iterable[GroupEntry]) -> Candidates:
         ring=NO_SLOTS,
         ready=tuple(lending or others),
         draining=tuple(member for each in revisions for member in each.candidates.draining),
+        rules=_unmatched_rules([group.group.callers for group in groups]),
+    )
+
+
+def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
+    """Return the rules for requests that no group declares, from those of the groups whose engines serve them.
+
+    One group that isolates its callers, or hides something from them, is enough: their other prompts are cached by the
+    same engines. The limits are those of the first group, the oldest.
+    """
+    first = groups[0]
+    isolating = [each.salted for each in groups if each.isolates]
+    strictest = max((each.cached_tokens for each in groups), key=list(CachedTokens).index)
+    return CallerRules(
+        salted=frozenset.intersection(*isolating) if isolating else frozenset(),
+        cached_tokens=strictest,
+        default=first.default,
+        named=first.named,
     )
 
 

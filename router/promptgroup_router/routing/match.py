@@ -36,21 +36,21 @@ from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE
 from promptgroup_router.rings.index import GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ByName:
     """A request whose client named a group; the group's prompt is put in front."""
 
     group: GroupEntry
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ByContent:
     """A request that brings a declared prompt."""
 
     claim: RevisionEntry
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NoMatch:
     """A request of which only the model and the namespace are known."""
 

@@ -10,6 +10,7 @@ import orjson
 
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.rings.index import GroupEntry, RoutingIndex
+from promptgroup_router.routing.route import Identify, gravest, identify_nobody
 
 MODELS_PATH = b"/v1/models"
 
@@ -18,10 +19,16 @@ _UNKNOWN_TIME = "1970-01-01T00:00:00Z"
 """The time of creation that Anthropic's API has for a model whose release nobody knows."""
 
 
-def model_list(index: RoutingIndex, *, anthropic: bool = False) -> bytes:
-    """Return the list of models; `anthropic` chooses that API's form."""
-    models = [_model(name) for name in index.models]
-    models += [_group(_shortest_name(index, group), group) for group in index.groups]
+def model_list(index: RoutingIndex, identify: Identify = identify_nobody, *, anthropic: bool = False) -> bytes:
+    """Return the list of the groups that the sender may use, and their models; `anthropic` chooses that API's form.
+
+    Raises:
+        ApiError: 401, 403 or 503: there are groups, and the sender may use none.
+    """
+    groups = _admitting(index, identify)
+    served = {group.group.model for group in groups}
+    models = [_model(name) for name in index.models if name in served]
+    models += [_group(_shortest_name(index, group), group) for group in groups]
     if not anthropic:
         return orjson.dumps({"object": "list", "data": models})
     data = [_anthropic(model) for model in models]
@@ -29,24 +36,53 @@ def model_list(index: RoutingIndex, *, anthropic: bool = False) -> bytes:
     return orjson.dumps({"data": data, "has_more": False} | ends)
 
 
-def model_card(index: RoutingIndex, path: bytes, *, anthropic: bool = False) -> bytes | None:
+def model_card(
+    index: RoutingIndex, path: bytes, identify: Identify = identify_nobody, *, anthropic: bool = False
+) -> bytes | None:
     """Return one model, by a path; None if the path names no model at all.
 
     Raises:
-        ApiError: 404, there is no such model or group.
+        ApiError: 404, there is no such model or group; 401, 403 or 503, the sender may not use it.
     """
     if not path.startswith(_PREFIX):
         return None
     name = unquote_to_bytes(path[len(_PREFIX) :]).decode(errors="replace")
     group = index.names.get(name)
     if name in index.models:
+        if not any(each.group.model == name for each in _admitting(index, identify)):
+            raise _unknown(name)
         model = _model(name)
     elif group is not None:
+        identify(group.group.access, group.group.namespace)
         model = _group(name, group)
     else:
-        message = f"model {shown(name)} is neither a model nor a PromptGroup served here: GET /v1/models lists both"
-        raise ApiError(404, message, param="model", code="model_not_found")
+        raise _unknown(name)
     return orjson.dumps(_anthropic(model) if anthropic else model)
+
+
+def _admitting(index: RoutingIndex, identify: Identify) -> list[GroupEntry]:
+    """Return the groups that let the sender of a request in.
+
+    Raises:
+        ApiError: there are groups, and none does.
+    """
+    admitting: list[GroupEntry] = []
+    refusals: list[ApiError] = []
+    for group in index.groups:
+        try:
+            identify(group.group.access, group.group.namespace)
+        except ApiError as error:
+            refusals.append(error)
+        else:
+            admitting.append(group)
+    if refusals and not admitting:
+        raise gravest(refusals)
+    return admitting
+
+
+def _unknown(name: str) -> ApiError:
+    message = f"model {shown(name)} is neither a model nor a PromptGroup served here: GET /v1/models lists both"
+    return ApiError(404, message, param="model", code="model_not_found")
 
 
 def _model(name: str) -> dict[str, Any]:

@@ -8,11 +8,13 @@ No router has to remember or tell anything: every router of the namespace, a res
     resp_pg_ ‖ base64url(replica: 8 bytes ‖ process: 4 bytes ‖ session: 8 bytes ‖ random: 10 bytes)
 
 An id is no proof of anything: one that a client invents chooses a replica of the group that the request matches, as
-any session id does. Does no I/O and reads no clock.
+any session id does. Where callers are kept apart, the last 6 of the random bytes are a tag of the others under the
+caller's salt, so that nobody continues or reads what another caller has stored. Does no I/O and reads no clock.
 """
 
 import base64
 import binascii
+import hmac
 import re
 import struct
 from typing import NamedTuple
@@ -20,6 +22,7 @@ from typing import NamedTuple
 import xxhash
 
 from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.callers.salts import TAG_BYTES, CacheDomain
 from promptgroup_router.rings.ids import MemberHash
 
 MARK = "resp_pg_"
@@ -49,6 +52,20 @@ def process_hash(incarnation: str) -> int:
 def encode(contents: ResponseId, random: bytes) -> str:
     """Return the id with these contents and RANDOM_BYTES random bytes."""
     return MARK + base64.urlsafe_b64encode(_LAYOUT.pack(*contents) + random).decode()
+
+
+def encode_for(contents: ResponseId, random: bytes, domain: CacheDomain) -> str:
+    """Return an id that `is_of` a caller, from at least RANDOM_BYTES random bytes."""
+    nonce = random[: RANDOM_BYTES - TAG_BYTES]
+    return encode(contents, nonce + domain.tag(_LAYOUT.pack(*contents) + nonce))
+
+
+def is_of(text: str, domain: CacheDomain) -> bool:
+    """Return True if an id was made for the caller of a domain."""
+    if decode(text) is None:
+        return False
+    packed = base64.urlsafe_b64decode(text[len(MARK) :])
+    return hmac.compare_digest(domain.tag(packed[:-TAG_BYTES]), packed[-TAG_BYTES:])
 
 
 def decode(text: str) -> ResponseId | None:

@@ -4,12 +4,14 @@ Does no I/O and reads no clock.
 """
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple, cast
 
 import xxhash
 
+from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.conversation import first_bytes
 from promptgroup_router.apis.endpoints import BODIES
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, size_of
@@ -24,17 +26,25 @@ from promptgroup_router.apis.session_key import (
 )
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, shown
+from promptgroup_router.callers.isolation import cache_domain, for_engine, salted_body
+from promptgroup_router.callers.limiter import Charge
+from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
+from promptgroup_router.contract.access import Access
+from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION
 from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.expected_ttft import ANSWER
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
+from promptgroup_router.routing.admission_queue import Share
 from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost, only
 from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMatch, match_group
 from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
-from promptgroup_router.routing.response_id import decode
+from promptgroup_router.routing.prompt_digest import CacheQuestion
+from promptgroup_router.routing.response_id import decode, is_of
 from promptgroup_router.routing.secret_prompt import check_by_name
 from promptgroup_router.routing.unmatched import UNMATCHED
 
@@ -63,7 +73,30 @@ class Leading:
     """Bytes of the whole system text."""
 
 
-class Route(NamedTuple):
+class Rewrite(NamedTuple):
+    """The changes by which a body becomes the engine's."""
+
+    allowed: frozenset[EngineField] = frozenset()
+    """Fields of the engine's operator that the group lets clients set."""
+    domain: CacheDomain = SHARED
+    """The part of engines' caches that the request reads and writes."""
+    salted: AbstractSet[str] = frozenset()
+    """The APIs on which the engines take a salt."""
+    cached: bool = True
+    """False for requests that leave nothing in a cache."""
+    ordered: bool = False
+    """True if tools are put in the order in which the group's engines have them in cache."""
+    preamble: Preamble | None = None
+    """The declared prompt that is put in front."""
+    model: str = ""
+    """The model to name then."""
+
+
+FORWARD = Rewrite()
+
+
+@dataclass(slots=True)
+class Route:
     """The replicas that may serve a request, and what is sent there."""
 
     how: MatchedBy
@@ -72,7 +105,8 @@ class Route(NamedTuple):
     model: str
     candidates: Candidates
     demand: Demand
-    body: bytes
+    body: bytes | bytearray
+    """Empty for a digest of a request, whose body `rewrite` makes elsewhere."""
     estimated: int
     """Bytes of text whose tokens are an estimate; 0 where the engine's count says nothing about text."""
     counted: int
@@ -88,6 +122,30 @@ class Route(NamedTuple):
     """Set for a request that nearly matches a group."""
     stamped: bool = False
     """True if the request asks for a response whose id the router chooses, so that it says where the response is."""
+    caller: Caller = ANONYMOUS
+    """Who sent the request, as the access of its group told it."""
+    access: Access | None = None
+    """That access; None for the router's default."""
+    domain: CacheDomain = SHARED
+    """The part of engines' caches that the request reads and writes."""
+    rewrite: Rewrite = FORWARD
+    """The changes that the body had, or is to have."""
+    charge: Charge | None = None
+    """The request in the account of its caller; None for a caller without limits."""
+    question: CacheQuestion | None = None
+    """The question of its client about the cache; None for nearly all requests."""
+    ask: ParsedRequest | None = None
+    """The request itself, where its group keeps answers."""
+
+
+Identify = Callable[[Access | None, str], Caller]
+"""An access (None: the router's own default) and a namespace → who sends the request at hand; raises ApiError (401,
+403) if that is not known or they may not."""
+
+
+def identify_nobody(_access: Access | None, _namespace: str) -> Caller:
+    """Return ANONYMOUS, whatever the access: for those who ask about requests and send none."""
+    return ANONYMOUS
 
 
 def route(
@@ -99,6 +157,8 @@ def route(
     tokens: Tokens,
     now: float,
     cached: bool = True,
+    identify: Identify = identify_nobody,
+    salts: Salts | None = None,
 ) -> Route:
     """Decide where a request may go.
 
@@ -110,15 +170,29 @@ def route(
         tokens: the lengths of texts in tokens.
         now: monotonic seconds.
         cached: whether the engine keeps the prompt in its KV cache.
+        identify: tells who sends the request, once its group is known.
+        salts: the salts of callers, for groups that isolate them.
 
     Raises:
-        ApiError: the model or group is unknown, the request cannot be combined with the group's prompt, or none of the
-            group's replicas can take it (503).
+        ApiError: the model or group is unknown, the caller is not known (401) or may not use the group (403), the
+            request cannot be combined with the group's prompt, or none of the group's replicas can take it (503).
     """
-    found = _cached_route(view, ask, headers, locations=locations, tokens=tokens, now=now, cached=cached)
+    found = _cached_route(
+        view,
+        ask,
+        headers,
+        locations=locations,
+        tokens=tokens,
+        now=now,
+        cached=cached,
+        identify=identify,
+        salts=salts,
+    )
     if ask.kind is ApiKind.RESPONSES:
-        found = _continued(found, ask, locations, now)
-    return found if cached else _uncached_route(found, ask)
+        _continue(found, ask, locations, now)
+    if not cached:
+        _place_anywhere(found, ask)
+    return found
 
 
 def _cached_route(
@@ -130,31 +204,64 @@ def _cached_route(
     tokens: Tokens,
     now: float,
     cached: bool,
+    identify: Identify,
+    salts: Salts | None,
 ) -> Route:
     named, namespace = (headers.get(name, b"").decode("latin-1") for name in (_GROUP, _NAMESPACE))
-    found = match_group(view, ask, named, namespace)
-    match found:
-        case ByContent(claim):
+    match match_group(view, ask, named, namespace):
+        case ByContent(claim=claim):
+            caller = identify(claim.group.access, claim.group.namespace)
+            salted, of = claim.candidates.rules.salted, claim.group.namespace
+            domain = cache_domain(salted, salts, caller, of, ask, cached=cached)
+            rewrite = Rewrite(claim.group.callers.allowed, domain, salted, cached=cached, ordered=True)
             messages = claim.revision.messages
             header, declared = claim.group.session_header, claim.revision.system_bytes
-            session = _session(ask, headers, claim.label, header, declared, messages=messages)
+            session = _session(
+                ask, headers, claim.label, header, declared, messages=messages, caller=caller, domain=domain
+            )
             inside = claim.revision.system_bytes + size_of(ask.tools) + (first_bytes(ask, messages) if messages else 0)
-            body = BODIES[ask.kind].with_ordered_tools(ask)
             rate = tokens.per_byte(ask.model)
-            return _to(MatchedBy.CONTENT, claim, session, ask, body=body, inside=inside, messages=messages, rate=rate)
-        case ByName(group):
-            session = _session(ask, headers, group.label, group.group.session_header)
-            revision, prompt, pinned = _choose_revision(group, locations, session, ask, now)
+            return _to(
+                MatchedBy.CONTENT,
+                claim,
+                session,
+                ask,
+                rewrite=rewrite,
+                inside=inside,
+                messages=messages,
+                rate=rate,
+                caller=caller,
+                domain=domain,
+            )
+        case ByName(group=group):
+            caller = identify(group.group.access, group.group.namespace)
+            rules, of = group.group.callers, group.group.namespace
+            domain = cache_domain(rules.salted, salts, caller, of, ask, cached=cached)
+            session = _session(ask, headers, group.label, group.group.session_header, caller=caller, domain=domain)
+            revision, prompt, pinned = _choose_revision(group, locations, session, ask, now=now, domain=domain)
             check_by_name(ask, revision.revision, cached=cached)
-            body = BODIES[ask.kind].with_preamble(ask, prompt, group.group.model)
+            rewrite = Rewrite(
+                rules.allowed, domain, rules.salted, cached=cached, preamble=prompt, model=group.group.model
+            )
             rate = tokens.per_byte(group.group.model)
             inside = size_of(ask.tools)
             put = revision.revision.system_bytes + size_of(prompt.canonical_tools) + prompt.message_bytes - inside
             return _to(
-                MatchedBy.NAME, revision, session, ask, body=body, inside=inside, put=put, rate=rate, pinned=pinned
+                MatchedBy.NAME,
+                revision,
+                session,
+                ask,
+                rewrite=rewrite,
+                inside=inside,
+                put=put,
+                rate=rate,
+                pinned=pinned,
+                caller=caller,
+                domain=domain,
             )
-        case NoMatch(tenant):
-            return _unmatched(tenant, ask, headers, tokens.per_byte(ask.model))
+        case NoMatch(model=tenant):
+            rate = tokens.per_byte(ask.model)
+            return _unmatched(tenant, ask, headers, rate=rate, identify=identify, salts=salts, cached=cached)
 
 
 def _session(
@@ -165,11 +272,21 @@ def _session(
     declared: int = 0,
     *,
     messages: int = 0,
+    caller: Caller,
+    domain: CacheDomain,
 ) -> RequestSession:
-    """Return the session of a request; that of the response that it continues, if a router made its id."""
-    if ask.kind is ApiKind.RESPONSES and (previous := decode(previous_response(ask))) is not None:
-        return RequestSession(previous.session, previous.session, named=True, source=f"field {PREVIOUS}")
-    return find_session(ask, headers, group, header, declared, messages=messages)
+    """Return the session of a request; that of the response that it continues, if a router made its id.
+
+    Raises:
+        ApiError: 404: the response is another caller's, or nobody can tell whose it is.
+    """
+    if ask.kind is ApiKind.RESPONSES and (continued := previous_response(ask)):
+        previous = decode(continued)
+        if domain.salt and not is_of(continued, domain):
+            raise lost(continued, PREVIOUS, "previous_response_not_found", restarted=False)
+        if previous is not None:
+            return RequestSession(previous.session, previous.session, named=True, source=f"field {PREVIOUS}")
+    return find_session(ask, headers, group + domain.salt, header, declared, messages=messages, caller=caller.name)
 
 
 def _to(
@@ -178,11 +295,13 @@ def _to(
     session: RequestSession,
     ask: ParsedRequest,
     *,
-    body: bytes,
+    rewrite: Rewrite,
     inside: int,
     messages: int = 0,
     put: int = 0,
     rate: float,
+    caller: Caller,
+    domain: CacheDomain,
     pinned: bool = False,
 ) -> Route:
     """Return the route to a revision.
@@ -196,13 +315,14 @@ def _to(
     returns = ask.history > (inside if messages else 0)
     demand = Demand(
         session=session.key,
-        prefix=revision.prefix,
+        prefix=domain.prefix(revision.prefix),
         prompt=tier1 + ceil(rest * rate),
         tier1=tier1,
         history=tier1 + ceil(max(0, ask.history - inside) * rate) if returns else 0,
         turn=min(ask.turn - messages, MOST_TURNS),
         origin=session.first if session.first != session.key else NO_SESSION,
         streamed=ask.streamed,
+        shared_prefix=revision.prefix,
     )
     estimated = 0 if ask.media else rest if counted else ask.text + put
     return Route(
@@ -211,18 +331,94 @@ def _to(
         model,
         revision.candidates,
         demand,
-        body,
+        _body(ask, rewrite),
         estimated,
         counted,
         session,
         pinned,
         revision.short,
+        caller=caller,
+        access=revision.group.access,
+        domain=domain,
+        rewrite=rewrite,
     )
 
 
-def _unmatched(found: TenantEntry, ask: ParsedRequest, headers: Mapping[bytes, bytes], rate: float) -> Route:
-    session = _session(ask, headers, found.candidates.id, HEADER_SESSION, LEADING_BYTES)
-    leading, prefix = _leading(ask)
+def _body(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
+    return b"" if ask.content else written(ask, rewrite)
+
+
+def written(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
+    """Return the body for the engine.
+
+    Raises:
+        ApiError: 400, the request cannot be combined with the declared prompt.
+    """
+    sent = for_engine(ask, rewrite.allowed, rewrite.domain)
+    if rewrite.preamble is not None:
+        body = BODIES[ask.kind].with_preamble(sent, rewrite.preamble, rewrite.model)
+    else:
+        body = BODIES[ask.kind].with_ordered_tools(sent) if rewrite.ordered else sent.raw
+    return salted_body(body, rewrite.domain, rewrite.salted, ask.kind, cached=rewrite.cached)
+
+
+def check_in(index: RoutingIndex, identify: Identify) -> None:
+    """Check that some group may let the sender of a request in, before its body is looked at.
+
+    Raises:
+        ApiError: 401, 403 or 503: none does.
+    """
+    if len(index.accesses) == 1:
+        identify(*index.accesses[0])
+        return
+    refusals = []
+    for access, namespace in index.accesses:
+        try:
+            identify(access, namespace)
+        except ApiError as error:
+            refusals.append(error)
+        else:
+            return
+    if refusals:
+        raise gravest(refusals)
+
+
+def gravest(refusals: list[ApiError]) -> ApiError:
+    """Return the error to answer if several groups refuse the sender of a request: 503 before 403 before 401."""
+    return max(refusals, key=lambda error: error.status)
+
+
+def _admitted(found: TenantEntry, identify: Identify) -> tuple[Caller, Access | None, Candidates]:
+    """Return who sends a request that no group declares, by which access, and the replicas that they may use.
+
+    Raises:
+        ApiError: 401 or 403: they may use none.
+    """
+    refusals = []
+    for access, candidates in found.by_access:
+        try:
+            return identify(access, found.namespace), access, candidates
+        except ApiError as error:
+            refusals.append(error)
+    raise gravest(refusals)
+
+
+def _unmatched(
+    found: TenantEntry,
+    ask: ParsedRequest,
+    headers: Mapping[bytes, bytes],
+    *,
+    rate: float,
+    identify: Identify,
+    salts: Salts | None,
+    cached: bool,
+) -> Route:
+    caller, access, candidates = _admitted(found, identify)
+    salted = candidates.rules.salted
+    domain = cache_domain(salted, salts, caller, found.namespace, ask, cached=cached)
+    rewrite = Rewrite(candidates.rules.allowed, domain, salted, cached=cached)
+    session = _session(ask, headers, found.candidates.id, HEADER_SESSION, LEADING_BYTES, caller=caller, domain=domain)
+    leading, prefix = leading_of(ask)
     if ask.ids:
         tier1 = min(ask.ids, LEADING_IDS)
     elif ask.kind is ApiKind.TEXT:
@@ -231,7 +427,7 @@ def _unmatched(found: TenantEntry, ask: ParsedRequest, headers: Mapping[bytes, b
         tier1 = ceil((leading.length + size_of(ask.tools)) * rate)
     demand = Demand(
         session=session.key,
-        prefix=prefix,
+        prefix=domain.prefix(prefix),
         prompt=ask.ids or ceil(ask.text * rate),
         tier1=tier1,
         history=ceil(ask.history * rate),
@@ -245,57 +441,64 @@ def _unmatched(found: TenantEntry, ask: ParsedRequest, headers: Mapping[bytes, b
         MatchedBy.NONE,
         UNMATCHED,
         ask.model,
-        found.candidates,
+        candidates,
         demand,
-        ask.raw,
+        _body(ask, rewrite),
         estimated,
         0,
         session,
         leading=leading,
         near_miss=missed,
+        caller=caller,
+        access=access,
+        domain=domain,
+        rewrite=rewrite,
     )
 
 
-def _continued(found: Route, ask: ParsedRequest, locations: SessionLocations, now: float) -> Route:
-    """Return the route of a request for a response: to the replica that holds the response that it continues.
+def _continue(found: Route, ask: ParsedRequest, locations: SessionLocations, now: float) -> None:
+    """Lead a request for a response to the replica that holds the response that it continues.
 
     Raises:
         ApiError: 404: no replica that may serve the request holds it.
     """
-    found = found._replace(stamped="request_id" not in ask.doc)
+    # a caller who is kept apart chooses no ids: its response would have no mark of whose it is
+    found.stamped = bool(found.domain.salt) or "request_id" not in ask.doc
     previous = previous_response(ask)
     wanted = decode(previous)
     if wanted is None:
-        return found  # the request continues none, or only the engine that made the id can tell
+        return  # the request continues none, or only the engine that made the id can tell
     member = find_holder(found.candidates, wanted)
     if member is None or not holds(member, wanted):
         raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=member is not None)
     placement = locations.get_by_origin(wanted.session, NO_SESSION, now)
     before = int(placement.tokens) if placement is not None else 0
+    found.candidates = only(found.candidates, member)
     demand = found.demand
-    history = max(1, demand.tier1, before)
     rest = max(0, demand.prompt - demand.tier1)
-    return found._replace(
-        candidates=only(found.candidates, member),
-        demand=demand._replace(history=history, prompt=history + rest),
-        estimated=0,  # the engine counts the history too, whose text is not known
-    )
+    demand.history = max(1, demand.tier1, before)
+    demand.prompt = demand.history + rest
+    found.estimated = 0  # the engine counts the history too, whose text is not known
 
 
-def _uncached_route(found: Route, ask: ParsedRequest) -> Route:
-    """Return the route of a request that leaves nothing in a cache: to the least loaded replica, and on no record.
+def _place_anywhere(found: Route, ask: ParsedRequest) -> None:
+    """Lead a request that leaves nothing in a cache to the least loaded replica, and put it on no record.
 
     Of several replicas with the same load the content chooses, so that equal requests find what an engine remembers.
     """
-    content = xxhash.xxh3_64_intdigest(ask.raw)
-    return found._replace(
-        candidates=replace(found.candidates, policy=Policy.LEAST_REQUEST),
-        demand=Demand(SessionKey(content), found.demand.prefix, streamed=False, cached=False),
-        estimated=0,
-        revision="",
-        leading=None,
-        near_miss=None,
-    )
+    content = ask.content or xxhash.xxh3_64_intdigest(ask.raw)
+    found.candidates = replace(found.candidates, policy=Policy.LEAST_REQUEST)
+    found.demand = Demand(SessionKey(content), found.demand.prefix, streamed=False, cached=False)
+    found.estimated = 0
+    found.revision = ""
+    found.leading = found.near_miss = None
+
+
+def share_of(found: Route) -> Share:
+    """Return the share of room that a request has while it waits."""
+    demand, caller = found.demand, found.caller.name
+    work = max(0.0, demand.prompt - max(demand.history, demand.tier1)) + ANSWER
+    return Share(found.group, caller, found.candidates.rules.limits_of(caller).weight, work)
 
 
 def refuse_empty(found: Route) -> None:
@@ -329,7 +532,13 @@ def _no_replica(group: str) -> ApiError:
 
 
 def _choose_revision(
-    group: GroupEntry, locations: SessionLocations, session: RequestSession, ask: ParsedRequest, now: float
+    group: GroupEntry,
+    locations: SessionLocations,
+    session: RequestSession,
+    ask: ParsedRequest,
+    *,
+    now: float,
+    domain: CacheDomain,
 ) -> tuple[RevisionEntry, Preamble, bool]:
     """Return the revision of a session, its prompt, and True if the session began with it.
 
@@ -345,7 +554,7 @@ def _choose_revision(
     if session.named or ask.history or ask.kind is ApiKind.TEXT:
         place = locations.get_by_origin(session.key, session.first, now)
         for each, prompt in serving:
-            if place is not None and each.prefix == place.prefix:
+            if place is not None and domain.prefix(each.prefix) == place.prefix:
                 return each, prompt, True
     choices = [(each, prompt) for each, prompt in serving if each.revision.weight]
     if not choices and any(each.revision.weight for each in ready):
@@ -383,7 +592,7 @@ def revision_by_weight(key: SessionKey, weights: Mapping[Fingerprint, int]) -> F
     raise AssertionError("the remainder is less than the sum of the weights")
 
 
-def _leading(ask: ParsedRequest) -> tuple[Leading, PrefixKey]:
+def leading_of(ask: ParsedRequest) -> tuple[Leading, PrefixKey]:
     """Return the start of an undeclared prompt, and the hash of what takes the place of its Tier 1."""
     if ask.ids:
         listed = _prefix_key(first_ids(ask, LEADING_IDS))

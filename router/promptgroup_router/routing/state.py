@@ -1,9 +1,17 @@
 """The state that all connections of a router share: the table in use, and what was learned while serving."""
 
+import secrets
 from typing import Protocol
 
+from promptgroup_router.access.authenticator import Authenticator
+from promptgroup_router.access.caller import CallerLabels
+from promptgroup_router.access.keyring import Keyring
 from promptgroup_router.apis.tokens import Tokens
+from promptgroup_router.base.authorities import Authorities
 from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.callers.limiter import Limiter
+from promptgroup_router.callers.salts import Salts
+from promptgroup_router.contract.access import AccessType
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.health import Health
@@ -12,8 +20,11 @@ from promptgroup_router.rings.ids import member_parts
 from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, build_index
 from promptgroup_router.rings.remap import remapped_shares
 from promptgroup_router.routing.admission_queue import AdmissionQueue
+from promptgroup_router.routing.moves import Moves
 from promptgroup_router.routing.near_miss import NearMisses
+from promptgroup_router.routing.prompt_digest import PromptDigests
 from promptgroup_router.routing.unmatched import UNMATCHED, UnmatchedPrefixes
+from promptgroup_router.tracing.tracer import Tracer
 
 SERIES_SECONDS = 3600.0
 """Time for which the series of a revision or a group that left the table are still told: rates look back over less."""
@@ -36,7 +47,15 @@ class Waiter(Protocol):
 class RouterState:
     """The shared state of a router. Only the event loop's thread changes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, authenticator: Authenticator | None = None, sample_bytes: int = 0) -> None:
+        self.authenticator = authenticator or Authenticator(Keyring(b""))
+        self.authorities = Authorities()
+        """The rules by which engines that serve TLS are verified."""
+        self.caller_labels = CallerLabels()
+        self.untried: set[str] = set()
+        """Kinds of keys (Secrets, issuers) that the first table needs and that were not asked for yet."""
+        self.asks_callers = False
+        """True if some group wants to know who sends a request."""
         self.index: RoutingIndex = build_index(RoutingTable())
         """The index of the table. It is replaced by one assignment; a request keeps the one that it began with."""
         self.loaded = False
@@ -51,10 +70,24 @@ class RouterState:
         self.admission_queue: AdmissionQueue[Waiter] = AdmissionQueue()
         """Requests that wait for room."""
         self.tokens = Tokens()
-        self.unmatched = UnmatchedPrefixes()
+        self.limiter = Limiter()
+        """The accounts of callers with limits."""
+        self.salts = Salts(secrets.token_bytes(32))
+        """The salts of callers; under a key of this process alone until it has read the one that routers share."""
+        self.unmatched = UnmatchedPrefixes(sample_bytes=sample_bytes)
+        self.moves = Moves()
         self.near_misses = NearMisses()
+        self.prompt_digests = PromptDigests()
+        """The prompts of clients that ask about the cache."""
+        self.tracer: Tracer | None = None
+        """Records requests as spans; None where nobody wants them."""
         self._told: dict[tuple[str, ...], float] = {}
         """Labels group and revision, or group alone → when the table had it last."""
+
+    @property
+    def keys_tried(self) -> bool:
+        """True once everything was asked for its keys by which the first table's groups know their callers."""
+        return not self.untried
 
     def install(self, table: RoutingTable, source: str, now: float) -> tuple[ClaimConflict, ...]:
         """Serve by this table from here on.
@@ -65,6 +98,8 @@ class RouterState:
         self._forget_series(now)
         before, view = self.index, build_index(table)
         self.index = view
+        accesses = {self.authenticator.access(access).type for access, _ in view.accesses}
+        self.asks_callers = bool(accesses - {AccessType.ANONYMOUS})
         self.loaded = True
         self.confirmed = now
         pools = [revision.candidates for group in view.groups for revision in group.revisions]

@@ -6,18 +6,20 @@ Does no I/O and reads no clock.
 import enum
 from dataclasses import dataclass, replace
 
+from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.responses import RESPONSES_PATH
 from promptgroup_router.apis.session_key import RequestSession
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract.table import Policy
+from promptgroup_router.callers.salts import Salts
+from promptgroup_router.contract.table import Group, Policy
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import member_parts
 from promptgroup_router.rings.index import RoutingIndex
 from promptgroup_router.routing.holder import find_holder, holds, lost, only
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.response_id import decode, is_plain
-from promptgroup_router.routing.route import Route
+from promptgroup_router.routing.response_id import decode, is_of, is_plain
+from promptgroup_router.routing.route import Identify, Route, identify_nobody
 
 _PREFIX = RESPONSES_PATH + b"/"
 _NO_RESPONSE = "response_not_found"
@@ -53,7 +55,14 @@ def parse_path(path: bytes) -> StoredResponsePath | None:
 
 
 def route_by_response(
-    index: RoutingIndex, balancer: Balancer, response_id: str, body: bytes, namespace: str = ""
+    index: RoutingIndex,
+    balancer: Balancer,
+    response_id: str,
+    body: bytes | bytearray,
+    namespace: str = "",
+    *,
+    identify: Identify = identify_nobody,
+    salts: Salts | None = None,
 ) -> Route:
     """Decide which replica gets a request about a stored response.
 
@@ -63,9 +72,12 @@ def route_by_response(
         response_id: the id of the response.
         body: the body of the request.
         namespace: the header that names a namespace, whose replicas alone count then; empty for any.
+        identify: tells who sends the request.
+        salts: the salts of callers, for groups that isolate them.
 
     Raises:
-        ApiError: 404: a router did not make the id, or no replica holds the response any more.
+        ApiError: 401, 403 or 503: the sender may not use the group. 404: a router did not make the id, or no replica
+            holds the response any more.
     """
     wanted = decode(response_id)
     if wanted is None:
@@ -75,6 +87,9 @@ def route_by_response(
     group = index.names.get(member_parts(member_id).group) if member_id is not None else None
     if group is not None and namespace not in ("", group.group.namespace):
         group = None
+    caller = identify(group.group.access, group.group.namespace) if group is not None else ANONYMOUS
+    if group is not None and not _may_read(group.group, caller, response_id, salts):
+        raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)
     for revision in group.revisions if group is not None else ():
         member = find_holder(revision.candidates, wanted)
         if member is None or member.id != member_id:
@@ -92,5 +107,14 @@ def route_by_response(
             estimated=0,
             counted=0,
             session=RequestSession(wanted.session, wanted.session, named=True, source="path"),
+            caller=caller,
+            access=group.group.access if group is not None else None,
         )
     raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)
+
+
+def _may_read(group: Group, caller: Caller, response_id: str, salts: Salts | None) -> bool:
+    """Return True if a response is the caller's, or if the callers of its group share what they have."""
+    if not group.callers.isolates:
+        return True
+    return salts is not None and caller.name != "" and is_of(response_id, salts.of(group.namespace, caller))

@@ -1,55 +1,313 @@
-"""Counts the most frequent prefixes that no group declares: the prompts that deserve a group.
+"""Keeps the heaviest prefixes that no group declares: the prompts that deserve a group.
 
-Space-saving (Metwally, Agrawal, El Abbadi, ICDT 2005): a full sketch gives the place of its rarest entry to the new
-one, which inherits the count as its possible error. A prefix that is more frequent than 1/CAPACITY is always in it.
-Does no I/O and reads no clock.
+Weighted space-saving (Metwally, Agrawal, El Abbadi, ICDT 2005; Cormode and Hadjieleftheriou, PVLDB 2008): a full sketch
+gives the place of its lightest entry to the new one, which inherits the weight as its possible error. A prefix with
+more than 1/CAPACITY of all weight is always in it. The weight of a request is the tokens of its prefix, which a group
+would keep warm. Weights halve with every HALF_LIFE, so that the sketch speaks of lately (Cormode, Korn, Tirthapura,
+ICDE 2008).
+
+How many sessions and texts begin with a prefix is counted by linear counting (Whang, Vander-Zanden, Taylor, TODS 1990).
+Its bitmaps are added by a bitwise or, so that the answers of several routers give the figures of all of them. Text of a
+prompt is kept only where whoever runs the router asked for it, up to so many bytes a prefix. Does no I/O and reads no
+clock.
 """
 
-import heapq
+import functools
+import math
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from promptgroup_router.rings.claims import common_length
 from promptgroup_router.rings.ids import PrefixKey
 
 UNMATCHED = "-"
 """Group name for requests that match none."""
 CAPACITY = 256
-"""Most prefixes counted. The heaviest 20 are then right unless the traffic is spread over hundreds."""
+"""Most prefixes kept. Whatever else passes, the weight of one is too high by a 256th of all weight at most."""
 LISTED = 20
+"""Prefixes that people are shown."""
+HALF_LIFE = 3600.0
+"""Seconds after which a request counts half."""
+BITS = 256
+"""Bits of a bitmap: it counts up to about a thousand, with an error of a tenth."""
+BYTES = BITS // 8
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class PrefixSample:
+    """The text that all requests with a prefix begin with, as far as it is kept."""
+
+    system: str
+    tools: str
+    """Their tools in canonical form; empty where they differ, or are too long."""
+    whole: bool
+    """False if the text is cut at the limit, so that more of it may be shared."""
+
+
+def sampled(system: str, tools: str, limit: int) -> PrefixSample:
+    """Return the sample of one request, which has at most `limit` bytes."""
+    encoded = system[:limit].encode()
+    kept = encoded[:limit].decode(errors="ignore")  # a character that is cut is left out
+    room = limit - len(encoded)
+    fits = len(tools) <= room and len(tools.encode()) <= room
+    return PrefixSample(kept, tools if fits else "", len(kept) == len(system))
+
+
+def shared(one: PrefixSample, other: PrefixSample) -> PrefixSample:
+    """Return what two samples have in common."""
+    system = one.system[: common_length(one.system, other.system)]
+    cut = not (one.whole and other.whole) and len(system) == min(len(one.system), len(other.system))
+    return PrefixSample(system, one.tools if one.tools == other.tools else "", not cut)
+
+
+@dataclass(frozen=True, slots=True)
 class UnmatchedPrefix:
-    """A prefix that requests without a group begin with."""
+    """A prefix that requests without a group begin with, and the traffic of it lately."""
 
     model: str
     hash: int
     length: int
     """Bytes of the system text of the latest request."""
-    count: int
-    error: int
-    """Largest amount by which the count may be too high."""
+    tokens: float
+    """Prefix tokens of its requests, each halved with every HALF_LIFE."""
+    error: float
+    """Largest amount by which `tokens` may be too high."""
+    requests: float
+    """Requests since it was kept, weighed alike."""
+    sessions: bytes
+    """Bitmap of the sessions."""
+    texts: bytes
+    """Bitmap of the whole system texts and tools."""
+    sample: PrefixSample | None = None
+
+    @property
+    def prefix_tokens(self) -> int:
+        """Tokens of the prefix, as a mean."""
+        return round((self.tokens - self.error) / self.requests) if self.requests else 0
 
 
 class UnmatchedPrefixes:
-    """The sketch of the prefixes."""
+    """The sketch. It has at most 64 KiB: figures of all entries lie side by side, without an object for each.
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
+    Samples come on top of that: `capacity` of them, each with at most `sample_bytes`.
+    """
+
+    def __init__(self, capacity: int = CAPACITY, sample_bytes: int = 0) -> None:
         self._capacity = capacity
-        self._prefixes: dict[tuple[str, PrefixKey], UnmatchedPrefix] = {}
+        self.sample_bytes = sample_bytes
+        """Most bytes of a prefix's text that are kept; 0 to keep none."""
+        self._samples: dict[int, PrefixSample] = {}
+        """Place → sample."""
+        self._models: list[str] = []
+        """Models, by number; a model that is served is listed once."""
+        self._places: dict[tuple[int, PrefixKey], int] = {}
+        """Number of the model and hash → place."""
+        self._keys: list[tuple[int, PrefixKey]] = []
+        """The same by place."""
+        self._tokens, self._errors, self._requests = array("d"), array("d"), array("d")
+        self._lengths = array("q")
+        self._sessions, self._texts = bytearray(), bytearray()
+        self._unit = 1.0
+        """Weight of a token now: it grows instead of all others being halved."""
+        self._began: float | None = None
+        self._scaled = 0.0
+        """When `_unit` was 1."""
 
-    def add(self, model: str, prefix: PrefixKey, length: int) -> None:
-        """Count a request."""
-        known = self._prefixes.get((model, prefix))
-        if known is not None:
-            known.count += 1
-            known.length = length
-            return
-        inherited = 0
-        if len(self._prefixes) >= self._capacity:
-            rarest = min(self._prefixes, key=lambda key: self._prefixes[key].count)
-            inherited = self._prefixes.pop(rarest).count
-        self._prefixes[model, prefix] = UnmatchedPrefix(model, prefix, length, inherited + 1, inherited)
+    def add(
+        self,
+        model: str,
+        prefix: PrefixKey,
+        length: int,
+        *,
+        tokens: float,
+        session: int,
+        text: int,
+        now: float,
+        sample: PrefixSample | None = None,
+    ) -> None:
+        """Count a request.
 
-    def heaviest(self, limit: int = LISTED) -> list[UnmatchedPrefix]:
-        """Return the most frequent prefixes, the heaviest first."""
-        return heapq.nlargest(limit, self._prefixes.values(), key=lambda each: each.count)
+        Args:
+            model: that it names.
+            prefix: hash of the beginning of its system text.
+            length: bytes of its system text.
+            tokens: of its prefix, an estimate.
+            session: hash of its session.
+            text: hash of its whole system text and tools.
+            now: monotonic seconds.
+            sample: its text, where that is kept.
+        """
+        self._age(now)
+        place = self._place(model, prefix)
+        if sample is not None:
+            known = self._samples.get(place)
+            self._samples[place] = sample if known is None else shared(known, sample)
+        self._tokens[place] += max(1.0, tokens) * self._unit
+        self._requests[place] += self._unit
+        self._lengths[place] = length
+        _set(self._sessions, place, session)
+        _set(self._texts, place, text)
+
+    def entries(self, now: float) -> list[UnmatchedPrefix]:
+        """Return all prefixes, the heaviest first."""
+        self._age(now)
+        found = [
+            UnmatchedPrefix(
+                self._models[model],
+                prefix,
+                self._lengths[place],
+                self._tokens[place] / self._unit,
+                self._errors[place] / self._unit,
+                self._requests[place] / self._unit,
+                bytes(self._sessions[place * BYTES : (place + 1) * BYTES]),
+                bytes(self._texts[place * BYTES : (place + 1) * BYTES]),
+                self._samples.get(place),
+            )
+            for (model, prefix), place in self._places.items()
+        ]
+        return sorted(found, key=lambda each: -each.tokens)
+
+    def seconds(self, now: float) -> float:
+        """Return the time that the weights stand for: a steady rate times it is the weight of it."""
+        age = max(0.0, now - self._began) if self._began is not None else 0.0
+        return HALF_LIFE / math.log(2) * (1 - math.pow(0.5, age / HALF_LIFE))
+
+    def _place(self, model: str, prefix: PrefixKey) -> int:
+        number = self._number(model)
+        place = self._places.get((number, prefix))
+        if place is not None:
+            return place
+        if len(self._places) < self._capacity:
+            place = len(self._places)
+            self._keys.append((number, prefix))
+            for column in (self._tokens, self._errors, self._requests):
+                column.append(0.0)
+            self._lengths.append(0)
+            self._sessions += bytes(BYTES)
+            self._texts += bytes(BYTES)
+        else:
+            place = self._tokens.index(min(self._tokens))
+            del self._places[self._keys[place]]
+            self._samples.pop(place, None)
+            self._keys[place] = number, prefix
+            self._errors[place] = self._tokens[place]
+            self._requests[place] = 0.0
+            self._sessions[place * BYTES : (place + 1) * BYTES] = bytes(BYTES)
+            self._texts[place * BYTES : (place + 1) * BYTES] = bytes(BYTES)
+        self._places[self._keys[place]] = place
+        return place
+
+    def _number(self, model: str) -> int:
+        if model in self._models:
+            return self._models.index(model)
+        kept = {number for number, _ in self._places}
+        free = next((number for number in range(len(self._models)) if number not in kept), None)
+        if free is None:
+            self._models.append(model)
+            return len(self._models) - 1
+        self._models[free] = model
+        return free
+
+    def _age(self, now: float) -> None:
+        if self._began is None:
+            self._began = self._scaled = now
+        self._unit = math.pow(2.0, max(0.0, now - self._scaled) / HALF_LIFE)
+        if self._unit > 2.0**64:  # long before a float ends
+            for column in (self._tokens, self._errors, self._requests):
+                for place, value in enumerate(column):
+                    column[place] = value / self._unit
+            self._unit, self._scaled = 1.0, now
+
+
+def _set(bitmaps: bytearray, place: int, hash_: int) -> None:
+    bit = hash_ % BITS
+    bitmaps[place * BYTES + bit // 8] |= 1 << bit % 8
+
+
+def counted(bitmap: bytes) -> int:
+    """Return about how many different hashes a bitmap was given; at most BITS ln BITS, where all bits are set."""
+    empty = BITS - int.from_bytes(bitmap, "little").bit_count()
+    return round(BITS * math.log(BITS / max(1, empty)))
+
+
+# --- The answer to GET /unmatched ----------------------------------------------------------------------------------
+
+Document = dict[str, Any]
+
+
+def document(sketch: UnmatchedPrefixes, now: float) -> Document:
+    """Return what one router tells of its sketch."""
+    seconds = max(1.0, sketch.seconds(now))
+    return {
+        "unmatched": [
+            {
+                "model": each.model,
+                "hash": f"{each.hash:016x}",
+                "systemBytes": each.length,
+                "prefixTokens": each.prefix_tokens,
+                "requests": round(each.requests),
+                "requestsPerSecond": each.requests / seconds,
+                "tokensPerSecond": each.tokens / seconds,
+                "tokensPerSecondTooHighBy": each.error / seconds,
+                "sessions": counted(each.sessions),
+                "texts": counted(each.texts),
+                "bitmaps": (each.sessions + each.texts).hex(),
+                **({"sample": _encode(each.sample)} if each.sample is not None else {}),
+            }
+            for each in sketch.entries(now)
+        ]
+    }
+
+
+def _encode(sample: PrefixSample) -> Document:
+    return {"system": sample.system, "tools": sample.tools, "whole": sample.whole}
+
+
+def decode_sample(told: Document) -> PrefixSample:
+    """Return the sample that an entry of an answer has.
+
+    Raises:
+        KeyError, TypeError, ValueError: it has another form.
+    """
+    system, tools, whole = told["system"], told["tools"], told["whole"]
+    if not (isinstance(system, str) and isinstance(tools, str) and isinstance(whole, bool)):
+        raise TypeError("a sample is not made of texts")
+    return PrefixSample(system, tools, whole)
+
+
+ADDED = ("requests", "requestsPerSecond", "tokensPerSecond", "tokensPerSecondTooHighBy")
+"""Fields of which each router has its own part."""
+
+
+def merge(documents: Sequence[Document]) -> Document:
+    """Return what several routers, or workers of one, tell together: the heaviest first, as many as one sketch keeps.
+
+    Raises:
+        KeyError, TypeError, ValueError: a document has another form.
+    """
+    found: dict[tuple[str, str], Document] = {}
+    for each in (each for one in documents for each in one["unmatched"]):
+        key = str(each["model"]), str(each["hash"])
+        known = found.get(key)
+        found[key] = dict(each) if known is None else _together(known, each)
+    heaviest = sorted(found.values(), key=lambda each: -float(each["tokensPerSecond"]))
+    return {"unmatched": heaviest[:CAPACITY]}
+
+
+def _together(one: Document, other: Document) -> Document:
+    bitmaps = _either(bytes.fromhex(one["bitmaps"]), bytes.fromhex(other["bitmaps"]))
+    heavier = max(one, other, key=lambda each: float(each["tokensPerSecond"]))
+    samples = [decode_sample(each["sample"]) for each in (one, other) if "sample" in each]
+    sample = {"sample": _encode(functools.reduce(shared, samples))} if samples else {}
+    return (
+        heavier
+        | sample
+        | {name: one[name] + other[name] for name in ADDED}
+        | {"sessions": counted(bitmaps[:BYTES]), "texts": counted(bitmaps[BYTES:]), "bitmaps": bitmaps.hex()}
+    )
+
+
+def _either(one: Iterable[int], other: Iterable[int]) -> bytes:
+    return bytes(a | b for a, b in zip(one, other, strict=True))

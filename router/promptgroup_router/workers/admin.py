@@ -1,20 +1,28 @@
 """The admin port of a router with workers: it answers for all of them what a single process answers for itself."""
 
-import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 import orjson
 
-from promptgroup_router.admin import EXPLAIN_PATH, JSON, METRICS, TEXT, check_request
+from promptgroup_router.admin import (
+    EXPLAIN_PATH,
+    JSON,
+    JSON_LINES,
+    METRICS,
+    PURGE_PATH,
+    SAMPLES_PATH,
+    TEXT,
+    PendingAnswer,
+    check_request,
+    no_samples,
+)
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
+from promptgroup_router.response_cache.purge import parse_purge
 from promptgroup_router.workers.crew import Crew
 from promptgroup_router.workers.process import get, post
 from promptgroup_router.workers.tables import Document, merge_tables, merge_unmatched
-
-log = logging.getLogger("promptgroup.workers")
 
 
 class WorkersAdmin:
@@ -37,63 +45,50 @@ class WorkersAdmin:
                 problem = "" if self._crew.ready else "no routing table has been read yet"
                 self._status(client, "draining" if self._crew.draining else problem)
             case _:
-                return _Pending(client, request, self._crew)
+                return PendingAnswer(client, self._answer(client, request))
         return None
 
     def _status(self, client: ClientConnection, problem: str) -> None:
         client.answer(503 if problem else 200, [(b"content-type", TEXT)], f"{problem or 'ok'}\n".encode())
 
-
-class _Pending:
-    """A request for which workers are asked."""
-
-    def __init__(self, client: ClientConnection, request: HttpRequest, crew: Crew) -> None:
-        self._client = client
-        self._crew = crew
-        self._task = asyncio.ensure_future(self._run(request))
-
-    def client_left(self) -> None:
-        self._task.cancel()
-
-    def pause(self) -> None:
-        """Do nothing: the answer is written at once."""
-
-    def resume(self) -> None:
-        """Do nothing: the answer is written at once."""
-
-    def tick(self, now: float) -> None:
-        """Do nothing: workers are given a time to answer."""
-
-    async def _run(self, request: HttpRequest) -> None:
-        try:
-            await self._answer(request)
-        except ApiError as error:
-            self._client.refuse(error)
-        except Exception:
-            log.exception("the admin port could not answer")
-            self._client.refuse(ApiError(503, "the workers' answers cannot be read: retry", code="overloaded"))
-
-    async def _answer(self, request: HttpRequest) -> None:
-        client, crew = self._client, self._crew
+    async def _answer(self, client: ClientConnection, request: HttpRequest) -> None:
+        crew = self._crew
         match request.head.path:
             case b"/metrics":
                 client.answer(200, [(b"content-type", METRICS)], (await crew.page()).encode())
             case b"/table":
-                await self._merge("/table", merge_tables)
+                await self._merge(client, "/table", merge_tables)
             case b"/unmatched":
-                await self._merge("/unmatched", merge_unmatched)
+                await self._merge(client, "/unmatched", merge_unmatched)
+            case b"/responses/samples":
+                # a worker that keeps none refuses, and is not among those that answer
+                pages = await crew.ask_all(get(SAMPLES_PATH.decode()))
+                if not pages:
+                    raise no_samples()
+                client.answer(200, [(b"content-type", JSON_LINES)], b"".join(pages))
+            case b"/responses/purge":
+                parse_purge(bytes(request.body))  # refuses here what no worker would take
+                answers = await crew.ask_all(post(PURGE_PATH.decode(), bytes(request.body)))
+                if len(answers) < len(crew.serving):
+                    raise ApiError(
+                        503, "a worker or its store does not answer, and may keep answers: retry", code="overloaded"
+                    )
+                purged = sum(orjson.loads(answer)["purged"] for answer in answers)
+                client.answer(200, [(b"content-type", JSON)], orjson.dumps({"purged": purged}))
             case _:
-                found = await crew.ask_one(post(EXPLAIN_PATH.decode(), request.body))
+                found = await crew.ask_one(post(EXPLAIN_PATH.decode(), bytes(request.body)))
                 if found is None:
                     raise _nobody()
                 client.answer(found[0], [(b"content-type", JSON)], found[1])
 
-    async def _merge(self, path: str, together: Callable[[Sequence[Document]], bytes]) -> None:
+    async def _merge(
+        self, client: ClientConnection, path: str, together: Callable[[Sequence[Document]], bytes]
+    ) -> None:
         answers = await self._crew.ask_all(get(path))
         if not answers:
             raise _nobody()
         body = together([orjson.loads(answer) for answer in answers])
-        self._client.answer(200, [(b"content-type", JSON)], body)
+        client.answer(200, [(b"content-type", JSON)], body)
 
 
 def _nobody() -> ApiError:

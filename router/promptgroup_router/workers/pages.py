@@ -15,8 +15,8 @@ from promptgroup_router.base.metrics import PREFIX, number
 from promptgroup_router.routing.unmatched import UNMATCHED
 
 ADDED = frozenset({
-    "connections", "inflight", "revision_session_tokens", "revision_sessions", "revision_waiting",
-    "slot_session_tokens", "slot_sessions", "waiting", "workers",
+    "connections", "inflight", "responses_bytes", "responses_kept", "revision_session_tokens", "revision_sessions",
+    "revision_waiting", "semantic_questions", "slot_session_tokens", "slot_sessions", "waiting", "workers",
 })  # fmt: skip
 """Gauges of which each worker has a part: a session is counted by the worker that served it last."""
 
@@ -27,6 +27,7 @@ ONCE: dict[str, Callable[[list[float]], float]] = {
     "keys_moved_ratio": max,
     "peer_key": min,
     "peers": max,
+    "responses_store_up": min,
     "table_age_seconds": max,
     "table_info": max,
 }

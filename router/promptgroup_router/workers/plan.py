@@ -61,6 +61,7 @@ def share(settings: Settings, workers: int) -> Settings:
     return replace(
         settings,
         workers=1,
+        responses_memory_bytes=settings.responses_memory_bytes // workers,
         body_memory_bytes=max(-(-settings.body_memory_bytes // workers), largest),
         max_connections=-(-settings.max_connections // workers),
     )

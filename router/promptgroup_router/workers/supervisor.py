@@ -17,8 +17,8 @@ from collections.abc import Coroutine, Sequence
 from promptgroup_router.base import build
 from promptgroup_router.base.logs import fields
 from promptgroup_router.base.settings import Settings
+from promptgroup_router.core import BACKLOG, TICK_SECONDS
 from promptgroup_router.proxy.downstream import ClientListener
-from promptgroup_router.server import BACKLOG, TICK_SECONDS
 from promptgroup_router.workers import plan, process
 from promptgroup_router.workers.admin import WorkersAdmin
 from promptgroup_router.workers.crew import Crew

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from promptgroup_router.routing.unmatched import LISTED
+from promptgroup_router.routing import unmatched
 
 Document = dict[str, Any]
 
@@ -13,7 +13,8 @@ Document = dict[str, Any]
 def merge_tables(documents: Sequence[Document]) -> bytes:
     """Return one answer to `GET /table`, from those of the workers; there is at least one.
 
-    Requests in flight are added. What all workers believe of a replica is taken from the one that believes most.
+    Requests in flight are added, and moves of sessions put together. What all workers believe of a replica is taken
+    from the one that believes most.
     """
     first = documents[0]
     replicas: dict[str, list[Document]] = {}
@@ -21,7 +22,12 @@ def merge_tables(documents: Sequence[Document]) -> bytes:
         for name, said in document["replicas"].items():
             replicas.setdefault(name, []).append(said)
     merged = {name: _replica(said) for name, said in replicas.items()}
-    return orjson.dumps(first | {"replicas": merged}, option=orjson.OPT_INDENT_2)
+    moves = sorted((each for document in documents for each in document["moves"]), key=_age, reverse=True)
+    return orjson.dumps(first | {"replicas": merged, "moves": moves}, option=orjson.OPT_INDENT_2)
+
+
+def _age(move: Document) -> float:
+    return float(move["secondsAgo"])
 
 
 def _replica(said: Sequence[Document]) -> Document:
@@ -34,11 +40,4 @@ def _replica(said: Sequence[Document]) -> Document:
 
 def merge_unmatched(documents: Sequence[Document]) -> bytes:
     """Return one answer to `GET /unmatched`, from those of the workers."""
-    found: dict[tuple[str, str], Document] = {}
-    for document in documents:
-        for each in document["unmatched"]:
-            known = found.setdefault((each["model"], each["hash"]), each | {"requests": 0, "atMostTooHighBy": 0})
-            known["requests"] += each["requests"]
-            known["atMostTooHighBy"] += each["atMostTooHighBy"]
-    heaviest = sorted(found.values(), key=lambda each: -each["requests"])[:LISTED]
-    return orjson.dumps({"unmatched": heaviest}, option=orjson.OPT_INDENT_2)
+    return orjson.dumps(unmatched.merge(documents), option=orjson.OPT_INDENT_2)

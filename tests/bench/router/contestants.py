@@ -226,4 +226,7 @@ def _group(place: Place, prompt: str) -> dict[str, object]:
         "engine": engine,
         "slots": slots,
     }
-    return {"format": 1, "namespace": "bench", "name": hash_[:16], "model": MODEL, "revisions": [revision]}
+    # the engines tell a stream by the credential, which all others pass on
+    access = {"type": "Anonymous", "passCredentials": True}
+    named = {"format": 1, "namespace": "bench", "name": hash_[:16], "model": MODEL}
+    return named | {"access": access, "revisions": [revision]}

@@ -61,6 +61,7 @@ def test_the_engine_counts_the_tokens_that_are_planned() -> None:
     assert turns > 10
 
 
+@pytest.mark.slow
 def test_groups_share_their_prompt_and_nothing_else() -> None:
     sessions = mix.sessions(RATE, UNTIL, SEED)
     prompts = {session.group: prose.system(session, SEED) for session in sessions}

@@ -20,6 +20,7 @@ LISTS = {
     "/apis/apps/v1/deployments",
     "/apis/policy/v1/poddisruptionbudgets",
     "/api/v1/pods",
+    "/apis/inference.networking.k8s.io/v1/inferencepools",
 }
 
 ENDS = "kopf._core.reactor.running"

@@ -16,7 +16,15 @@ ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-PACKAGES = ("", "operator/promptgroup_operator", "router/promptgroup_router", "cli", "local", "tests")
+PACKAGES = (
+    "",
+    "operator/promptgroup_operator",
+    "router/promptgroup_router",
+    "picker/promptgroup_picker",
+    "cli",
+    "local",
+    "tests",
+)
 
 
 def named(path: Path) -> str:

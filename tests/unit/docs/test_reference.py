@@ -51,7 +51,7 @@ def test_every_field_says_what_it_is():
 
 @pytest.mark.parametrize(
     "parser",
-    [flags.operator_parser(), flags.router_parser(), *flags.command_parsers().values()],
+    [flags.operator_parser(), flags.router_parser(), flags.picker_parser(), *flags.command_parsers().values()],
     ids=lambda parser: parser.prog.replace(" ", "-"),
 )
 def test_every_flag_is_on_a_page(parser):
@@ -106,7 +106,7 @@ def test_every_path_of_the_router_is_on_a_page():
 
 
 def test_every_setting_says_what_it_does():
-    for parser in (flags.operator_parser(), flags.router_parser()):
+    for parser in (flags.operator_parser(), flags.router_parser(), flags.picker_parser()):
         assert [action.dest for action in flags.options(parser) if not action.help] == []
 
 

@@ -41,10 +41,10 @@ def test_the_schema_has_every_value_and_no_other():
 
 
 def test_one_file_names_the_registry_for_every_way_to_install():
-    """Kustomize: no image stands anywhere but in manifests/images, and both programs refer to it."""
+    """Kustomize: no image stands anywhere but in manifests/images, and all programs refer to it."""
     component = yaml.safe_load((ROOT / "manifests/images/kustomization.yaml").read_text())
     named = {each["name"] for each in component["images"]}
-    deployments = [ROOT / "manifests/operator/base", ROOT / "manifests/router"]
+    deployments = [ROOT / "manifests/operator/base", ROOT / "manifests/router", ROOT / "manifests/picker"]
     used = set()
     for folder in deployments:
         (container,) = yaml.safe_load((folder / "deployment.yaml").read_text())["spec"]["template"]["spec"][

@@ -18,7 +18,9 @@ def read(path, namespace):
     return [{**each, "metadata": {**each["metadata"], "namespace": namespace}} for each in found]
 
 
+STORE = [each for each in read("samples/pool.yaml", TEAM) if each["kind"] == "NetworkPolicy"]
 POLICIES = [
+    *STORE,
     *read("control/system/networkpolicy.yaml", SYSTEM),
     *read("operator/base/networkpolicy.yaml", SYSTEM),
     *read("team/networkpolicy.yaml", TEAM),
@@ -43,6 +45,8 @@ def engine(namespace=TEAM, port=names.PORT_ENGINE):
     return End(namespace, {names.LABEL_GROUP: "support", names.LABEL_REVISION: "9f2c61d0"}, {"http": port})
 
 
+POOL = End(TEAM, {**named("agents-pool"), names.LABEL_KV_POOL: "agents"}, {"mq": 5555, "http": 8080})
+AGENT = End(TEAM, {names.LABEL_GROUP: "agents", names.LABEL_REVISION: "9f2c61d0"}, {"http": 8000})
 OPERATOR = End(SYSTEM, named("promptgroup-operator"), {"metrics": Settings().metrics_port})
 API, DNS, NODE_DNS = End(), End("kube-system", {"k8s-app": "kube-dns"}), End(address="169.254.20.10")
 PROMETHEUS = End("monitoring", named("prometheus"))
@@ -64,6 +68,9 @@ def impostor(namespace, role):
         (OPERATOR, engine(), 8000, "TCP"),
         (OPERATOR, engine(OTHER, port=8123), 8123, "TCP"),
         (OPERATOR, router(), 9090, "TCP"),
+        (OPERATOR, POOL, 8080, "TCP"),
+        (OPERATOR, End(OTHER, {names.LABEL_KV_POOL: ""}), 9003, "TCP"),
+        (AGENT, POOL, 5555, "TCP"),
         (OPERATOR, router(OTHER), 9090, "TCP"),
         (OPERATOR, PROMETHEUS, 9090, "TCP"),
         (OPERATOR, DNS, 53, "UDP"),
@@ -74,6 +81,7 @@ def impostor(namespace, role):
         (router(), engine(), 8000, "TCP"),
         (router(), engine(port=8123), 8123, "TCP"),
         (router(), router(), 9094, "UDP"),
+        (router(), router(), 9094, "TCP"),
         (router(), router(), 9101, "UDP"),  # the last of its workers'
         (router(), DNS, 53, "UDP"),
         (router(), NODE_DNS, 53, "UDP"),
@@ -97,10 +105,15 @@ def test_what_is_needed_is_open(source, target, port, protocol):
     [
         (CLIENT, engine(), 8000, "TCP"),  # past the routers
         (NEIGHBOUR, engine(), 8000, "TCP"),
+        (engine(), POOL, 5555, "TCP"),  # another group's
+        (OPERATOR, POOL, 5555, "TCP"),
+        (NEIGHBOUR, POOL, 5555, "TCP"),
+        (impostor("shop", "promptgroup-operator"), POOL, 8080, "TCP"),
         (engine(), engine(), 8000, "TCP"),
         (router(OTHER), engine(), 8000, "TCP"),  # another team's router
         (router(), engine(OTHER), 8000, "TCP"),
         (router(OTHER), router(), 9094, "UDP"),
+        (router(OTHER), router(), 9094, "TCP"),
         (router(), router(), 9102, "UDP"),
         (CLIENT, router(), 9090, "TCP"),  # metrics, the table
         (NEIGHBOUR, router(), 9090, "TCP"),

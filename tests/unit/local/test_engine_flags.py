@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from promptgroup_local.engine.flags import FlagError, Speech, knobs, parse
+from promptgroup_local.engine.flags import POOL_BLOCKS, FlagError, Speech, knobs, parse
 
 
 def test_the_arguments_of_a_vllm_deployment_are_understood() -> None:
@@ -116,3 +116,41 @@ def test_a_file_of_settings_that_cannot_be_used_is_named(tmp_path: Path, text: s
         (tmp_path / "engine.yaml").write_text(text)
     with pytest.raises(FlagError, match=r"--config .*engine\.yaml: "):
         parse(["trtllm-serve", "m", f"--config={tmp_path}/engine.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "blocks", "source"),
+    [
+        (["m"], 0, "host"),
+        (["m", "--kv-offloading-size=2"], 1024, "host"),
+        (
+            ["m", '--kv-transfer-config={"kv_connector_extra_config":{"cpu_bytes_to_use":1073741824}}'],
+            512,
+            "host",
+        ),
+        (["m", '--kv-transfer-config={"kv_connector":"LMCacheMPConnector"}'], POOL_BLOCKS, "external_unspecified"),
+        (
+            [
+                "python3",
+                "-m",
+                "sglang.launch_server",
+                "--model-path=m",
+                "--page-size=16",
+                "--enable-hierarchical-cache",
+                "--hicache-size=1",
+            ],
+            476,
+            "host",
+        ),
+    ],
+)
+def test_a_tier_holds_what_its_memory_has_room_for(argv: list[str], blocks: int, source: str) -> None:
+    flags = parse(argv)
+    assert (flags.tier_blocks, flags.tier_source) == (blocks, source)
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_connector_that_is_no_object_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["m", f"--kv-transfer-config={text}"])
+    assert "JSON" in capsys.readouterr().err

@@ -73,3 +73,39 @@ def test_reset_is_refused_while_a_request_runs() -> None:
 
 def test_whole_blocks_of_a_length() -> None:
     assert [KVCache(8, 4).whole_blocks(tokens) for tokens in (0, 3, 4, 9)] == [0, 0, 4, 8]
+
+
+def found_by(cache: KVCache, tokens: range, salt: str = "") -> tuple[int, int]:
+    """Tokens that a finished request found, and those of them that the tier brought."""
+    sequence = TokenSequence(list(tokens), salt)
+    found = cache.admit(sequence, len(sequence.tokens))
+    assert found is not None
+    cache.commit(sequence, len(sequence.tokens))
+    cache.release(sequence)
+    return found, sequence.copied
+
+
+def test_what_was_evicted_or_reset_is_copied_back_from_the_tier() -> None:
+    cache = KVCache(4, 2, behind=100)
+    assert found_by(cache, range(8)) == (0, 0)
+    found_by(cache, range(100, 104))  # takes two blocks
+    assert found_by(cache, range(8)) == (6, 2)
+    assert found_by(cache, range(8)) == (6, 0)
+    assert cache.reset()
+    assert found_by(cache, range(8)) == (6, 6)
+
+
+def test_a_tier_keeps_salts_apart_and_drops_what_was_used_least_lately() -> None:
+    cache = KVCache(4, 2, behind=4)
+    found_by(cache, range(8))
+    assert cache.reset()
+    assert found_by(cache, range(8), "other") == (0, 0)
+    assert cache.reset()
+    assert found_by(cache, range(8)) == (0, 0)
+
+
+def test_without_a_tier_nothing_comes_back() -> None:
+    cache = KVCache(4, 2)
+    found_by(cache, range(8))
+    assert cache.reset()
+    assert found_by(cache, range(8)) == (0, 0)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from prometheus_client import generate_latest
 
@@ -14,7 +16,9 @@ vllm:kv_cache_usage_perc vllm:time_to_first_token_seconds_bucket vllm:inter_toke
 vllm:e2e_request_latency_seconds_bucket vllm:request_queue_time_seconds_bucket
 vllm:request_prefill_time_seconds_bucket vllm:request_decode_time_seconds_bucket
 vllm:request_prefill_kv_computed_tokens_bucket vllm:request_success_total
-vllm:cache_config_info standin_requests_total standin_cold_prefix_requests_total
+vllm:external_prefix_cache_queries_total vllm:external_prefix_cache_hits_total
+vllm:prompt_tokens_cached_by_source_total vllm:cache_config_info
+standin_requests_total standin_cold_prefix_requests_total
 """
 
 
@@ -76,3 +80,43 @@ def test_what_the_other_engines_count_is_read_as_it_was_counted(engine: str) -> 
     assert found.kv_tokens == flags.blocks * flags.block_size
     assert found.computed == (36 if engine == "SGLang" else None)
     assert found.prefill_seconds == (1.0 if engine == "TensorRT-LLM" else None)
+
+
+TIERED = {
+    "vLLM": (vllm.of, ["m", "--kv-offloading-size=1"], metric_names.VLLM),
+    "SGLang": (
+        sglang.of,
+        [*OTHERS["SGLang"][1], "--enable-metrics", "--enable-hierarchical-cache", "--hicache-size=1"],
+        metric_names.SGLANG,
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", TIERED)
+def test_what_a_tier_brought_is_counted_apart(engine: str) -> None:
+    kind, argv, names = TIERED[engine]
+    metrics = kind(parse(argv), Gauges(running=lambda: 0, waiting=lambda: 0, usage=lambda: 0))
+    metrics.admitted(100, 64, 32)
+    metrics.first_token(0.5, 1.0, 100, 64)
+    metrics.served(replace(REQUEST, copied=32))
+    found = engine_metrics.reading(generate_latest(metrics.registry).decode(), names)
+    assert (found.queries, found.hits, found.tiered) == (100, 64, 32)
+
+
+@pytest.mark.parametrize(
+    ("argv", "source"),
+    [
+        (["m", "--kv-offloading-size=1"], "host"),
+        (["m", '--kv-transfer-config={"kv_connector":"LMCacheMPConnector"}'], "external_unspecified"),
+    ],
+)
+def test_vllm_says_where_cached_tokens_came_from(argv: list[str], source: str) -> None:
+    metrics = vllm.of(parse(argv), Gauges(running=lambda: 0, waiting=lambda: 0, usage=lambda: 0))
+    metrics.admitted(100, 64, 48)
+    page = generate_latest(metrics.registry).decode().splitlines()
+    told = {
+        line.partition('source="')[2].partition('"')[0]: float(line.split()[-1])
+        for line in page
+        if line.startswith("vllm:prompt_tokens_cached_by_source_total{")
+    }
+    assert told == dict.fromkeys(vllm.SOURCES, 0.0) | {"device": 16.0, source: 48.0}

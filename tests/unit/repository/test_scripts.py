@@ -1,5 +1,6 @@
 """The scripts that check files and make releases."""
 
+import ast
 import importlib.util
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def test_a_tag_of_another_version_is_refused(capsys):
 
 def test_a_released_chart_names_its_registry_and_digests():
     text = (ROOT / "charts/promptgroup/values.yaml").read_text()
-    digests = {"operator": DIGEST, "router": f"sha256:{64 * 'b'}"}
+    digests = {"operator": DIGEST, "router": f"sha256:{64 * 'b'}", "picker": f"sha256:{64 * 'c'}"}
     made = script("package_chart").with_images(text, "ghcr.io/someone", digests)
     before, after = yaml.safe_load(text), yaml.safe_load(made)
     assert after["imageRegistry"] == "ghcr.io/someone"
@@ -82,6 +83,30 @@ def test_a_digest_that_is_none_is_refused(digest):
     text = (ROOT / "charts/promptgroup/values.yaml").read_text()
     with pytest.raises(ValueError, match="digest of operator"):
         script("package_chart").with_images(text, "ghcr.io/someone", {"operator": digest})
+
+
+def test_no_class_of_the_picker_has_a_compiled_base():
+    compiler = script("compile_router")
+    bases = {
+        f"{module.replace('.', '/')}.py"
+        for path in (ROOT / "picker").rglob("*.py")
+        for module in _bases_from_the_router(ast.parse(path.read_text()))
+    }
+    compiled = {path for path in bases if path.split("/")[1] in compiler.FOLDERS} - compiler.INTERPRETED
+    assert bases
+    assert compiled == set()
+
+
+def _bases_from_the_router(tree):
+    imported = {
+        name.asname or name.name: each.module
+        for each in ast.walk(tree)
+        if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("promptgroup_router.")
+        for name in each.names
+    }
+    classes = (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef))
+    named = (base.id for each in classes for base in each.bases if isinstance(base, ast.Name))
+    return [imported[name] for name in named if name in imported]
 
 
 def test_krews_manifest_names_each_archive_with_its_sum():

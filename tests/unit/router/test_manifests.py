@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_router.base.settings import PeerName, parse
+from promptgroup_router.base.core_settings import PeerName
+from promptgroup_router.base.settings import parse
 from promptgroup_router.contract import names
 
 FOLDER = Path(__file__).parents[3] / "manifests" / "router"

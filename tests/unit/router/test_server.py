@@ -197,17 +197,6 @@ def test_a_range_of_ports_that_is_taken_ends_the_process_with_a_reason(tmp_path)
     run(check())
 
 
-def test_a_part_that_ends_is_noticed(tmp_path, caplog):
-    async def check():
-        async with routing(tmp_path, table()) as router:
-            router._feed.look = lambda: 1 / 0
-            router.reload()
-            await router.failure()
-            assert "a part of the router ended" in caplog.text
-
-    run(check())
-
-
 def test_the_first_of_two_to_end_decides():
     async def check():
         assert not await server._first(asyncio.sleep(0), asyncio.Event().wait())

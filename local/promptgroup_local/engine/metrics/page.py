@@ -42,6 +42,8 @@ class Served:
     """Admission to first token."""
     decode: float
     """First token to last token."""
+    copied: int = 0
+    """Those of `cached` that came from a tier behind the cache."""
 
 
 class Metrics:
@@ -69,8 +71,8 @@ class Metrics:
     def served(self, request: Served) -> None:
         """A request ended by itself."""
 
-    def admitted(self, prompt: int, cached: int) -> None:
-        """A prompt was looked up in the prefix cache."""
+    def admitted(self, prompt: int, cached: int, copied: int = 0) -> None:
+        """A prompt was looked up in the prefix cache, and then in the tier behind it."""
 
     def token(self) -> None:
         """A token was generated."""

@@ -69,8 +69,9 @@ class _Metrics(Metrics):
         self._prompt.labels(**streaming).inc(request.prompt)
         self._generated.labels(**streaming).inc(request.generated)
         self._requests.labels(**streaming).inc()
-        if request.cached:
-            self._cached.labels(**self._labels, cache_source="device").inc(request.cached)
+        for source, tokens in (("device", request.cached - request.copied), ("host", request.copied)):
+            if tokens:
+                self._cached.labels(**self._labels, cache_source=source).inc(tokens)
         self._computed.observe(request.prompt - request.cached)
         self._queue.observe(request.queue)
         self._e2e.observe(request.queue + request.prefill + request.decode)

@@ -47,7 +47,7 @@ class _Metrics(Metrics):
         self._decode = self._histogram("trtllm_request_decode_time_seconds", "First to last token", _LATENCY)
         self._e2e = self._histogram("trtllm_e2e_request_latency_seconds", "Arrival to last token", _LATENCY)
 
-    def admitted(self, prompt: int, cached: int) -> None:
+    def admitted(self, prompt: int, cached: int, copied: int = 0) -> None:
         if not self._stepped:
             self._stepped = True
             self._first_step()

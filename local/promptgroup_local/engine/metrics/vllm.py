@@ -9,6 +9,9 @@ from promptgroup_local.engine.metrics.page import Gauges, Metrics, Served
 _ENGINE = "0"
 """vLLM numbers the engine cores of a server; this one has one."""
 
+SOURCES = ("device", "host", "p2p", "disk", "external_unspecified")
+"""Where cached tokens may come from (`CacheHitSource`)."""
+
 _TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
 _INTER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 _LATENCY = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
@@ -29,6 +32,16 @@ class _Metrics(Metrics):
         self._caching = flags.prefix_caching
         self._queries = self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache")
         self._hits = self._counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache")
+        self._outer_queries = self._counter("vllm:external_prefix_cache_queries", "Prompt tokens asked of a connector")
+        self._outer_hits = self._counter("vllm:external_prefix_cache_hits", "Prompt tokens that a connector brought")
+        by_source = Counter(
+            "vllm:prompt_tokens_cached_by_source",
+            "Prompt tokens not computed again, by source",
+            [*self._labels, "source"],
+            registry=self.registry,
+        )
+        self._sources = {source: by_source.labels(**self._labels, source=source) for source in SOURCES}
+        self._source, self._connected = flags.tier_source, bool(flags.tier_blocks)
         self._prompt = self._counter("vllm:prompt_tokens", "Prompt tokens processed")
         self._cached = self._counter("vllm:prompt_tokens_cached", "Prompt tokens not computed again")
         self._generated = self._counter("vllm:generation_tokens", "Tokens generated")
@@ -67,10 +80,15 @@ class _Metrics(Metrics):
             },
         )
 
-    def admitted(self, prompt: int, cached: int) -> None:
+    def admitted(self, prompt: int, cached: int, copied: int = 0) -> None:
         if self._caching:
             self._queries.inc(prompt)
-            self._hits.inc(cached)
+            self._hits.inc(cached - copied)
+            self._sources["device"].inc(cached - copied)
+        if self._connected:
+            self._outer_queries.inc(prompt - (cached - copied))
+            self._outer_hits.inc(copied)
+            self._sources[self._source].inc(copied)
 
     def preempted(self, requests: int) -> None:
         self._preemptions.inc(requests)

@@ -85,6 +85,29 @@ def test_a_report_that_does_not_fit_the_model_is_said(size):
     assert "with --kv-cache-dtype=fp8" in " ".join(size(kv_tokens=850_000)[1].split())
 
 
+def test_tiers_and_a_trace_are_compared(size, tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    line = json.dumps({"timestamp": 0, "input_length": 1024, "output_length": 5, "hash_ids": [1, 2]})
+    trace.write_text(f"{line}\n{line}\n")
+    document = sized(size(output="json", tier="dram=64GiB", trace=trace, gpu_hour=2))
+    assert [row["kind"] for row in document["tiers"]] == ["gpu", "dram"]
+    assert [row["tracedHitRate"] for row in document["tiers"]] == [round(1023 / 2048, 4)] * 2
+    assert document["tiers"][0]["pricePerHour"] == 2 * document["replicas"]
+    assert document["kvPool"] is None
+    assert "tiers copy at the rates" in document["assumed"][-1]
+    measured = sized(size(output="json", tier="dram=64GiB,50GB/s,1ms"))
+    assert not any("tiers copy" in each for each in measured["assumed"])
+
+
+def test_a_tier_and_a_trace_that_are_wrong_are_named(size, tmp_path):
+    status, _, errors = size(tier="tape=1TB")
+    assert status == 2
+    assert "argument --tier: 'tape' is not a kind of tier" in errors
+    status, _, errors = size(trace=tmp_path / "nowhere.jsonl")
+    assert status == 2
+    assert "nowhere.jsonl: No such file" in errors
+
+
 def test_a_target_that_no_number_keeps_is_a_failure(size):
     status, out, _ = size(ttft="5ms")
     assert status == 1

@@ -3,8 +3,16 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_cli.forecast.forecast import SEQUENCE, ReplicaForecast, Workload, expect, kept_share, working_set
+from promptgroup_cli.forecast.forecast import (
+    SEQUENCE,
+    ReplicaForecast,
+    Workload,
+    expect,
+    kept_share,
+    working_set,
+)
 from promptgroup_cli.forecast.model_config import ModelConfig
+from promptgroup_cli.forecast.tiers import TierForecast
 
 CHAT = Workload(rate=20, sessions=400, prefix=3000, history=1200, turn=100, answer=200)
 """Sessions of five turns."""
@@ -90,7 +98,35 @@ def test_what_runs_is_how_many_come_times_how_long_they_take():
     assert expect(replace(CHAT, rate=2000), REPLICA, 4).running == CHAT.sessions
 
 
-def test_a_pool_brings_what_the_gpus_have_lost():
-    small = replace(REPLICA, kv_tokens=40_000)
-    assert expect(CHAT, small, 4).kept < 0.5
-    assert expect(CHAT, small, 4, pooled=True).uncached == CHAT.turn
+SMALL = replace(REPLICA, kv_tokens=40_000)
+
+
+def test_a_tier_without_bounds_brings_what_the_gpus_have_lost():
+    assert expect(CHAT, SMALL, 4).kept < 0.5
+    found = expect(CHAT, SMALL, 4, [TierForecast(room=math.inf, latency=0, token=0)])
+    assert found.kept == 1
+    assert found.uncached == CHAT.turn
+
+
+def test_a_tier_keeps_what_gpus_of_its_size_would():
+    larger = replace(REPLICA, kv_tokens=150_000)
+    room = 4 * (150_000 - CHAT.prefix)
+    tiered = expect(CHAT, SMALL, 4, [TierForecast(room=room, latency=0, token=0)])
+    assert tiered.kept == pytest.approx(expect(CHAT, larger, 4).kept, abs=1e-3)
+
+
+def test_a_tier_that_is_smaller_adds_nothing():
+    within = TierForecast(room=1000, latency=0, token=0)
+    assert expect(CHAT, REPLICA, 4, [within]) == expect(CHAT, REPLICA, 4)
+    half, all_ = (TierForecast(room=room, latency=0, token=0) for room in (400_000, math.inf))
+    assert expect(CHAT, SMALL, 4, [half, all_]).kept == expect(CHAT, SMALL, 4, [all_, half]).kept == 1
+
+
+def test_copies_make_first_tokens_later_and_gpus_no_busier():
+    quick, slow = (TierForecast(room=math.inf, latency=seconds, token=0) for seconds in (0, 0.1))
+    fast, late = (expect(CHAT, SMALL, 4, [tier]) for tier in (quick, slow))
+    lost = 1 - expect(CHAT, SMALL, 4).kept
+    assert late.utilization == fast.utilization
+    assert late.median > fast.median
+    assert late.ttft - fast.ttft <= math.log(20) * 0.1 * 1.01
+    assert lost > 0

@@ -7,7 +7,6 @@ from promptgroup_cli.forecast.kv import (
     capacity,
     compare,
     context_share,
-    offload,
     token_bytes,
 )
 from promptgroup_cli.forecast.model_config import ConfigError, ModelConfig
@@ -93,20 +92,3 @@ def test_a_working_set_holds_the_prefix_once_in_each_replica():
     assert found.room(3000, 4) == 8000
     assert found.use(3000, 4) == pytest.approx((4 * 1000 + 6000) / 12_000)
     assert found.room(500, 4) == 0
-
-
-OFFLOADS = {
-    "no replica less": ((4, 4, 10_000, 10_000), False, "as many replicas"),
-    "short histories": ((4, 2, 400, 1000), False, "below 500 tokens"),
-    "quick to compute": ((4, 2, 900, 10_000), False, "90 ms of recomputation, 900 tokens"),
-    "in between": ((4, 2, 2000, 10_000), None, "below 300 ms that depends"),
-    "slow to compute": ((4, 2, 4000, 10_000), True, "pays: 2 instead of 4 replicas would do"),
-}
-
-
-@pytest.mark.parametrize("case", OFFLOADS)
-def test_a_pool_pays_where_it_saves_replicas_and_much_recomputation(case):
-    arguments, pays, message = OFFLOADS[case]
-    found = offload(*arguments)
-    assert found.pays is pays
-    assert message in found.message

@@ -1,9 +1,11 @@
+import math
 from dataclasses import replace
 
 import pytest
 
 from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload, expect
 from promptgroup_cli.forecast.preview import broken_limit, least_replicas, observed
+from promptgroup_cli.forecast.tiers import TierForecast
 from promptgroup_operator.sizing.limits import UTILISATION, Limit, Target, exceeded
 from promptgroup_operator.sizing.model import fit
 
@@ -54,6 +56,21 @@ def test_a_target_below_a_step_is_met_by_no_number():
     assert least_replicas(CHAT, REPLICA, 0.005, 64) == (None, Limit.FIRST_TOKEN)
 
 
-def test_with_a_pool_sessions_need_not_fit():
+def test_with_a_larger_tier_sessions_need_not_fit_the_gpus():
     small = replace(REPLICA, kv_tokens=100_000)
-    assert least_replicas(CHAT, small, 0.3, 64, pooled=True)[0] < least_replicas(CHAT, small, 0.3, 64)[0]
+
+    def tiers(replicas):
+        return [TierForecast(room=room * replicas, latency=0.001, token=1e-7)]
+
+    counts = {}
+    for room in (0, 300_000, math.inf):
+        counts[room], _ = least_replicas(CHAT, small, 0.3, 64, tiers)
+    assert counts[0] == least_replicas(CHAT, small, 0.3, 64)[0]
+    assert counts[math.inf] <= counts[300_000] < counts[0]
+
+
+def test_sessions_that_fit_no_tier_ask_for_replicas():
+    quiet, small = replace(CHAT, rate=1), replace(REPLICA, kv_tokens=100_000)
+    for room, limit in ((300_000, Limit.WORKING_SET), (1_200_000, None)):
+        tier = TierForecast(room=room, latency=0, token=0)
+        assert broken_limit(quiet, small, expect(quiet, small, 1, [tier]), None, [tier]) is limit

@@ -6,6 +6,8 @@ from promptgroup_cli.forecast.catalogue import model
 from promptgroup_cli.forecast.estimate import EngineEstimate, replica
 from promptgroup_cli.forecast.forecast import Workload
 from promptgroup_cli.forecast.gpus import gpu
+from promptgroup_cli.forecast.reuse import ReuseCurve
+from promptgroup_cli.forecast.tiers import parse
 from promptgroup_cli.reach.size_answer import MOST, SizeQuestion, answer
 from promptgroup_operator.sizing.limits import Limit
 
@@ -60,7 +62,7 @@ def test_a_target_that_no_number_keeps_is_answered_for_what_bears_the_load():
     assert found.bound is Limit.FIRST_TOKEN
     assert found.expected.replicas == answer(ASKED).replicas
     assert found.cases[0].needed is None
-    assert found.offload is None
+    assert found.pool is None
 
 
 def test_a_load_that_no_number_bears_is_answered_for_the_most():
@@ -69,10 +71,32 @@ def test_a_load_that_no_number_bears_is_answered_for_the_most():
     assert found.expected.replicas == MOST
 
 
+IDLE = replace(ASKED, target=5.0, workload=replace(ASKED.workload, rate=1, history=12_000))
+
+
 def test_a_pool_is_judged_by_the_replicas_that_it_saves():
-    idle = answer(replace(ASKED, workload=replace(ASKED.workload, rate=1, history=12_000)))
-    assert idle.offload.pays is True
-    assert f"1 instead of {idle.replicas} replicas" in idle.offload.message
+    idle = answer(IDLE)
+    assert idle.pool.pays is False
+    assert "copied in 669 ms over 25 Gbit/s TCP" in idle.pool.message
+    assert f"1 instead of {idle.replicas} replicas" in idle.pool.message
+
+
+def test_tiers_are_answered_in_rows_of_which_each_holds_more():
+    found = answer(replace(IDLE, tiers=(parse("dram=64GiB"), parse("rdma=4TiB"))))
+    assert found.pool is None
+    alone, host, pool = found.tiers
+    assert alone.tier is None
+    assert alone.needed == found.replicas > host.needed >= pool.needed
+    assert alone.hit_rate == found.expected.hit_rate <= host.hit_rate <= pool.hit_rate
+    assert host.copy < pool.copy
+    assert 0 < host.break_even < pool.break_even
+
+
+def test_a_trace_is_read_at_the_size_of_each_tier():
+    kv = IDLE.replica.kv_tokens * answer(IDLE).expected.replicas
+    reuse = ReuseCurve({kv: 30, kv + 1: 20, 10**9: 50}, prompt_tokens=200, requests=2)
+    rows = answer(replace(IDLE, tiers=(parse("dram=64GiB"),), reuse=reuse)).tiers
+    assert [row.traced for row in rows] == [0.15, 0.25]
 
 
 def test_a_window_shrinks_the_working_set():

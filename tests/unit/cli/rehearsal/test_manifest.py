@@ -174,3 +174,44 @@ def test_half_a_character_is_refused():
     content = json.dumps(group({"prompt": {"system": "\ud800"}}))
     with pytest.raises(ManifestError):
         manifest.read_group(content, "chat", builders.NOW)
+
+
+KEYS = {"access": {"type": "APIKey", "apiKey": {"secrets": ["keys", "more"]}}}
+KEYS_SECRET = "Secret keys (spec.access.apiKey.secrets)"
+KEY = {"team-a": "sk-0123456789abcdef"}
+
+
+def keys(name, **data):
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
+
+
+def test_secrets_with_keys_that_are_not_in_the_file_are_named_each():
+    assert read(group(KEYS), keys("keys", **KEY), keys("more", **KEY)).warnings == ()
+    assert read(group(KEYS), keys("more", **KEY)).warnings == (
+        f"{KEYS_SECRET} is not in the file: the group waits until the cluster has it (KeysNotFound)",
+    )
+    assert len(read(group(KEYS)).warnings) == 2
+    elsewhere = keys("keys", **KEY)
+    elsewhere["metadata"]["namespace"] = "other"
+    assert len(read(group(KEYS), elsewhere, keys("more", **KEY)).warnings) == 1
+
+
+def test_a_secret_of_the_file_without_a_key_is_refused():
+    said = refused(group(KEYS), keys("keys"), keys("more", **KEY))
+    assert said == f"{KEYS_SECRET} holds no API key"
+
+
+def test_what_engines_ask_for_and_are_verified_by_is_looked_for_too():
+    tls = {"caFrom": {"configMapKeyRef": {"name": "p", "key": "ca.crt"}}}
+    engine = SPEC["engine"] | {"credentialFrom": {"name": "engine-key", "key": "key"}, "tls": tls}
+    assert [each.rpartition("(")[2] for each in read(group({"engine": engine})).warnings] == [
+        "CredentialNotFound)",
+        "AuthorityNotFound)",
+    ]
+    said = refused(group({"engine": engine}), holder(data={"ca.crt": "none"}))
+    assert said == "key ca.crt of ConfigMap p (spec.engine.tls.caFrom) holds no certificate in PEM"
+
+
+def test_networks_of_an_access_are_checked():
+    header = {"type": "Header", "header": {"name": "x-user", "sources": ["10.0.0.1/8"]}}
+    assert "10.0.0.1/8" in refused(group({"access": header}))

@@ -10,6 +10,8 @@ from promptgroup_cli.forecast.forecast import Workload
 from promptgroup_cli.forecast.gpus import gpu
 from promptgroup_cli.forecast.kv import Agreement
 from promptgroup_cli.forecast.model_config import ModelConfig
+from promptgroup_cli.forecast.reuse import ReuseCurve
+from promptgroup_cli.forecast.tiers import parse
 from promptgroup_cli.reach.size_answer import SizeQuestion, answer
 from promptgroup_cli.render import size_output
 from promptgroup_cli.render.columns import WIDTH
@@ -35,6 +37,12 @@ QUESTIONS = {
     "nothing helps": asked(target=0.001),
     "overloaded": asked(workload=Workload(1e5, 1e7, 30_000, 120_000, 10_000, 20_000)),
     "windows": asked("openai/gpt-oss-120b"),
+    "tiers": asked(
+        tiers=tuple(map(parse, ("dram=640GiB", "nvme=20TiB", "rdma=1024TiB", "tcp=1TiB,1GB/s"))),
+        reuse=ReuseCurve({1000: 50, 10**9: 100}, prompt_tokens=10**12, requests=2),
+        gpu_hour=1234.5,
+    ),
+    "a tier that never pays": asked(target=0.001, tiers=(parse("tcp=1TiB,1GB/s"),)),
     "a report that differs": asked(reported=Agreement(False, "the engine reports " + "much " * 40)),
 }
 
@@ -67,7 +75,7 @@ def test_what_is_said_is_what_was_found():
     text = size_output.table(found)
     assert f"Replicas:     {found.expected.replicas} (hit rate {found.expected.hit_rate:.1%}" in text
     assert "Assumed:      the moon is full" in text
-    assert found.offload.message in " ".join(text.split())
+    assert found.pool.message in " ".join(text.split())
     assert "(DemandRose)" in text
 
 
@@ -83,3 +91,36 @@ def test_a_load_that_cannot_be_served_never_has_a_first_token():
     never = replace(found, expected=replace(found.expected, ttft=math.inf, median=math.inf))
     assert json.loads(size_output.document(never))["expected"]["ttftP95"] is None
     assert "TTFT p95 never" in size_output.table(never)
+
+
+def test_tiers_are_a_table_with_the_columns_that_were_asked_for():
+    tiers = (parse("dram=64GiB"),)
+    text = size_output.table(answer(asked(tiers=tiers)))
+    assert "+ dram, 64 GiB each" in text
+    assert "traced" not in text
+    assert "per hour" not in text
+    assert "KV pool" not in text
+    found = answer(asked(tiers=tiers, gpu_hour=2.5))
+    text = size_output.table(found)
+    assert f"{found.tiers[0].needed * 2.5:,.2f}" in text
+    assert json.loads(size_output.document(found))["tiers"][1] | {"hitRate": 0, "historiesKept": 0} == {
+        "kind": "dram",
+        "tokens": 524_288,
+        "shared": False,
+        "historiesKept": 0,
+        "hitRate": 0,
+        "tracedHitRate": None,
+        "copySeconds": round(0.01 + 1200 * 131_072 / (0.8 * 64e9), 4),
+        "breakEvenTokens": 263,
+        "replicas": found.tiers[1].needed,
+        "pricePerHour": found.tiers[1].needed * 2.5,
+    }
+
+
+def test_tokens_that_fill_no_block_have_a_price():
+    workload = asked().workload
+    assert "fills whole blocks of 16 tokens" in size_output.table(
+        answer(asked(workload=replace(workload, prefix=2016)))
+    )
+    text = " ".join(size_output.table(answer(asked(workload=replace(workload, prefix=2003)))).split())
+    assert "3 tokens of the prompt fill no block of 16, so each session computes them once, in 0.1 ms" in text

@@ -1,7 +1,9 @@
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import yaml
+from pydantic import BaseModel, Field
 
 from promptgroup_operator.api.crd import render, structural
 from promptgroup_operator.api.prompt_group import PromptGroup
@@ -90,3 +92,13 @@ def test_descriptions_carry_defaults_and_formats_since_explain_shows_nothing_els
     assert rollout["autoPromote"]["description"].endswith("Default: true.")
     assert rollout["steps"]["items"]["properties"]["pause"]["description"].endswith("Default: 10m.")
     assert "Default" not in rollout["steps"]["description"]
+
+
+class Bounded(BaseModel):
+    share: Annotated[float, Field(gt=0, lt=1)]
+
+
+def test_a_bound_that_is_left_out_is_said_as_openapi_3_0_says_it():
+    share = structural(Bounded)["properties"]["share"]
+    assert (share["minimum"], share["exclusiveMinimum"]) == (0, True)
+    assert (share["maximum"], share["exclusiveMaximum"]) == (1, True)

@@ -88,7 +88,8 @@ def test_the_route_that_the_contract_encodes_is_what_the_schema_describes():
 
     rev = revision(pods=[pod("a", 0)])
     step = release.RevisionStep(rev.fingerprint, release.RevisionPhase.SERVING, 100, frozenset({0, 1}))
-    route = prompt_route.route(group(), [rev], {rev.fingerprint: step}, {rev.fingerprint: {"a": 0}}, {})
+    of = group(responses={"cache": "Exact", "staleWhileRevalidate": "1m", "trustSeed": True})
+    route = prompt_route.route(of, [rev], {rev.fingerprint: step}, {rev.fingerprint: {"a": 0}}, {})
     encoded = encode_group(route)
     parsed = PromptRouteSpec.model_validate(encoded)
     assert parsed.model_dump(by_alias=True, exclude_none=True, mode="json") == encoded

@@ -20,6 +20,7 @@ FLAGS = {
     "metrics_port": ("7", 7),
     "workers": ("3", 3),
     "warmups": ("4", 4),
+    "observe": ("sized", "sized"),
     "touch_seconds": ("1.5", 1.5),
     "lease": ("a/b", "a/b"),
     "identity": ("one", "one"),

@@ -8,9 +8,10 @@ import pytest
 
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import engine, engine_metrics
+from promptgroup_operator.engines.connections import EngineAccess
 from promptgroup_operator.engines.dialect import SGLANG, TENSORRT_LLM, VLLM
 from promptgroup_operator.engines.engine import EngineClient, _bodies, _cached_tokens, _grown
-from promptgroup_operator.world.snapshot import Spent
+from promptgroup_operator.world.snapshot import Key, Spent
 from promptgroup_operator.world.warming import RefreshAnswer
 from promptgroup_router.contract.table import Prompt
 from support.builders import reading
@@ -310,3 +311,96 @@ def test_an_answer_is_never_decompressed():
 def test_a_count_of_tokens_that_no_engine_made_is_unknown(count):
     assert _cached_tokens(VLLM, {"prompt_tokens_details": {"cached_tokens": count}}) == [None]
     assert engine._prompt_tokens({"prompt_tokens": count}) == 0
+
+
+def test_an_engine_gets_the_credential_that_it_asks_for_and_no_other_does(monkeypatch):
+    client, sent = EngineClient(), []
+
+    def request(_method, address, _path, trust, *, headers, **_):
+        assert trust is None
+        sent.append((address, headers.get("authorization")))
+        raise OSError
+
+    monkeypatch.setattr(client._pools, "request", request)
+    client.authorize(Key("chat", "support"), {"10.0.0.1:8000": EngineAccess("engine-key")})
+    for address in ("10.0.0.1:8000", "10.0.0.2:8000"):
+        with pytest.raises(EngineError):
+            client.text(address)
+    client.authorize(Key("chat", "support"), {})
+    with pytest.raises(EngineError):
+        client.text("10.0.0.1:8000")
+    assert [each for _, each in sent] == ["Bearer engine-key", None, None]
+    client.close()
+
+
+# --- KV tiers ----------------------------------------------------------------------------------------------
+
+
+class Pooled(EngineClient):
+    """A vLLM with a pool: answers in turn, each with its usage, what the pool brought, and others' prompt tokens."""
+
+    def __init__(self, *chats):
+        super().__init__()
+        self.chats, self.queries, self.hits, self.tiered = list(chats), 0, 0, 0
+
+    def _request(self, method, address, path, body, *, seconds, limit):
+        if path == "/metrics":
+            counters = (
+                f"vllm:prefix_cache_queries_total {self.queries}\nvllm:prefix_cache_hits_total {self.hits}\n"
+                f"vllm:external_prefix_cache_hits_total {self.tiered}\n"
+            )
+            return (METRICS.splitlines()[-1] + "\n" + counters).encode()
+        if path == "/tokenize":
+            return json.dumps({"tokens": [*range(1700), body["messages"][1]["content"]]}).encode()
+        cached, tiered, others, others_tiered = (*self.chats.pop(0), 0, 0)[:4]
+        self.queries, self.hits = self.queries + 1720 + others, self.hits + cached - tiered
+        self.tiered += tiered + others_tiered
+        return json.dumps({"usage": usage_of(1720, cached)}).encode()
+
+
+def of_pool(ask, *chats):
+    engines = Pooled(*chats)
+    try:
+        return ask(engines)
+    finally:
+        engines.close()
+
+
+def prove(engines):
+    return engines.prove("a:1", VLLM, "llama", Prompt("the system text"))
+
+
+def test_a_proof_tells_what_the_warm_up_copied_from_what_the_probe_found():
+    found = of_pool(prove, (1536, 1536), (1696, 0))
+    assert (found.copied, found.cached_tokens, found.tiered) == (1536, 1696, 0)
+    assert found.spent == Spent(3440, 3232, 2, 1536)
+
+
+def test_a_proof_tells_what_the_probe_itself_got_from_a_tier():
+    found = of_pool(prove, (0, 0), (1696, 1536))
+    assert (found.copied, found.cached_tokens, found.tiered) == (0, 1696, 1536)
+
+
+def refreshed(*chats, any_tier=False):
+    return of_pool(lambda engines: engines.refresh("a:1", VLLM, "llama", Prompt("x"), 1696, any_tier=any_tier), *chats)
+
+
+def test_a_prefix_that_only_a_tier_still_had_was_lost_by_the_gpu_and_is_there_again():
+    found = refreshed((1696, 1536), (1696, 0))
+    assert (found.cached, found.then, found.copied) == (160, 1696, 1536)
+    assert found.spent == Spent(3440, 3392, 2, 1536)
+
+
+def test_a_prefix_in_the_gpu_is_looked_for_once_whatever_tiers_there_are():
+    found = refreshed((1696, 0))
+    assert (found.cached, found.then, found.copied, found.spent.requests) == (1696, 1696, 0, 1)
+
+
+def test_where_any_tier_counts_nothing_was_lost():
+    found = refreshed((1696, 1536), any_tier=True)
+    assert (found.cached, found.then, found.spent.requests) == (1696, 1696, 1)
+
+
+def test_while_a_tier_works_for_clients_nobody_knows_where_the_prefix_was():
+    found = refreshed((1696, 0, 4000, 3072), (1696, 0))
+    assert (found.cached, found.then) == (None, None)

@@ -26,6 +26,25 @@ def test_a_page_of_metrics():
     )
 
 
+def test_what_a_pool_brought_is_found_too():
+    page = METRICS.replace('hits_total{engine="0",model_name="llama"} 1.0e+03', 'hits_total{engine="0"} 200')
+    pool = 'vllm:external_prefix_cache_hits_total{engine="0"} 512\n'
+    found = engine_metrics.reading(f'{page}vllm:external_prefix_cache_queries_total{{engine="0"}} 824\n{pool}', VLLM)
+    assert (found.queries, found.hits, found.tiered) == (1024, 712, 512)
+
+
+def test_sglang_says_by_source_what_it_found():
+    sources = "".join(
+        f'sglang:cached_tokens_total{{cache_source="{source}",is_streaming="{streamed}"}} {tokens}\n'
+        for source, tokens in (("device", 100), ("host", 40), ("storage_file", 7))
+        for streamed in ("true", "false")
+    )
+    found = engine_metrics.reading(f"sglang:prompt_tokens_total 500\n{sources}", SGLANG)
+    assert (found.queries, found.hits, found.tiered) == (500, 294, 94)
+    older = engine_metrics.reading("sglang:prompt_tokens_total 500\nsglang:cached_tokens_total 60\n", SGLANG)
+    assert (older.hits, older.tiered) == (60, 0)
+
+
 def test_counters_of_data_parallel_engines_are_summed():
     second = 'vllm:prefix_cache_queries_total{engine="1"} 6\nvllm:num_requests_running{engine="1"} 1\n'
     found = engine_metrics.reading(f'{METRICS}{second}vllm:kv_cache_usage_perc{{engine="1"}} 0.1\n', VLLM)
@@ -172,6 +191,7 @@ def test_sglang_tells_hits_by_where_they_were():
     assert engine_metrics.reading(SGLANG_PAGE, SGLANG) == Reading(
         queries=1000,
         hits=600,
+        tiered=100,
         generated=70,
         requests=7,
         running=2,

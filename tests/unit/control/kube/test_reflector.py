@@ -1,11 +1,13 @@
 import queue
 import threading
+from datetime import timedelta
 
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.reflector import SILENT_SECONDS, Failures, RateLimit, Reflector, Reflectors
 from promptgroup_operator.kube.store import Store
+from promptgroup_operator.world.snapshot import Key
 
 PATH = "/api/v1/pods"
 
@@ -198,3 +200,71 @@ def test_an_event_that_is_none_ends_the_watch_and_a_list_follows(event, server, 
     with pytest.raises(ClusterError) as error:
         reflector.watch()
     assert error.value.status == 410
+
+
+def test_a_kind_that_others_install_holds_up_nothing_while_it_is_missing(server, monkeypatch):
+    store = Store("InferencePool", lambda _: None)
+    reflector = Reflector(server, "InferencePool", "", store)
+    listed = server.request
+
+    def missing(*_, **__):
+        raise ClusterError("none", status=404)
+
+    monkeypatch.setattr(server, "request", missing)
+    with pytest.raises(ClusterError):
+        reflector.list()
+    assert reflector.listed.is_set()
+    assert store.refused("chat") == store.refused() == 404
+    monkeypatch.setattr(server, "request", listed)
+    reflector.list()
+    assert store.refused("chat") is None
+
+
+def test_a_kind_that_is_missing_is_asked_for_again_only_while_a_group_wants_it(server, monkeypatch):
+    told: queue.Queue[Key] = queue.Queue()
+    store = Store("InferencePool", told.put)
+    server.watches = [[ClusterError("away")]] * 100
+    reflector = Reflector(server, "InferencePool", "", store)
+    listed, asked, again = server.request, threading.Event(), threading.Event()
+
+    def missing(*_, **__):
+        (again if asked.is_set() else asked).set()
+        raise ClusterError("none", status=404)
+
+    monkeypatch.setattr(server, "request", missing)
+    monkeypatch.setattr("promptgroup_operator.kube.reflector.backoff", lambda *_: timedelta())
+    reflector.start()
+    try:
+        assert asked.wait(10)
+        assert not again.wait(0.3)
+        group = Key("chat", "support")
+        store.miss(group, missed=True)
+        assert again.wait(10)
+        monkeypatch.setattr(server, "request", listed)
+        assert told.get(timeout=10) == group  # its pass finds the kind
+        store.miss(group, missed=False)
+        assert not store.wanted.is_set()
+    finally:
+        reflector.stop()
+
+
+def test_any_other_kind_that_is_missing_is_waited_for(server, reflector, store, monkeypatch):
+    def missing(*_, **__):
+        raise ClusterError("none", status=404)
+
+    monkeypatch.setattr(server, "request", missing)
+    with pytest.raises(ClusterError):
+        reflector.list()
+    assert not reflector.listed.is_set()
+    assert store.refused() is None
+
+
+def test_an_api_server_that_is_away_is_no_missing_kind(server, monkeypatch):
+    def away(*_, **__):
+        raise ClusterError("away")
+
+    monkeypatch.setattr(server, "request", away)
+    reflector = Reflector(server, "InferencePool", "", Store("InferencePool", lambda _: None))
+    with pytest.raises(ClusterError):
+        reflector.list()
+    assert not reflector.listed.is_set()

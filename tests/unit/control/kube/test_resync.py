@@ -65,7 +65,14 @@ def test_what_is_not_ours_is_not_listed(server, queue, stores):
         "poddisruptionbudgets": "promptgroup.dev/group",
         "deployments": "promptgroup.dev/group",
         "pods": "promptgroup.dev/group",
+        "inferencepools": "promptgroup.dev/group",
     }
+
+
+def test_a_kind_that_the_cluster_does_not_have_is_not_listed(server, queue, stores):
+    stores["InferencePool"].refuse("", 404)
+    Resync(server, queue, stores, (), 300).step()
+    assert "inferencepools" not in {path.rpartition("/")[2] for path, _ in server.asked}
 
 
 def test_of_the_namespaces_that_are_served_only(server, queue, stores):

@@ -179,3 +179,18 @@ def test_of_a_pods_annotations_only_the_operators_own_are_kept():
     annotations = {"promptgroup.dev/engine": "{}", "team.example/notes": "a" * 200_000}
     kept = normalized({"metadata": {"name": "a", "annotations": annotations}}, "Pod")
     assert kept["metadata"] == {"name": "a", "annotations": {"promptgroup.dev/engine": "{}"}}
+
+
+def test_a_kind_that_is_refused_has_no_objects_and_their_groups_get_a_pass():
+    told = []
+    store = Store("InferencePool", told.append)
+    found = {
+        "namespace": "chat",
+        "name": "support",
+        "resourceVersion": "3",
+        "labels": {"promptgroup.dev/group": "support"},
+    }
+    store.replace("", [{"metadata": found}], "4")
+    told.clear()
+    store.refuse("", 403)
+    assert (store.list_all(), store.refused("chat"), told) == ([], 403, [Key("chat", "support")])

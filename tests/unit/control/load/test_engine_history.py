@@ -30,28 +30,28 @@ RATES = {
 @pytest.mark.parametrize("case", RATES)
 def test_rate(case):
     readings, expected = RATES[case]
-    assert rates(*readings).rate(["c"]) == expected
+    assert rates(*readings).rates(["c"])[0] == expected
 
 
 def test_containers_count_by_their_tokens():
     found = rates((0, 0, 0), (30, 100, 100))
     found.add("d", reading(0, 0), NOW)
     found.add("d", reading(300, 0), NOW + timedelta(seconds=30))
-    assert found.rate(["c", "d"]) == 0.25
-    assert found.rate(["c"]) == 1.0
-    assert found.rate(["c", "unknown"]) == 1.0
-    assert found.rate([]) is None
+    assert found.rates(["c", "d"])[0] == 0.25
+    assert found.rates(["c"])[0] == 1.0
+    assert found.rates(["c", "unknown"])[0] == 1.0
+    assert found.rates([])[0] is None
 
 
 def test_what_is_older_than_the_window_is_forgotten():
     seconds = WINDOW.total_seconds()
     found = rates((0, 0, 0), (30, 1000, 0), (seconds, 1000, 0), (seconds + 30, 1100, 100))
-    assert found.rate(["c"]) == 1.0
+    assert found.rates(["c"])[0] == 1.0
 
 
 def test_a_reading_as_old_as_the_window_is_the_baseline():
     seconds = WINDOW.total_seconds()
-    assert rates((0, 0, 0), (seconds, 100, 50)).rate(["c"]) == 0.5
+    assert rates((0, 0, 0), (seconds, 100, 50)).rates(["c"])[0] == 0.5
 
 
 def test_an_engine_is_read_at_most_once_a_period():
@@ -94,10 +94,10 @@ def test_what_the_operator_sends_itself_is_in_no_hit_rate():
     found = rates((0, 1000, 500))
     found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(1200 + 100, 692 + 30), NOW + timedelta(seconds=30))
-    assert found.rate(["c"]) == 0.3
+    assert found.rates(["c"])[0] == 0.3
     found.spend("c", Spent(200, 0), NOW)
     found.add("c", reading(1500 + 100, 722 + 70), NOW + timedelta(seconds=60))
-    assert found.rate(["c"]) == 0.5
+    assert found.rates(["c"])[0] == 0.5
 
 
 def test_an_engine_that_only_the_operator_asks_is_quiet_and_has_no_rate():
@@ -105,17 +105,17 @@ def test_an_engine_that_only_the_operator_asks_is_quiet_and_has_no_rate():
     found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(1200, 692), NOW + timedelta(seconds=30))
     assert found.quiet_since(["c"]) == NOW
-    assert found.rate(["c"]) is None
+    assert found.rates(["c"])[0] is None
 
 
 def test_hits_of_the_operators_own_that_are_not_known_begin_the_rate_anew():
     found = rates((0, 1000, 500))
     found.spend("c", Spent(200, None), NOW)
     found.add("c", reading(1300, 592), NOW + timedelta(seconds=30))
-    assert found.rate(["c"]) is None
+    assert found.rates(["c"])[0] is None
     assert found.quiet_since(["c"]) == NOW + timedelta(seconds=30)
     found.add("c", reading(1400, 682), NOW + timedelta(seconds=60))
-    assert found.rate(["c"]) == 0.9
+    assert found.rates(["c"])[0] == 0.9
 
 
 def test_a_warm_up_before_the_first_reading_is_in_the_baseline():
@@ -123,16 +123,16 @@ def test_a_warm_up_before_the_first_reading_is_in_the_baseline():
     found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(200, 192), NOW)
     found.add("c", reading(300, 222), NOW + timedelta(seconds=30))
-    assert found.rate(["c"]) == 0.3
+    assert found.rates(["c"])[0] == 0.3
 
 
 def test_counters_that_begin_anew_begin_the_rate_anew():
     found = rates((0, 1000, 500))
     found.spend("c", Spent(200, 192), NOW)
     found.add("c", reading(50, 40), NOW + timedelta(seconds=30))
-    assert found.rate(["c"]) is None
+    assert found.rates(["c"])[0] is None
     found.add("c", reading(150, 90), NOW + timedelta(seconds=60))
-    assert found.rate(["c"]) == 0.5
+    assert found.rates(["c"])[0] == 0.5
 
 
 OF = (Key("chat", "support"), "fingerprint")
@@ -214,3 +214,11 @@ def test_own_requests_are_known_for_a_while():
     assert found.own(["c", "d"], NOW + timedelta(minutes=1)) == [Spent(100, None, 1)]
     found.forget(NOW + WINDOW + timedelta(seconds=1))
     assert found.own(["c", "d"], NOW - timedelta(seconds=1)) == [Spent(100, None, 1)]
+
+
+def test_what_tiers_brought_to_clients_is_a_part_of_the_rate():
+    found = EngineHistory()
+    found.add("c", reading(0, 0), NOW)
+    found.spend("c", Spent(100, 96, 1, 64), NOW)
+    found.add("c", reading(300, 196, tiered=114), NOW + timedelta(seconds=30))
+    assert found.rates(["c"]) == (0.5, 0.25)

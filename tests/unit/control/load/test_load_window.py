@@ -34,6 +34,12 @@ def test_rates_are_of_the_whole_window_and_of_all_replicas():
     assert (found.replicas, found.coverage, found.hit_rate) == (2, 1, 0.5)
 
 
+def test_what_kv_tiers_brought_is_a_rate_and_begins_anew_with_its_counter():
+    told = entries((-60, {"hits": 100, "tiered": 50}), (-30, {"hits": 400, "tiered": 200}))
+    assert engines({"a": told})[1].tiered == 5
+    assert load_window.counters_reset(replace(reading(), tiered=5.0), replace(reading(), tiered=4.0))
+
+
 def test_times_and_tokens_that_an_engine_tells_are_rates_too():
     told = {"computed": 600.0, "prefill_seconds": 6.0, "decode_seconds": 120.0, "queue_seconds": 3.0}
     zero = dict.fromkeys(told, 0.0)

@@ -91,6 +91,20 @@ def test_engines():
     assert (found.computed, found.prefill_busy, found.preemptions) == (None, None, None)
 
 
+def test_what_kv_tiers_brought_is_found_too():
+    (counters, *_) = texts()
+    assert "rate(vllm:external_prefix_cache_hits_total{" in counters
+    (counters, *_) = texts(SGLANG, 'cluster="eu"')
+    assert (
+        'rate(sglang:cached_tokens_total{namespace="chat",pod=~"support-1a2b3c4d-.+",cache_source!="device",'
+        in counters
+    )
+    apart = engines([*told(queries=200.0, hits=100.0, tiers=60.0), *scrapes(p0=8)])
+    assert (apart.hits, apart.tiered) == (160, 60)
+    among = engines([*told(queries=200.0, hits=100.0, tiered=60.0), *scrapes(p0=8)])
+    assert (among.hits, among.tiered) == (100, 60)
+
+
 @pytest.mark.parametrize("found", [[], told(queries=1.0), scrapes(p0=8), told(hits=1.0) + scrapes(p0=8)])
 def test_engines_that_prometheus_does_not_know_are_unknown(found):
     assert engines(found) is None
@@ -166,3 +180,15 @@ def test_an_answer_of_another_form_is_an_error(result):
         return
     with pytest.raises((ValueError, TypeError, KeyError, IndexError)):
         promql.parse_result(result)
+
+
+def test_values_over_time_are_read_without_those_that_are_not_finite():
+    result = [{"metric": {"group": "a"}, "values": [[10, "0.5"], [40.0, "NaN"], [70, "+Inf"], [100, "1"]]}]
+    assert promql.parse_range(result) == [({"group": "a"}, [(10, 0.5), (100, 1.0)])]
+    assert promql.parse_range([]) == []
+
+
+@pytest.mark.parametrize("result", [[{}], [{"metric": {}, "values": [[1]]}], [{"metric": {}, "values": 3}], [3]])
+def test_what_is_no_answer_over_time_is_refused(result):
+    with pytest.raises((ValueError, TypeError, KeyError, IndexError)):
+        promql.parse_range(result)

@@ -46,6 +46,7 @@ def test_another_model_another_engine_and_who_keeps_to_himself_are_no_members():
         seen("two", model="mistral"),
         seen("two", engine={"args": ["--max-model-len=8192"]}),
         seen("two", routing={"sharing": "Dedicated"}),
+        seen("two", access={"type": "APIKey", "apiKey": {"secrets": ["keys"]}}),
     ):
         assert turn(pools, *other, NOW) == ()
         assert turn(pools, one, first, NOW) == ()

@@ -24,7 +24,7 @@ class Scripted:
     def __init__(self, answer):
         self.answer, self.may, self.asked = answer, threading.Event(), 0
 
-    def refresh(self, address, dialect, model, prompt, needed):
+    def refresh(self, address, dialect, model, prompt, needed, *, any_tier=False):
         self.asked += 1
         assert self.may.wait(5)
         if isinstance(self.answer, Exception):

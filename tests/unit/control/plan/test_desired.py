@@ -317,3 +317,126 @@ def test_what_is_applied_stands_as_wanted():
 
 def test_names_of_the_longest_group_fit_a_label():
     assert len(desired.name(group(name="x" * 50), FINGERPRINT)) <= 63
+
+
+CREDENTIAL = {"name": "engine-key", "key": "key"}
+
+
+def engine_container(template):
+    return template["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "variable", "args"),
+    [("vLLM", "VLLM_API_KEY", []), ("SGLang", "ENGINE_API_KEY", ["--api-key=$(ENGINE_API_KEY)"])],
+)
+def test_an_engine_is_started_with_the_key_that_it_asks_for_and_its_pods_say_where_it_is(kind, variable, args):
+    template = pod_of(credentialFrom=CREDENTIAL, type=kind, args=["--mine"])
+    reference = {"secretKeyRef": {"name": "engine-key", "key": "key"}}
+    assert {"name": variable, "valueFrom": reference} in engine_container(template)["env"]
+    assert [each for each in engine_container(template)["args"] if "api-key" in each] == args
+    assert engine_container(template)["args"][-1] == "--mine"
+    assert template["metadata"]["annotations"][names.ANNOTATION_CREDENTIAL] == "engine-key/key"
+    assert names.ANNOTATION_CREDENTIAL not in pod_of(type=kind)["metadata"]["annotations"]
+
+
+def test_engines_that_ask_for_different_keys_are_not_interchangeable():
+    one, other = ({"credentialFrom": CREDENTIAL | {"name": name}} for name in ("one", "other"))
+    assert len({desired.engine_settings(group(engine=engine)) for engine in (one, other, {})}) == 3
+
+
+# --- KV tiers ----------------------------------------------------------------------------------------------
+
+POOL = {"pool": {"type": "LMCache", "address": "kv:5555"}}
+VOLUME = {"offload": {"memory": "8Gi", "claimName": "kv"}}
+
+
+def test_tiers_come_after_the_operators_arguments_and_before_the_users():
+    args = engine_container(deployment(engine={"args": ["--seed=1"]}, cache=POOL)["spec"]["template"])["args"]
+    assert args[2] == "--enable-prompt-tokens-details"
+    assert args[3].startswith("--kv-transfer-config=")
+    assert args[-1] == "--seed=1"
+
+
+def test_an_engine_waits_for_its_pool_in_the_image_that_is_there_anyway():
+    pod = deployment(cache=POOL)["spec"]["template"]["spec"]
+    (gate,) = pod["initContainers"]
+    (engine,) = pod["containers"]
+    assert gate["image"] == engine["image"]
+    assert gate["securityContext"] == engine["securityContext"]
+    assert gate["command"][-2:] == ["kv", "5555"]
+
+
+def test_a_volume_of_kv_is_mounted():
+    pod = deployment(cache=VOLUME)["spec"]["template"]["spec"]
+    assert {"name": "kv", "mountPath": "/var/cache/promptgroup"} in pod["containers"][0]["volumeMounts"]
+    assert {"name": "kv", "persistentVolumeClaim": {"claimName": "kv"}} in pod["volumes"]
+
+
+def test_variables_that_name_the_pods_address_come_after_it():
+    cache = {"offload": {"memory": "8Gi"}, "pool": {"type": "Mooncake", "address": "kv:1"}}
+    env = engine_container(deployment(engine={"type": "SGLang"}, cache=cache)["spec"]["template"])["env"]
+    found = [each["name"] for each in env]
+    assert found.index("POD_IP") < found.index("MOONCAKE_LOCAL_HOSTNAME")
+
+
+def test_settings_of_tiers_are_added_to_the_engines_file():
+    made = deployment(engine={"type": "TensorRTLLM"}, cache={"offload": {"memory": "1Gi"}})
+    config = made["spec"]["template"]["metadata"]["annotations"][desired.ANNOTATION_CONFIG]
+    assert config.splitlines() == [
+        "return_perf_metrics: true",
+        "enable_iter_perf_stats: true",
+        "kv_cache_config: {host_cache_size: 1073741824}",
+    ]
+
+
+def test_a_template_that_takes_the_tiers_away_is_a_problem():
+    replaced = group(cache=POOL, engine=container(args=["llama"]))
+    assert "replaces the engine's arguments" in desired.cache_problem(replaced).message
+    annotated = {"template": {"metadata": {"annotations": {desired.ANNOTATION_CONFIG: "x: 1"}}}}
+    told = group(cache={"offload": {"memory": "1Gi"}}, engine={"type": "TensorRTLLM", **annotated})
+    assert desired.ANNOTATION_CONFIG in desired.cache_problem(told).message
+    assert desired.cache_problem(group(engine=container(args=["llama"]))) is None
+
+
+def test_tiers_need_room_in_memory():
+    limits = {"resources": {"limits": {"memory": "8Gi"}}}
+    assert desired.cache_problem(group(cache=VOLUME, engine=limits)).reason == "InvalidCache"
+    limits = {"resources": {"limits": {"memory": "9000Mi"}}}
+    assert desired.cache_problem(group(cache=VOLUME, engine=limits)) is None
+
+
+TLS = {"caFrom": {"configMapKeyRef": {"name": "engine-ca", "key": "ca.crt"}}, "serverName": "engines.chat.svc"}
+
+
+@pytest.mark.parametrize("kind", ["vLLM", "SGLang"])
+def test_an_engine_with_a_certificate_serves_tls_and_its_pods_say_how_it_is_verified(kind):
+    template = pod_of(type=kind, tls=TLS | {"secretName": "engine-tls"}, args=["--mine"])
+    container = engine_container(template)
+    assert [each for each in container["args"] if "ssl" in each] == [
+        "--ssl-certfile=/etc/promptgroup/tls/tls.crt",
+        "--ssl-keyfile=/etc/promptgroup/tls/tls.key",
+        "--enable-ssl-refresh",
+    ]
+    assert container["args"][-1] == "--mine"
+    mount = {"name": "tls", "mountPath": "/etc/promptgroup/tls", "readOnly": True}
+    assert mount in container["volumeMounts"]
+    assert {"name": "tls", "secret": {"secretName": "engine-tls", "defaultMode": 0o440}} in template["spec"]["volumes"]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+    told = template["metadata"]["annotations"][names.ANNOTATION_ENGINE_TLS]
+    assert told == "ConfigMap/engine-ca/ca.crt/engines.chat.svc"
+
+
+def test_an_engine_behind_something_else_that_serves_tls_gets_no_certificate():
+    template = pod_of(type="TensorRTLLM", tls=TLS)
+    container = engine_container(template)
+    assert container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    assert not [each for each in container["args"] if "ssl" in each]
+    assert "tls" not in [each["name"] for each in template["spec"]["volumes"]]
+
+
+def test_an_engine_without_tls_has_none_of_it():
+    template = pod_of()
+    assert names.ANNOTATION_ENGINE_TLS not in template["metadata"]["annotations"]
+    assert "scheme" not in engine_container(template)["readinessProbe"]["httpGet"]

@@ -7,7 +7,7 @@ from promptgroup_operator.plan import plan
 from promptgroup_operator.plan.plan import MOVING, REFERENCED, SETTLED, WAITING, decide, route_unwritten, unwritten
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.sizing_history import History, Past, Recommendation
-from promptgroup_operator.world.snapshot import LastSeen, Problem, RolledBack
+from promptgroup_operator.world.snapshot import LastSeen, PoolAnswers, Problem, RolledBack
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import (
     FINGERPRINT,
@@ -484,6 +484,11 @@ def test_waits_are_in_order():
 
 def overdue(name="p0", slot=0, **fields):
     return pod(name, slot, last_seen=LastSeen(ago(minutes=5), reading(), reading()), **fields)
+
+
+def test_a_pool_that_is_looked_at_is_looked_at_again_soon():
+    settled, expected = scaled([pod("a", 0)], 1), REFERENCED
+    assert decide(replace(settled, pool_answers=PoolAnswers(1)), NOW).requeue_after == expected
 
 
 def test_a_warm_replica_is_touched_when_it_is_time():

@@ -2,12 +2,27 @@ from dataclasses import replace
 
 import pytest
 
+from promptgroup_operator.api.prompt_group import EngineType
+from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.plan import desired
 from promptgroup_operator.plan.prompt_route import ready, ring, route, sends_to
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
+from promptgroup_router.contract.caller_rules import NO_RULES, CachedTokens, CallerLimits, EngineField
 from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.contract.table import Engine, Policy, PromptRef, Sharing, Slot, SlotState, TimeLimits
+from promptgroup_router.contract.engine_tls import EngineTls
+from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
+from promptgroup_router.contract.table import (
+    CacheScope,
+    Engine,
+    Policy,
+    PromptRef,
+    ResponseCaching,
+    Sharing,
+    Slot,
+    SlotState,
+    TimeLimits,
+)
 from support.builders import CREATED, FINGERPRINT, SETTINGS, TEXT, cold, group, pod, restarted, revision
 
 READY, DRAINING, ABSENT = SlotState.READY, SlotState.DRAINING, SlotState.ABSENT
@@ -81,6 +96,41 @@ def test_time_limits_are_whole_seconds_and_none_unless_the_spec_has_them():
     assert made([revision(pods=[pod()])]).time_limits == TimeLimits()
     of = group(routing={"firstTokenTimeout": "1500ms", "idleTimeout": "1m"})
     assert made([revision(pods=[pod()])], of=of).time_limits == TimeLimits(first_token=2, idle=60)
+
+
+def test_a_route_says_what_callers_may_ask_and_learn():
+    assert made([revision(pods=[pod()])]).callers == NO_RULES
+    fields = {"allowedEngineFields": ["rid"], "isolation": "Caller", "reportCachedTokens": "Hidden"}
+    rules = made([revision(pods=[pod()])], of=group(routing=fields)).callers
+    assert (rules.allowed, rules.cached_tokens) == ({EngineField.RID}, CachedTokens.HIDDEN)
+    assert rules.salted == DIALECTS[EngineType.VLLM].salted
+    of = group(routing=fields, engine={"type": "SGLang"})
+    assert "messages" not in made([revision(pods=[pod()])], of=of).callers.salted
+
+
+def test_a_route_says_what_callers_may_use():
+    limits = {"default": {"requestsPerMinute": 5}, "callers": [{"caller": "b", "weight": 3}, {"caller": "a"}]}
+    rules = made([revision(pods=[pod()])], of=group(limits=limits)).callers
+    assert rules.default == CallerLimits(requests_per_minute=5)
+    assert rules.named == (("a", CallerLimits()), ("b", CallerLimits(weight=3)))
+
+
+def test_answers_are_kept_where_the_spec_says_so():
+    assert made([revision(pods=[pod()])]).responses is None
+    of = group(responses={"cache": "Exact", "ttl": "90s", "maxBytes": "2Mi", "scope": "Caller", "trustSeed": True})
+    kept = ResponseCaching(ttl=90, max_bytes=2 * 2**20, scope=CacheScope.CALLER, trust_seed=True)
+    assert made([revision(pods=[pod()])], of=of).responses == kept
+
+
+def test_similar_questions_are_answered_where_the_spec_says_so():
+    embeddings = {
+        "url": "http://embedder:8000/v1/embeddings",
+        "model": "m",
+        "credentialFrom": {"name": "s", "key": "k"},
+    }
+    semantic = {"threshold": 0.9, "embeddings": embeddings, "budget": "20ms"}
+    rules = made([revision(pods=[pod()])], of=group(responses={"cache": "Exact", "semantic": semantic})).responses
+    assert rules.semantic == SemanticCaching(SemanticMode.SHADOW, 0.9, embeddings["url"], "m", 20, 1000, "s/k")
 
 
 def engine_of(*pods, standing=None, **fields):
@@ -167,3 +217,25 @@ def test_ready_counts_what_routers_may_send_to():
     assert ready(
         route(group(), [rev], {rev.fingerprint: step(2)}, {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}, {})
     ) == {rev.fingerprint: 1}
+
+
+def test_routers_are_told_who_may_use_the_group():
+    keys = {"type": "APIKey", "apiKey": {"secrets": ["keys"]}, "callers": ["team-a"]}
+    routed = route(group(access=keys), (), {}, {}, {})
+    assert (routed.access.type, routed.access.secrets, routed.access.callers) == ("APIKey", ("keys",), ("team-a",))
+    assert route(group(), (), {}, {}, {}).access is None
+
+
+def test_each_slot_says_what_its_own_engine_asks_for():
+    """While another Secret is rolled out, pods of both kinds serve."""
+    pods = [pod("a", credential="old/key"), pod("b", slot=1, credential="new/key")]
+    slots = ring(pods, {"a": 0, "b": 1}, step(2))
+    assert [each.credential for each in slots] == ["old/key", "new/key"]
+
+
+def test_each_slot_says_how_its_own_engine_is_verified():
+    """While engines begin to serve TLS, pods of both kinds serve."""
+    pods = [pod("a"), pod("b", slot=1, tls="ConfigMap/engine-ca/ca.crt/engines"), pod("c", slot=2, tls="garbage")]
+    slots = ring(pods, {"a": 0, "b": 1, "c": 2}, step(3))
+    assert [each.tls for each in slots] == [None, EngineTls("ConfigMap", "engine-ca", "ca.crt", "engines"), None]
+    assert [each.state for each in slots] == [READY, READY, ABSENT]  # nobody knows how to verify the last

@@ -9,7 +9,7 @@ from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import Aspect, SizingDecision
 from promptgroup_operator.world.effects import Event
-from promptgroup_operator.world.snapshot import PodCondition, Problem, RolledBack
+from promptgroup_operator.world.snapshot import PodCondition, PoolAnswers, Problem, RolledBack
 from support.builders import FINGERPRINT, NOW, cold, group, pod, restarted, revision, starting, world
 
 B = revision("b").fingerprint
@@ -574,3 +574,73 @@ def test_a_group_is_ready_once_its_deployment_counts_the_replicas_available(stat
         world([target], live=live), plan, FINGERPRINT, SIZE[1], serving=FINGERPRINT, ready={FINGERPRINT: 1}, waits=None
     )
     assert next(each.status for each in found if each.type == "Ready") is ready
+
+
+# --- KV tiers ----------------------------------------------------------------------------------------------
+
+POOL = {"pool": {"type": "LMCache", "address": "kv:5555", "monitor": "kv:8080"}}
+
+
+def tiered(status=None, *, hit_rate=None, tier_hit_rate=None, answers=None, cache=POOL):
+    of = group(status=status, cache=cache)
+    snapshot = replace(
+        world([revision(pods=[pod()])], of=of, hit_rate=hit_rate), tier_hit_rate=tier_hit_rate, pool_answers=answers
+    )
+    return build(snapshot, [READY], {}, {}, target=FINGERPRINT, wanted=1, now=NOW)
+
+
+def test_tiers_are_told_with_what_each_holds():
+    assert tiered()["cache"] == {
+        "tiers": [{"tier": "GPU", "capacity": "400000 tokens"}, {"tier": "Pool", "source": "LMCache kv:5555"}]
+    }
+    assert "cache" not in tiered(cache=None)
+
+
+def test_the_hit_rate_is_told_by_tier():
+    found = tiered(hit_rate=0.97, tier_hit_rate=0.48)["cache"]
+    assert (found["gpuHitRate"], found["tierHitRate"]) == ("49%", "48%")
+
+
+@pytest.mark.parametrize(("tier", "expected"), [(0.5, "48%"), (0.6, "60%"), (None, "48%")])
+def test_rates_by_tier_that_hardly_move_are_no_reason_to_write(tier, expected):
+    standing = tiered(hit_rate=0.97, tier_hit_rate=0.48)
+    assert tiered(standing, hit_rate=0.97, tier_hit_rate=tier)["cache"]["tierHitRate"] == expected
+
+
+def test_tiers_of_a_spec_that_is_refused_stand_as_they_were():
+    of = group(status={"cache": {"tiers": []}}, cache=POOL)
+    refused = [Condition("Accepted", False, "InvalidCache", "")]
+    found = build(world(of=of), refused, {}, {}, target=None, wanted=1, now=NOW)
+    assert found["cache"] == {"tiers": []}
+
+
+POOLS = {
+    "nobody looks": (None, None, "NotMonitored", "monitor is not set"),
+    "all are there": (PoolAnswers(2), True, "PoolReady", "all 2 servers"),
+    "the name leads nowhere": (PoolAnswers(0), False, "PoolUnreachable", "kv:8080 leads to no server"),
+    "one is away": (PoolAnswers(2, {"10.0.0.2:8080": "refused"}), False, "PoolUnreachable", "1 of 2 servers"),
+    "one stores nothing": (PoolAnswers(1, {}, ("10.0.0.2:8080",)), False, "PoolStoresNothing", "restart the server"),
+}
+
+
+@pytest.mark.parametrize("case", POOLS)
+def test_a_pool_is_a_condition(case):
+    answers, status, reason, said = POOLS[case]
+    snapshot = replace(world([revision(pods=[pod()])], of=group(cache=POOL)), pool_answers=answers)
+    facts = conditions(
+        snapshot, {FINGERPRINT: step()}, FINGERPRINT, SIZE[1], serving=FINGERPRINT, ready={FINGERPRINT: 1}, waits=None
+    )
+    (found,) = (each for each in facts if each.type == "CachePoolReady")
+    assert (found.status, found.reason) == (status, reason)
+    assert said in found.message
+
+
+def test_a_pool_that_goes_and_comes_back_is_an_event():
+    def told(before, now):
+        old = {"type": "CachePoolReady", "status": before[0], "reason": before[1]}
+        fact = Condition("CachePoolReady", now[0], now[1], "")
+        return [(each.type, each.reason) for each in events(group(status={"conditions": [old]}), [fact])]
+
+    assert told(("True", "PoolReady"), (False, "PoolUnreachable")) == [("Warning", "PoolUnreachable")]
+    assert told(("False", "PoolUnreachable"), (True, "PoolReady")) == [("Normal", "PoolReady")]
+    assert told(("True", "PoolReady"), (True, "PoolReady")) == []

@@ -3,6 +3,8 @@ from datetime import datetime
 
 import pytest
 
+from promptgroup_operator.api.prompt_group import EngineType
+from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.plan.plan import MOVING, Plan, decide
 from promptgroup_operator.plan.validate import is_owned, may_delete, validate
 from promptgroup_operator.world.snapshot import Problem, Progress, PromptText, Sibling
@@ -144,3 +146,21 @@ def test_a_group_that_serves_and_loses_its_claim_to_a_new_prompt_keeps_nothing_o
     assert phases == {serves.fingerprint: ("Serving", 100), lost.fingerprint: ("Retiring", 0)}
     assert [(each.pod, each.draining_since) for each in todo.pod_updates] == [("c", NOW)]
     assert todo.warmups == ()
+
+
+def test_a_group_whose_engine_knows_no_salt_cannot_keep_callers_apart(monkeypatch):
+    of = group(routing={"isolation": "Caller"})
+    assert isinstance(validate(world(of=of)), PromptText)
+    plain = replace(DIALECTS[EngineType.VLLM], salted=frozenset())
+    monkeypatch.setattr("promptgroup_operator.plan.validate.DIALECTS", {EngineType.VLLM: plain})
+    found = validate(world(of=of))
+    assert found.reason == "IsolationNotSupported"
+    assert "vLLM takes no cache_salt" in found.message
+    assert isinstance(validate(world()), PromptText)
+
+
+def test_tiers_that_cannot_work_are_said():
+    engine = {"args": ["--kv-offloading-size=1"]}
+    found = validate(replace(world(), group=group(cache={"offload": {"memory": "8Gi"}}, engine=engine)))
+    assert isinstance(found, Problem)
+    assert found.reason == "InvalidCache"

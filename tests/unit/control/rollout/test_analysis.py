@@ -94,6 +94,7 @@ def test_a_mix_of_younger_sessions_is_not_taken_for_a_slower_engine():
     assert analyse(old, slower, SPEC, MINUTE).outcome is FAIL
 
 
+@pytest.mark.slow
 def test_false_alarms_over_all_looks_of_a_step_stay_below_the_error_allowed():
     """One revision against itself, looked at after every tenth request: the same judgement again and again."""
     alarms = 0

@@ -45,6 +45,15 @@ ROWS = {
     ),
     "no session began since it is looked at": (load(hit_rate=0.81, opening=0.0), None, "", True, HEALTHY),
     "low for no cause that is seen": (load(hit_rate=0.7), None, "", None, "Unexplained"),
+    "nothing is found at all": (load(hit_rate=0), None, "", False, "PrefixCachingDisabled"),
+    "nothing is looked up, and requests end": (
+        replace(load(0), engines=replace(load().engines, queries=0, hits=0)), None, "", False, "PrefixCachingDisabled",
+    ),
+    "nothing is found of few requests": (load(0.4, hit_rate=0), None, "", None, "Unexplained"),
+    "nothing is found of what does not repeat": (
+        load(hit_rate=0, declared_tokens=500, opening=1.0), None, "", False, "LowSharing",
+    ),
+    "nothing is found of prompts that depart": (load(hit_rate=0, departure=TOP), None, "", False, "PromptDrift"),
     "between the lines it was well": (load(hit_rate=0.885), None, HEALTHY, True, HEALTHY),
     "between the lines it was low": (load(hit_rate=0.885), None, "Unexplained", None, "Unexplained"),
     "above both it recovered": (load(hit_rate=0.9), None, "Unexplained", True, HEALTHY),
@@ -64,3 +73,12 @@ def test_drift_is_told_with_its_place_and_without_text():
         "90% of the requests differ from the declared prompt from byte 120 of 32000 on (about token 30 of 8000)"
         in found.message
     )
+
+
+def test_what_kv_tiers_bring_is_told():
+    seen = load()
+    assert "KV tier" not in diagnose(seen, None, "").message
+    tiered = replace(seen, engines=replace(seen.engines, tiered=0.3 * seen.engines.queries))
+    assert "found in cache (30% brought from a KV tier), of 96%" in diagnose(tiered, None, "").message
+    alone = diagnose(replace(tiered, clients=None), None, "")
+    assert "(30% brought from a KV tier)" in alone.message

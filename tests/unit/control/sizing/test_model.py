@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_operator.sizing.model import RATE_LEAST, SHARE, credited, fit
+from promptgroup_operator.sizing.model import SHARE, credited, fit
+from promptgroup_operator.sizing.prefill_rate import RATE_LEAST
 from support.loads import histogram, load
 
 
@@ -101,7 +102,7 @@ def test_first_tokens_are_the_routers_then_the_engines_then_nobodys():
 
 @pytest.mark.parametrize(
     "seen",
-    [replace(load(), engines=None), load(replicas=0), load(prefill_rate=0)],
+    [replace(load(), engines=None), load(replicas=0), load(0.1, prefill_rate=0)],
     ids=["no engines", "none", "no rate"],
 )
 def test_where_too_little_is_known_there_is_no_model(seen):

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -34,9 +35,27 @@ def test_without_a_load_there_are_bounds(case):
     assert (verdict.value, verdict.reason, verdict.active) == (value, reason, False)
 
 
-def test_a_fixed_number_is_not_looked_at_again_and_has_no_conditions_of_scaling():
-    verdict = replicas(spec(replicas=3), group(3, load()), NEW, NOW)
-    assert (verdict.requeue_after, verdict.able, verdict.limited, verdict.history) == (None, None, None, NEW)
+LOOKS = {
+    "not observed": (None, None, False),
+    "busy": (load(), PERIOD, True),
+    "nobody asks": (load(0), None, True),
+    "just begun": (replace(load(), engines=None, early=True), PERIOD, False),
+    "nothing can be read": (load(stale="gone"), None, False),
+}
+
+
+@pytest.mark.parametrize("case", LOOKS)
+def test_a_fixed_number_is_followed_while_there_is_something_to_see_and_has_no_conditions_of_scaling(case):
+    seen, again, modelled = LOOKS[case]
+    verdict = replicas(spec(replicas=3), group(3, seen), NEW, NOW)
+    assert (verdict.value, verdict.able, verdict.limited, verdict.asked) == (3, None, None, None)
+    assert (verdict.requeue_after, verdict.model is not None) == (again, modelled)
+
+
+def test_the_dip_after_a_change_of_a_fixed_number_is_known_to_be_its_own():
+    first = replicas(spec(replicas=3), group(3, load(hit_rate=0.9)), NEW, NOW)
+    second = replicas(spec(replicas=5), group(3, load(hit_rate=0.7)), first.history, NOW + PERIOD)
+    assert (second.wave, second.history.wave.hit_rate) == (Cause.SCALING, 0.9)
 
 
 def test_what_was_asked_for_and_done_is_remembered():

@@ -35,7 +35,7 @@ def test_a_pool_that_lacks_replicas_gets_them_where_the_work_is():
 
 def test_of_a_group_that_nothing_is_known_of_nothing_is_lent():
     assert rising(HEAVY, member(None, name="b")) == 5
-    assert rising(HEAVY, member(load(prefill_rate=0), name="b")) == 5
+    assert rising(HEAVY, member(load(0.1, prefill_rate=0), name="b")) == 5
 
 
 def test_of_an_unknown_load_nothing_is_said():

@@ -1,14 +1,16 @@
+from dataclasses import replace
+
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.recommend import SizingDecision, SizingInput, replicas
-from promptgroup_operator.telemetry.collector import NUMBERS, PassSummary, families, summarize
+from promptgroup_operator.telemetry.collector import NUMBERS, OF_REPLICAS, PassSummary, families, summarize
 from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.sizing_history import NEW
-from promptgroup_operator.world.snapshot import Key
-from support.builders import NOW, ago, spec
+from promptgroup_operator.world.snapshot import Key, LastSeen
+from support.builders import NOW, ago, pod, reading, revision, spec, world
 from support.loads import load
 
 KEY = Key("chat", "support")
@@ -52,7 +54,7 @@ class Told:
 
 @pytest.fixture
 def told():
-    look = PassSummary(sized(), 0.93, NOW)
+    look = PassSummary(sized(), 0.93, NOW, tier_hit_rate=0.48)
     return Told([stored(sizing={"minReplicas": 2, "maxReplicas": 9})], {KEY: look})
 
 
@@ -82,6 +84,7 @@ def test_replicas_are_those_that_are_wanted_that_there_are_and_that_are_warm(tol
 def test_sizing_tells_what_it_rests_on_of_the_replicas_that_are_wanted(told):
     model = fit(load())
     assert told("promptgroup_hit_ratio") == [0.93]
+    assert told("promptgroup_tier_hit_ratio") == [0.48]
     assert told("promptgroup_sizing_recommended_replicas") == [4]
     assert told("promptgroup_sizing_utilization_ratio") == [pytest.approx(model.utilisation(4))]
     assert told("promptgroup_sizing_predicted_hit_ratio") == [pytest.approx(model.hit_rate(4))]
@@ -116,12 +119,35 @@ def test_a_group_that_no_pass_has_seen_is_there_without_numbers(status):
 
 
 def test_the_time_of_a_load_stands_until_another_is_known():
-    first = summarize(sized(), 0.9, load(), None, ago(minutes=2))
+    def seen(found):
+        return replace(world(), load=found)
+
+    first = summarize(sized(), seen(load()), None, ago(minutes=2))
     assert first.read == ago(minutes=2)
     for nothing in (None, load(stale="no engine could be read yet"), GroupLoad(60.0, None)):
-        assert summarize(sized(), 0.9, nothing, first, NOW).read == ago(minutes=2)
-        assert summarize(sized(), 0.9, nothing, None, NOW).read is None
-    assert summarize(sized(), 0.9, load(), first, NOW).read == NOW
+        assert summarize(sized(), seen(nothing), first, NOW).read == ago(minutes=2)
+        assert summarize(sized(), seen(nothing), None, NOW).read is None
+    assert summarize(sized(), seen(load()), first, NOW).read == NOW
+
+
+def test_a_replica_tells_by_its_slot_what_its_engine_said_last():
+    last = reading(usage=0.4, running=3, waiting=2, preemptions=7.0, tiered=640.0)
+    there = pod("p1", 1, last_seen=LastSeen(NOW, reading(), last))
+    without = pod("p2", 2, last_seen=LastSeen(NOW, reading(), reading()))
+    unread, leaving = pod("p3", 3), pod("p4", 4, deleting=True, last_seen=LastSeen(NOW, reading(), last))
+    look = summarize(sized(), world([revision(pods=[there, without, unread, leaving])]), None, NOW)
+    told, labels = Told([stored()], {KEY: look}), {"namespace": "chat", "name": "support", "slot": "1"}
+    assert {name.removeprefix("promptgroup_replica_"): told(name, **labels) for _, name, *_ in OF_REPLICAS} == {
+        "kv_usage_ratio": [0.4],
+        "running_requests": [3],
+        "waiting_requests": [2],
+        "preemptions_total": [7],
+        "tier_tokens_total": [640],
+        "queue_seconds_total": [],
+        "warmup_seconds": [60],
+    }
+    assert len(told("promptgroup_replica_kv_usage_ratio")) == 2
+    assert told("promptgroup_replica_preemptions_total", slot="2") == []
 
 
 def test_a_load_that_is_not_known_any_more_leaves_the_time_when_it_was():

@@ -192,3 +192,12 @@ def test_a_new_process_learns_of_a_loss_from_the_pod():
 
 def test_the_margin_leaves_room_for_blocks_that_are_filled_in_part():
     assert 0 < MARGIN <= 0.5
+
+
+def test_a_prefix_that_a_tier_brought_back_says_so():
+    touch = a_touch()
+    for counters in (CALM, BUSY):
+        found = judge_answer(touch, RefreshAnswer(counters, 16, 96, Spent(200, 176, 2, 80), copied=80), NOW)
+        assert found.reason is WarmReason.EVICTED
+        assert "16 of 96 prefix tokens were left in cache" in found.message
+        assert "copied from a KV tier (80 tokens) or computed again" in found.message

@@ -161,6 +161,12 @@ SETTLED = {
     ),
     "Proceed waits until its time": (NOT_CACHED, True, EARLY, WarmReason.NOT_CACHED),
     "Proceed lets it serve when its time has come": (NOT_CACHED, True, LATE, WarmReason.PROCEEDED),
+    "Proceed lets no engine serve that nobody trusts": (
+        Outcome(WarmReason.UNTRUSTED, ""),
+        True,
+        LATE,
+        WarmReason.UNTRUSTED,
+    ),
 }
 
 
@@ -204,3 +210,36 @@ def test_stale_condition(case):
     found = stale_condition(given)
     assert (found.reason if found is not None else None) is expected
     assert found is None or not found.warm
+
+
+# --- KV tiers ----------------------------------------------------------------------------------------------
+
+
+def test_what_a_tier_brought_to_the_probe_is_not_in_the_gpus_memory():
+    found = judge_evidence(evidence(cached_tokens=96, tiered=64), OFF)
+    assert found.reason is WarmReason.NOT_CACHED
+    assert "32 of 100 prefix tokens are in cache and 64 in a KV tier" in found.message
+    assert "warmup.tier: Any" in found.message
+
+
+def test_a_group_may_take_a_prefix_from_a_tier_for_warm():
+    found = judge_evidence(evidence(cached_tokens=96, tiered=64), OFF, any_tier=True)
+    assert found.reason is WarmReason.PROVEN
+    assert "96 of 100 prefix tokens are in cache, 64 of them in a KV tier" in found.message
+
+
+def test_a_prefix_that_was_copied_says_so_and_in_what_time():
+    found = judge_evidence(evidence(copied=80, seconds=0.1234), OFF)
+    assert found.reason is WarmReason.PROVEN
+    assert found.message.endswith("in the GPU's memory, where 80 were copied from a KV tier in 0.12 s")
+
+
+def test_without_a_tier_a_proof_says_nothing_of_one():
+    assert judge_evidence(evidence(), OFF).message == "96 of 100 prefix tokens are in cache"
+
+
+@pytest.mark.parametrize("tier", ["GPU", "Any"])
+def test_the_group_says_which_tier_counts(tier):
+    given = spec(warmup={"tier": tier})
+    (job,) = warmups([cold()], Prompt(TEXT), given)
+    assert job.any_tier is (tier == "Any")

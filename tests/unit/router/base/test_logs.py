@@ -2,7 +2,9 @@ import json
 import logging
 import sys
 
-from promptgroup_router.base.logs import Json, Plain, configure, fields
+from promptgroup_router.base.logs import ACCESS, Json, Plain, configure, fields
+from promptgroup_router.feed import issuer_feed, key_copy, secret_feed
+from promptgroup_router.feed import publish as tables
 
 
 def record(**extra):
@@ -60,3 +62,12 @@ def test_lines_of_a_worker_say_which_it_is(monkeypatch):
     root.handlers[0].filter(marked)
     assert json.loads(Json().format(marked))["worker"] == 2
     assert json.loads(Json().format(marked))["group"] == "a/b"
+
+
+def test_without_the_access_log_problems_with_access_are_told_all_the_same(monkeypatch):
+    monkeypatch.setattr(logging, "root", logging.RootLogger(logging.INFO))
+    configure("INFO", "json", access=False)
+    assert not logging.getLogger(ACCESS).isEnabledFor(logging.CRITICAL)
+    for module in (issuer_feed, key_copy, secret_feed, tables):
+        assert module.log.propagate, module.__name__
+        assert module.log.isEnabledFor(logging.WARNING), module.__name__

@@ -61,7 +61,7 @@ def test_every_metric_has_help_and_type():
 
 def test_no_metric_is_left_out_of_the_exposition():
     metrics = Metrics()
-    attributes = [getattr(metrics, name) for name in dir(metrics)]
+    attributes = [getattr(each, name) for each in (metrics, metrics.callers) for name in dir(each)]
     made = [each for each in attributes if isinstance(each, Counter | LatencyHistogram)]
     assert {metric.name for metric in made} == {metric.name for metric in metrics.all}
 

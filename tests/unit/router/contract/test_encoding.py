@@ -3,13 +3,24 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_router.contract.encoding import FORMAT, decode_group, decode_table, encode_group, encode_table
+from promptgroup_router.contract.encoding import (
+    FORMAT,
+    GUARDED_FORMAT,
+    decode_group,
+    decode_table,
+    encode_group,
+    encode_table,
+)
+from promptgroup_router.contract.engine_tls import CONFIG_MAP, EngineTls
+from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
 from promptgroup_router.contract.table import (
+    CacheScope,
     Engine,
     Group,
     Policy,
     Prompt,
     PromptRef,
+    ResponseCaching,
     Revision,
     RoutingTable,
     Sharing,
@@ -19,6 +30,7 @@ from promptgroup_router.contract.table import (
     TimeLimits,
 )
 
+TLS = EngineTls(CONFIG_MAP, "engine-ca", "ca.crt", "engines.chat.svc")
 GROUP = Group(
     namespace="chat",
     name="support",
@@ -33,7 +45,7 @@ GROUP = Group(
             slots=(
                 Slot(0, SlotState.READY, "10.0.0.1:8000", "pod-a", "0123456789ab"),
                 Slot(1, SlotState.ABSENT),
-                Slot(2, SlotState.DRAINING, "[fd00::1]:8000", "pod-c", "ba9876543210"),
+                Slot(2, SlotState.DRAINING, "[fd00::1]:8000", "pod-c", "ba9876543210", tls=TLS),
             ),
             tokens=1700,
             engine=Engine("0123456789abcdef", kv_tokens=400_000, prefill_rate=9_800, step_tokens=8192),
@@ -46,12 +58,36 @@ GROUP = Group(
     load_factor_percent=150,
     session_header="x-chat-id",
     time_limits=TimeLimits(first_token=30, idle=60),
+    responses=ResponseCaching(
+        stale=7,
+        ttl=3600,
+        max_bytes=64 * 2**20,
+        scope=CacheScope.CALLER,
+        trust_seed=True,
+        semantic=SemanticCaching(
+            SemanticMode.ANSWER, 0.92, "http://embedder:8000/v1/embeddings", "minilm", 50, 1000, "embedder/key"
+        ),
+    ),
 )
 TABLE = RoutingTable((GROUP,), "v7")
 
 
 def test_a_group_is_read_as_it_was_written():
     assert decode_group("chat", "support", encode_group(GROUP)) == GROUP
+
+
+def test_a_router_that_would_send_in_the_clear_does_not_read_a_group_whose_engines_serve_tls():
+    encoded = encode_group(GROUP)
+    assert encoded["format"] == GUARDED_FORMAT
+    plain = tuple(replace(each, slots=()) for each in GROUP.revisions)
+    assert encode_group(replace(GROUP, revisions=plain))["format"] == FORMAT
+
+
+def test_a_slot_whose_verification_cannot_be_read_is_never_plain_http():
+    encoded = encode_group(GROUP)
+    encoded["revisions"][0]["slots"][2]["tls"] = "ConfigMap/engine-ca"
+    with pytest.raises(TableError, match="tls is 'ConfigMap/engine-ca'"):
+        decode_group("chat", "support", encoded)
 
 
 def test_a_table_is_read_as_it_was_written():
@@ -155,11 +191,11 @@ REFUSED = {
     "not an object": ([], "chat/support is a list, expected an object"),
     "no format": (
         changed("format", KeyError),
-        "chat/support: format is None, this router reads format 1: upgrade the router",
+        "chat/support: format is None, this router reads formats 1 and 2: upgrade the router",
     ),
     "a format of the future": (
-        changed("format", 2),
-        "chat/support: format is 2, this router reads format 1: upgrade the router",
+        changed("format", 3),
+        "chat/support: format is 3, this router reads formats 1 and 2: upgrade the router",
     ),
     "no model": (changed("model", KeyError), "chat/support: model is missing, expected a string"),
     "a model that is no text": (changed("model", 7), "chat/support: model is 7, expected a string"),
@@ -265,7 +301,7 @@ def test_an_absent_slot_needs_none():
 
 TABLES = {
     "not an object": (None, "table is a NoneType, expected an object"),
-    "no format": ({"groups": []}, "table: format is None, this router reads format 1: upgrade the router"),
+    "no format": ({"groups": []}, "table: format is None, this router reads formats 1 and 2: upgrade the router"),
     "a group that is none": ({"format": 1, "groups": [1]}, "groups[0] is a int, expected an object"),
     "a group without a name": (
         {"format": 1, "groups": [{"namespace": "a", "format": 1}]},

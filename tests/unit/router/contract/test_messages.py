@@ -16,6 +16,7 @@ def test_no_messages_are_no_text():
     assert read_messages("") == []
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     "text",
     [

@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from promptgroup_router.base.settings import ApiServerAddress
+from promptgroup_router.base.core_settings import ApiServerAddress
 from promptgroup_router.feed import kube_api
 from promptgroup_router.feed.kube_api import KubeApi, KubeError
 from support.fakekube import ROUTES, FakeKube, fake_kube

@@ -53,9 +53,9 @@ def test_events_change_one_route_and_say_where_to_go_on():
 def test_a_route_that_cannot_be_read_keeps_its_last_good_value():
     routes = Routes()
     routes.list("chat", listed(route("a"), route("b")))
-    change = routes.event("chat", event("MODIFIED", route("a", "11", {"format": 2})))
+    change = routes.event("chat", event("MODIFIED", route("a", "11", {"format": 3})))
     assert change.version == "11"
-    assert "chat/a: format is 2" in change.problems[0]
+    assert "chat/a: format is 3" in change.problems[0]
     change = routes.list("chat", listed(route("a", spec={}), route("c", spec="x"), "no object"))
     assert len(change.problems) == 3
     assert names(routes) == ["chat/a"]

@@ -29,7 +29,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("{", "is not JSON"), ("[]", "expected an object"), ('{"format": 2}', "format")]
+    ("text", "words"), [("{", "is not JSON"), ("[]", "expected an object"), ('{"format": 3}', "format")]
 )
 def test_what_is_no_table_is_refused(tmp_path, text, words):
     path = tmp_path / "table.json"

@@ -3,12 +3,14 @@ from hashlib import blake2s
 
 import pytest
 
+from promptgroup_router.callers.account import SpendReport
 from promptgroup_router.peers.datagram import (
     _HEADER,
     _PURPOSE,
     MAX_BYTES,
     MAX_SKEW_SECONDS,
     RECORDS,
+    SPENDS,
     Datagram,
     DatagramKind,
     Refusal,
@@ -89,3 +91,23 @@ def test_clocks_may_differ_but_not_by_much(way):
     data = encode(HELLO, KEY)
     assert decode(data, KEY, 1000.0 + way * MAX_SKEW_SECONDS) == HELLO._replace(placements=[], loads=[])
     assert decode(data, KEY, 1000.0 + way * (MAX_SKEW_SECONDS + 0.1)) is Refusal.CLOCK
+
+
+SPEND = SpendReport(7, 100, -5, 60, 5000, 10**12, 3)
+
+
+def test_reports_of_use_come_back_and_a_full_datagram_is_as_large_as_may_be():
+    data = encode(HELLO._replace(kind=DatagramKind.SPEND, spends=[SPEND] * SPENDS), KEY)
+    assert MAX_BYTES - 42 < len(data) <= MAX_BYTES
+    found = decode(data, KEY, 1000.0)
+    assert (found.kind, found.spends, found.placements, found.loads) == (DatagramKind.SPEND, [SPEND] * SPENDS, (), ())
+    with pytest.raises(ValueError, match=f"{SPENDS + 1} reports of use"):
+        encode(HELLO._replace(kind=DatagramKind.SPEND, spends=[SPEND] * (SPENDS + 1)), KEY)
+    with pytest.raises(ValueError, match="HELLO holds no reports of use"):
+        encode(HELLO._replace(spends=[SPEND]), KEY)
+
+
+@pytest.mark.parametrize(("count", "loads", "size"), [(2, 0, 42), (1, 1, 42), (1, 0, 41)])
+def test_reports_of_use_that_are_not_as_many_as_said_are_dropped(count, loads, size):
+    data = sealed(b"PGP", 1, 5, 1, 2, 1000.0, count, loads, body=bytes(size))
+    assert decode(data, KEY, 1000.0) is Refusal.MALFORMED

@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from promptgroup_router.base.settings import PeerName
+from promptgroup_router.base.core_settings import PeerName
 from promptgroup_router.peers import discovery
 from support.wire import run
 

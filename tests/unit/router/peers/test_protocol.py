@@ -1,5 +1,7 @@
 import pytest
 
+from promptgroup_router.callers.limiter import Limiter
+from promptgroup_router.contract.caller_rules import CallerLimits
 from promptgroup_router.peers.catch_up import COPY_DATAGRAMS
 from promptgroup_router.peers.datagram import (
     MAX_BYTES,
@@ -233,3 +235,20 @@ def test_one_router_too_many_is_dropped():
         one.peers.receive(encode(Datagram(DatagramKind.HELLO, sender, 1, 0.0), KEY), ("10.0.0.2", sender), 0.0, 0.0)
     late = encode(Datagram(DatagramKind.HELLO, 9999, 1, 0.0), KEY)
     assert one.peers.receive(late, ("10.0.0.2", 1), 0.0, 0.0) is Refusal.CROWD
+
+
+def test_what_callers_have_used_reaches_every_router_and_one_that_starts():
+    limits = CallerLimits(requests_per_minute=10)
+    one, other, limiter = Limiter(), Limiter(), Limiter()
+    net = Net(Node(1, limiter=one), Node(2, limiter=other))
+    net.step(3.0)
+    one.admit("a/b", "c", limits, prompt=0, longest=0, now=net.now)
+    net.step(1.0)
+    assert other.routers == 2
+    mine = other.admit("a/b", "c", limits, prompt=0, longest=0, now=net.now)
+    assert dict(other.headers(mine, net.now))[b"x-ratelimit-remaining-requests"] == b"8"
+    limiter.began = net.now
+    net.add(Node(3, limiter=limiter))
+    net.step(3.0)
+    theirs = limiter.admit("a/b", "c", limits, prompt=0, longest=0, now=net.now)
+    assert dict(limiter.headers(theirs, net.now))[b"x-ratelimit-remaining-requests"] == b"7"

@@ -10,8 +10,8 @@ from typing import Self
 
 import pytest
 
+from promptgroup_router.base.core_settings import PeerName
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.base.settings import PeerName
 from promptgroup_router.peers import discovery, transport
 from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode, seal_key
 from promptgroup_router.peers.transport import GossipTransport
@@ -166,6 +166,7 @@ def test_without_a_key_what_others_send_is_counted_and_the_log_says_no_more_than
     assert len(problems(caplog)) == 1
 
 
+@pytest.mark.interpreted
 def test_names_that_do_not_resolve_and_sends_that_fail_are_counted_and_survived(tmp_path, quick, monkeypatch, caplog):
     broken = True
 

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from promptgroup_router import server
+from promptgroup_router import core
 from promptgroup_router.proxy import downstream
 from promptgroup_router.proxy.downstream import PIPELINED_BYTES
 from support.fakeengine import Call, engines, until
@@ -114,7 +114,7 @@ async def settled(read) -> int:
 @pytest.fixture
 def hurried(monkeypatch):
     """A router whose time limits for clients are short."""
-    monkeypatch.setattr(server, "TICK_SECONDS", 0.05)
+    monkeypatch.setattr(core, "TICK_SECONDS", 0.05)
     monkeypatch.setattr(downstream, "READ_SECONDS", 0.2)
     monkeypatch.setattr(downstream, "IDLE_SECONDS", 0.2)
     monkeypatch.setattr(downstream, "LINGER_SECONDS", 0.2)

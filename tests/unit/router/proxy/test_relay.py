@@ -99,7 +99,7 @@ def test_an_answer_passes_through_with_the_routers_headers(tmp_path):
             assert found.headers[b"x-request-id"] == b"mine"
             assert b"connection" not in found.headers
             (seen,) = engine.requests
-            assert seen.head.fields[b"authorization"] == b"Bearer k"
+            assert b"authorization" not in seen.head.fields
             # engines take it as their own id: one that clients choose could stand for two requests
             assert seen.head.fields[b"x-request-id"].startswith(b"req-")
             assert seen.head.fields[b"x-a"] == b"b"
@@ -568,6 +568,8 @@ def test_sessions_that_move_are_counted(tmp_path):
             found[0].behave = reset
             assert (await ask(router.port, post(body))).served_by.endswith("/1")
             assert 'sessions_moved_total{group="chat/support"} 1' in metrics(router)
+            (move,) = (await ask(router.admin_port, get("/table"))).json["moves"]
+            assert (move["from"][-2:], move["to"][-2:]) == ("/0", "/1")
 
     run(check())
 
@@ -581,6 +583,21 @@ def test_without_a_match_any_replica_of_the_model_serves_and_the_prompt_is_liste
             listed = (await ask(router.admin_port, get("/unmatched"))).json["unmatched"]
             assert [(each["model"], each["requests"], each["systemBytes"]) for each in listed] == [("llama", 1, 15)]
             assert 'unmatched_requests_total{model="llama"} 1' in metrics(router)
+
+    run(check())
+
+
+def test_text_of_undeclared_prompts_is_kept_only_where_it_is_asked_for_and_of_none_that_is_nearly_declared(tmp_path):
+    async def check():
+        for number, (limit, told) in enumerate(((0, []), (9, ["Something"]))):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            async with engines(1) as (engine,), routing(folder, table_for([engine]), keep_samples=limit) as router:
+                for system in ("Something else.", SYSTEM[:-4] + "GmbH"):
+                    await ask(router.port, post(chat(system=system)))
+                listed = (await ask(router.admin_port, get("/unmatched"))).json["unmatched"]
+                assert len(listed) == 2
+                assert [each["sample"]["system"] for each in listed if "sample" in each] == told
 
     run(check())
 

@@ -2,17 +2,21 @@
 
 import pytest
 
-from promptgroup_router.http11.http1 import Framing, ResponseHead
-from promptgroup_router.proxy.response import REQUEST_ID, connection_header, interim_head, own_answer, relayed_head
+from promptgroup_router.http11.http1 import Framing
+from promptgroup_router.proxy.response import REQUEST_ID, connection_lines, interim_head, own_answer, relayed_head
+from support.heads import answer_head
 
 
 def answer(status=200, framing=Framing.LENGTH, length=2, headers=((b"content-length", b"2"),)):
-    return ResponseHead(status=status, framing=framing, length=length, headers=list(headers), keep_alive=True)
+    return answer_head(headers, status, framing, length)
+
+
+NOTES = [(b"cache-status", b"promptgroup; fwd=miss")]
 
 
 def relayed(head, minor=1, keep=True, revision="0123abcd"):
     return relayed_head(
-        head, minor=minor, keep=keep, served_by="ns/g/0123abcd/1", revision=revision, request_id=b"mine"
+        head, minor=minor, keep=keep, served_by="ns/g/0123abcd/1", revision=revision, request_id=b"mine", further=NOTES
     )
 
 
@@ -23,15 +27,16 @@ def test_an_own_answer_has_its_length_and_a_head_request_gets_no_body():
 
 @pytest.mark.parametrize(
     ("minor", "keep", "fields"),
-    [(1, True, []), (1, False, [(b"connection", b"close")]), (0, True, [(b"connection", b"keep-alive")])],
+    [(1, True, []), (1, False, [b"connection: close"]), (0, True, [b"connection: keep-alive"])],
 )
 def test_a_connection_is_announced_where_the_version_does_not_say_it(minor, keep, fields):
-    assert connection_header(minor, keep=keep) == fields
+    assert connection_lines(minor, keep=keep) == fields
 
 
 def test_an_engines_words_for_the_routers_own_fields_are_not_relayed():
     theirs = [(REQUEST_ID, b"theirs"), (b"x-promptgroup-served-by", b"x"), (b"x-promptgroup-revision", b"x")]
     head = relayed(answer(headers=[(b"content-length", b"2"), *theirs])).head
+    assert b"cache-status: promptgroup; fwd=miss\r\n" in head
     assert b"theirs" not in head
     assert b"x-request-id: mine\r\n" in head
     assert b"x-promptgroup-served-by: ns/g/0123abcd/1\r\n" in head

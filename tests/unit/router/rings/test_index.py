@@ -1,5 +1,11 @@
+from dataclasses import replace
+
+import pytest
+
+from promptgroup_router.contract.access import ANYBODY
 from promptgroup_router.contract.table import Engine, SlotState
 from promptgroup_router.rings.index import LENDERS, build_index
+from support.keys import BY_KEY
 from support.tables import SYSTEM, group, revision, slot, table
 
 
@@ -102,6 +108,28 @@ def test_a_revision_that_does_not_lend_borrows_and_is_not_borrowed_from():
     old = revision("B", 1, lends=False, weight=0, **alike)
     view = build_index(table(group("one", serving), group("two", old)))
     assert (_lenders(view, "one"), _lenders(view, "two")) == (set(), {"chat/one"})
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "lend"),
+    [
+        (None, None, True),
+        (BY_KEY, BY_KEY, True),
+        (BY_KEY, None, False),
+        (BY_KEY, ANYBODY, False),
+        (BY_KEY, replace(BY_KEY, callers=("team-a",)), False),
+        (BY_KEY, replace(BY_KEY, secrets=("others",)), False),
+    ],
+)
+def test_groups_lend_only_where_whoever_may_use_the_one_may_use_the_other(one, two, lend):
+    alike = {"engine": Engine("same")}
+    view = build_index(
+        table(
+            group("one", revision("A", 1, **alike), access=one),
+            group("two", revision("B", 1, **alike), access=two),
+        )
+    )
+    assert (_lenders(view, "one"), _lenders(view, "two")) == (({"chat/two"}, {"chat/one"}) if lend else (set(), set()))
 
 
 def test_requests_without_a_group_go_to_replicas_that_lend_and_to_others_only_where_there_are_none():

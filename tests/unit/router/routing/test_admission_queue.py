@@ -1,4 +1,12 @@
-from promptgroup_router.routing.admission_queue import NEW_SECONDS, PASSED_OVER, WAIT_SECONDS, AdmissionQueue
+from promptgroup_router.routing.admission_queue import (
+    LOOKS,
+    NEW_SECONDS,
+    NOBODYS,
+    PASSED_OVER,
+    WAIT_SECONDS,
+    AdmissionQueue,
+    Share,
+)
 
 
 def test_sessions_that_have_begun_come_first_then_the_order_of_arrival():
@@ -67,3 +75,125 @@ def test_one_that_ends_while_others_are_let_in_is_safe():
     holding.admit(fits)
     assert served == ["a", "c"]
     assert not holding
+
+
+# --- shares --------------------------------------------------------------------------------------------------
+
+
+def order_of(queue, count):
+    served = []
+    queue.admit(lambda item: len(served) < count and (served.append(item) or True))
+    return served
+
+
+def test_a_caller_with_many_requests_delays_nobody():
+    queue = AdmissionQueue()
+    for number in range(100):
+        queue.put("greedy", float(number), new=False, share=Share("a", "greedy"))
+    queue.put("polite", 200.0, new=False, share=Share("a", "polite"))
+    assert "polite" in order_of(queue, 2)
+
+
+def test_callers_share_by_weight_and_by_work():
+    queue = AdmissionQueue()
+    shares = {
+        "one": Share("a", "one", 1, 100),
+        "three": Share("a", "three", 3, 100),
+        "long": Share("a", "long", 1, 400),
+    }
+    for name, share in shares.items():
+        for _ in range(200):
+            queue.put(name, 0.0, new=False, share=share)
+    served = order_of(queue, 170)
+    work = {name: served.count(name) * share.work for name, share in shares.items()}
+    assert abs(work["three"] - 3 * work["one"]) <= 400
+    assert abs(work["long"] - work["one"]) <= 400
+
+
+def test_nobody_saves_up_for_a_burst():
+    queue = AdmissionQueue()
+    for _ in range(50):
+        queue.put("busy", 0.0, new=False, share=Share("a", "busy"))
+    order_of(queue, 40)
+    for _ in range(50):
+        queue.put("idle", 1.0, new=False, share=Share("a", "idle"))
+    assert 9 <= order_of(queue, 20).count("idle") <= 11
+
+
+def test_who_asks_again_at_once_has_no_advantage():
+    """A caller whose queue is empty for a moment is not taken for a new one."""
+    queue, served = AdmissionQueue(), []
+    for _ in range(20):
+        queue.put("steady", 0.0, new=False, share=Share("a", "steady"))
+    for _ in range(20):
+        queue.put("eager", 0.0, new=False, share=Share("a", "eager"))
+        served += order_of(queue, 1)
+    assert 9 <= served.count("eager") <= 11
+
+
+def test_long_prompts_that_do_not_fit_delay_nobody_else():
+    """First come, first served gives up behind PASSED_OVER of them."""
+
+    def admitted(share):
+        queue, served = AdmissionQueue(), []
+        for number in range(3 * PASSED_OVER):
+            queue.put(f"cold {number}", 0.0, new=False, share=share("cold"))
+        queue.put("warm", 1.0, new=False, share=share("warm"))
+        queue.admit(lambda item: item == "warm" and (served.append(item) or True))
+        return served
+
+    assert admitted(lambda _caller: NOBODYS) == []
+    assert admitted(lambda caller: Share("a", caller)) == ["warm"]
+
+
+def test_what_is_looked_at_is_bounded_with_many_callers_too():
+    queue, asked = AdmissionQueue(), []
+    for number in range(1000):
+        queue.put(number, 0.0, new=False, share=Share("a", str(number)))
+    queue.admit(lambda item: asked.append(item) is not None)
+    assert len(asked) == LOOKS
+    assert len(queue) == 1000
+
+
+def served_in_turn(fair):
+    """A server of one request at a time, a greedy caller with 100 times the requests of ten polite ones.
+
+    Returns:
+        Seconds that each polite request waited, at most and on average.
+    """
+    queue, waits, now, free_at, at = AdmissionQueue(), [], 0.0, 0.0, 0
+    arrivals = [(index * 0.001, "greedy") for index in range(20_000)]
+    arrivals += [(index * 1.0 + caller / 10, f"polite {caller}") for index in range(20) for caller in range(10)]
+    arrivals.sort()
+    while at < len(arrivals) and now < 20.0:
+        now = max(free_at, arrivals[at][0]) if not queue else free_at
+        while at < len(arrivals) and arrivals[at][0] <= now:
+            when, caller = arrivals[at]
+            share = Share("a", caller) if fair else NOBODYS
+            queue.put((when, caller), when, new=False, share=share)
+            at += 1
+        for when, caller in order_of(queue, 1):
+            free_at = now + 0.02
+            if caller != "greedy":
+                waits.append(now - when)
+    return max(waits), sum(waits) / len(waits)
+
+
+def test_a_greedy_caller_does_not_show_in_what_polite_ones_wait():
+    worst, mean = served_in_turn(fair=True)
+    assert worst <= 0.06  # a request under way, and those of others that came in the same moment
+    assert mean <= 0.03
+    assert served_in_turn(fair=False)[1] > 1.0
+
+
+def test_a_group_waits_while_one_of_its_requests_does():
+    queue = AdmissionQueue()
+    first = queue.put(1, 0.0, new=True, share=Share("a", "x"))
+    queue.put(2, 0.0, new=True, share=Share("b", "x"))
+    queue.withdraw(first)
+    queue.withdraw(first)
+    assert (queue.waits("a"), queue.waits("b")) == (False, True)
+    queue.admit(lambda _item: False)
+    assert queue.waits("b")
+    queue.admit(lambda _item: True)
+    assert not queue.waits("b")

@@ -91,7 +91,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path):
                 await until(lambda: len(router.state.admission_queue) == 0, "the second to be forgotten")
             gate.open.set()
             assert (await first).status == 200
-            router.state.expire_waiting(router._clock() + working_set.LIVE_SECONDS + 0.1)
+            router.state.expire_waiting(router.core.clock() + working_set.LIVE_SECONDS + 0.1)
             assert gate.asked == 1
             assert router.state.balancer.loads == {}
 

@@ -85,3 +85,14 @@ def test_without_an_answer_there_is_an_error():
             assert (await client.ask(get("/table"))).status == 503
 
     run(check())
+
+
+def test_samples_are_those_of_all_workers_that_keep_some():
+    async def check():
+        async with admin(FakeCrew(b'{"a":1}\n', b'{"a":2}\n')) as client:
+            assert (await client.ask(get("/responses/samples"))).body == b'{"a":1}\n{"a":2}\n'
+        async with admin(FakeCrew()) as client:
+            answer = await client.ask(get("/responses/samples"))
+            assert (answer.status, b"--keep-samples" in answer.body) == (403, True)
+
+    run(check())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from promptgroup_router.base.settings import PeerName
+from promptgroup_router.base.core_settings import PeerName
 from promptgroup_router.workers.cores import Machine, default_workers, read_machine
 from support.wire import settings_for
 

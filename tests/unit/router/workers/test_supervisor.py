@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from promptgroup_router.feed import table_file
+from promptgroup_router.workers.supervisor import MISSED
 from support.fakeengine import Call, engines, until
 from support.routerprocess import Process, started
 from support.wire import Answer, Client, ask, chat, connected, get, post, run, table_of
@@ -341,3 +342,36 @@ async def connected_listener():
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_killed_and_replaced(tmp_path):
+    async def check():
+        async with engines(1) as (engine,), routing(tmp_path, engine.address, workers=2) as router:
+            hung, other = pids(router)
+            async with contextlib.AsyncExitStack() as stack:
+                of_other: list[Client] = []
+                # a worker that has just started may accept later than the other
+                while len(of_other) < 4:
+                    client = await stack.enter_async_context(connected(router.port))
+                    assert (await client.ask(post(chat()))).status == 200
+                    if client.writer.get_extra_info("sockname")[1] in clients_of(other, router.port):
+                        of_other.append(client)
+                os.kill(hung, signal.SIGSTOP)
+
+                async def replaced() -> None:
+                    await until(lambda: hung not in pids(router) and len(pids(router)) == 2, "another worker", 80)
+
+                waiting = asyncio.ensure_future(replaced())
+                while not waiting.done():
+                    # those of the other one notice nothing
+                    for client in of_other:
+                        assert (await client.ask(post(chat()))).status == 200
+                    await asyncio.sleep(0.5)
+                await waiting
+            assert router.events().count("worker hangs") == MISSED
+            await until(lambda: router.events().count("table") == 3, "the new worker to have the table", 30)
+            for _ in range(16):
+                assert (await ask(router.port, post(chat()))).status == 200
+
+    limited(check(), 150.0)

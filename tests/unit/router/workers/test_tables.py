@@ -2,6 +2,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_router.routing.unmatched import CAPACITY
 from promptgroup_router.workers.tables import merge_tables, merge_unmatched
 
 
@@ -10,7 +11,7 @@ def replica(own, peers=0, **more):
 
 
 def document(**replicas):
-    return {"version": "v1", "groups": [{"name": "support"}], "conflicts": [], "replicas": replicas}
+    return {"version": "v1", "groups": [{"name": "support"}], "conflicts": [], "replicas": replicas, "moves": []}
 
 
 def test_requests_are_added_and_what_workers_know_of_each_other_is_not_counted_twice():
@@ -29,8 +30,16 @@ def test_workers_that_have_not_heard_of_each_other_yet():
     assert (found["replicas"]["a"]["inFlight"], found["replicas"]["a"]["inFlightOfPeers"]) == (5, 0)
 
 
-def prefix(name, requests, error=0):
-    return {"model": "m", "hash": name, "systemBytes": 5, "requests": requests, "atMostTooHighBy": error}
+def test_moves_of_sessions_are_put_together_the_oldest_first():
+    documents = [document(), document()]
+    for each, ages in zip(documents, ([9.0, 2.0], [5.0]), strict=True):
+        each["moves"] = [{"from": "a", "to": "b", "secondsAgo": age} for age in ages]
+    assert [each["secondsAgo"] for each in orjson.loads(merge_tables(documents))["moves"]] == [9.0, 5.0, 2.0]
+
+
+def prefix(name, requests):
+    rates = {"requestsPerSecond": 1.0, "tokensPerSecond": float(requests), "tokensPerSecondTooHighBy": 0.0}
+    return {"model": "m", "hash": name, "systemBytes": 5, "requests": requests, "bitmaps": "00" * 64, **rates}
 
 
 PREFIXES = st.lists(
@@ -48,5 +57,5 @@ def test_unmatched_requests_are_added(said):
 
 
 def test_no_more_are_listed_than_by_one_router():
-    documents = [{"unmatched": [prefix(f"{number}-{worker}", number) for number in range(15)]} for worker in range(2)]
-    assert len(orjson.loads(merge_unmatched(documents))["unmatched"]) == 20
+    documents = [{"unmatched": [prefix(f"{number}-{worker}", number) for number in range(200)]} for worker in range(2)]
+    assert len(orjson.loads(merge_unmatched(documents))["unmatched"]) == CAPACITY

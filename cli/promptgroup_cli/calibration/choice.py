@@ -1,0 +1,74 @@
+"""Chooses the threshold of a semantic cache: the lowest one whose precision a sample proves. Does no I/O.
+
+To look at many thresholds and take the best one is to be fooled by chance. So thresholds are tested one behind the
+other, from the highest down, until the first that is not proven: such a fixed sequence errs no more often than one test
+(Angelopoulos et al., "Learn then Test", 2021, arXiv:2110.01052). It begins at five places, where so many pairs are
+answered that some errors are allowed, each at a fifth of the risk: one wrong judgement at the top would else end it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from promptgroup_cli.calibration.pairs import Judged
+from promptgroup_cli.calibration.proportions import at_most
+
+RISK = 0.05
+"""Probability that the precision at the chosen threshold is below the wanted one."""
+STEPS = [step / 200 for step in range(200, 99, -1)]
+"""Thresholds that are tested: 1 to 0.5."""
+ALLOWED = (0, 1, 3, 7, 15)
+"""Errors that are allowed where a sequence begins."""
+
+
+class AnsweredPairs(NamedTuple):
+    """Answers that a cache with a threshold would give to pairs."""
+
+    threshold: float
+    pairs: int
+    same: int
+    """Pairs for which one answer is right."""
+    answered: int
+    """Pairs that are similar enough, and that nothing keeps apart."""
+    right: int
+    """Those of them for which one answer is right."""
+
+
+def outcome(judged: Sequence[Judged], threshold: float) -> AnsweredPairs:
+    """Return what a cache with a threshold makes of pairs."""
+    given = [each.pair.same for each in judged if each.similarity >= threshold and not each.refused]
+    return AnsweredPairs(threshold, len(judged), sum(each.pair.same for each in judged), len(given), sum(given))
+
+
+def fewest(errors: int, precision: float) -> int:
+    """Return the least number of answered pairs that proves a precision with so many errors among them."""
+    low, high = errors, errors + 1
+    while not _proven(errors, high, precision):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _proven(errors, middle, precision) else (middle, high)
+    return high
+
+
+def choose(judged: Sequence[Judged], precision: float) -> AnsweredPairs | None:
+    """Return what the lowest proven threshold makes of pairs; None if none is proven.
+
+    Args:
+        judged: the pairs for the choice, none of which is held out.
+        precision: the wanted share of right answers among those given, above 0 and below 1.
+    """
+    outcomes = [outcome(judged, threshold) for threshold in STEPS]
+    best: AnsweredPairs | None = None
+    for errors in ALLOWED:
+        needed = fewest(errors, precision)
+        begin = next((index for index, each in enumerate(outcomes) if each.answered >= needed), len(outcomes))
+        for each in outcomes[begin:]:
+            if not _proven(each.answered - each.right, each.answered, precision):
+                break
+            if best is None or each.threshold < best.threshold:
+                best = each
+    return best
+
+
+def _proven(errors: int, answered: int, precision: float) -> bool:
+    return at_most(errors, answered, 1 - precision) <= RISK / len(ALLOWED)

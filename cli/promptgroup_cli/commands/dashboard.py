@@ -1,0 +1,57 @@
+"""`promptgroup dashboard`: serve a page on this machine that shows the groups of a namespace, live."""
+
+import argparse
+import threading
+import time
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from promptgroup_cli.base.errors import ExitStatus, InputError
+from promptgroup_cli.dashboard.observer import DashboardObserver
+from promptgroup_cli.dashboard.past import DashboardPast, asking
+from promptgroup_cli.dashboard.server import serving
+from promptgroup_cli.reach.connect import ClusterConnection, router_at
+from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.load.prometheus_api import PrometheusApi, redacted_url
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    routers = {url: router_at(url) for url in arguments.router} if arguments.router else None
+    if arguments.no_cluster and routers is None:
+        raise InputError("--no-cluster: there is nothing to look at; name a router with --router URL")
+    with nullcontext() if arguments.no_cluster else ClusterConnection(arguments.namespace) as cluster:
+        observer = DashboardObserver(
+            cluster,
+            routers,
+            namespace=cluster.namespace if cluster is not None else "",
+            interval=arguments.interval,
+            now=_now(),
+            past=_past(arguments),
+        )
+        observer.look(_now, time.monotonic)  # what cannot be reached at all ends the command here, with its reason
+        with serving(observer, arguments.port) as url:
+            print(f"The page is at {url}\nWhoever has this address can read it. Ctrl-C ends it.", flush=True)
+            with suppress(KeyboardInterrupt):  # this is how it ends
+                observer.run(threading.Event(), _now, time.monotonic)
+    return ExitStatus.OK
+
+
+def _past(arguments: argparse.Namespace) -> DashboardPast | None:
+    if arguments.prometheus is None:
+        return None
+    if urlsplit(arguments.prometheus).scheme not in ("http", "https"):
+        raise InputError(
+            f"--prometheus {redacted_url(arguments.prometheus)}: expected an address such as http://prometheus:9090"
+        )
+    settings = Settings(
+        prometheus_url=arguments.prometheus,
+        prometheus_token_file=arguments.prometheus_token_file,
+        prometheus_ca_file=arguments.prometheus_ca_file,
+    )
+    return DashboardPast(asking(PrometheusApi(settings)))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

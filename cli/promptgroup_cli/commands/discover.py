@@ -1,0 +1,47 @@
+"""`promptgroup discover`: list the prompts that deserve a group, and write a PromptGroup for one."""
+
+import argparse
+from contextlib import nullcontext
+from pathlib import Path
+
+from promptgroup_cli.base.errors import ExitStatus, InputError
+from promptgroup_cli.reach.connect import ClusterConnection, router_at
+from promptgroup_cli.reach.discovered import ask_all, chosen, read_sample, router_samples
+from promptgroup_cli.reach.files import STDIN
+from promptgroup_cli.render import discover_output
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    sample = read_sample(arguments.sample, arguments.format) if arguments.sample is not None else None
+    with ClusterConnection(arguments.namespace) if arguments.router is None else nullcontext() as cluster:
+        routers = cluster.routers(cluster.namespace) if cluster is not None else {}
+        listed, silent = ask_all(routers or {str(arguments.router): router_at(str(arguments.router))})
+    if arguments.write is not None:
+        sample = sample if sample is not None else router_samples(listed)
+        if not sample:
+            raise InputError(
+                "--write: these routers keep no text of prompts: give requests of yours with --sample FILE, or ask "
+                "whoever installs the routers for --keep-samples"
+            )
+        found = chosen(listed, sample, arguments.hash)
+        _write(arguments.write, discover_output.manifest(arguments.name, found["model"], sample[found["hash"]]))
+        return ExitStatus.OK
+    if arguments.output == "json":
+        print(discover_output.document(listed[: arguments.limit], silent))
+    else:
+        whole = sum(float(each["tokensPerSecond"]) for each in listed)
+        print(discover_output.table(listed[: arguments.limit], whole, sample, silent))
+    return ExitStatus.OK if listed else ExitStatus.NEGATIVE
+
+
+def _write(name: str, text: str) -> None:
+    if name == STDIN:
+        print(text, end="")
+        return
+    try:
+        with Path(name).open("x", encoding="utf-8") as file:  # a file that is there was somebody's work
+            file.write(text)
+    except OSError as error:
+        raise InputError(f"--write {name}: {error.strerror or error}") from None
+    print(f"wrote {name}")

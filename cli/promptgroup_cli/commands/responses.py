@@ -1,0 +1,106 @@
+"""`promptgroup responses`: make the routers forget kept answers, and choose the threshold of a semantic cache."""
+
+import argparse
+import json
+from operator import mul
+
+from promptgroup_cli.base import bounded_json
+from promptgroup_cli.base.bounded_json import JsonError
+from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError
+from promptgroup_cli.calibration.choice import choose
+from promptgroup_cli.calibration.pairs import Judged, is_held_out, read_pairs
+from promptgroup_cli.embedding import minilm
+from promptgroup_cli.embedding.endpoint import Embed, from_endpoint
+from promptgroup_cli.reach.connect import ClusterConnection, Router, router_at
+from promptgroup_cli.reach.files import read_bytes, shown
+from promptgroup_cli.render.calibration_output import report
+from promptgroup_router.semantic.differences import difference
+
+PATH = "/responses/purge"
+PAIRS_BYTES = 64 << 20
+"""Most bytes of a file of pairs."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    if arguments.action == "calibrate":
+        return _calibrate(arguments)
+    if arguments.pairs is not None:
+        raise InputError("purge takes no file: name what to forget by --group, --key or --all")
+    if (arguments.key, arguments.group) == (None, None) and not arguments.all:
+        raise InputError("nothing says what to forget: give --group, --key or --all")
+    if arguments.revision is not None and arguments.group is None:
+        raise InputError("--revision is of a group: give --group, too")
+    if arguments.router is not None:
+        if arguments.group is not None and "/" not in arguments.group:
+            raise InputError("--group has no namespace: give NAMESPACE/NAME with --router")
+        _purge({arguments.router: router_at(arguments.router)}, _what(arguments, ""))
+        return ExitStatus.OK
+    with ClusterConnection(arguments.namespace) as cluster:
+        _purge(dict(cluster.routers(cluster.namespace)), _what(arguments, cluster.namespace))
+    return ExitStatus.OK
+
+
+def _calibrate(arguments: argparse.Namespace) -> int:
+    if arguments.pairs is None:
+        raise InputError("calibrate needs a file of pairs: promptgroup responses calibrate pairs.jsonl")
+    if not 0 < arguments.precision < 1:
+        raise InputError(f"--precision is {arguments.precision:g}, expected a number between 0 and 1, such as 0.99")
+    pairs = read_pairs(read_bytes(arguments.pairs, PAIRS_BYTES), shown(arguments.pairs))
+    embed = _embedding(arguments)
+    texts = sorted({text for pair in pairs for text in (pair.one, pair.other)})
+    vectors = dict(zip(texts, embed(texts), strict=True))
+    judged = [
+        Judged(
+            pair,
+            sum(map(mul, vectors[pair.one], vectors[pair.other])),
+            difference(pair.one, pair.other) is not None,
+        )
+        for pair in pairs
+    ]
+    chosen_from = [each for each in judged if not is_held_out(each.pair)]
+    held_out = [each for each in judged if is_held_out(each.pair)]
+    chosen = choose(chosen_from, arguments.precision)
+    print("\n".join(report(chosen_from, held_out, chosen, arguments.precision)))
+    return ExitStatus.OK if chosen is not None else ExitStatus.NEGATIVE
+
+
+def _embedding(arguments: argparse.Namespace) -> Embed:
+    if arguments.minilm == (arguments.endpoint is not None):
+        raise InputError("give one of --endpoint, with --embedding-model, and --minilm")
+    if arguments.minilm:
+        return minilm.installed()
+    if arguments.embedding_model is None:
+        raise InputError(
+            "--endpoint needs --embedding-model: the one that spec.responses.semantic.embeddings will name"
+        )
+    return from_endpoint(arguments.endpoint, arguments.embedding_model, arguments.key_env)
+
+
+def _what(arguments: argparse.Namespace, namespace: str) -> bytes:
+    if arguments.key is not None:
+        return json.dumps({"key": arguments.key}).encode()
+    if arguments.group is None:
+        return b'{"all":true}'
+    group = arguments.group if "/" in arguments.group else f"{namespace}/{arguments.group}"
+    revision = {"revision": arguments.revision} if arguments.revision is not None else {}
+    return json.dumps({"group": group, **revision}).encode()
+
+
+def _purge(routers: dict[str, Router], what: bytes) -> None:
+    """Ask all routers, also those behind one that does not answer.
+
+    Raises:
+        ReachError: a router does not answer, and may keep the answers.
+    """
+    failed: list[str] = []
+    for name, ask in sorted(routers.items()):
+        try:
+            purged = bounded_json.parse(ask(PATH, what))["purged"]
+            print(f"{name}: {purged} purged")
+        except ReachError as error:
+            failed.append(str(error))
+        except (JsonError, KeyError, TypeError):
+            failed.append(f"router {name} does not answer as a router does: is it an admin port (9090)?")
+    if failed:
+        raise ReachError(f"{failed[0]}; {len(failed)} of {len(routers)} routers may keep the answers: run it again")

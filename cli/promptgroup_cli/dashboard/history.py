@@ -1,0 +1,144 @@
+"""Keeps what the page shows over time: figures of each group, and what revisions did since a step of a release began.
+
+Everything is bounded: points by their age, groups by their number. Does no I/O and reads no clock.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from promptgroup_cli.dashboard.reading import DashboardReading
+from promptgroup_cli.dashboard.release_view import ReleaseStep, step_of
+from promptgroup_cli.reach.top_rates import RouterPage, TopRates, rates
+from promptgroup_operator.load.router_metrics import RouterCounts
+from promptgroup_operator.world.samples import Stratum
+from promptgroup_operator.world.snapshot import Key
+from promptgroup_router.contract.fingerprint import ShortFingerprint
+
+WINDOW_SECONDS = 10.0
+"""Time that a figure covers: the figures of two seconds of a quiet group jump."""
+KEPT_SECONDS = 900.0
+"""Time that the page looks back over."""
+MOST_POINTS = 900
+"""Most points of a group, whatever the interval."""
+MOST_GROUPS = 500
+"""Groups whose figures are kept over time; of more, the first ones by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePoint:
+    """The traffic of a group at one moment, over the window before it."""
+
+    at: datetime
+    clock: float
+    rates: TopRates
+    moved: int
+    """Sessions that moved since the point before."""
+
+
+RevisionTotals = Mapping[ShortFingerprint, Stratum]
+
+
+@dataclass(frozen=True, slots=True)
+class StepWatch:
+    """The counters of routers at the time when a step of a release was seen first."""
+
+    step: ReleaseStep
+    since: datetime
+    before: Mapping[str, RevisionTotals]
+    """Router → revision → its requests of all kinds until then."""
+
+
+@dataclass(slots=True)
+class DashboardHistory:
+    """The points of all groups, and the counters that figures are made of."""
+
+    _pages: deque[tuple[float, Mapping[str, RouterPage]]] = field(default_factory=deque)
+    """The readings of the window, the oldest first."""
+    _points: dict[str, deque[TimePoint]] = field(default_factory=dict)
+    _watches: dict[Key, StepWatch] = field(default_factory=dict)
+
+    def add(self, reading: DashboardReading) -> None:
+        """Add a reading, which is later than those before."""
+        pages = {name: each.page for name, each in reading.routers.items()}
+        before = self._pages[-1][0] if self._pages else reading.clock
+        while len(self._pages) > 1 and reading.clock - self._pages[0][0] > WINDOW_SECONDS:
+            self._pages.popleft()
+        if self._pages and reading.clock > self._pages[0][0]:
+            then, old = self._pages[0]
+            moved = _moves(reading, reading.clock - before)
+            found = rates(old, pages, reading.clock - then)
+            for group in sorted(found)[:MOST_GROUPS]:
+                point = TimePoint(reading.at, reading.clock, found[group], moved.get(group, 0))
+                self._points.setdefault(group, deque(maxlen=MOST_POINTS)).append(point)
+        self._pages.append((reading.clock, pages))
+        self._watch_steps(reading)
+        for group, points in list(self._points.items()):
+            while points and reading.clock - points[0].clock > KEPT_SECONDS:
+                points.popleft()
+            if not points:
+                del self._points[group]
+
+    def points(self, group: str) -> list[TimePoint]:
+        """Return the points of a group (`namespace/name`), the oldest first."""
+        return list(self._points.get(group, ()))
+
+    def latest(self, group: str, clock: float) -> TopRates | None:
+        """Return the figures of a group as of this moment; None if nothing is known of it."""
+        points = self._points.get(group)
+        return points[-1].rates if points and points[-1].clock >= clock else None
+
+    def since_step(self, key: Key, reading: DashboardReading) -> tuple[datetime, RevisionTotals] | None:
+        """Return what each revision of a group did since the present step was seen first, and when that was.
+
+        None where the group releases nothing. The reading is the latest one, which was added.
+        """
+        watch = self._watches.get(key)
+        if watch is None:
+            return None
+        found: dict[ShortFingerprint, Stratum] = {}
+        for name, revisions in _totals(key, reading).items():
+            for revision, total in revisions.items():
+                since = total - watch.before[name].get(revision, Stratum())
+                found[revision] = found.get(revision, Stratum()) + since
+        return watch.since, found
+
+    def _watch_steps(self, reading: DashboardReading) -> None:
+        """Note what was counted when a step begins, of all groups: anyone may be looked at later."""
+        if reading.cluster is None:
+            return
+        watched: dict[Key, StepWatch] = {}
+        for group in reading.cluster.groups[:MOST_GROUPS]:
+            step = step_of(group, reading.cluster.deployments)
+            if step is None:
+                continue
+            key = Key(group["metadata"]["namespace"], group["metadata"]["name"])
+            now, watch = _totals(key, reading), self._watches.get(key)
+            if watch is None or not step.continues(watch.step):
+                watch = StepWatch(step, reading.at, now)
+            # what a router had counted before it was seen is of unknown age
+            watched[key] = StepWatch(watch.step, watch.since, {**now, **watch.before})
+        self._watches = watched
+
+
+def _moves(reading: DashboardReading, seconds: float) -> dict[str, int]:
+    """Return the moves of the last seconds by group."""
+    found: dict[str, int] = {}
+    for router in reading.routers.values():
+        for move in router.moves:
+            if move.seconds_ago < seconds:
+                group = move.target.rsplit("/", 2)[0]
+                found[group] = found.get(group, 0) + 1
+    return found
+
+
+def _totals(key: Key, reading: DashboardReading) -> dict[str, RevisionTotals]:
+    """Return what each router has counted of a group: its revisions, each with its requests of all kinds."""
+    return {
+        name: {
+            revision: sum(sample.values(), Stratum())
+            for revision, sample in router.counts.get(key, RouterCounts()).samples.items()
+        }
+        for name, router in reading.routers.items()
+    }

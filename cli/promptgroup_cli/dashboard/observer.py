@@ -1,0 +1,201 @@
+"""Looks at the cluster and its routers again and again, and answers what the page asks."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from promptgroup_cli.base.errors import CommandError, ReachError
+from promptgroup_cli.dashboard.history import DashboardHistory
+from promptgroup_cli.dashboard.past import DashboardPast
+from promptgroup_cli.dashboard.reading import ClusterReading, DashboardReading, RouterReading, router_reading
+from promptgroup_cli.dashboard.view import DashboardFrame, cut, view
+from promptgroup_cli.reach.connect import ClusterConnection, Router
+from promptgroup_cli.reach.discovered import ask_one
+from promptgroup_cli.reach.each_router import ask_each
+from promptgroup_cli.reach.explained import explain_question, parse_explanation
+from promptgroup_cli.render import explain_output
+from promptgroup_operator.rollout.annotations import rfc3339
+from promptgroup_operator.world.snapshot import Manifest
+from promptgroup_router.contract import names
+
+MOST_ROUTERS = 64
+"""Routers that are asked at a time."""
+ROUTER_THREADS = 8
+
+
+class DashboardObserver:
+    """The state of one namespace, as it was seen. Safe to use from many threads.
+
+    Args:
+        cluster: the cluster; None to ask routers alone.
+        routers: the routers to ask by name; None for those of the namespace.
+        namespace: that is looked at.
+        interval: seconds between two looks.
+        now: the time when it begins.
+        past: asks a Prometheus for the time before; None without one.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterConnection | None,
+        routers: Mapping[str, Router] | None,
+        *,
+        namespace: str,
+        interval: float,
+        now: datetime,
+        past: DashboardPast | None = None,
+    ) -> None:
+        self._past = past
+        self._looked_at = ""
+        """The group that somebody looked at last."""
+        self._cluster = cluster
+        self._given = routers
+        self._namespace = namespace
+        self._interval = interval
+        self._began = rfc3339(now)
+        self._lock = threading.Lock()
+        self._history = DashboardHistory()
+        self._routers: Mapping[str, Router] = {}
+        self._reading: DashboardReading | None = None
+        self._number = 0
+        self._since = 0.0
+
+    def look(self, now: Callable[[], datetime], clock: Callable[[], float]) -> DashboardReading:
+        """Read everything once.
+
+        Raises:
+            ReachError: the cluster does not answer, or none of the routers where only routers are asked.
+        """
+        cluster = _read_cluster(self._cluster, self._namespace) if self._cluster is not None else None
+        routers, missing = self._find_routers()
+        parts = [
+            dict(list(routers.items())[first::ROUTER_THREADS]) for first in range(min(ROUTER_THREADS, len(routers)))
+        ]
+        answers: dict[str, RouterReading] = {}
+        failed: dict[str, ReachError] = dict(missing)
+        with ThreadPoolExecutor(ROUTER_THREADS) as threads:
+            for found, wrong in threads.map(lambda part: ask_each(part, _read_router), parts):
+                answers |= found
+                failed |= wrong
+        if cluster is None and not answers:
+            raise next(iter(failed.values()))
+        silent = {name: str(error) for name, error in failed.items()}
+        reading = DashboardReading(now(), clock(), cluster, answers, silent)
+        if self._past is not None and self._looked_at:
+            self._past.refresh(self._looked_at, reading.at, reading.clock)
+        with self._lock:
+            self._history.add(reading)
+            self._since = reading.clock - self._reading.clock if self._reading is not None else 0.0
+            self._routers = routers
+            self._reading = reading
+            self._number += 1
+        return reading
+
+    def _find_routers(self) -> tuple[Mapping[str, Router], dict[str, ReachError]]:
+        if self._given is not None or self._cluster is None:
+            return self._given or {}, {}
+        try:
+            found = self._cluster.routers(self._namespace)
+        except ReachError as error:
+            return {}, {"": error}
+        return {name: found[name] for name in sorted(found)[:MOST_ROUTERS]}, {}
+
+    def view(self, chosen: str) -> bytes:
+        """Return what the page shows, as JSON; `chosen` is the group that it shows in detail."""
+        with self._lock:
+            if self._reading is None:
+                raise ReachError("nothing was read yet")
+            frame = DashboardFrame(
+                namespace=self._namespace,
+                interval=self._interval,
+                began=self._began,
+                reading=self._reading,
+                number=self._number,
+                since=self._since,
+                history=self._history,
+                past=self._past,
+            )
+            shown = view(frame, chosen)
+        self._looked_at = shown["group"]["label"] if shown["group"] is not None else ""
+        return orjson.dumps(shown)
+
+    def explain(self, body: str, headers: Mapping[str, str]) -> bytes:
+        """Return where a request would go, as JSON: named texts, and a table of replicas with its heads.
+
+        Raises:
+            ReachError: no router answers.
+        """
+        routers = self._routers
+        if not routers:
+            raise ReachError("no router is ready to explain the request")
+        name, ask = min(routers.items())  # any: they agree
+        told = parse_explanation(f"router {name}", ask("/explain", explain_question(body, headers)))
+        try:
+            shown: dict[str, Any] = {
+                "by": told["by"],
+                "choice": told.get("choice"),
+                "refused": told["refusal"] is not None,
+                "facts": [list(each) for each in explain_output.facts(told)],
+                "rows": [list(each) for each in explain_output.candidates(told)],
+            }
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+            raise ReachError(f"router {name} does not explain as a router of this version does") from None
+        return orjson.dumps(cut(shown))
+
+    def run(self, stopped: threading.Event, now: Callable[[], datetime], clock: Callable[[], float]) -> None:
+        """Look at each interval until it is stopped. What cannot be read is shown as a problem."""
+        while not stopped.wait(self._interval):
+            try:
+                self.look(now, clock)
+            except CommandError as error:
+                self._fail(error, now, clock)
+
+    def _fail(self, error: CommandError, now: Callable[[], datetime], clock: Callable[[], float]) -> None:
+        """Keep what was seen of the cluster, and say that it is of earlier."""
+        with self._lock:
+            last = self._reading
+            if last is None:
+                return
+            known = last.cluster or ClusterReading()
+            seen = ClusterReading(
+                known.groups, known.routes, known.pods, known.deployments, known.events, unknown=(str(error),)
+            )
+            self._reading = DashboardReading(
+                now(), clock(), seen if last.cluster is not None else None, {}, {"": str(error)}
+            )
+            self._since = 0.0
+            self._number += 1
+
+
+def _read_router(ask: Router) -> RouterReading:
+    return router_reading(ask("/metrics", None), ask("/table", None), ask_one(ask))
+
+
+def _read_cluster(cluster: ClusterConnection, namespace: str) -> ClusterReading:
+    """Read the objects of a namespace; only groups must be readable.
+
+    Raises:
+        ReachError: the cluster does not answer.
+    """
+    groups = cluster.list("PromptGroup", namespace)
+    unknown: list[str] = []
+
+    def rest(kind: str, labels: str = "", fields: str = "") -> Sequence[Manifest]:
+        try:
+            return cluster.list(kind, namespace, labels=labels, fields=fields)
+        except ReachError as error:
+            unknown.append(str(error))
+            return ()
+
+    return ClusterReading(
+        groups=groups,
+        routes=rest("PromptRoute"),
+        pods=rest("Pod", names.LABEL_GROUP),
+        deployments=rest("Deployment", names.LABEL_GROUP),
+        events=rest("Event", fields="involvedObject.kind=PromptGroup"),
+        unknown=tuple(unknown),
+    )

@@ -1,0 +1,83 @@
+"""The hour before the page began to look, where a Prometheus is given: what it knows of one group."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from promptgroup_operator.load.prometheus_api import PrometheusApi, PrometheusError
+from promptgroup_router.contract import names
+
+SPAN = timedelta(hours=1)
+STEP_SECONDS = 30
+FRESH_SECONDS = 60.0
+"""Time for which an answer stands: the hour before changes slowly."""
+
+Columns = Mapping[str, Mapping[int, float]]
+"""Name of a series of the page → seconds since the epoch → value."""
+
+
+def past_queries(group: str) -> dict[str, str]:
+    """Return the query of each series of the page."""
+    quoted = group.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    where = f'{{group="{quoted}"}}'
+    streamed = f'{{group="{quoted}",streamed="{names.STREAMED}"}}'
+
+    def total(series: str) -> str:
+        return f"sum(rate(promptgroup_router_{series}{where}[2m]))"
+
+    def first(q: float) -> str:
+        buckets = f"rate({names.METRIC_REVISION_FIRST_TOKEN}_bucket{streamed}[2m])"
+        return f"histogram_quantile({q}, sum by (le) ({buckets}))"
+
+    return {
+        "requestsPerSecond": total("requests_total"),
+        "hitRate": f"{total('cached_tokens_total')} / {total('prompt_tokens_total')}",
+        "ttftP50": first(0.5),
+        "ttftP99": first(0.99),
+        "moved": f"sum(increase(promptgroup_router_sessions_moved_total{where}[{STEP_SECONDS}s]))",
+    }
+
+
+@dataclass(slots=True)
+class DashboardPast:
+    """Asks for one group at a time, the one that somebody looks at.
+
+    Args:
+        ask: asks a query for a time; raises PrometheusError.
+    """
+
+    ask: Callable[[str, datetime, datetime], Mapping[int, float]]
+    columns: Columns = field(default_factory=dict)
+    group: str = ""
+    problem: str = ""
+    _asked: float = 0.0
+
+    def refresh(self, group: str, now: datetime, clock: float) -> None:
+        """Ask for a group, unless it was asked for just now."""
+        if group == self.group and clock - self._asked < FRESH_SECONDS:
+            return
+        self._asked = clock
+        try:
+            found = {name: self.ask(query, now - SPAN, now) for name, query in past_queries(group).items()}
+        except PrometheusError as error:
+            found, self.problem = {}, f"--prometheus: {error}; figures over time begin when the page did"
+        else:
+            self.problem = ""
+        self.columns, self.group = found, group
+
+
+def asking(prometheus: PrometheusApi) -> Callable[[str, datetime, datetime], Mapping[int, float]]:
+    """Return how a Prometheus is asked for one series over time."""
+
+    def ask(query: str, start: datetime, end: datetime) -> Mapping[int, float]:
+        found = prometheus.query_range(query, start, end, STEP_SECONDS)
+        return dict(found[0][1]) if found else {}
+
+    return ask
+
+
+def before(columns: Columns, first: datetime | None) -> tuple[list[int], dict[str, Sequence[float | None]]]:
+    """Return the times (seconds since the epoch) before a moment, and the values then of each series."""
+    limit = first.timestamp() if first is not None else float("inf")
+    times = sorted({at for values in columns.values() for at in values if at < limit})
+    return times, {name: [values.get(at) for at in times] for name, values in columns.items()}

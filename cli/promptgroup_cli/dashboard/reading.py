@@ -1,0 +1,97 @@
+"""Values of what was read of a cluster and its routers at one moment. Does no I/O and reads no clock."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from promptgroup_cli.base import bounded_json
+from promptgroup_cli.reach.top_rates import RouterPage, router_page
+from promptgroup_operator.load import router_metrics
+from promptgroup_operator.load.router_metrics import RouterCounts
+from promptgroup_operator.world.snapshot import Key, Manifest
+
+MOST_MOVES = 256
+"""Moves of sessions that are read of one router."""
+
+
+class SessionMove(NamedTuple):
+    """A session that another slot serves than before."""
+
+    origin: str
+    """Label of the slot that served it, as in `chat/support/9f2c61d0/0`."""
+    target: str
+    seconds_ago: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReading:
+    """The objects of one namespace."""
+
+    groups: Sequence[Manifest] = ()
+    routes: Sequence[Manifest] = ()
+    pods: Sequence[Manifest] = ()
+    deployments: Sequence[Manifest] = ()
+    events: Sequence[Manifest] = ()
+    unknown: tuple[str, ...] = ()
+    """Why something of it could not be read, a sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterReading:
+    """The answers of one router."""
+
+    page: RouterPage
+    counts: Mapping[Key, RouterCounts]
+    moves: tuple[SessionMove, ...]
+    """The oldest first."""
+    routes: Mapping[str, Manifest]
+    """Group as `namespace/name` → its PromptRoute, as far as the router's table has it."""
+    unmatched: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardReading:
+    """Everything that was read at one moment."""
+
+    at: datetime
+    clock: float
+    """The same in monotonic seconds, from which the time between two readings follows."""
+    cluster: ClusterReading | None
+    """None where no cluster is asked."""
+    routers: Mapping[str, RouterReading] = field(default_factory=dict)
+    silent: Mapping[str, str] = field(default_factory=dict)
+    """Router → why it did not answer."""
+
+
+def router_reading(metrics: bytes, table: bytes, unmatched: Mapping[str, Any]) -> RouterReading:
+    """Read a router's answers to /metrics, /table and /unmatched (that one checked already).
+
+    Raises:
+        JsonError, ValueError, KeyError, TypeError, AttributeError: an answer is none of a router.
+    """
+    text, told = metrics.decode(), bounded_json.parse(table)
+    moves = told.get("moves", [])[-MOST_MOVES:]  # a router of an earlier version tells none
+    return RouterReading(
+        page=router_page(text, told),
+        counts=router_metrics.parse(text, lambda _: True),
+        moves=tuple(SessionMove(str(each["from"]), str(each["to"]), float(each["secondsAgo"])) for each in moves),
+        routes={f"{each['namespace']}/{each['name']}": _route(each) for each in told.get("groups", [])},
+        unmatched=unmatched,
+    )
+
+
+def _route(told: Mapping[str, Any]) -> Manifest:
+    """Return a group of a router's table in the form of a PromptRoute, which is that of its encoding."""
+    return {
+        "metadata": {"namespace": str(told["namespace"]), "name": str(told["name"])},
+        "spec": {"model": str(told["model"]), "revisions": [_revision(each) for each in told["revisions"]]},
+    }
+
+
+def _revision(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "fingerprint": str(told["fingerprint"]),
+        "weight": int(told["weight"]),
+        "slots": [{"slot": int(each["slot"]), "state": str(each["state"])} for each in told.get("slots", [])],
+    }

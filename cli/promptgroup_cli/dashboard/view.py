@@ -1,0 +1,341 @@
+"""Makes the JSON that the page shows from what was read. Does no I/O and reads no clock.
+
+Shares and rates are numbers from 0 to 1, times are seconds; null is what is not known. Texts are cut, and lists have a
+limit, since anybody may have written them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from promptgroup_cli.dashboard.history import DashboardHistory, TimePoint
+from promptgroup_cli.dashboard.past import Columns, DashboardPast, before
+from promptgroup_cli.dashboard.reading import ClusterReading, DashboardReading
+from promptgroup_cli.dashboard.release_view import release_view
+from promptgroup_cli.reach.discovered import together
+from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement, group_status
+from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
+from promptgroup_operator.plan.status import RELEASING
+from promptgroup_operator.rollout.annotations import rfc3339
+from promptgroup_operator.warmth.warmup import SELF_MENDING
+from promptgroup_operator.world.snapshot import Key, Manifest
+from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
+from promptgroup_router.routing.unmatched import LISTED, UNMATCHED
+
+MOST_TEXT = 2000
+"""Most characters of a text."""
+MOST_GROUPS = 500
+MOST_SLOTS = 256
+"""Most slots of a revision."""
+MOST_EVENTS = 30
+TREND = 40
+"""Points of the small line beside a group."""
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardFrame:
+    """The values that a view is made from."""
+
+    namespace: str
+    interval: float
+    began: str
+    """When the page began to look."""
+    reading: DashboardReading
+    number: int
+    """Number of the reading."""
+    since: float
+    """Seconds since the reading before."""
+    history: DashboardHistory
+    past: DashboardPast | None = None
+    """The time before, as a Prometheus knows it; None where none is given."""
+
+
+def view(frame: DashboardFrame, chosen: str) -> Document:
+    """Return what is shown.
+
+    Args:
+        frame: what was seen.
+        chosen: the group (`namespace/name`) that is shown in detail; the first one if there is none of that name.
+    """
+    reading = frame.reading
+    groups = _groups(reading)
+    rows = [_row(label, status, frame) for label, status in groups.items()]
+    detailed = chosen if chosen in groups else next(iter(groups), "")
+    rest = frame.history.latest(UNMATCHED, reading.clock)
+    shown: Document = cut(
+        {
+            "namespace": frame.namespace,
+            "at": rfc3339(reading.at),
+            "number": frame.number,
+            "interval": frame.interval,
+            "began": frame.began,
+            "routers": sorted(reading.routers),
+            "problems": [*_problems(reading), *([frame.past.problem] if frame.past and frame.past.problem else [])],
+            "groups": rows,
+            "withoutGroup": _figures(rest) if rest is not None and rest.requests else None,
+            "group": _detail(detailed, groups[detailed], frame) if detailed else None,
+            "unmatched": unmatched(reading),
+        }
+    )
+    return shown
+
+
+def _groups(reading: DashboardReading) -> dict[str, GroupStatus | None]:
+    """Return the groups by name, with their status where a cluster is asked."""
+    cluster = reading.cluster
+    found: dict[str, GroupStatus | None] = {
+        label: None for router in reading.routers.values() for label in router.routes
+    }
+    if cluster is not None:
+        routes = {_label(each): each for each in cluster.routes}
+        pods: dict[str, list[Manifest]] = {}
+        for pod in cluster.pods:
+            metadata = pod["metadata"]
+            of = metadata.get("labels", {}).get(names.LABEL_GROUP, "")
+            pods.setdefault(f"{metadata['namespace']}/{of}", []).append(pod)
+        for each in cluster.groups:
+            label = _label(each)
+            found[label] = group_status(each, routes.get(label) or _told(reading, label), pods.get(label, []))
+    return {label: found[label] for label in sorted(found)[:MOST_GROUPS]}
+
+
+def _told(reading: DashboardReading, label: str) -> Manifest | None:
+    """Return a group's PromptRoute as a router has it."""
+    return next((each.routes[label] for each in reading.routers.values() if label in each.routes), None)
+
+
+def _label(manifest: Manifest) -> str:
+    return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
+
+
+def _problems(reading: DashboardReading) -> Iterator[str]:
+    if reading.cluster is not None:
+        yield from reading.cluster.unknown
+    yield from reading.silent.values()
+
+
+# --- the list of groups --------------------------------------------------------------------------------------
+
+
+def _row(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Document:
+    now = frame.history.latest(label, frame.reading.clock)
+    points = frame.history.points(label)
+    return {
+        "label": label,
+        "name": label.partition("/")[2],
+        **_state(status),
+        "warm": (status.warm or None) if status is not None else None,
+        "trend": [point.rates.hit_rate for point in _thinned(points, TREND)],
+        **_figures(now if now is not None else TopRates()),
+    }
+
+
+def _state(status: GroupStatus | None) -> Document:
+    """Return the state in one word, and why. A release and replicas that become warm are no fault."""
+    if status is None:
+        return {"state": "Unknown", "reason": None}
+    held = next((each for each in status.said if each.holds), None)
+    noted = next((each for each in status.said if not each.holds and each.condition != "ScalingActive"), None)
+    if held is None and status.ready:
+        return {"state": "Note" if noted is not None else "Ready", "reason": _brief(noted)}
+    reasons = {each.reason for each in status.said if each.holds}
+    if reasons & RELEASING:
+        return {"state": "Releasing", "reason": f"A release is under way ({', '.join(sorted(reasons & RELEASING))})"}
+    calm = reasons and reasons <= {*SELF_MENDING, "Warming"}
+    return {"state": "Warming" if calm else "NotReady", "reason": _brief(held)}
+
+
+def _brief(said: Statement | None) -> str | None:
+    return f"{said.words} ({said.reason})" if said is not None else None
+
+
+def _figures(told: TopRates) -> Document:
+    return {
+        "requestsPerSecond": told.requests,
+        "hitRate": told.hit_rate,
+        "ttftP50": told.median,
+        "ttftP99": told.late,
+        "inFlight": told.in_flight,
+        "waiting": told.waiting,
+    }
+
+
+def _thinned(points: Sequence[TimePoint], most: int) -> Sequence[TimePoint]:
+    step = -(-len(points) // most) if points else 1
+    return points[len(points) - 1 :: -step][::-1] if points else points
+
+
+# --- one group -----------------------------------------------------------------------------------------------
+
+
+def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Document:
+    reading, cluster = frame.reading, frame.reading.cluster
+    now = frame.history.latest(label, reading.clock) or TopRates()
+    replicas = {(each.revision, each.slot): each for each in now.replicas}
+    manifest = next((each for each in cluster.groups if _label(each) == label), None) if cluster is not None else None
+    route = _told(reading, label)
+    revisions = status.revisions if status is not None else _routed(route)
+    points = frame.history.points(label)
+    return {
+        "label": label,
+        "model": status.model if status is not None else str(route["spec"]["model"]) if route is not None else "",
+        **_state(status),
+        **_figures(now),
+        "revisions": [
+            _revision(each, replicas)
+            for each in revisions
+            if each.slots or each.weight or each.phase in ("Serving", "Canary", "Coming")
+        ],
+        "moves": _moves(label, frame),
+        "sizing": _sizing(status) if status is not None else None,
+        "said": [_said(each) for each in status.said] if status is not None else [],
+        "release": _release(manifest, cluster, frame) if manifest is not None and cluster is not None else None,
+        "events": list(_events(label, cluster)) if cluster is not None else [],
+        "series": _series(points, frame.past.columns if frame.past and frame.past.group == label else {}),
+    }
+
+
+def _series(points: Sequence[TimePoint], past: Columns) -> Document:
+    """Return the figures over time: what the page saw, and before that what a Prometheus knows."""
+    own: dict[str, list[float | None]] = {
+        "requestsPerSecond": [each.rates.requests for each in points],
+        "hitRate": [each.rates.hit_rate for each in points],
+        "ttftP50": [each.rates.median for each in points],
+        "ttftP99": [each.rates.late for each in points],
+        "moved": [each.moved for each in points],
+    }
+    times, values = before(past, points[0].at if points else None)
+    earlier = [rfc3339(datetime.fromtimestamp(at, UTC)) for at in times]
+    return {
+        "at": [*earlier, *(rfc3339(each.at) for each in points)],
+        **{name: [*values.get(name, [None] * len(times)), *found] for name, found in own.items()},
+    }
+
+
+def _routed(route: Manifest | None) -> Iterator[RevisionRow]:
+    """Yield the revisions as a router's table has them, where no cluster is asked."""
+    for each in route["spec"]["revisions"] if route is not None else ():
+        ready = sum(slot["state"] == "Ready" for slot in each["slots"])
+        slots = tuple(SlotRow(slot["slot"], "", slot["state"], "", "", "") for slot in each["slots"])
+        yield RevisionRow(Fingerprint(each["fingerprint"]), "", each["weight"], len(slots), ready, ready, slots)
+
+
+def _revision(row: RevisionRow, replicas: Mapping[tuple[ShortFingerprint, int], ReplicaRate]) -> Document:
+    name = short(row.fingerprint)
+    ready = sum(each.state == "Ready" for each in row.slots)
+    return {
+        "revision": name,
+        "phase": row.phase or None,
+        "weight": row.weight,
+        "replicas": row.replicas,
+        "warm": row.warm,
+        "ready": row.ready,
+        "slots": [
+            _slot(each, 1 / ready if each.state == "Ready" else 0.0, replicas.get((name, each.slot or 0)))
+            for each in row.slots[:MOST_SLOTS]
+        ],
+        "moreSlots": max(0, len(row.slots) - MOST_SLOTS),
+    }
+
+
+def _slot(row: SlotRow, share: float, load: ReplicaRate | None) -> Document:
+    """Return a slot. Each key prefers each slot of a ring alike, so that those that take requests share them evenly."""
+    known = load if row.slot is not None and row.state in ("Ready", "Draining") else None
+    return {
+        "slot": row.slot,
+        "pod": row.pod or None,
+        "state": row.state,
+        "warm": _warmth(row),
+        "reason": row.reason or None,
+        "message": (row.message or None) if row.warm != "True" else None,
+        "share": share,
+        "inFlight": known.in_flight if known is not None else None,
+        "wait": known.wait if known is not None else None,
+        "sessions": known.sessions if known is not None else None,
+        "kv": known.filled if known is not None else None,
+    }
+
+
+def _warmth(row: SlotRow) -> str:
+    """Return warm, cold or absent; routers are only told of warm slots, so that a ready one of theirs is warm."""
+    if row.warm == "True" or (not row.warm and not row.pod and row.state == "Ready"):
+        return "warm"
+    return "absent" if row.state == "Absent" and not row.warm else "cold"
+
+
+def _moves(label: str, frame: DashboardFrame) -> list[Document]:
+    """Return the moves of sessions of a group since the reading before, by their ends."""
+    counts: dict[tuple[str, str], int] = {}
+    for router in frame.reading.routers.values():
+        for move in router.moves:
+            if move.seconds_ago < frame.since and move.target.startswith(f"{label}/"):
+                ends = move.origin, move.target
+                counts[ends] = counts.get(ends, 0) + 1
+    return [{"from": origin, "to": target, "sessions": count} for (origin, target), count in counts.items()]
+
+
+def _sizing(status: GroupStatus) -> Document:
+    return {"replicas": status.replicas, **asdict(status.sizing)}
+
+
+def _said(said: Statement) -> Document:
+    return {"condition": said.condition or None, "reason": said.reason, "words": said.words, "message": said.message}
+
+
+def _release(manifest: Manifest, cluster: ClusterReading, frame: DashboardFrame) -> Document | None:
+    key = Key(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+    counted = frame.history.since_step(key, frame.reading)
+    return release_view(manifest, cluster.deployments, *counted) if counted is not None else None
+
+
+def _events(label: str, cluster: ClusterReading) -> Iterator[Document]:
+    """Yield what the operator told of the group lately, the latest first."""
+    own = [
+        each
+        for each in cluster.events
+        if f"{each['metadata']['namespace']}/{each.get('involvedObject', {}).get('name')}" == label
+    ]
+    own.sort(key=lambda each: str(each.get("lastTimestamp") or ""), reverse=True)
+    for each in own[:MOST_EVENTS]:
+        yield {
+            "at": str(each.get("lastTimestamp") or ""),
+            "type": str(each.get("type", "")),
+            "reason": str(each.get("reason", "")),
+            "message": str(each.get("message", "")),
+            "count": int(each.get("count") or 1),
+        }
+
+
+# --- prompts without a group -----------------------------------------------------------------------------------
+
+
+def unmatched(reading: DashboardReading) -> list[Document]:
+    """Return the heaviest prompts that no group declares."""
+    listed = together([dict(each.unmatched) for each in reading.routers.values()])
+    whole = sum(float(each["tokensPerSecond"]) for each in listed)
+    return [
+        {
+            "hash": each["hash"],
+            "model": each["model"],
+            "tokens": each["prefixTokens"],
+            "requestsPerSecond": each["requestsPerSecond"],
+            "tokensPerSecond": each["tokensPerSecond"],
+            "share": each["tokensPerSecond"] / whole if whole else None,
+            "sessions": each["sessions"],
+            "texts": each["texts"],
+        }
+        for each in listed[:LISTED]
+    ]
+
+
+def cut(value: Any) -> Any:
+    """Return the value with each text in it cut to MOST_TEXT characters."""
+    if isinstance(value, str):
+        return value if len(value) <= MOST_TEXT else f"{value[:MOST_TEXT]}…"
+    if isinstance(value, dict):
+        return {key: cut(each) for key, each in value.items()}
+    return [cut(each) for each in value] if isinstance(value, list | tuple) else value

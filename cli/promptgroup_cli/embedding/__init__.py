@@ -1,0 +1,1 @@
+"""Embeddings of texts, from an endpoint or from a model on this machine."""

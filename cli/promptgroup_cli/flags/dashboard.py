@@ -1,0 +1,76 @@
+"""Flags of `promptgroup dashboard`."""
+
+import argparse
+from pathlib import Path
+
+from promptgroup_cli.base.errors import exit_statuses
+from promptgroup_cli.flags.cluster import add_namespace
+
+SECONDS = 2.0
+"""Default interval: a session that moves is seen to move, and a cluster hardly notices."""
+
+EPILOG = exit_statuses(
+    "the page was served, until Ctrl-C",
+    "",
+    "  promptgroup dashboard -n chat\n  promptgroup dashboard -n chat --router http://127.0.0.1:9090\n",
+)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's description and flags."""
+    parser.description = (
+        "Serve a page on this machine that shows the groups of a namespace, live: their rings, hit rates and first\n"
+        "tokens, releases, the reason for each number of replicas, prompts without a group, and where a request of\n"
+        "yours would go. It reads with the rights of your kubeconfig, and changes nothing."
+    )
+    parser.epilog = EPILOG
+    add_namespace(parser)
+    parser.add_argument(
+        "--router",
+        action="append",
+        metavar="URL",
+        help="ask this router, by its admin port, as in http://127.0.0.1:9090; may be given several times (default: "
+        "the routers of the namespace, through the API server)",
+    )
+    parser.add_argument(
+        "--no-cluster", action="store_true", help="ask the routers given with --router alone, and no cluster"
+    )
+    parser.add_argument(
+        "--prometheus",
+        metavar="URL",
+        help="show the hour before, too, as this Prometheus knows it",
+    )
+    parser.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="file with a bearer token")
+    parser.add_argument(
+        "--prometheus-ca-file", type=Path, metavar="FILE", help="certificates of the authority that signed the server's"
+    )
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=0,
+        metavar="PORT",
+        help="port of the page on 127.0.0.1 (default: any that is free)",
+    )
+    parser.add_argument(
+        "--interval",
+        type=_seconds,
+        default=SECONDS,
+        metavar="SECONDS",
+        help="time between two looks (default: %(default)g)",
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.5 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.5 to 3600")
+    return value

@@ -1,0 +1,208 @@
+"""Predicts what KV tiers beyond the GPUs' memory hold, and when a copy is quicker than computing. Does no I/O.
+
+    copy(n)    = latency + n x bytes of a token / bandwidth
+    compute(n) = n / prefill rate
+    break-even = the n at which both are equal: latency / (1 / prefill rate - bytes of a token / bandwidth)
+
+Tiers are inclusive, as engines fill them: what is computed is written through to every tier (vLLM's offloading
+connector, LMCache), and each tier drops what was unused for longest. So a tier holds all that a smaller one holds, and
+adds only what it holds beyond that. A tier of each replica keeps the Tier-1 prefix once for each replica; a shared one
+keeps it once.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+LINK_SHARE = 0.8
+"""Share of a link's raw rate that large copies reach: pinned copies over PCIe 4 x16 run at 25 to 26 of 32 GB/s."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierForecast:
+    """The capacity of a KV tier beyond the GPUs' memory, for a number of replicas."""
+
+    room: float
+    """Tokens of sessions that it holds, of all replicas together, those in the GPUs' memory included."""
+    latency: float
+    """Seconds before the first byte of a copy."""
+    token: float
+    """Seconds that each token of a copy takes."""
+
+    def copy(self, tokens: float) -> float:
+        """Return the seconds in which so many tokens are copied."""
+        return self.latency + tokens * self.token
+
+
+@dataclass(frozen=True, slots=True)
+class TierKind:
+    """A kind of tier, with the figures that hold where none are measured."""
+
+    name: str
+    bandwidth: float | None
+    """Bytes a second of one replica; None for the GPUs' own link to the host's memory."""
+    latency: float
+    """Seconds before the first byte: looking the prefix up, scheduling the copy."""
+    shared: bool
+    """True when one tier serves all replicas, instead of each having its own."""
+    text: str
+
+
+KINDS: Mapping[str, TierKind] = {
+    kind.name: kind
+    for kind in (
+        TierKind("dram", None, 0.010, shared=False, text="host memory over PCIe"),
+        TierKind("c2c", 450e9, 0.010, shared=False, text="host memory over NVLink-C2C"),
+        TierKind("nvme", 7e9, 0.010, shared=False, text="local NVMe disk"),
+        TierKind("rdma", 50e9, 0.025, shared=True, text="400 Gbit/s RDMA"),
+        TierKind("tcp", 3.125e9, 0.040, shared=True, text="25 Gbit/s TCP"),
+    )
+}
+"""Bandwidths are those of data sheets: NVLink-C2C has 450 GB/s in each direction (NVIDIA Grace Hopper whitepaper), and
+drives on PCIe 4 x4 read 7 GB/s in sequence. Latencies are the lower ends of what a 1,000-token prefix of a small model
+took end to end: 10 to 40 ms from the memory of the machine, 25 to 50 ms from another node over a fast fabric, 40 to
+120 ms over another network (docs/research/policy/articles.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One tier, as a user describes it."""
+
+    kind: TierKind
+    size: float
+    """Bytes: of each replica, or of the pool."""
+    bandwidth: float | None = None
+    """Bytes a second that one replica was measured to copy; None for the kind's."""
+    latency: float | None = None
+    """Seconds; None for the kind's."""
+
+    @property
+    def measured(self) -> bool:
+        """True when both figures are the user's own."""
+        return self.bandwidth is not None and self.latency is not None
+
+    def forecast(self, replicas: int, prefix: int, token_bytes: int, link: float) -> TierForecast:
+        """Return the tier as the prediction for so many replicas takes it.
+
+        Args:
+            replicas: at least 1.
+            prefix: tokens of Tier 1.
+            token_bytes: of KV, over all GPUs of a replica.
+            link: bytes a second between the host's memory and all GPUs of a replica, raw.
+        """
+        raw = link if self.kind.bandwidth is None else self.kind.bandwidth
+        bandwidth = self.bandwidth if self.bandwidth is not None else raw * LINK_SHARE
+        holders = 1 if self.kind.shared else replicas
+        return TierForecast(
+            room=max(0.0, self.size / token_bytes - prefix) * holders,
+            latency=self.kind.latency if self.latency is None else self.latency,
+            token=token_bytes / bandwidth,
+        )
+
+
+def break_even(tier: TierForecast, prefill_rate: float) -> float:
+    """Return the tokens from which on a copy is quicker than computing; infinite where it never is."""
+    gain = 1 / prefill_rate - tier.token
+    return tier.latency / gain if gain > 0 else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class TierRow:
+    """Prediction for a set of tiers: the GPUs' memory, and each tier up to one."""
+
+    tier: Tier | None
+    """The last one; None for the GPUs' memory alone."""
+    tokens: float
+    """KV tokens that it holds: of one replica, or of the pool."""
+    kept: float
+    """Share of sessions' histories that is found in this tier or one before it, 0 to 1."""
+    hit_rate: float
+    """Share of prompt tokens that is found, 0 to 1, with the given number of replicas."""
+    traced: float | None
+    """The same by the reuse distances of a trace; None without one."""
+    copy: float | None
+    """Seconds in which the mean history is copied."""
+    break_even: float | None
+    """Tokens from which on a copy is quicker than computing."""
+    needed: int | None
+    """Replicas that keep the target and the operator's limits; None when no number does."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolVerdict:
+    """Verdict on a KV pool that holds everything, where no tier was asked about."""
+
+    pays: bool | None
+    """None: it depends; to be measured."""
+    message: str
+
+
+MARGIN = 2.0
+"""A copy that is quicker than computing by this factor pays even if the network gives half of what it should."""
+
+
+def judge(replicas: int, with_pool: int, compute: float, copy: float, way: str) -> PoolVerdict:
+    """Judge whether a pool pays for sessions that return with their history.
+
+    Args:
+        replicas: that it takes without.
+        with_pool: replicas that would do if every history were found.
+        compute: seconds in which a replica computes the mean history.
+        copy: seconds in which the pool copies it.
+        way: what it is copied over, for people.
+    """
+    if with_pool >= replicas:
+        return PoolVerdict(False, "does not pay: it takes as many replicas with one")
+    facts = (
+        f"{with_pool} instead of {replicas} replicas would do; a lost history is computed in {compute * 1000:,.0f} ms "
+        f"and copied in {copy * 1000:,.0f} ms over {way}"
+    )
+    if copy >= compute:
+        return PoolVerdict(False, f"does not pay: {facts}; --tier compares quicker ones")
+    if copy * MARGIN > compute:
+        return PoolVerdict(None, f"to be measured: {facts}; --tier compares others")
+    return PoolVerdict(True, f"pays: {facts}; --tier compares others")
+
+
+_SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(GiB|TiB|GB|TB)", re.ASCII)
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(GB|Gbit)/s", re.ASCII)
+_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(us|ms|s)", re.ASCII)
+_BYTES = {"GiB": 2.0**30, "TiB": 2.0**40, "GB": 1e9, "TB": 1e12}
+_RATES = {"GB": 1e9, "Gbit": 1e9 / 8}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+FORM = "KIND=SIZE[,BANDWIDTH][,LATENCY], as in dram=64GiB or tcp=2TiB,3GB/s,15ms"
+
+
+def parse(text: str) -> Tier:
+    """Read a tier from its text.
+
+    Raises:
+        ValueError: with the part that is wrong and what is expected.
+    """
+    name, _, rest = text.partition("=")
+    kind = KINDS.get(name)
+    if kind is None:
+        raise ValueError(f"{name!r} is not a kind of tier: write one of {', '.join(KINDS)}, in {FORM}")
+    size, *further = rest.split(",")
+    found = _SIZE.fullmatch(size)
+    if found is None or float(found[1]) == 0:
+        raise ValueError(f"{size!r} is not a size above 0: write {FORM}")
+    bandwidth = latency = None
+    for part in further:
+        if rate := _RATE.fullmatch(part):
+            bandwidth = float(rate[1]) * _RATES[rate[2]]
+        elif time := _TIME.fullmatch(part):
+            latency = float(time[1]) * _SECONDS[time[2]]
+        else:
+            raise ValueError(f"{part!r} is neither a bandwidth nor a latency: write {FORM}")
+    if bandwidth == 0:
+        raise ValueError(f"{text!r} copies nothing: write a bandwidth above 0")
+    return Tier(kind, float(found[1]) * _BYTES[found[2]], bandwidth, latency)
+
+
+def forecasts(
+    tiers: Sequence[Tier], replicas: int, prefix: int, token_bytes: int, link: float
+) -> tuple[TierForecast, ...]:
+    """Return all tiers as the prediction for so many replicas takes them; arguments as of `Tier.forecast`."""
+    return tuple(tier.forecast(replicas, prefix, token_bytes, link) for tier in tiers)

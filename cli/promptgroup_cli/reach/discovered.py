@@ -1,0 +1,142 @@
+"""Asks routers about prompts that no group declares, and finds the user's own requests that begin with them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from promptgroup_cli.base import bounded_json
+from promptgroup_cli.base.errors import InputError
+from promptgroup_cli.reach import inputs
+from promptgroup_cli.reach.connect import Router
+from promptgroup_cli.reach.each_router import ask_each, heard
+from promptgroup_cli.reach.files import shown
+from promptgroup_cli.reach.inputs import InputFormat, InputText
+from promptgroup_router.base.core_settings import MAX_SAMPLE_BYTES
+from promptgroup_router.rings.claims import common_length
+from promptgroup_router.routing.route import leading_of
+from promptgroup_router.routing.unmatched import BYTES, CAPACITY, Document, decode_sample, merge
+
+MOST_NUMBER = 1e15
+"""A figure above it is none."""
+MOST_SAMPLES = 10_000
+"""Requests of a sample that are compared; more say nothing new of what they share."""
+
+
+@dataclass(slots=True)
+class SamplePrompt:
+    """The text that requests of a sample with one beginning have in common."""
+
+    system: str
+    """The text that all of them begin with."""
+    tools: str
+    """Their tools in canonical form."""
+    requests: int = 1
+    texts: set[str] = field(default_factory=set)
+    """Whole system texts, as far as they differ."""
+
+    @property
+    def varies(self) -> bool:
+        """True if something behind the common text changes."""
+        return len(self.texts) > 1
+
+
+def ask_all(routers: Mapping[str, Router]) -> tuple[list[Document], tuple[str, ...]]:
+    """Return the prefixes that all routers saw, the heaviest first, and the names of routers that did not answer.
+
+    Raises:
+        ReachError: none answered.
+    """
+    told, failed = ask_each(routers, ask_one)
+    return together(list(heard(told, failed).values())), tuple(failed)
+
+
+def ask_one(ask: Router) -> Document:
+    """Return what one router tells, checked; raises as readers of `ask_each` do."""
+    listed = bounded_json.parse(ask("/unmatched", None))["unmatched"]
+    return {"unmatched": [_entry(each) for each in listed[:CAPACITY]]}
+
+
+def together(told: Sequence[Document]) -> list[Document]:
+    """Return the prefixes that several routers tell of, the heaviest first."""
+    listed: list[Document] = merge(told)["unmatched"]
+    return listed
+
+
+_NUMBERS = (
+    "systemBytes", "prefixTokens", "requests", "requestsPerSecond", "tokensPerSecond", "tokensPerSecondTooHighBy",
+    "sessions", "texts",
+)  # fmt: skip
+
+
+def _entry(told: Mapping[str, Any]) -> Document:
+    """Return an entry of a router's answer, checked."""
+    numbers = {name: float(told[name]) for name in _NUMBERS}
+    bitmaps = bytes.fromhex(told["bitmaps"])
+    if len(bitmaps) != 2 * BYTES or not all(0 <= each < MOST_NUMBER for each in numbers.values()):
+        raise ValueError("a figure is out of range")
+    entry = numbers | {"model": str(told["model"]), "hash": str(told["hash"]), "bitmaps": bitmaps.hex()}
+    if "sample" in told:
+        sample = decode_sample(told["sample"])
+        if len(sample.system) + len(sample.tools) > MAX_SAMPLE_BYTES:
+            raise ValueError("a sample is too long")
+        if sample.tools:
+            bounded_json.parse(sample.tools.encode())  # as the PromptGroup that is written has them
+        entry["sample"] = told["sample"]
+    return entry
+
+
+def router_samples(listed: Iterable[Document]) -> dict[str, SamplePrompt]:
+    """Return hash of a beginning → the text that routers kept of it; empty where they keep none."""
+    found = {}
+    for each in listed:
+        sample = decode_sample(each["sample"]) if "sample" in each else None
+        if sample is not None and sample.system:
+            texts = {sample.system} if int(each["texts"]) < 2 and sample.whole else {sample.system, ""}
+            found[str(each["hash"])] = SamplePrompt(sample.system, sample.tools, round(each["requests"]), texts)
+    return found
+
+
+def read_sample(name: str, given: InputFormat | None) -> dict[str, SamplePrompt]:
+    """Return hash of a beginning → what the requests of a file that begin so have in common.
+
+    Raises:
+        InputError: the file cannot be read, or has no request.
+    """
+    found: dict[str, SamplePrompt] = {}
+    with inputs.opened(name, given) as content:
+        if isinstance(content, InputText):
+            raise InputError(f"{shown(name)}: expected requests (a body as JSON, or a log of them), not a prompt")
+        for number, request in enumerate(content):
+            if number >= MOST_SAMPLES:
+                break
+            if request.ask is None or not request.ask.system:
+                continue
+            key = f"{leading_of(request.ask)[0].hash:016x}"
+            known = found.get(key)
+            if known is None:
+                found[key] = SamplePrompt(request.ask.system, request.ask.tools, texts={request.ask.system})
+                continue
+            known.requests += 1
+            known.system = known.system[: common_length(known.system, request.ask.system)]
+            known.tools = known.tools if known.tools == request.ask.tools else ""
+            if len(known.texts) < 2:
+                known.texts.add(request.ask.system)
+    if not found:
+        raise InputError(f"{shown(name)}: no request of it has a system prompt")
+    return found
+
+
+def chosen(listed: Iterable[Document], sample: Mapping[str, SamplePrompt], wanted: str | None) -> Document:
+    """Return the prefix to write: the one that is wanted, or the heaviest that the sample has.
+
+    Raises:
+        InputError: there is none.
+    """
+    entries: list[dict[str, Any]] = list(listed)
+    if wanted is not None and all(each["hash"] != wanted for each in entries):
+        raise InputError(f"--hash {wanted}: no router has such a prefix; the list names those that they have")
+    for each in entries:
+        if each["hash"] in sample and wanted in (None, each["hash"]):
+            return each
+    what = f"the prefix {wanted}" if wanted is not None else "a prefix of the list"
+    raise InputError(f"there is no text of {what}: give requests of today with --sample FILE, as clients send them")

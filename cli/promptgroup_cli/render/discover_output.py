@@ -1,0 +1,99 @@
+"""The list of `promptgroup discover`, and the PromptGroup that it writes. Does no I/O."""
+
+import json
+from collections.abc import Sequence
+
+import yaml
+
+from promptgroup_cli.reach.discovered import SamplePrompt
+from promptgroup_cli.render.columns import columns
+from promptgroup_router.routing.unmatched import Document
+
+HEADS = ("HASH", "MODEL", "TOKENS", "REQ/S", "TOKENS/S", "SHARE", "SESSIONS", "TEXTS", "IN SAMPLE")
+MANY = 1000
+"""Sessions or texts from which their number is not known."""
+IMAGE = "vllm/vllm-openai:v0.32.0"
+"""Image of a written group, as in the samples."""
+
+
+def document(listed: Sequence[Document], silent: Sequence[str]) -> str:
+    """Return the list as JSON."""
+    hidden = ("bitmaps", "sample")  # text of prompts is written where it is asked for, and nowhere else
+    shown = [{name: value for name, value in each.items() if name not in hidden} for each in listed]
+    return json.dumps({"unmatched": shown, "routersWithoutAnswer": list(silent)}, indent=2)
+
+
+def table(
+    listed: Sequence[Document], whole: float, sample: dict[str, SamplePrompt] | None, silent: Sequence[str]
+) -> str:
+    """Return the list for people.
+
+    Args:
+        listed: prefixes, the heaviest first.
+        whole: prefix tokens a second of all requests without a group.
+        sample: hash → what the user's own requests have of it; None without a sample.
+        silent: routers that did not answer.
+    """
+    if not listed:
+        return "Every request matched a group."
+    heads = HEADS if sample is not None else HEADS[:-1]
+    rows = [_row(each, whole, sample) for each in listed]
+    lines = columns([heads, *rows], right=range(2, 8))
+    lines += [
+        "",
+        "TOKENS/S is what a group would find in cache instead of computing it, but for once on each replica.",
+    ]
+    if any(int(each["texts"]) > 1 for each in listed):
+        lines.append(
+            "TEXTS above 1: the text changes behind its beginning. `promptgroup lint` on a log says what changes."
+        )
+    lines += [f"Router {each} did not answer." for each in silent]
+    return "\n".join(lines)
+
+
+def _row(each: Document, whole: float, sample: dict[str, SamplePrompt] | None) -> list[str]:
+    told = [
+        str(each["hash"]),
+        str(each["model"]),
+        f"{each['prefixTokens']:.0f}",
+        f"{each['requestsPerSecond']:.2f}",
+        f"{each['tokensPerSecond']:.0f}",
+        f"{each['tokensPerSecond'] / whole:.0%}" if whole else "-",
+        _number(int(each["sessions"])),
+        _number(int(each["texts"])),
+    ]
+    if sample is not None:
+        known = sample.get(str(each["hash"]))
+        told.append(f"{known.requests} requests" if known is not None else "-")
+    return told
+
+
+def _number(value: int) -> str:
+    return str(value) if value < MANY else f">{MANY}"
+
+
+def manifest(name: str, model: str, prompt: SamplePrompt) -> str:
+    """Return a PromptGroup as YAML, with what is left to decide as comments."""
+    declared: dict[str, object] = {"system": prompt.system}
+    if prompt.tools:
+        declared["tools"] = json.loads(prompt.tools)
+    made = {
+        "apiVersion": "promptgroup.dev/v1alpha1",
+        "kind": "PromptGroup",
+        "metadata": {"name": name},
+        "spec": {
+            "model": model,
+            "prompt": declared,
+            "engine": {"image": IMAGE, "resources": {"limits": {"nvidia.com/gpu": 1}}},
+            "replicas": 2,
+        },
+    }
+    notes = [
+        f"# Written by `promptgroup discover` from {prompt.requests} requests.",
+        "# Before you apply it: set the engine that serves the model, and the number of replicas (`promptgroup size`).",
+    ]
+    if prompt.varies:
+        notes.append(
+            "# The requests differ behind this text: read its end, and cut it where a sentence is the same for all."
+        )
+    return "\n".join(notes) + "\n" + yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=120)

@@ -1,0 +1,41 @@
+"""TLS towards engines: how they are verified by the spec, and what their pods need to serve it. Does no I/O."""
+
+from typing import Any
+
+from promptgroup_operator.api.prompt_group import EngineSpec, EngineTlsSpec
+from promptgroup_operator.engines.dialect import TLS_FOLDER
+from promptgroup_router.contract import names
+from promptgroup_router.contract.engine_tls import CONFIG_MAP, SECRET, EngineTls
+
+
+def tls_of(wanted: EngineTlsSpec) -> EngineTls:
+    """Return how engines are verified, by the spec.
+
+    Raises:
+        ValueError: the spec names no source of authorities, which the API server refuses.
+    """
+    for kind, source in ((CONFIG_MAP, wanted.ca_from.config_map_key_ref), (SECRET, wanted.ca_from.secret_key_ref)):
+        if source is not None:
+            return EngineTls(kind, source.name, source.key, wanted.server_name or "")
+    raise ValueError("spec.engine.tls.caFrom names no source")
+
+
+def pod_parts(engine: EngineSpec, container: str) -> dict[str, Any]:
+    """Return the part of a pod template that gives an engine its certificate, and tells others how it is verified.
+
+    Args:
+        engine: the spec.
+        container: name of the engine's container.
+    """
+    wanted = engine.tls
+    if wanted is None:
+        return {}
+    told: dict[str, Any] = {"metadata": {"annotations": {names.ANNOTATION_ENGINE_TLS: tls_of(wanted).text()}}}
+    if wanted.secret_name is not None:
+        mount = {"name": "tls", "mountPath": TLS_FOLDER, "readOnly": True}
+        source = {"secretName": wanted.secret_name, "defaultMode": 0o440}
+        told["spec"] = {
+            "containers": [{"name": container, "volumeMounts": [mount]}],
+            "volumes": [{"name": "tls", "secret": source}],
+        }
+    return told

@@ -1,0 +1,127 @@
+"""Asks the servers of KV pools whether they are there, by their HTTP side.
+
+LMCache's `/healthcheck` says healthy while the store behind it is lost and never connected to again (0.5.6). So its
+counters are read, too: chunks that it accepted to store against chunks that were stored.
+"""
+
+import socket
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+from promptgroup_operator.api.cache import PoolSpec, PoolType
+from promptgroup_operator.base.errors import EngineError
+from promptgroup_operator.base.fair_pool import FairPool
+from promptgroup_operator.engines import exposition
+from promptgroup_operator.world.snapshot import PoolAnswers
+
+MAX_SERVERS = 64
+"""Most servers of a pool that are asked: one on each node."""
+FRESH_SECONDS = 10.0
+"""Time for which the answers hold: groups that share a pool ask once."""
+ASK_SECONDS = 5.0
+"""Time for all servers of a pool."""
+STUCK_SECONDS = 60.0
+"""Time without a stored chunk, while chunks were accepted, after which a server counts as stuck."""
+
+_HEALTH = {PoolType.LMCACHE: "/healthcheck", PoolType.MOONCAKE: "/health"}
+_SUBMITTED = "lmcache_mp_l2_store_submitted_objects_chunks_total"
+_COMPLETED = "lmcache_mp_l2_store_completed_objects_chunks_total"
+
+_Stores = tuple[float, float, float]
+"""When a server last stored all that it had accepted or stored anything, what it had accepted and stored then."""
+
+
+def resolve(address: str) -> list[str]:
+    """Return the addresses that a name leads to, each with the port."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    hosts = sorted({str(each[4][0]) for each in found})
+    return [f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in hosts[:MAX_SERVERS]]
+
+
+class PoolMonitor:
+    """Safe to use from many threads.
+
+    Args:
+        read: returns the page at an address and a path, or raises EngineError.
+        readers: runs the requests beside each other.
+        clock: monotonic seconds.
+        resolve: returns the addresses that a name leads to.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[str, str], str],
+        readers: FairPool,
+        clock: Callable[[], float] = monotonic,
+        resolve: Callable[[str], list[str]] = resolve,
+    ) -> None:
+        self._read = read
+        self._readers = readers
+        self._clock = clock
+        self._resolve = resolve
+        self._known: dict[tuple[str, PoolType], tuple[float, PoolAnswers]] = {}
+        self._stores: dict[str, _Stores] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, pool: PoolSpec, share: str) -> PoolAnswers:
+        """Return what the servers of a pool answer, or answered lately.
+
+        Args:
+            pool: the pool, which has a monitor.
+            share: whose share of the readers is used.
+        """
+        monitor = pool.monitor or ""
+        key, now = (monitor, pool.type), self._clock()
+        with self._lock:
+            self._known = {each: known for each, known in self._known.items() if now - known[0] < FRESH_SECONDS}
+            if key in self._known:
+                return self._known[key][1]
+        (resolved,) = self._readers.map(share, self._resolve, [monitor], ASK_SECONDS)  # DNS has no deadline
+        servers = resolved or []
+        answers = self._readers.map(share, lambda server: self._one(server, pool.type), servers, ASK_SECONDS)
+        failed = {
+            server: answer if answer is not None else f"no answer within {ASK_SECONDS:g} s"
+            for server, answer in zip(servers, answers, strict=True)
+            if answer != ""
+        }
+        with self._lock:
+            stuck = tuple(server for server in servers if self._is_stuck(server))
+            told = PoolAnswers(len(servers), failed, stuck)
+            self._known[key] = now, told
+            self._stores = {each: known for each, known in self._stores.items() if now - known[0] < 3600}
+        return told
+
+    def _one(self, server: str, kind: PoolType) -> str:
+        """Return why a server is away; empty if it answers."""
+        try:
+            self._read(server, _HEALTH[kind])
+            page = self._read(server, "/metrics") if kind is PoolType.LMCACHE else ""
+        except EngineError as error:
+            return str(error)
+        self._note(server, page)
+        return ""
+
+    def _note(self, server: str, page: str) -> None:
+        sums = {_SUBMITTED: 0.0, _COMPLETED: 0.0}
+        for name, _, value in exposition.samples(page, (_SUBMITTED, _COMPLETED)):
+            if name in sums:
+                sums[name] += exposition.number(value) or 0.0
+        submitted, completed = sums[_SUBMITTED], sums[_COMPLETED]
+        now = self._clock()
+        with self._lock:
+            _, _, stored = self._stores.get(server, (now, 0.0, -1.0))
+            if completed != stored or submitted <= completed:
+                self._stores[server] = now, submitted, completed
+            else:
+                began, accepted, _ = self._stores[server]
+                # without new work nothing can be stored: the clock starts with it
+                self._stores[server] = began if submitted > accepted else now, accepted, completed
+
+    def _is_stuck(self, server: str) -> bool:
+        began, _, _ = self._stores.get(server, (self._clock(), 0.0, 0.0))
+        return self._clock() - began >= STUCK_SECONDS

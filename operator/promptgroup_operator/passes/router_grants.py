@@ -1,0 +1,104 @@
+"""Lets the routers of a namespace read the Secrets that its PromptRoutes name, and no others."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
+from typing import Protocol
+
+from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.plan import router_secrets
+from promptgroup_operator.world.snapshot import Key, Manifest
+
+logger = logging.getLogger(__name__)
+
+RECHECK_SECONDS = 60.0
+"""Time after which a Role is looked at again: whoever installs routers anew may have emptied it."""
+DENIED = 403
+
+
+class RoleWriter(Protocol):
+    """The write that is used here."""
+
+    def apply(self, manifest: Manifest, seen: Manifest | None) -> None:
+        """Apply an object."""
+
+
+class RouterGrants:
+    """The Secrets that each group's route names. Safe to use from many threads.
+
+    Memory is needed besides the store: the grant comes before the route that needs it, and another group's pass must
+    not take it back in between.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Key, str], Manifest | None],
+        routes: Callable[[str], Mapping[Key, Manifest]],
+        writer: RoleWriter,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """Begin with nothing known.
+
+        Args:
+            read: reads a Role in the namespace of a group.
+            routes: the PromptRoutes of a namespace whose groups exist, as the store has them.
+            writer: writes Roles.
+            clock: monotonic seconds.
+        """
+        self._read = read
+        self._routes = routes
+        self._writer = writer
+        self._clock = clock
+        self._named: dict[Key, frozenset[str]] = {}
+        self._checked: dict[str, tuple[frozenset[str], float]] = {}
+        """Namespace → what its Roles were seen to grant, and when."""
+        self._lock = threading.Lock()
+
+    def put(self, key: Key, routes: Iterable[Manifest]) -> None:
+        """Grant what a group's routes name: the one that is there, and the one that is about to be written.
+
+        Raises:
+            ClusterError: the API server did not answer, or another process wrote the Role; the pass is retried.
+        """
+        with self._lock:
+            self._named[key] = router_secrets.named(routes)
+            self._fill(key)
+
+    def forget(self, key: Key) -> None:
+        """Take back what only a group that is gone has named."""
+        with self._lock:
+            if self._named.pop(key, None):
+                self._fill(key)
+
+    def _fill(self, key: Key) -> None:
+        namespace = key.namespace
+        others = (route for known, route in self._routes(namespace).items() if known not in self._named)
+        wanted = router_secrets.named(others).union(
+            *(names for known, names in self._named.items() if known.namespace == namespace)
+        )
+        seen, at = self._checked.get(namespace, (None, 0.0))
+        if seen == wanted and self._clock() - at < RECHECK_SECONDS:
+            return
+        found = False
+        try:
+            for name in router_secrets.ROLES:
+                found = self._write(key, name, wanted) or found
+        except ClusterError as error:
+            if error.status != DENIED:
+                raise
+            # routers match by content what they cannot read
+            logger.warning("%s: routers cannot be given the Secrets that routes name: %s", namespace, error)
+            found = True
+        if found or not wanted:
+            self._checked[namespace] = wanted, self._clock()
+
+    def _write(self, key: Key, name: str, wanted: frozenset[str]) -> bool:
+        """Write a Role if it differs. Return True if it exists; where it does not, nobody is to read Secrets."""
+        live = self._read(key, name)
+        if live is None:
+            return False
+        role = router_secrets.role(key.namespace, name, wanted)
+        if (live.get("rules") or []) != role["rules"]:
+            self._writer.apply(role, live)
+        return True

@@ -1,0 +1,97 @@
+"""The objects that a group's spec refers to: which they are, and whether they hold what the group needs.
+
+Messages name objects and fields, never what is in them. Does no I/O and reads no clock.
+"""
+
+from collections.abc import Iterator
+from ipaddress import ip_network
+from typing import NamedTuple
+
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
+from promptgroup_operator.engines.engine_tls import tls_of
+from promptgroup_operator.plan import prompt
+from promptgroup_operator.plan.prompt import Values
+from promptgroup_operator.world.snapshot import Problem, PromptText
+
+PEM = "-----BEGIN CERTIFICATE-----"
+"""The line that a certificate in PEM begins with (RFC 7468 section 5.1)."""
+
+
+def references(spec: PromptGroupSpec) -> list[tuple[str, str]]:
+    """(kind, name) of every object that the spec refers to."""
+    secrets = _key_secrets(spec)
+    if spec.engine.credential_from is not None:
+        secrets = [*secrets, spec.engine.credential_from.name]
+    trusted = [tls_of(spec.engine.tls)] if spec.engine.tls is not None else []
+    authorities = ((each.kind, each.name) for each in trusted)
+    return sorted({*prompt.references(spec.prompt), *(("Secret", name) for name in secrets), *authorities})
+
+
+def resolve(spec: PromptGroupSpec, values: Values) -> PromptText | Problem:
+    """Return the prompt, or why the group cannot be served as its spec says.
+
+    Args:
+        spec: the group's spec.
+        values: the objects that `references(spec)` names.
+    """
+    text = prompt.resolve(spec.prompt, values)
+    return text if isinstance(text, Problem) else next((each.problem for each in problems(spec, values)), text)
+
+
+class ReferenceProblem(NamedTuple):
+    """Something that the spec refers to beside the prompt, and that cannot be used."""
+
+    kind: str
+    """Kind of the object; empty for a value of the spec itself."""
+    name: str
+    problem: Problem
+
+
+def problems(spec: PromptGroupSpec, values: Values) -> Iterator[ReferenceProblem]:
+    """Yield why the group cannot be served, beside its prompt."""
+    for check in (_credential_problem, _tls_problem):
+        if (found := check(spec, values)) is not None:
+            yield found
+    yield from _access_problems(spec, values)
+
+
+def _key_secrets(spec: PromptGroupSpec) -> list[str]:
+    access = spec.access
+    return access.api_key.secrets if access is not None and access.api_key is not None else []
+
+
+def _credential_problem(spec: PromptGroupSpec, values: Values) -> ReferenceProblem | None:
+    source = spec.engine.credential_from
+    data = values.get(("Secret", source.name)) if source is not None else None
+    if source is None or (data is not None and data.get(source.key, "").strip()):
+        return None
+    message = f"key {source.key} of Secret {source.name} (spec.engine.credentialFrom) does not exist"
+    return ReferenceProblem("Secret", source.name, Problem("CredentialNotFound", message))
+
+
+def _tls_problem(spec: PromptGroupSpec, values: Values) -> ReferenceProblem | None:
+    if spec.engine.tls is None:
+        return None
+    tls = tls_of(spec.engine.tls)
+    data = values.get((tls.kind, tls.name))
+    bundle = data.get(tls.key) if data is not None else None
+    if bundle is not None and PEM in bundle:
+        return None
+    what = "does not exist" if bundle is None else "holds no certificate in PEM"
+    message = f"key {tls.key} of {tls.kind} {tls.name} (spec.engine.tls.caFrom) {what}"
+    return ReferenceProblem(tls.kind, tls.name, Problem("AuthorityNotFound", message))
+
+
+def _access_problems(spec: PromptGroupSpec, values: Values) -> Iterator[ReferenceProblem]:
+    for name in _key_secrets(spec):
+        data = values.get(("Secret", name))
+        if not data or not any(value.strip() for value in data.values()):
+            what = "does not exist" if data is None else "holds no API key"
+            message = f"Secret {name} (spec.access.apiKey.secrets) {what}"
+            yield ReferenceProblem("Secret", name, Problem("KeysNotFound", message))
+    header = spec.access.header if spec.access is not None else None
+    for source in header.sources if header is not None else ():
+        try:
+            ip_network(source)
+        except ValueError as error:
+            yield ReferenceProblem("", "", Problem("InvalidAccess", f"spec.access.header.sources: {error}"))

@@ -1,0 +1,47 @@
+"""Decides which Secrets routers and pickers may read: those that the PromptRoutes of their namespace name."""
+
+from collections.abc import Iterable
+
+from promptgroup_operator.world.snapshot import Manifest
+from promptgroup_router.contract import engine_tls, names
+
+KIND = "Role"
+ROLES = (names.ROLE_ROUTER_SECRETS, names.ROLE_PICKER_SECRETS)
+"""The Roles that the operator fills in; whoever installs a router or a picker makes them, empty, and binds them."""
+
+
+def named(routes: Iterable[Manifest]) -> frozenset[str]:
+    """Return the names of the Secrets that routes refer to.
+
+    They hold prompts, callers' API keys, credentials for engines and for endpoints of embeddings, and the authorities
+    by which engines are verified.
+    """
+    found: set[str] = set()
+    for route in routes:
+        spec = route["spec"]
+        found.update(spec.get("access", {}).get("secrets", ()))
+        sources = (revision.get("promptFrom", {}) for revision in spec.get("revisions", ()))
+        found.update(source["name"] for source in sources if source.get("kind") == "Secret")
+        slots = (slot for revision in spec.get("revisions", ()) for slot in revision.get("slots", ()))
+        for slot in slots:
+            if "credential" in slot:
+                found.add(slot["credential"].partition("/")[0])
+            tls = engine_tls.parse(slot.get("tls", ""))
+            if tls is not None and tls.kind == engine_tls.SECRET:
+                found.add(tls.name)
+        semantic = spec.get("responses", {}).get("semantic", {})
+        if "credential" in semantic:
+            found.add(semantic["credential"].partition("/")[0])
+    return frozenset(found)
+
+
+def role(namespace: str, name: str, secrets: frozenset[str]) -> Manifest:
+    """Return a Role that grants these Secrets, each by its name, and nothing else."""
+    rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": sorted(secrets)}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": KIND,
+        "metadata": {"name": name, "namespace": namespace},
+        # a rule without names would grant all
+        "rules": [rule] if secrets else [],
+    }

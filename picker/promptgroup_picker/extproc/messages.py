@@ -1,0 +1,195 @@
+"""Reads a gateway's messages and writes the picker's. Does no I/O.
+
+Field numbers are those of Envoy's API; `stubs` has them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+
+from google.protobuf.message import DecodeError
+from google.protobuf.struct_pb2 import Struct
+
+from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
+from promptgroup_picker.stubs.ext_proc_pb2 import (
+    BodyMutation,
+    BodyResponse,
+    CommonResponse,
+    HeaderMap,
+    HeaderMutation,
+    HeadersResponse,
+    HeaderValue,
+    HeaderValueOption,
+    HttpStatus,
+    ImmediateResponse,
+    Metadata,
+    ProcessingRequest,
+    ProcessingResponse,
+    StreamedBodyResponse,
+    TrailersResponse,
+)
+
+DESTINATION = "x-gateway-destination-endpoint"
+"""Header, and field of the metadata, that names where a request goes."""
+SUBSET = "x-gateway-destination-endpoint-subset"
+SERVED = "x-gateway-destination-endpoint-served"
+_LB = "envoy.lb"
+_SUBSET_HINT = "envoy.lb.subset_hint"
+_ATTRIBUTES = "envoy.filters.http.ext_proc"
+_UPSTREAM = "upstream.address"
+
+MODE_NONE, MODE_STREAMED, MODE_BUFFERED, MODE_FULL_DUPLEX = 0, 1, 2, 4
+"""How a gateway shows a body (BodySendMode)."""
+
+PIECE = 62_000
+"""Most bytes of a body in one message: gateways take at most 64 KiB."""
+_OVERWRITE = 2
+"""HeaderAppendAction: what the client sent under the name is replaced."""
+
+
+def read(data: bytes) -> ProcessingRequest:
+    """Return a gateway's message.
+
+    Raises:
+        GrpcError: it is none.
+    """
+    try:
+        return ProcessingRequest.FromString(data)
+    except DecodeError:
+        raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "a message is no ProcessingRequest") from None
+
+
+def fields(headers: HeaderMap) -> dict[bytes, bytes]:
+    """Return header fields by name in lower case; of a repeated field the last value, as the router has it."""
+    return {each.key.lower().encode(): each.raw_value or each.value.encode() for each in headers.headers}
+
+
+def repeated(headers: HeaderMap) -> frozenset[bytes]:
+    """Return the names of fields that come more than once, in lower case."""
+    seen: set[bytes] = set()
+    twice: set[bytes] = set()
+    for each in headers.headers:
+        name = each.key.lower().encode()
+        (twice if name in seen else seen).add(name)
+    return frozenset(twice)
+
+
+def subset(metadata: Metadata) -> frozenset[str] | None:
+    """Return the endpoints to which a gateway limits the choice, as a list or in one text; None without a limit."""
+    if _SUBSET_HINT not in metadata.filter_metadata:
+        return None
+    hint = metadata.filter_metadata[_SUBSET_HINT].fields
+    if SUBSET not in hint:
+        return None
+    value = hint[SUBSET]
+    texts = [each.string_value for each in value.list_value.values] if value.HasField("list_value") else []
+    texts.append(value.string_value)
+    return frozenset(part for text in texts for each in text.split(",") if (part := each.strip()))
+
+
+def served(message: ProcessingRequest) -> str:
+    """Return who answered, as the gateway tells it on the head of an answer; empty if it does not."""
+    metadata = message.metadata_context.filter_metadata
+    if _LB in metadata and SERVED in metadata[_LB].fields:
+        return metadata[_LB].fields[SERVED].string_value
+    if _ATTRIBUTES in message.attributes and _UPSTREAM in message.attributes[_ATTRIBUTES].fields:
+        return message.attributes[_ATTRIBUTES].fields[_UPSTREAM].string_value
+    return ""
+
+
+# --- What is sent --------------------------------------------------------------------------------------------
+
+
+def _mutation(values: Iterable[tuple[str, str | bytes]], remove: Iterable[str] = ()) -> HeaderMutation:
+    options = [
+        HeaderValueOption(
+            header=HeaderValue(key=name, raw_value=value if isinstance(value, bytes) else value.encode()),
+            append_action=_OVERWRITE,
+        )
+        for name, value in values
+    ]
+    return HeaderMutation(set_headers=options, remove_headers=remove)
+
+
+def _metadata(endpoints: str) -> Struct:
+    found = Struct()
+    found.get_or_create_struct(_LB)[DESTINATION] = endpoints
+    return found
+
+
+def _choice(endpoints: str, remove: tuple[str, ...], more: tuple[tuple[str, str], ...]) -> CommonResponse:
+    return CommonResponse(header_mutation=_mutation([(DESTINATION, endpoints), *more], remove), clear_route_cache=True)
+
+
+@lru_cache(4096)
+def picked(endpoints: str, remove: tuple[str, ...] = (), more: tuple[tuple[str, str], ...] = ()) -> bytes:
+    """Return the answer to a request's headers that says where it goes.
+
+    Args:
+        endpoints: `host:port`, or several with commas, in the order in which they are to be tried.
+        remove: names of fields that engines do not get.
+        more: fields that they get as well.
+    """
+    chosen = HeadersResponse(response=_choice(endpoints, remove, more))
+    return ProcessingResponse(request_headers=chosen, dynamic_metadata=_metadata(endpoints)).SerializeToString()
+
+
+def picked_with_body(
+    endpoints: str, body: bytes | None, remove: tuple[str, ...] = (), more: tuple[tuple[str, str], ...] = ()
+) -> bytes:
+    """Return the answer to a body that the gateway holds (MODE_BUFFERED); None leaves the body as it is."""
+    # Envoy refuses a body of another length than the one that was told
+    length = (("content-length", str(len(body))),) if body is not None else ()
+    choice = _choice(endpoints, remove, (*more, *length))
+    if body is not None:
+        choice.body_mutation.body = body
+    response = BodyResponse(response=choice)
+    return ProcessingResponse(request_body=response, dynamic_metadata=_metadata(endpoints)).SerializeToString()
+
+
+def _streamed(body: bytes, *, end: bool) -> BodyResponse:
+    part = StreamedBodyResponse(body=body, end_of_stream=end)
+    return BodyResponse(response=CommonResponse(body_mutation=BodyMutation(streamed_response=part)))
+
+
+def request_body(body: bytes, *, end: bool) -> Iterator[bytes]:
+    """Yield the messages that give a whole body to the engine; `end` is False if trailers follow."""
+    view = memoryview(body)
+    for at in range(0, len(body) or 1, PIECE):
+        last = end and at + PIECE >= len(body)
+        part = _streamed(bytes(view[at : at + PIECE]), end=last)
+        yield ProcessingResponse(request_body=part).SerializeToString()
+
+
+def response_body(body: bytes, *, end: bool) -> Iterator[bytes]:
+    """Yield the messages that give a part of an answer to the client."""
+    if len(body) <= PIECE:
+        yield ProcessingResponse(response_body=_streamed(body, end=end)).SerializeToString()
+        return
+    for at in range(0, len(body), PIECE):
+        part = _streamed(body[at : at + PIECE], end=end and at + PIECE >= len(body))
+        yield ProcessingResponse(response_body=part).SerializeToString()
+
+
+@lru_cache(4096)
+def response_headers(values: tuple[tuple[str, str], ...]) -> bytes:
+    """Return the answer to the head of an engine's answer, with these fields added."""
+    head = HeadersResponse(response=CommonResponse(header_mutation=_mutation(values)))
+    return ProcessingResponse(response_headers=head).SerializeToString()
+
+
+def immediate(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
+    """Return a whole answer for the client, instead of an engine's."""
+    values = [(name.decode(), value) for name, value in headers]
+    answer = ImmediateResponse(status=HttpStatus(code=status), headers=_mutation(values), body=body)
+    return ProcessingResponse(immediate_response=answer).SerializeToString()
+
+
+_EMPTY: Mapping[str, ProcessingResponse] = {
+    "request_headers": ProcessingResponse(request_headers=HeadersResponse(response=CommonResponse())),
+    "request_body": ProcessingResponse(request_body=BodyResponse(response=CommonResponse())),
+    "response_body": ProcessingResponse(response_body=BodyResponse(response=CommonResponse())),
+    "request_trailers": ProcessingResponse(request_trailers=TrailersResponse()),
+    "response_trailers": ProcessingResponse(response_trailers=TrailersResponse()),
+}
+UNCHANGED = {kind: message.SerializeToString() for kind, message in _EMPTY.items()}
+"""Kind of a message → the answer that changes nothing."""

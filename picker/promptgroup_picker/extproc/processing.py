@@ -1,0 +1,606 @@
+"""One request of a gateway, from its head to the end of its answer.
+
+| message from the gateway             | effect                                                                      |
+|--------------------------------------|-----------------------------------------------------------------------------|
+| head of the request, which ends it   | decide                                                                      |
+| head of the request, a body follows  | wait for the body; a gateway that holds the body is told to go on           |
+| body, trailers                       | keep it; its end: decide                                                    |
+| head of the answer                   | learn who served it; an error of the gateway's own ejects the slot          |
+| body of the answer                   | give it back; the first token corrects the books                            |
+| end of the answer                    | the books are closed with the engine's token counts                         |
+| end of the stream before that        | the load is released: the client left                                       |
+
+A large body is read by another process, and decided by its digest once that has come.
+
+Decide: refuse (an answer of the picker's own), wait for room, or name the replica and give the body back. A stream that
+has nothing to learn of the answer (the gateway shows none) is closed as one whose answer was whole.
+"""
+
+import os
+from collections.abc import Callable
+from copy import copy
+
+from promptgroup_picker.extproc import messages
+from promptgroup_picker.extproc.large_bodies import TURN_SECONDS, LargeBodies
+from promptgroup_picker.extproc.messages import MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
+from promptgroup_picker.http2.connection import Stream
+from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
+from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
+from promptgroup_router.apis.endpoints import Endpoint
+from promptgroup_router.apis.opening import Opening
+from promptgroup_router.apis.request import ParsedRequest
+from promptgroup_router.apis.usage import Tail
+from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
+from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError
+from promptgroup_router.contract import names
+from promptgroup_router.contract.caller_rules import CachedTokens
+from promptgroup_router.decision.answer import additions
+from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_sender, endpoint_of, large_body
+from promptgroup_router.decision.cache_diagnosis import HEADER as DIAGNOSTICS
+from promptgroup_router.decision.cache_diagnosis import Diagnosed
+from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields
+from promptgroup_router.decision.exchange import UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
+from promptgroup_router.decision.record import RequestRecord, refused_at_once
+from promptgroup_router.proxy.body_budget import BodyBudget
+from promptgroup_router.rings.index import Member
+from promptgroup_router.routing.response_id import RANDOM_BYTES
+from promptgroup_router.routing.route import Route, share_of
+from promptgroup_router.routing.state import RouterState
+from promptgroup_router.routing.unmatched import UNMATCHED
+from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
+
+READ_SECONDS = 60.0
+"""Time limit from a request's head to the end of its body: it bounds what a slow client can hold."""
+REQUEST_SECONDS = 3600.0
+"""Time in which a request may be sent; gateways have limits of their own, and no answer is cut here."""
+
+_REMOVED = {names: tuple(sorted(name.decode() for name in names)) for names in HEADER_SETS}
+_JSON = [(b"content-type", b"application/json")]
+_OVERLOADED = "overloaded"
+_SHED = 429
+OK = 200
+
+
+class PickerState:
+    """The things that all requests of a picker share."""
+
+    def __init__(
+        self,
+        state: RouterState,
+        bodies: BodyBudget,
+        clock: Callable[[], float],
+        *,
+        max_body: int = 2**24,
+        endpoints: int = 1,
+        large_bodies: LargeBodies | None = None,
+    ) -> None:
+        self.state = state
+        self.bodies = bodies
+        self.clock = clock
+        self.max_body = max_body
+        self.endpoints = endpoints
+        """Most endpoints that a gateway is told for one request."""
+        self.large_bodies = large_bodies
+        """Reads large bodies elsewhere; without it they are read here, and all others wait meanwhile."""
+        self.open: set[Processing] = set()
+        self.told_served = False
+        """True once a gateway has told who served a request: those that do tell it of each."""
+
+    def tick(self, now: float) -> None:
+        """Refuse requests whose body does not come; called every second."""
+        for each in [each for each in self.open if each.is_late(now)]:
+            each.time_out_reading()
+
+
+class Processing:
+    """A request and its answer, as a gateway shows them."""
+
+    __slots__ = (
+        "_answer_mode", "_body", "_decided", "_endpoint", "_exchange", "_fallbacks", "_fields", "_held", "_mode",
+        "_opening", "_over", "_picker", "_reading", "_record", "_relays", "_repeated", "_rewriter", "_route", "_since",
+        "_status", "_stream", "_subset", "_tail", "_ticket", "_trailers", "_whole",
+    )  # fmt: skip
+
+    def __init__(self, picker: PickerState, stream: Stream) -> None:
+        self._picker = picker
+        self._stream = stream
+        self._since = picker.clock()
+        self._mode = MODE_FULL_DUPLEX
+        self._answer_mode = MODE_FULL_DUPLEX
+        self._fields: dict[bytes, bytes] | None = None
+        """The head of the request, once it has come."""
+        self._repeated: frozenset[bytes] = frozenset()
+        """Names of header fields that came more than once."""
+        self._subset: frozenset[str] | None = None
+        self._endpoint: Endpoint
+        self._body: list[bytes] = []
+        self._whole = b""
+        """The body, as received."""
+        self._held = 0
+        """Bytes of the body, taken from the budget."""
+        self._trailers = False
+        """True if trailers end the request."""
+        self._decided = False
+        """True once the picker has said where the request goes, or has refused it."""
+        self._reading = False
+        """True while another process reads the body."""
+        self._route: Route | None = None
+        self._exchange: Exchange | None = None
+        self._record: RequestRecord
+        self._fallbacks: list[Member] = []
+        self._ticket: int | None = None
+        """Place in the admission queue."""
+        self._opening: Opening | None = None
+        """The beginning of a streamed answer, until it has a visible token."""
+        self._status = 0
+        """Status of the answer."""
+        self._relays = False
+        """True once the client gets the answer."""
+        self._rewriter: ReportedUsage | Diagnosed | None = None
+        """Rewrites the body on its way."""
+        self._tail = Tail()
+        self._over = False
+        """True once the books are closed."""
+        picker.open.add(self)
+
+    # --- Events of the stream --------------------------------------------------------------------------------------
+
+    def message(self, data: bytes) -> None:
+        """Take a message of the gateway.
+
+        Raises:
+            GrpcError: it does not follow those before it.
+        """
+        message = messages.read(data)
+        kind = message.WhichOneof("request")
+        if kind == "request_headers":
+            self._request_head(message)
+        elif self._fields is None:
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{kind} comes before request_headers")
+        elif kind == "request_body":
+            self._request_body(message.request_body)
+        elif kind == "request_trailers":
+            self._request_trailers()
+        elif kind == "response_headers":
+            self._answer_head(message)
+        elif kind == "response_body":
+            self._answer_body(message.response_body)
+        elif kind == "response_trailers":
+            self._answer_trailers()
+        else:
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "a message has none of the parts of a request or an answer")
+
+    def half_closed(self) -> None:
+        """End the call: the gateway shows nothing more."""
+        self._leave()
+        self._stream.finish()
+
+    def lost(self) -> None:
+        """Close the books: the gateway is done with the request, or gone."""
+        self._leave()
+
+    # --- Who sends the request ---------------------------------------------------------------------------------------
+
+    def peer_address(self) -> str:
+        """Return the gateway's address: it is the gateway that a group trusts to name callers in a header."""
+        return self._stream.peer
+
+    def repeats(self, name: bytes) -> bool:
+        """Return True if the request has a header field more than once."""
+        return name in self._repeated
+
+    # --- The request -------------------------------------------------------------------------------------------------
+
+    def _request_head(self, message: ProcessingRequest) -> None:
+        if self._fields is not None:
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "request_headers comes twice")
+        self._fields = found = messages.fields(message.request_headers.headers)
+        if len(found) < len(message.request_headers.headers.headers):
+            self._repeated = messages.repeated(message.request_headers.headers)
+        self._subset = messages.subset(message.metadata_context)
+        if message.HasField("protocol_config"):
+            self._mode = message.protocol_config.request_body_mode
+            self._answer_mode = message.protocol_config.response_body_mode
+        self._endpoint = endpoint_of(_path(found))
+        self._tail = self._endpoint.tail()
+        if message.request_headers.end_of_stream:
+            self._decide()
+        elif self._mode == MODE_BUFFERED:
+            self._stream.send(messages.UNCHANGED["request_headers"])
+        elif self._mode != MODE_FULL_DUPLEX:
+            text = "the gateway does not show the body of requests: set its request_body_mode to FULL_DUPLEX_STREAMED"
+            self._refuse(ApiError(500, text, code="not_shown"))
+
+    def _request_body(self, part: HttpBody) -> None:
+        if self._decided or self._reading or self._exchange is not None:
+            return  # the last part can come twice, and more of what was refused may be on its way
+        size, more = self._held + len(part.body), len(part.body)
+        if size > self._picker.max_body:
+            text = f"the body has more than {self._picker.max_body} bytes (--max-body-bytes): send less"
+            self._refuse(ApiError(413, text, code="body_too_large"))
+        elif not self._picker.bodies.take(more, size):
+            self._refuse(ApiError(503, "the picker has no memory for another body: retry", code="body_memory"))
+        else:
+            self._held = size
+            self._body.append(part.body)
+            if part.end_of_stream:
+                self._decide()
+
+    def _request_trailers(self) -> None:
+        if self._decided:
+            self._stream.send(messages.UNCHANGED["request_trailers"])
+            return
+        self._trailers = True
+        if not self._reading and self._exchange is None:
+            self._decide()
+
+    def _decide(self) -> None:
+        found, large_bodies = self._fields or {}, self._picker.large_bodies
+        self._whole = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body.clear()
+        large = large_body(found.get(b":method", b""), _path(found), self._whole) if large_bodies is not None else None
+        if large is None or large_bodies is None:
+            route = self.arrive()
+            if route is not None:
+                self.begin(route)
+            return
+        now = self._picker.clock()
+        try:
+            check_sender(self._picker.state, found, self, now)
+        except ApiError as error:
+            self._refuse(error)
+            return
+        self._reading, self._since = True, now
+        large_bodies.read(self, large, self._whole)
+
+    # --- A body that another process reads ----------------------------------------------------------------------------
+
+    def is_over(self) -> bool:
+        """Return True once nobody waits for the decision any more."""
+        return self._over
+
+    def declared_messages(self) -> int:
+        """Return the most messages that a group of the table declares."""
+        return self._picker.state.index.most_messages
+
+    def asks_by_header(self) -> bool:
+        """Return True if the client asks by a header why its prompt was not found in cache."""
+        return DIAGNOSTICS in (self._fields or {})
+
+    def refuse_read(self, error: ApiError, route: Route | None) -> None:
+        """Refuse a request whose body could not be read or written."""
+        if route is not None:
+            self._give_back(route, self._picker.clock())
+        if not self._over:
+            self._refuse(error)
+
+    def fail(self) -> None:
+        """End the call: the picker has a fault."""
+        self._leave()
+        self._stream.finish(GrpcStatus.INTERNAL, "the picker failed: its log says why")
+
+    # --- The decision ------------------------------------------------------------------------------------------------
+
+    def arrive(self, ask: ParsedRequest | None = None) -> Route | None:
+        """Decide where the request may go, by the digest of its body where it was read; None if it was answered."""
+        picker, found = self._picker, self._fields or {}
+        now = picker.clock()
+        try:
+            route = arrive(
+                picker.state,
+                method=found.get(b":method", b""),
+                path=_path(found),
+                headers=found,
+                body=self._whole,
+                now=now,
+                sender=self,
+                ask=ask,
+            )
+            if isinstance(route, ModelsAnswer):
+                self._answer_self(OK, _JSON, route.body)
+                return None
+        except ApiError as error:
+            self._refuse(error)
+            return None
+        try:
+            return route if self._subset is None else _within(route, self._subset)
+        except ApiError as error:
+            self._give_back(route, now)
+            self._refuse(error)
+            return None
+
+    def begin(self, route: Route) -> None:
+        """Choose a replica, or wait for room."""
+        state, now, found = self._picker.state, self._picker.clock(), self._fields or {}
+        self._reading = False
+        if self._over:
+            self._give_back(route, now)
+            return
+        if route.candidates.rules.cached_tokens is not CachedTokens.EXACT and self._answer_mode != MODE_FULL_DUPLEX:
+            self._give_back(route, now)
+            text = "the group hides what was cached, and the gateway does not let the picker rewrite answers"
+            self._refuse(ApiError(500, f"{text}: set its response_body_mode to FULL_DUPLEX_STREAMED", code="not_shown"))
+            return
+        self._route = route
+        self._exchange = Exchange(state, route.candidates, route.demand, now + REQUEST_SECONDS)
+        self._record = RequestRecord(
+            state,
+            route,
+            self._exchange,
+            found.get(b"x-request-id", b""),
+            now,
+            path=self._endpoint.path,
+            traceparent=found.get(TRACEPARENT, b""),
+        )
+        if queues(state, route, self._exchange):
+            self._perform(Action.WAIT)
+            state.admit_waiting(now)
+            return
+        self._perform(self._exchange.begin(now))
+
+    def _give_back(self, route: Route, now: float) -> None:
+        """Take back the charge of a request that is refused before it is begun."""
+        if route.charge is not None:
+            self._picker.state.limiter.give_back(route.charge, now)
+
+    def _perform(self, action: Begun) -> None:
+        match action:
+            case Send(member, _):
+                self._send_to(member)
+            case Refuse(error):
+                self._refuse(error)
+            case Action.WAIT:
+                exchange, now = self._begun(), self._picker.clock()
+                queue, share = self._picker.state.admission_queue, share_of(self._routed())
+                self._ticket = queue.put(self, now, new=exchange.new, share=share)
+                self._record.waits(self._picker.clock())
+
+    def _send_to(self, member: Member) -> None:
+        """Name the replica, and give the body back."""
+        self._decided = True
+        route, exchange, send = self._route, self._begun(), self._stream.send
+        if route is None:
+            raise RuntimeError("the request was not routed: call _decide first")
+        dropped, given = engine_fields(self._picker.state.authenticator, route, member)
+        removed, more = _REMOVED[dropped], tuple((name.decode(), value.decode("latin-1")) for name, value in given)
+        traceparent = self._record.sent(self._picker.clock())
+        if self._record.sampled:
+            more = (*more, (TRACEPARENT.decode(), traceparent.decode()))
+        body = bytes(engine_body(route, member, os.urandom(RANDOM_BYTES) if route.stamped else b""))
+        # the id of a response names the replica that holds it, so that no other may get the request
+        most = self._picker.endpoints - 1 if not route.stamped else 0
+        fallbacks = exchange.fallbacks(most, self._picker.clock()) if most else []
+        # all get the same header fields, and so the same credential
+        self._fallbacks = [each for each in fallbacks if each.credential == member.credential]
+        endpoints = ",".join([member.address, *(each.address for each in self._fallbacks)])
+        if self._mode == MODE_BUFFERED and self._held:
+            send(messages.picked_with_body(endpoints, body if body is not self._whole else None, removed, more))
+            return
+        # what one request alone has would push the others' messages out of what is kept
+        write = messages.picked.__wrapped__ if self._record.sampled else messages.picked
+        send(write(endpoints, removed, more))
+        if self._held or self._trailers:
+            for part in messages.request_body(body, end=not self._trailers):
+                send(part)
+        if self._trailers:
+            send(messages.UNCHANGED["request_trailers"])
+
+    def _refuse(self, error: ApiError) -> None:
+        if error.code == _OVERLOADED:
+            error = ApiError(_SHED, str(error), param=error.param, code=error.code, retry_after=error.retry_after)
+        status, body = self._endpoint.refuse(error)
+        if self._exchange is not None:
+            self._record.refused(error, status, self._picker.clock())
+        else:
+            path, fields, now = self._endpoint.path, self._fields or {}, self._picker.clock()
+            request_id = fields.get(b"x-request-id", b"")
+            refused_at_once(
+                self._picker.state, error, status, request_id=request_id, path=path, headers=fields, now=now
+            )
+        self._answer_self(status, error.headers(), body)
+
+    def _answer_self(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        self._decided = True
+        self._stream.send(messages.immediate(status, headers, body))
+        self._close()
+
+    # --- The admission queue -----------------------------------------------------------------------------------------
+
+    @property
+    def revision(self) -> tuple[str, str]:
+        """The group and the revision that the request waits for."""
+        return (self._route.group, self._route.revision) if self._route is not None else (UNMATCHED, "")
+
+    def try_admit(self, now: float) -> bool:
+        """Send the request if a replica has room. Return True if one has."""
+        action = self._begun().begin(now)
+        if action is Action.WAIT:
+            return False
+        self._ticket = None
+        self._record.admitted(now)
+        self._perform(action)
+        return True
+
+    def time_out(self) -> None:
+        """Refuse the request, which has waited for too long."""
+        self._ticket = None
+        self._record.admitted(self._picker.clock())
+        self._perform(self._begun().time_out())
+
+    # --- The answer --------------------------------------------------------------------------------------------------
+
+    def _answer_head(self, message: ProcessingRequest) -> None:
+        exchange, route, now = self._exchange, self._route, self._picker.clock()
+        if exchange is None or route is None or not self._decided or self._over:
+            self._stream.send(messages.response_headers(()))
+            return
+        head = messages.fields(message.response_headers.headers)
+        status = _status(head.get(b":status", b""))
+        served = messages.served(message)
+        if served:
+            self._picker.told_served = True
+            exchange.served_by(served, self._fallbacks, now)
+        elif status in UNAVAILABLE and self._picker.told_served:
+            self._not_sent(status, now)
+            return
+        streamed = head.get(b"content-type", b"")[:17].lower() == b"text/event-stream"
+        compressed = b"content-encoding" in head
+        state, pick = self._picker.state, exchange.pick
+        added = additions(state, route, pick, status, streamed=streamed, compressed=compressed, now=now)
+        if self._answer_mode == MODE_FULL_DUPLEX:
+            self._rewriter = added.rewriter
+        label = UNMATCHED if route.group == UNMATCHED else exchange.member.label
+        values = [(names.HEADER_SERVED_BY, label)]
+        if route.revision:
+            values.append((names.HEADER_REVISION, route.revision))
+        values += [(name.decode(), value.decode("latin-1")) for name, value in added.fields]
+        self._stream.send(messages.response_headers(tuple(values)))
+        self._free()
+        self._status = status
+        if route.demand.streamed and status == OK and streamed:
+            self._opening = Opening(chunked=False)
+        if message.response_headers.end_of_stream or self._answer_mode == MODE_NONE:
+            self._answer_ended()
+
+    def _not_sent(self, status: int, now: float) -> None:
+        """Eject what the gateway did not reach: it answers by itself, and names nobody who served."""
+        exchange = self._begun()
+        exchange.not_sent(now)
+        self._record.refused(ApiError(status, "the gateway reached no engine", code="no_answer"), status, now)
+        self._stream.send(messages.response_headers(()))
+        self._close()
+
+    def _answer_trailers(self) -> None:
+        left = self._rewriter.finish() if self._rewriter is not None else b""
+        for each in messages.response_body(left, end=False) if left else ():
+            self._stream.send(each)
+        self._stream.send(messages.UNCHANGED["response_trailers"])
+        self._answer_ended()
+
+    def _answer_body(self, part: HttpBody) -> None:
+        data, end = part.body, part.end_of_stream
+        if self._answer_mode in (MODE_STREAMED, MODE_BUFFERED):
+            self._stream.send(messages.UNCHANGED["response_body"])
+        else:
+            for each in messages.response_body(self._rewritten(data, end=end), end=end):
+                self._stream.send(each)
+        if self._over or self._exchange is None:
+            return
+        if data:
+            self._tail.add(data)
+            if not self._relays and (self._opening is None or self._opening.take(data)):
+                self._begin_answer()
+        if end:
+            self._answer_ended()
+
+    def _rewritten(self, data: bytes, *, end: bool) -> bytes:
+        """Return a part of the answer as the client gets it."""
+        if self._rewriter is None:
+            return data
+        try:
+            ready = self._rewriter.feed(data)
+        except TooLongError:
+            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "the answer is longer than can be rewritten") from None
+        return ready + self._rewriter.finish() if end else ready
+
+    def _begin_answer(self) -> None:
+        """Correct the books by the first token."""
+        self._relays, self._opening = True, None
+        now = self._picker.clock()
+        self._begun().relaying(now, self._status)
+        self._record.answer_began(self._status, now)
+
+    def _answer_ended(self) -> None:
+        if self._over or self._exchange is None:
+            return
+        if not self._relays:
+            self._begin_answer()
+        now, usage = self._picker.clock(), self._tail.usage()
+        self._exchange.ended(now, usage)
+        self._record.served(usage, now)
+        self._close()
+        self._picker.state.admit_waiting(now)
+
+    # --- The end -----------------------------------------------------------------------------------------------------
+
+    def is_late(self, now: float) -> bool:
+        """Return True if the request takes too long to come, or to be read."""
+        limit = TURN_SECONDS if self._reading else READ_SECONDS
+        return not self._decided and self._exchange is None and now - self._since > limit
+
+    def time_out_reading(self) -> None:
+        """Refuse a request that has not come whole, or was not read in time."""
+        if self._fields is None:
+            self._close()
+            self._stream.finish(GrpcStatus.INVALID_ARGUMENT, f"no request_headers came within {READ_SECONDS:g} s")
+            return
+        if self._reading:
+            text = f"large bodies are read one after the other, and {TURN_SECONDS:g} s have passed: retry later"
+            self._refuse(ApiError(503, text, code=_OVERLOADED))
+            return
+        self._refuse(ApiError(408, f"the request was not whole within {READ_SECONDS:g} s: send it again"))
+
+    def _leave(self) -> None:
+        """Close the books of a request whose answer has not ended."""
+        if self._over:
+            return
+        state, now, exchange = self._picker.state, self._picker.clock(), self._exchange
+        if self._ticket is not None:
+            state.admission_queue.withdraw(self._ticket)
+            self._ticket = None
+        if exchange is not None:
+            if self._decided and self._answer_mode == MODE_NONE and not self._relays:
+                exchange.ended(now)  # the gateway shows no answers
+            else:
+                exchange.abandoned(now)
+                self._record.client_left(now)
+        self._close()
+        if exchange is not None:
+            state.admit_waiting(now)
+
+    def _routed(self) -> Route:
+        if self._route is None:
+            raise RuntimeError("the request was not decided: call _decide first")
+        return self._route
+
+    def _begun(self) -> Exchange:
+        if self._exchange is None:
+            raise RuntimeError("the request was not decided: call _decide first")
+        return self._exchange
+
+    def _free(self) -> None:
+        """Return the memory of the request's body, which the gateway has."""
+        self._picker.bodies.give_back(self._held)
+        self._held = 0
+        self._whole = b""
+
+    def _close(self) -> None:
+        self._over = True
+        self._free()
+        self._body.clear()
+        self._picker.open.discard(self)
+
+
+def _path(found: dict[bytes, bytes]) -> bytes:
+    return found.get(b":path", b"").partition(b"?")[0]
+
+
+def _status(text: bytes) -> int:
+    return int(text) if text.isdigit() and len(text) == 3 else 0
+
+
+def _within(route: Route, subset: frozenset[str]) -> Route:
+    """Return a route to the endpoints alone that the gateway allows.
+
+    Raises:
+        ApiError: 503, none of them can take the request.
+    """
+    kept = route.candidates.within(subset)
+    if kept is route.candidates:
+        return route
+    if not kept.members and kept.last_resort is None:
+        text = f"none of the {len(subset)} endpoints that the gateway allows is a replica that is ready for the request"
+        raise ApiError(503, f"{text}: retry", code="no_replica", retry_after=NO_REPLICA_SECONDS)
+    led = copy(route)
+    led.candidates = kept
+    return led

@@ -1,0 +1,46 @@
+"""Answers gRPC's health checks (`grpc.health.v1.Health/Check`)."""
+
+from google.protobuf.message import DecodeError
+
+from promptgroup_picker.http2.connection import Stream
+from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
+from promptgroup_picker.stubs.ext_proc_pb2 import HealthCheckRequest, HealthCheckResponse
+from promptgroup_router.routing.state import RouterState
+
+CHECK = "/grpc.health.v1.Health/Check"
+ALIVE = ("liveness",)
+READY = ("", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension")
+"""Services that say whether requests may come; the last is the one that the Inference Extension's manifests name."""
+_SERVING, _NOT_SERVING = 1, 2
+
+
+class HealthCheck:
+    """One check."""
+
+    def __init__(self, state: RouterState, stream: Stream) -> None:
+        self._state = state
+        self._stream = stream
+
+    def message(self, data: bytes) -> None:
+        """Answer.
+
+        Raises:
+            GrpcError: there is no such service.
+        """
+        try:
+            service = HealthCheckRequest.FromString(data).service
+        except DecodeError:
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "the message is no HealthCheckRequest") from None
+        if service not in (*ALIVE, *READY):
+            known = ", ".join(name for name in (*ALIVE, *READY) if name)
+            raise GrpcError(GrpcStatus.NOT_FOUND, f"there is no service {service[:100]!r}: ask for one of {known}")
+        serving = service in ALIVE or (self._state.loaded and not self._state.draining)
+        self._stream.send(HealthCheckResponse(status=_SERVING if serving else _NOT_SERVING).SerializeToString())
+        self._stream.finish()
+
+    def half_closed(self) -> None:
+        """End a call without a message."""
+        self._stream.finish()
+
+    def lost(self) -> None:
+        """Do nothing: a check holds nothing."""

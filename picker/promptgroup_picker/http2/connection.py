@@ -1,0 +1,421 @@
+"""One connection of a gateway: its streams, windows and frames, without I/O.
+
+`receive` takes bytes, calls the handler of each stream, and leaves what is to be sent in `take`. A stream is open until
+both sides have ended it:
+
+| event                             | effect                                                                          |
+|-----------------------------------|---------------------------------------------------------------------------------|
+| HEADERS                           | `opener` returns the handler of the stream, or the call is refused              |
+| DATA                              | `message` for each message; the window is given back as the stream's output goes |
+| END_STREAM                        | `half_closed`                                                                   |
+| RST_STREAM, end of the connection | `lost`, once, unless the stream has ended                                       |
+
+Everything is bounded: frames, fields, streams, resets, messages, and what waits to be sent.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from promptgroup_picker.http2 import fields, frames
+from promptgroup_picker.http2.fields import FieldReader
+from promptgroup_picker.http2.frames import ErrorCode, Frame, FrameReader, FrameType, Http2Error
+from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus, MessageReader, framed
+
+WINDOW = 2**20
+"""Bytes that a peer may send on a stream before it must wait."""
+CONNECTION_WINDOW = 2**24
+"""The same for all streams of a connection together."""
+MAX_STREAMS = 4096
+"""Most calls at the same time on one connection; a gateway has a few connections."""
+MAX_FIELD_BYTES = 65536
+"""Most bytes of the fields of one stream, in all their frames."""
+UNSENT = 2**18
+"""Bytes that may wait to be sent on a stream before its window stays closed."""
+MAX_RESETS = 2000
+"""Most streams that a peer may open and reset before the connection is closed, less those that ended well."""
+MAX_CONTROL = 10_000
+"""Most frames that need an answer (PING, SETTINGS) among those of one read."""
+DEFAULT_WINDOW = 65535
+
+
+class Call(Protocol):
+    """What handles a stream."""
+
+    def message(self, data: bytes) -> None:
+        """Take a message.
+
+        Raises:
+            GrpcError: the call cannot go on.
+        """
+
+    def half_closed(self) -> None:
+        """Learn that the peer sends no more."""
+
+    def lost(self) -> None:
+        """Learn that the stream ended before its answer did."""
+
+
+Opener = Callable[[str, "Stream"], "Call | None"]
+"""Returns what handles a call of a path (`/package.Service/Method`); None if nothing does."""
+
+
+class Stream:
+    """One call."""
+
+    __slots__ = ("_connection", "_unread", "answered", "call", "ended", "half_closed", "id", "output", "reader",
+                 "trailers", "waiting", "window")  # fmt: skip
+
+    def __init__(self, connection: "ServerConnection", number: int, window: int, most: int) -> None:
+        self._connection = connection
+        self.id = number
+        self.call: Call | None = None
+        self.window = window
+        """Bytes that may be sent."""
+        self.reader = MessageReader(most)
+        self.output: deque[bytes] = deque()
+        """Data that waits for a window."""
+        self.waiting = 0
+        """Bytes of it."""
+        self.trailers: bytes | None = None
+        """Set once the call has ended: fields that follow the data."""
+        self.answered = False
+        """True once the fields of the answer are sent."""
+        self.ended = False
+        self.half_closed = False
+        self._unread = 0
+        """Bytes received for which the peer got no window yet."""
+
+    @property
+    def peer(self) -> str:
+        """The address that the call came from; empty if it is not known."""
+        return self._connection.peer
+
+    def send(self, message: bytes) -> None:
+        """Send a message."""
+        if not self.ended and self.trailers is None:
+            self._connection.send(self, framed(message))
+            self._connection.wake()
+
+    def finish(self, status: GrpcStatus = GrpcStatus.OK, message: str = "") -> None:
+        """End the call, behind all messages."""
+        if not self.ended and self.trailers is None:
+            self.trailers = fields.trailers(status, message)
+            self._connection.flush(self)
+            self._connection.wake()
+
+    def received(self, count: int) -> None:
+        """Count bytes for which the peer gets a window."""
+        self._unread += count
+
+    def grant(self) -> int:
+        """Return how many bytes the peer may send more, and forget them."""
+        if self._unread < WINDOW // 4 or self.waiting > UNSENT:
+            return 0
+        more, self._unread = self._unread, 0
+        return more
+
+
+class ServerConnection:
+    """The server's side of one connection."""
+
+    def __init__(self, opener: Opener, max_message: int, wake: Callable[[], None]) -> None:
+        """Make a connection.
+
+        Args:
+            opener: finds what handles a call.
+            max_message: the most bytes of a message.
+            wake: called when a call has left output to be taken.
+        """
+        self._opener = opener
+        self.wake = wake
+        self._max_message = max_message
+        self._reader = FrameReader()
+        self._fields = FieldReader()
+        self.streams: dict[int, Stream] = {}
+        self._last = 0
+        """The highest stream that was opened."""
+        self._window = DEFAULT_WINDOW
+        """Bytes that may be sent on all streams together."""
+        self._initial_window = DEFAULT_WINDOW
+        self._unread = 0
+        self._resets = 0
+        self._control = 0
+        """Frames of this read that need an answer."""
+        self._block: tuple[int, int, bytes] | None = None
+        """Stream, flags and first bytes of fields that go on in the next frame."""
+        self._blocked: dict[int, Stream] = {}
+        """Streams with data that waits for the window of the connection, in order."""
+        self._draining = False
+        self.closed = False
+        self.peer = ""
+        """Address of the other end; empty if it is not known."""
+        self._out: list[bytes] = [
+            frames.settings(
+                {
+                    frames.SETTINGS_MAX_CONCURRENT_STREAMS: MAX_STREAMS,
+                    frames.SETTINGS_INITIAL_WINDOW_SIZE: WINDOW,
+                    frames.SETTINGS_MAX_FRAME_SIZE: frames.MAX_FRAME,
+                    frames.SETTINGS_MAX_HEADER_LIST_SIZE: fields.MAX_LIST_BYTES,
+                }
+            ),
+            frames.window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW),
+        ]
+
+    def take(self) -> list[bytes]:
+        """Return what is to be sent, in order, and forget it."""
+        out, self._out = self._out, []
+        return out
+
+    @property
+    def has_output(self) -> bool:
+        """True if there is something to send."""
+        return bool(self._out)
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes; after a violation the connection is `closed` once its output is sent."""
+        if self.closed:
+            return
+        self._control = 0
+        try:
+            for each in self._reader.feed(data):
+                self._take(each)
+        except Http2Error as error:
+            self._out.append(frames.goaway(self._last, error.code))
+            self.lost()
+
+    def drain(self) -> None:
+        """Take no more streams; those that are open go on."""
+        if not self._draining:
+            self._draining = True
+            self._out.append(frames.goaway(self._last, ErrorCode.NO_ERROR))
+
+    def lost(self) -> None:
+        """End all streams: the connection is gone, or cannot be used."""
+        self.closed = True
+        for stream in list(self.streams.values()):
+            self._drop(stream)
+
+    # --- What is sent ----------------------------------------------------------------------------------------------
+
+    def send(self, stream: Stream, data: bytes) -> None:
+        """Send data on a stream, as far as the windows allow; the rest waits."""
+        stream.output.append(data)
+        stream.waiting += len(data)
+        self.flush(stream)
+
+    def flush(self, stream: Stream) -> None:
+        """Send what waits on a stream, as far as the windows allow."""
+        if not stream.answered and (stream.output or stream.trailers is not None):
+            stream.answered = True
+            self._out.append(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream.id, fields.OK_FIELDS))
+        output = stream.output
+        while output:
+            room = min(stream.window, self._window, frames.SENT_FRAME)
+            if room <= 0:
+                if stream.window > 0:
+                    self._blocked[stream.id] = stream
+                return
+            piece = output[0]
+            if len(piece) > room:
+                output[0] = piece[room:]
+                piece = piece[:room]
+            else:
+                output.popleft()
+            stream.window -= len(piece)
+            self._window -= len(piece)
+            stream.waiting -= len(piece)
+            self._out.append(frames.frame(FrameType.DATA, 0, stream.id, piece))
+        if stream.trailers is not None and not stream.ended:
+            flags = frames.END_HEADERS | frames.END_STREAM
+            self._out.append(frames.frame(FrameType.HEADERS, flags, stream.id, stream.trailers))
+            if not stream.half_closed:
+                # the peer need not send the rest of a call that is answered (RFC 9113 section 8.1)
+                self._out.append(frames.reset(stream.id, ErrorCode.NO_ERROR))
+            self._close(stream)
+        else:
+            self._grant(stream)
+
+    def _grant(self, stream: Stream) -> None:
+        if not stream.half_closed and (more := stream.grant()):
+            self._out.append(frames.window_update(stream.id, more))
+
+    # --- What is received ------------------------------------------------------------------------------------------
+
+    def _take(self, each: Frame) -> None:
+        if self._block is not None and each.type != FrameType.CONTINUATION:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "fields of a stream are interrupted by another frame")
+        match each.type:
+            case FrameType.DATA:
+                self._data(each)
+            case FrameType.HEADERS:
+                self._take_fields(each.stream, each.flags, frames.content(each))
+            case FrameType.CONTINUATION:
+                self._continue_fields(each)
+            case FrameType.RST_STREAM:
+                self._reset(each)
+            case FrameType.SETTINGS:
+                self._settings(each)
+            case FrameType.PING:
+                self._ping(each)
+            case FrameType.WINDOW_UPDATE:
+                self._window_update(each)
+            case FrameType.PUSH_PROMISE:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a client does not push")
+            case _:
+                pass  # PRIORITY is deprecated, GOAWAY changes nothing, others are to be ignored (section 5.5)
+
+    def _continue_fields(self, each: Frame) -> None:
+        if self._block is None or self._block[0] != each.stream:
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a frame continues fields that did not begin")
+        if not each.payload and not each.flags & frames.END_HEADERS:
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "a frame continues fields with nothing")
+        _, flags, begun = self._block
+        self._take_fields(each.stream, flags | each.flags & frames.END_HEADERS, begun + each.payload)
+
+    def _take_fields(self, number: int, flags: int, block: bytes) -> None:
+        if len(block) > MAX_FIELD_BYTES:
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, f"fields of a stream have more than {MAX_FIELD_BYTES} bytes")
+        if not flags & frames.END_HEADERS:
+            self._block = number, flags, block
+            return
+        self._block = None
+        path = self._fields.path(block)  # also where it is not wanted: each list may change the table
+        stream = self.streams.get(number)
+        if stream is not None:
+            self._half_close(stream)  # trailers
+            return
+        if number % 2 == 0 or number <= self._last:
+            if number % 2 and number <= self._last:
+                return  # trailers of a stream that was ended
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a client opens stream {number}")
+        self._last = number
+        if self._draining or len(self.streams) >= MAX_STREAMS:
+            self._out.append(frames.reset(number, ErrorCode.REFUSED_STREAM))
+            return
+        self._open(number, path, ended=bool(flags & frames.END_STREAM))
+
+    def _open(self, number: int, path: str, *, ended: bool) -> None:
+        stream = Stream(self, number, self._initial_window, self._max_message)
+        call = self._opener(path, stream)
+        if call is None:
+            refused = fields.refusal(GrpcStatus.UNIMPLEMENTED, "there is no such method")
+            self._out.append(frames.frame(FrameType.HEADERS, frames.END_HEADERS | frames.END_STREAM, number, refused))
+            if not ended:
+                self._out.append(frames.reset(number, ErrorCode.NO_ERROR))
+            return
+        stream.call = call
+        self.streams[number] = stream
+        if ended:
+            self._half_close(stream)
+
+    def _data(self, each: Frame) -> None:
+        self._unread += len(each.payload)
+        if self._unread > CONNECTION_WINDOW // 4:
+            self._out.append(frames.window_update(0, self._unread))
+            self._unread = 0
+        stream = self.streams.get(each.stream)
+        if stream is None:
+            if each.stream == 0 or each.stream > self._last:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"data of stream {each.stream}, which was not opened")
+            return  # on its way when the stream was ended
+        if stream.half_closed:
+            raise Http2Error(ErrorCode.STREAM_CLOSED, f"data behind the end of stream {each.stream}")
+        stream.received(len(each.payload))
+        call = stream.call
+        try:
+            for message in stream.reader.feed(frames.content(each)):
+                if call is not None and not stream.ended:
+                    call.message(message)
+        except GrpcError as error:
+            stream.finish(error.status, str(error))
+            self._abandon(stream)
+            return
+        if stream.ended:
+            return
+        if each.flags & frames.END_STREAM:
+            self._half_close(stream)
+        else:
+            self._grant(stream)
+
+    def _half_close(self, stream: Stream) -> None:
+        if stream.half_closed:
+            raise Http2Error(ErrorCode.STREAM_CLOSED, f"stream {stream.id} ends twice")
+        stream.half_closed = True
+        if stream.call is not None:
+            stream.call.half_closed()
+
+    def _reset(self, each: Frame) -> None:
+        stream = self.streams.get(each.stream)
+        if stream is None:
+            return
+        if not stream.answered:  # a gateway resets each stream once it is served; others cost us the most
+            self._resets += 1
+            if self._resets > MAX_RESETS:
+                raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many streams are opened and reset")
+        else:
+            self._resets = max(0, self._resets - 1)
+        self._drop(stream)
+
+    def _ping(self, each: Frame) -> None:
+        if len(each.payload) != 8:
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "PING has not 8 bytes")
+        if not each.flags & frames.ACK:
+            self._count_control()
+            self._out.append(frames.frame(FrameType.PING, frames.ACK, 0, each.payload))
+
+    def _count_control(self) -> None:
+        self._control += 1
+        if self._control > MAX_CONTROL:
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that need an answer")
+
+    def _settings(self, each: Frame) -> None:
+        if each.flags & frames.ACK:
+            return
+        self._count_control()
+        values = frames.read_settings(each.payload)
+        window = values.get(frames.SETTINGS_INITIAL_WINDOW_SIZE)
+        self._out.append(frames.frame(FrameType.SETTINGS, frames.ACK, 0))
+        if window is not None:
+            more, self._initial_window = window - self._initial_window, window
+            for stream in list(self.streams.values()):
+                stream.window += more
+                self.flush(stream)
+
+    def _window_update(self, each: Frame) -> None:
+        if len(each.payload) != 4:
+            raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE has not 4 bytes")
+        more = int.from_bytes(each.payload, "big") & 0x7FFFFFFF
+        if each.stream:
+            stream = self.streams.get(each.stream)
+            if stream is not None:
+                stream.window += more
+                if not more or stream.window >= 2**31:
+                    raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window grows by nothing, or above 2^31 - 1")
+                self.flush(stream)
+            return
+        self._window += more
+        if not more or self._window >= 2**31:
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window grows by nothing, or above 2^31 - 1")
+        blocked, self._blocked = self._blocked, {}
+        for stream in blocked.values():
+            self.flush(stream)
+
+    # --- The end of a stream -----------------------------------------------------------------------------------------
+
+    def _abandon(self, stream: Stream) -> None:
+        """Tell the call that it ended otherwise than it wanted to."""
+        call, stream.call = stream.call, None
+        if call is not None:
+            call.lost()
+
+    def _drop(self, stream: Stream) -> None:
+        self._close(stream)
+        self._abandon(stream)
+
+    def _close(self, stream: Stream) -> None:
+        stream.ended = True
+        stream.output.clear()
+        stream.waiting = 0
+        self.streams.pop(stream.id, None)
+        self._blocked.pop(stream.id, None)

@@ -1,0 +1,160 @@
+"""Accepts gateways' connections, and moves bytes between their transports and `ServerConnection`."""
+
+import asyncio
+from collections.abc import Callable
+
+from promptgroup_picker.http2.connection import Opener, ServerConnection
+from promptgroup_picker.http2.frames import HEADER_BYTES, MAX_FRAME
+
+UNSENT_BYTES = 2**24
+"""Bytes that a connection may leave unread before nothing more is read from it."""
+IDLE_SECONDS = 3600.0
+"""Time after which a connection without a stream is closed: gateways keep theirs as long as they live."""
+STALL_SECONDS = 60.0
+"""Time limit for a peer that reads nothing of what is sent to it."""
+
+
+class GrpcListener:
+    """All connections of one port."""
+
+    def __init__(
+        self, opener: Opener, clock: Callable[[], float], *, max_message: int, max_connections: int = 1000
+    ) -> None:
+        self.opener = opener
+        self.clock = clock
+        self.max_message = max_message
+        self.max_connections = max_connections
+        self.connections: set[GrpcConnection] = set()
+        self.draining = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def accept(self) -> "GrpcConnection":
+        """Return a protocol for a new connection."""
+        return GrpcConnection(self)
+
+    def drain(self) -> None:
+        """Take no more calls; those that are open go on."""
+        self.draining = True
+        for each in list(self.connections):
+            each.drain()
+
+    def abort(self) -> None:
+        """Close all connections at once."""
+        for each in list(self.connections):
+            each.abort()
+
+    def tick(self, now: float) -> None:
+        """Close connections that stall or idle; called every second."""
+        for each in list(self.connections):
+            each.tick(now)
+
+    async def wait_closed(self) -> None:
+        """Wait until there is no connection."""
+        await self._idle.wait()
+
+    def add(self, connection: "GrpcConnection") -> None:
+        """Add a connection that was opened."""
+        self.connections.add(connection)
+        self._idle.clear()
+
+    def remove(self, connection: "GrpcConnection") -> None:
+        """Remove a connection that was closed."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._idle.set()
+
+
+class GrpcConnection(asyncio.Protocol):
+    """One connection of a gateway."""
+
+    __slots__ = ("_http2", "_listener", "_receiving", "_seen", "_sent", "_transport", "_unsent")
+
+    def __init__(self, listener: GrpcListener) -> None:
+        self._listener = listener
+        self._http2 = ServerConnection(listener.opener, listener.max_message, self.flush)
+        self._transport: asyncio.Transport
+        self._receiving = False
+        self._seen = listener.clock()
+        """When something was last received."""
+        self._sent = self._seen
+        """When the peer last read something, or had nothing to read."""
+        self._unsent = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
+        """Say the settings."""
+        self._transport = transport
+        name = transport.get_extra_info("peername")
+        self._http2.peer = name[0] if isinstance(name, tuple) else ""
+        transport.set_write_buffer_limits(high=UNSENT_BYTES)
+        if len(self._listener.connections) >= self._listener.max_connections:
+            transport.abort()
+            return
+        self._listener.add(self)
+        if self._listener.draining:
+            self._http2.drain()
+        self._write()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, and write all that they cause at once."""
+        self._seen = self._listener.clock()
+        self._receiving = True
+        try:
+            self._http2.receive(data)
+        finally:
+            self._receiving = False
+        self._write()
+
+    def eof_received(self) -> None:
+        """Close: HTTP/2 has no half-closed connection."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all calls."""
+        self._listener.remove(self)
+        self._http2.lost()
+
+    def pause_writing(self) -> None:
+        """Read nothing while the peer does not read."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read again."""
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def drain(self) -> None:
+        """Take no more calls, and close once there is none."""
+        self._http2.drain()
+        self._write()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    def tick(self, now: float) -> None:
+        """Close if the peer reads nothing, or has gone silent without a call."""
+        unsent = self._transport.get_write_buffer_size()
+        if unsent < self._unsent or not unsent:
+            self._sent = now
+        self._unsent = unsent
+        idle = now - self._seen > IDLE_SECONDS and not self._http2.streams
+        if idle or now - self._sent > STALL_SECONDS:
+            self._transport.abort()
+
+    def flush(self) -> None:
+        """Write what was sent outside of `data_received`."""
+        if not self._receiving:
+            self._write()
+
+    def _write(self) -> None:
+        if self._transport.is_closing():
+            return
+        if self._http2.has_output:
+            out = self._http2.take()
+            if sum(map(len, out)) > MAX_FRAME + HEADER_BYTES:
+                self._transport.writelines(out)
+            else:
+                self._transport.write(b"".join(out))
+        if self._http2.closed or (self._listener.draining and not self._http2.streams):
+            self._transport.close()

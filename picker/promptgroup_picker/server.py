@@ -1,0 +1,134 @@
+"""The picker's process: its ports for gateways and health checks, drain. All parts are wired together here."""
+
+import asyncio
+import logging
+
+from promptgroup_picker import tls
+from promptgroup_picker.extproc.conformance import ConformanceCall
+from promptgroup_picker.extproc.large_bodies import LargeBodies
+from promptgroup_picker.extproc.processing import PickerState, Processing
+from promptgroup_picker.health import CHECK, HealthCheck
+from promptgroup_picker.http2.connection import Call, Stream
+from promptgroup_picker.http2.listener import GrpcListener
+from promptgroup_picker.settings import PickerSettings
+from promptgroup_router.base import build
+from promptgroup_router.base.logs import fields
+from promptgroup_router.core import BACKLOG, RoutingCore
+from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.server import serve
+
+log = logging.getLogger("promptgroup.picker")
+
+PROCESS = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
+MAX_MESSAGE = 2**22
+"""Most bytes of one message, as of gRPC's own servers: gateways send bodies in parts of at most 1 MiB."""
+
+
+class Picker:
+    """A picker in the running event loop."""
+
+    def __init__(self, settings: PickerSettings) -> None:
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self.core = core = RoutingCore(
+            settings,
+            "promptgroup-picker",
+            connections=lambda: len(self._gateways.connections),
+            tick=self._tick,
+        )
+        self._large_bodies = LargeBodies(BodyReader())
+        self._calls = PickerState(
+            core.state,
+            core.bodies,
+            core.clock,
+            max_body=settings.max_body_bytes,
+            endpoints=settings.endpoints,
+            large_bodies=self._large_bodies,
+        )
+        self._gateways, self._checks = (
+            GrpcListener(opener, core.clock, max_message=MAX_MESSAGE, max_connections=settings.max_connections)
+            for opener in (self._open, self._open_check)
+        )
+        # the tests name their endpoints: there is no table to wait for
+        core.state.loaded = settings.conformance
+        self._servers: list[asyncio.Server] = []
+        self.port = 0
+        self.health_port = 0
+
+    @property
+    def host(self) -> str:
+        """The address of all ports."""
+        return self._settings.host
+
+    @property
+    def admin_port(self) -> int:
+        """The port for people and Prometheus, once it is open."""
+        return self.core.admin_port
+
+    async def start(self) -> None:
+        """Load the copy of the table, follow its source, and listen.
+
+        Raises:
+            OSError: a port cannot be bound, or a certificate cannot be read.
+        """
+        settings = self._settings
+        secured = None if settings.plaintext else tls.context(settings.tls_cert_file, settings.tls_key_file)
+        self.core.load()
+        await self.core.listen()
+        for listener, port, context in (
+            (self._gateways, settings.port, secured),
+            (self._checks, settings.health_port, None),
+        ):
+            server = await self._loop.create_server(listener.accept, settings.host, port, backlog=BACKLOG, ssl=context)
+            self._servers.append(server)
+        self.port, self.health_port = (each.sockets[0].getsockname()[1] for each in self._servers)
+        self.core.follow()
+        about = fields(host=settings.host, port=self.port, admin_port=self.admin_port, **build.about())
+        log.info("listening", extra=about)
+
+    async def drain(self) -> None:
+        """Report that this picker is draining, then take no more calls and let those that are open end."""
+        settings = self._settings
+        self.core.state.draining = True
+        log.info("draining", extra=fields(calls=len(self._calls.open)))
+        await asyncio.sleep(settings.drain_delay)
+        for each in self._servers:
+            each.close()
+        self._gateways.drain()
+        try:
+            async with asyncio.timeout(settings.drain_timeout):
+                await self._gateways.wait_closed()
+        except TimeoutError:
+            log.warning("calls cut at the end of the drain", extra=fields(count=len(self._calls.open)))
+
+    async def stop(self) -> None:
+        """End everything at once."""
+        for server in self._servers:
+            server.close()
+        await self.core.stop()
+        for listener in (self._gateways, self._checks):
+            listener.abort()
+            await listener.wait_closed()
+        await self._large_bodies.stop()
+
+    def _open(self, path: str, stream: Stream) -> Call | None:
+        if path == PROCESS:
+            return ConformanceCall(stream) if self._settings.conformance else Processing(self._calls, stream)
+        return self._open_check(path, stream)
+
+    def _open_check(self, path: str, stream: Stream) -> Call | None:
+        return HealthCheck(self.core.state, stream) if path == CHECK else None
+
+    def _tick(self, now: float) -> None:
+        self._calls.tick(now)
+        self._gateways.tick(now)
+        self._checks.tick(now)
+
+
+async def run(settings: PickerSettings) -> int:
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends the drain.
+
+    Returns:
+        The exit status.
+    """
+    return await serve(Picker(settings))

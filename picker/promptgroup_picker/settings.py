@@ -1,0 +1,107 @@
+"""Parses the picker's flags and environment into one frozen PickerSettings."""
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from promptgroup_router.base.core_settings import CoreSettings, FlagParser, check_core, core_values
+from promptgroup_router.contract import names
+
+MAX_ENDPOINTS = 8
+"""Most endpoints that one request is told: retries beyond them come too late for anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class PickerSettings(CoreSettings):
+    """The picker's settings. Every field but `source` is a flag, and `PROMPTGROUP_PICKER_<FLAG>` in the environment."""
+
+    health_port: int
+    plaintext: bool
+    tls_cert_file: Path | None
+    """None, like the key, for a certificate that the picker makes for itself."""
+    tls_key_file: Path | None
+    endpoints: int
+    conformance: bool
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> PickerSettings:
+    """Parse the command line, with defaults from the environment.
+
+    Raises:
+        SystemExit: after help or an error was printed; errors name the flag, the value and the way out.
+    """
+    flags = flag_parser(environment)
+    parser = flags.parser
+    given = parser.parse_args(arguments)
+    try:
+        check_core(given, ports=("port", "admin_port", "health_port"), positive=())
+        _check(given)
+        core = core_values(given, environment)
+    except ValueError as error:
+        parser.error(str(error))
+    return PickerSettings(
+        **core,
+        health_port=given.health_port,
+        plaintext=given.plaintext,
+        tls_cert_file=given.tls_cert_file,
+        tls_key_file=given.tls_key_file,
+        endpoints=given.endpoints,
+        conformance=given.conformance,
+    )
+
+
+def _check(given: argparse.Namespace) -> None:
+    if not 1 <= given.endpoints <= MAX_ENDPOINTS:
+        raise ValueError(f"--endpoints is {given.endpoints}, expected 1 to {MAX_ENDPOINTS}")
+    if (given.tls_cert_file is None) != (given.tls_key_file is None):
+        raise ValueError("--tls-cert-file and --tls-key-file are given one without the other: give both, or none")
+    if given.plaintext and given.tls_cert_file is not None:
+        raise ValueError("--plaintext and --tls-cert-file are both given: leave one out")
+
+
+def flag_parser(environment: Mapping[str, str]) -> FlagParser:
+    """Return the parser of the picker's flags."""
+    flags = FlagParser(
+        "promptgroup-picker",
+        "PROMPTGROUP_PICKER_",
+        environment,
+        description="Tells a gateway which replica is warm for each LLM request (Gateway API Inference Extension).",
+        epilog="Try it without Kubernetes: promptgroup-picker --table table.json --plaintext",
+    )
+    flags.add_table()
+    flags.add_access()
+    listen = flags.group("listening")
+    flags.add(listen, "host", "0.0.0.0", help="address of all ports (default: %(default)s)")  # noqa: S104 - in a pod
+    port = str(names.PORT_PICKER)
+    flags.add(listen, "port", port, type=int, help="port for gateways, gRPC (default: %(default)s)")
+    port, text = str(names.PORT_PICKER_HEALTH), "port for gRPC health checks, without TLS (default: %(default)s)"
+    flags.add(listen, "health-port", port, type=int, help=text)
+    port, text = str(names.PORT_ROUTER_ADMIN), "port for health, metrics and the table (default: %(default)s)"
+    flags.add(listen, "admin-port", port, type=int, help=text)
+    listen.add_argument(
+        "--plaintext",
+        action="store_true",
+        default=flags.default("plaintext", "") in ("1", "true"),
+        help="serve gateways without TLS",
+    )
+    text = "certificate for gateways (default: one that the picker makes for itself, which they do not verify)"
+    flags.add(listen, "tls-cert-file", None, type=Path, metavar="FILE", help=text)
+    flags.add(listen, "tls-key-file", None, type=Path, metavar="FILE", help="its key")
+    answers = flags.group("answers")
+    text = (
+        "most endpoints that are named for a request: the gateway tries them in order. More than 1 needs a gateway "
+        "that understands a list, which Envoy's ORIGINAL_DST clusters do not (default: %(default)s)"
+    )
+    flags.add(answers, "endpoints", "1", type=int, metavar="N", help=text)
+    answers.add_argument(
+        "--conformance",
+        action="store_true",
+        default=flags.default("conformance", "") in ("1", "true"),
+        help="obey the test headers of the Inference Extension's conformance tests; never where clients are",
+    )
+    flags.add_peers()
+    flags.add_limits(flags.group("limits, times in seconds"))
+    flags.add_logs()
+    return flags

@@ -1,0 +1,127 @@
+"""Run `python -m promptgroup_research.semantic`: precision by threshold, and the share of requests by workload."""
+
+import argparse
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from operator import mul
+from pathlib import Path
+
+from promptgroup_cli.calibration.choice import AnsweredPairs, choose, outcome
+from promptgroup_cli.calibration.pairs import Judged, Pair, is_held_out
+from promptgroup_cli.calibration.proportions import interval
+from promptgroup_cli.embedding import minilm
+from promptgroup_cli.embedding.endpoint import Embed
+from promptgroup_research.semantic import faq, intents
+from promptgroup_research.semantic.shares import (
+    Request,
+    Shares,
+    agents,
+    equal_prompts,
+    made_up_faq,
+    open_ended,
+    recorded_questions,
+    shares,
+)
+from promptgroup_router.semantic.differences import difference
+
+THRESHOLDS = (0.7, 0.8, 0.85, 0.9, 0.95)
+SEED = 1
+
+
+class Remembered:
+    """Embeddings, each of which is computed once."""
+
+    def __init__(self, embed: Embed) -> None:
+        self._embed = embed
+        self._known: dict[str, array[float]] = {}
+
+    def __call__(self, texts: Sequence[str]) -> "list[array[float]]":
+        """Return the embeddings of texts."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        self._known |= zip(new, self._embed(new), strict=True)
+        return [self._known[text] for text in texts]
+
+
+def main() -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(prog="python -m promptgroup_research.semantic")
+    parser.add_argument(
+        "--intents", type=Path, metavar="CSV", help="questions with text and category: BANKING77's test.csv"
+    )
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="a request trace in Mooncake's format")
+    given = parser.parse_args()
+    embed = Remembered(minilm.installed())
+    sets = {"made-up FAQ": faq.pairs(SEED)}
+    recorded = intents.read(given.intents, SEED) if given.intents else []
+    if recorded:
+        sets["BANKING77"] = intents.pairs(recorded, embed)
+    for name, pairs in sets.items():
+        tell_pairs(name, pairs, embed)
+    print("| workload | threshold | requests | exact alone | both: exact | semantic | wrong among the semantic |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for threshold in (0.8, 0.9, 0.95):
+        tell("FAQ, made up", threshold, list(made_up_faq(2000, SEED)), embed)
+        tell("FAQ, made up, every second question with a slip", threshold, list(made_up_faq(2000, SEED, 0.5)), embed)
+        if recorded:
+            tell("FAQ, recorded (BANKING77), each asked once", threshold, list(recorded_questions(recorded)), embed)
+    tell("agents with tools, one task in ten begun before", 0.8, list(agents(100, SEED)), embed)
+    tell("open-ended chat that samples", 0.8, list(open_ended(400, SEED)), embed)
+    if given.trace:
+        with given.trace.open("rb") as lines:
+            found = equal_prompts(lines)
+        tell_shares("conversations, recorded (whole prompts)", "-", found, found)
+    return 0
+
+
+def tell_pairs(name: str, pairs: Sequence[Pair], embed: Embed) -> None:
+    """Print precision and hit rate by threshold, and what is proven of thresholds."""
+    texts = sorted({text for pair in pairs for text in (pair.one, pair.other)})
+    vectors = dict(zip(texts, embed(texts), strict=True))
+    judged = [
+        Judged(
+            each, sum(map(mul, vectors[each.one], vectors[each.other])), difference(each.one, each.other) is not None
+        )
+        for each in pairs
+    ]
+    print(f"**{name}: {len(pairs)} pairs, {sum(each.same for each in pairs)} with one answer**\n")
+    print("| threshold | precision | hit rate | without the comparison of words: precision | hit rate |")
+    print("| ---: | ---: | ---: | ---: | ---: |")
+    bare = [each._replace(refused=False) for each in judged]
+    for threshold in THRESHOLDS:
+        cells = [cell for some in (judged, bare) for cell in _cells(outcome(some, threshold))]
+        print(f"| {threshold:g} | " + " | ".join(cells) + " |")
+    print("\n| wanted | threshold | held-out pairs answered | precision | hit rate |")
+    print("| ---: | ---: | ---: | ---: | ---: |")
+    for wanted in (0.9, 0.95, 0.97, 0.99):
+        found = choose([each for each in judged if not is_held_out(each.pair)], wanted)
+        if found is None:
+            print(f"| {wanted:g} | none is proven | | | |")
+            continue
+        on_others = outcome([each for each in judged if is_held_out(each.pair)], found.threshold)
+        print(f"| {wanted:g} | {found.threshold:g} | {on_others.answered} | " + " | ".join(_cells(on_others)) + " |")
+    print()
+
+
+def _cells(of: AnsweredPairs) -> Iterator[str]:
+    for part, whole in ((of.right, of.answered), (of.right, of.same)):
+        low, high = interval(part, whole)
+        yield f"{part / whole:.1%} ({low:.1%} to {high:.1%})" if whole else "-"
+
+
+def tell(name: str, threshold: float, requests: Sequence[Request], embed: Embed) -> None:
+    """Print what the caches answer of a workload."""
+    embed([each.body["messages"][-1]["content"] for each in requests if each.answer])
+    found = shares(requests, lambda text: embed([text])[0], threshold)
+    tell_shares(name, f"{threshold:g}", shares(requests, None, threshold), found)
+
+
+def tell_shares(name: str, threshold: str, alone: Shares, of: Shares) -> None:
+    """Print a row: what the exact cache answers alone, and what both answer."""
+    wrong = f"{of.wrong / of.semantic:.1%}" if of.semantic else "-"
+    cells = (f"{part / of.requests:.1%}" for part in (alone.exact, of.exact, of.semantic))
+    print(f"| {name} | {threshold} | {of.requests} | " + " | ".join((*cells, wrong)) + " |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""A KV tier behind the engines' own caches: memory of one host, or a pool that all engines share.
+
+What an engine computes of a prompt is written through, as vLLM's offloading connector and LMCache do; answers are not.
+When a request comes, what the tier has beyond the engine's cache is copied before the engine sees the request, while
+others run. Copies of one engine share its link, one after the other.
+"""
+
+from dataclasses import dataclass
+
+from promptgroup_research.simulator.cache import Cache
+from promptgroup_research.simulator.turns import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class TierModel:
+    """What a tier can do; seconds and tokens."""
+
+    name: str
+    tokens: int
+    """That it holds: for each engine, or in the pool."""
+    latency: float
+    """Before the first byte of a copy."""
+    token: float
+    """Seconds that each token of a copy takes on its engine's link."""
+    shared: bool
+
+
+class Tier:
+    """The tier of one engine, or of all."""
+
+    __slots__ = ("_cache", "_free", "copied", "model")
+
+    def __init__(self, model: TierModel, block: int) -> None:
+        self.model = model
+        self.copied = 0
+        """Tokens, of all copies."""
+        self._cache = Cache(model.tokens, block)
+        self._free: dict[int, float] = {}
+        """Engine → when its link has no copy to do."""
+
+    def store(self, turn: Turn) -> None:
+        """Keep a prompt that was computed."""
+        self._use(turn, turn.prompt)
+
+    def _use(self, turn: Turn, tokens: int) -> None:
+        """Have the beginning of a prompt, as what was used last."""
+        nodes, sizes = [], []
+        for node, size in zip(turn.nodes, turn.sizes, strict=True):
+            if tokens <= 0:
+                break
+            nodes.append(node)
+            sizes.append(min(size, tokens))
+            tokens -= size
+        if self._cache.admit(nodes, sizes, 0):
+            self._cache.release(nodes, sizes, 0)
+
+    def fetch(self, turn: Turn, engine: int, cached: int, now: float) -> float:
+        """Copy what is here of a prompt beyond what the engine has cached; return when it is there.
+
+        Sets `turn.copied`. Nothing is copied that is computed as quickly: callers do not ask for it.
+        """
+        found = self._cache.find(turn.nodes, turn.sizes)
+        if found <= cached:
+            return now
+        self._use(turn, found)
+        turn.copied = found
+        count = found - cached
+        self.copied += count
+        begun = max(now, self._free.get(engine, 0.0))
+        self._free[engine] = begun + count * self.model.token
+        return self._free[engine] + self.model.latency

@@ -1,0 +1,186 @@
+"""Checks tokens of issuers: JWTs (RFC 7519) with signatures (RFC 7515) by keys that the issuer publishes (RFC 7517).
+
+PyJWT verifies. This module bounds what it is given, chooses the key, and remembers tokens that were good, since a
+signature costs a hundred times as much as a look-up. Does no I/O and reads no clock.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from promptgroup_router.access.caller import Caller
+from promptgroup_router.access.keyring import is_name
+from promptgroup_router.contract.access import Access
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
+
+MAX_TOKEN_BYTES = 16_384
+"""Most bytes of a token; those with many groups have some 8 KiB."""
+MAX_JWKS_BYTES = 262_144
+"""Most bytes of an issuer's keys; large ones have some 20 KiB."""
+MAX_KEYS = 64
+"""Most keys of an issuer that are used."""
+MAX_KEY_ID = 256
+MAX_TIME = 2**53
+LEEWAY_SECONDS = 60
+"""Difference of clocks that is passed over (RFC 7519 section 4.1.4)."""
+REMEMBERED_TOKENS = 10_000
+"""Most tokens that are remembered."""
+REMEMBERED_SECONDS = 300.0
+"""Longest time for which a token is remembered: after it the issuer's keys count again."""
+REFRESH_SECONDS = 10.0
+"""Shortest time between two reads of an issuer's keys for the sake of a key that is not among them."""
+
+
+class IssuerId(NamedTuple):
+    """An issuer's keys, by the access that names them."""
+
+    jwks_uri: str
+    algorithms: tuple[str, ...]
+
+
+class TokenError(Exception):
+    """A token that is not good. The message says why, and repeats nothing of the token."""
+
+
+class UnknownKeyError(Exception):
+    """The token's key is not among those of the issuer, or there are none yet."""
+
+
+def parse_jwks(content: bytes) -> "dict[str, PyJWK]":
+    """Return the keys for signatures that an issuer publishes, by their ids; the key without an id has an empty one.
+
+    Keys that cannot be used are passed over: issuers publish kinds that only some clients know.
+
+    Raises:
+        TokenError: the content is no set of keys, or none of them can be used.
+    """
+    from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - it takes 10 MiB, which routers without tokens save
+
+    try:
+        listed = orjson.loads(content).get("keys")
+    except (orjson.JSONDecodeError, AttributeError):
+        raise TokenError("the answer is no set of keys in JSON") from None
+    found: dict[str, PyJWK] = {}
+    for each in listed[:MAX_KEYS] if isinstance(listed, list) else ():
+        if not isinstance(each, dict) or each.get("kty") not in ("RSA", "EC", "OKP") or each.get("use", "sig") != "sig":
+            continue  # a symmetric key (`oct`) would let whoever reads it sign
+        key_id = each.get("kid", "")
+        if not isinstance(key_id, str) or len(key_id) > MAX_KEY_ID or (key_id in found and key_id):
+            continue
+        try:
+            found[key_id] = PyJWK(each)
+        except (PyJWTError, ValueError, TypeError, KeyError, AttributeError):
+            continue
+    if not found:
+        raise TokenError("the answer has no key that can be used")
+    return found
+
+
+class Issuer:
+    """The keys of one issuer, and the tokens that they have signed."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, PyJWK] = {}
+        self.read_at: float | None = None
+        """When the keys were read last, in monotonic seconds; None before they were."""
+        self.tried = False
+        """True once they were asked for."""
+        self.wanted = False
+        """True if the keys should be read at once, for a token with a key that is not among them."""
+        self._good: OrderedDict[bytes, tuple[Caller, float, float]] = OrderedDict()
+        """Hash of a token and of what was asked of it → its caller, the end of its time, and until when it is
+        remembered."""
+
+    def learn(self, content: bytes, now: float) -> None:
+        """Replace the keys.
+
+        Raises:
+            TokenError: the content is no set of keys; the last ones stay.
+        """
+        self._keys = parse_jwks(content)
+        self.read_at = now
+        self.wanted = False
+        self._good.clear()
+
+    def caller(self, token: bytes, access: Access, now: float, time: float) -> Caller:
+        """Return whose token it is.
+
+        Args:
+            token: as received.
+            access: what is asked of it.
+            now: monotonic seconds.
+            time: seconds since 1970.
+
+        Raises:
+            TokenError: it is not good.
+            UnknownKeyError: its key may be one that has not been read yet.
+        """
+        if len(token) > MAX_TOKEN_BYTES:
+            raise TokenError(f"the token has more than {MAX_TOKEN_BYTES} bytes")
+        # what is asked differs between groups with one issuer
+        asked = repr((access.issuer, access.audiences, access.algorithms, access.name_claim)).encode()
+        digest = hashlib.blake2b(token, digest_size=24, person=hashlib.blake2b(asked, digest_size=16).digest()).digest()
+        known = self._good.get(digest)
+        if known is not None and time < known[1] and now < known[2]:
+            return known[0]
+        caller, ends = self._verified(token, access, now, time)
+        self._good[digest] = caller, ends, now + REMEMBERED_SECONDS
+        self._good.move_to_end(digest)
+        if len(self._good) > REMEMBERED_TOKENS:
+            self._good.popitem(last=False)
+        return caller
+
+    def _verified(self, token: bytes, access: Access, now: float, time: float) -> tuple[Caller, float]:
+        from jwt import PyJWTError, api_jws, decode  # noqa: PLC0415 - see parse_jwks
+
+        try:
+            header: Mapping[str, Any] = api_jws.get_unverified_header(token)
+            algorithm, key_id = header.get("alg"), header.get("kid", "")
+            if algorithm not in access.algorithms:
+                raise TokenError("the token is signed with an algorithm that is not taken")
+            key = self._key(key_id, now)
+            claims = decode(
+                token,
+                key,
+                algorithms=[str(algorithm)],
+                audience=list(access.audiences),
+                issuer=access.issuer,
+                options={
+                    "require": ["exp", "iss", "aud"],
+                    "verify_exp": False,
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                },
+            )
+        except (PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+            raise TokenError(f"the token is not good: {type(error).__name__}") from None
+        ends, begins = claims["exp"], claims.get("nbf", 0)
+        # JSON as Python reads it has NaN and infinities, by which a token would never end
+        if not all(type(each) in (int, float) and 0 <= each <= MAX_TIME for each in (ends, begins)):
+            raise TokenError("the token's exp or nbf is no time")
+        if time >= ends + LEEWAY_SECONDS:
+            raise TokenError("the token has expired")
+        if time < begins - LEEWAY_SECONDS:
+            raise TokenError("the token is not valid yet")
+        name = claims.get(access.name_claim)
+        if not isinstance(name, str) or not is_name(name):
+            raise TokenError(f"the token's claim {access.name_claim!r} is no name of a caller")
+        return Caller(name), float(ends) + LEEWAY_SECONDS
+
+    def _key(self, key_id: object, now: float) -> "PyJWK":
+        """Return the key of a token; one without an id has the issuer's only key."""
+        if isinstance(key_id, str):
+            key = self._keys.get(key_id)
+            if key is not None:
+                return key
+            if not key_id and len(self._keys) == 1:
+                return next(iter(self._keys.values()))
+        if self.read_at is None or now - self.read_at >= REFRESH_SECONDS:
+            self.wanted = True
+            raise UnknownKeyError
+        raise TokenError("the token is signed with a key that its issuer does not publish")

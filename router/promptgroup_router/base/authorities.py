@@ -1,0 +1,86 @@
+"""Holds how engines are verified that serve TLS: one TLS context for each bundle of authorities that was read.
+
+A context never changes: another bundle makes another one, so that a connection's context tells if it was verified by
+what holds now.
+"""
+
+import ssl
+from typing import NamedTuple
+
+from promptgroup_router.contract.engine_tls import EngineTls
+
+
+class BundleRef(NamedTuple):
+    """A key of a ConfigMap or Secret, whose value is a bundle of authorities in PEM."""
+
+    namespace: str
+    kind: str
+    name: str
+    key: str
+
+
+def bundle_of(namespace: str, tls: EngineTls) -> BundleRef:
+    """Return the bundle by which an engine of a namespace is verified."""
+    return BundleRef(namespace, tls.kind, tls.name, tls.key)
+
+
+class Authorities:
+    """The bundles that a router was given."""
+
+    def __init__(self) -> None:
+        self._known: dict[BundleRef, tuple[bytes, ssl.SSLContext]] = {}
+        self.version = 0
+        """Changes with what is known."""
+
+    def learn(self, ref: BundleRef, bundle: bytes) -> str:
+        """Replace a bundle; one that cannot be used leaves the last good one in place.
+
+        Returns:
+            What is wrong with the bundle; empty if it is good.
+        """
+        known = self._known.get(ref)
+        if known is not None and known[0] == bundle:
+            return ""
+        try:
+            self._known[ref] = bundle, client_context(bundle)
+        except ValueError as error:
+            return f"key {ref.key} {error}"
+        self.version += 1
+        return ""
+
+    def keep(self, refs: frozenset[BundleRef]) -> None:
+        """Forget the bundles by which no engine is verified any more."""
+        kept = {ref: known for ref, known in self._known.items() if ref in refs}
+        if len(kept) < len(self._known):
+            self._known = kept
+            self.version += 1
+
+    def context(self, ref: BundleRef) -> ssl.SSLContext | None:
+        """Return how engines are verified by a bundle; None while none was read."""
+        known = self._known.get(ref)
+        return known[1] if known is not None else None
+
+    def bundles(self) -> dict[BundleRef, bytes]:
+        """Return every bundle that is known."""
+        return {ref: bundle for ref, (bundle, _) in self._known.items()}
+
+
+def client_context(bundle: bytes) -> ssl.SSLContext:
+    """Return the TLS settings towards engines: TLS 1.2 or newer, HTTP/1.1, certificate and name verified.
+
+    Raises:
+        ValueError: the bundle holds no certificate; the message does not repeat it.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies the certificate, and the name
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION
+    # an authority in the bundle ends the chain, also one that another has signed: cert-manager's `ca.crt` has such
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.hostname_checks_common_name = False
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_verify_locations(cadata=bundle.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or type(error).__name__
+        raise ValueError(f"holds no certificates in PEM: {reason}") from None
+    return context

@@ -1,0 +1,65 @@
+"""Takes out of a body what only the engine's operator may say, and puts the caller's salt in.
+
+Does no I/O and reads no clock.
+"""
+
+from collections.abc import Set as AbstractSet
+from copy import copy
+from typing import Any
+
+from promptgroup_router.apis.request import ParsedRequest, encoded
+from promptgroup_router.contract.caller_rules import EngineField
+
+_ALL = frozenset(field.value for field in EngineField)
+NONE: frozenset[str] = frozenset()
+
+
+def without_engine_fields(
+    ask: ParsedRequest, allowed: AbstractSet[str] = NONE, further: frozenset[str] = NONE
+) -> ParsedRequest:
+    """Return a request without the fields of `EngineField` that its group does not allow, and without further ones."""
+    if _ALL.isdisjoint(ask.doc) and further.isdisjoint(ask.doc):
+        return ask
+    unwanted = (_ALL - allowed) | further
+    doc = {name: value for name, value in ask.doc.items() if name not in unwanted}
+    if len(doc) == len(ask.doc):
+        return ask
+    sent = copy(ask)
+    sent.doc, sent.raw = doc, encoded(doc)
+    return sent
+
+
+def with_text_field(body: bytes, name: str, value: str) -> bytes:
+    """Return a body, a JSON object with at least one field, with a further one whose value needs no escapes."""
+    start = body.index(b"{") + 1
+    return b'%b"%b":"%b",%b' % (body[:start], name.encode(), value.encode(), body[start:])
+
+
+def without_media_ids(ask: ParsedRequest) -> ParsedRequest:
+    """Return a request whose images have no ids of the client's: vLLM takes what another request sent under the id."""
+    if not ask.media:
+        return ask
+    doc = {name: _without_ids(value) if name in _CONVERSATIONS else value for name, value in ask.doc.items()}
+    sent = copy(ask)
+    sent.doc, sent.raw, sent.messages = doc, encoded(doc), doc.get("messages", ask.messages)
+    return sent
+
+
+_CONVERSATIONS = ("messages", "input")
+
+
+def _without_ids(items: Any) -> Any:
+    if not isinstance(items, list):
+        return items
+    return [_without_id(each) if isinstance(each, dict) else each for each in items]
+
+
+def _without_id(item: dict[str, Any]) -> dict[str, Any]:
+    content = item.get("content")
+    if not isinstance(content, list):
+        return item
+    parts = [
+        {key: value for key, value in part.items() if key != "uuid"} if isinstance(part, dict) else part
+        for part in content
+    ]
+    return item | {"content": parts}

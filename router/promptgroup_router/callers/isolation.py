@@ -1,0 +1,65 @@
+"""Keeps the callers of one group from each other's caches: which requests can be isolated, and what engines get.
+
+Does no I/O and reads no clock.
+"""
+
+from collections.abc import Set as AbstractSet
+
+from promptgroup_router.access.caller import Caller
+from promptgroup_router.apis.request import ApiKind, ParsedRequest
+from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.callers.engine_fields import with_text_field, without_engine_fields, without_media_ids
+from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
+from promptgroup_router.contract.caller_rules import SALTS, EngineField
+
+OWN_IDS = frozenset(("request_id",))
+"""The field by which a client chooses the id of its request, and of its response, within the engine."""
+
+_COMPUTING = (ApiKind.BY_MODEL, ApiKind.FORM)
+"""Requests that engines compute something for although no prompt is kept for a next turn."""
+
+
+def cache_domain(
+    salted: AbstractSet[str], salts: Salts | None, caller: Caller, namespace: str, ask: ParsedRequest, *, cached: bool
+) -> CacheDomain:
+    """Return the domain of a request.
+
+    Args:
+        salted: the APIs on which the engines of its replicas take a salt; empty where callers share their caches.
+        salts: the salts of all callers.
+        caller: who sends it.
+        namespace: the namespace of its group.
+        ask: the request.
+        cached: False for requests that leave nothing in a cache.
+
+    Raises:
+        ApiError: 401: nobody knows who sends it. 400: the engines take no salt on its API.
+    """
+    if not salted:
+        return SHARED
+    if salts is None:
+        raise RuntimeError("a group keeps its callers apart, and no salts are given")
+    if not caller.name:
+        message = "the group keeps its callers apart, and does not know who asks: send a credential"
+        raise ApiError(401, message, code="caller_unknown")
+    if ask.kind.value not in salted and (cached or ask.kind in _COMPUTING):
+        known = ", ".join(sorted(salted))
+        message = (
+            f"model {shown(ask.model)} keeps its callers apart, and its engine cannot on this API: use one of {known}"
+        )
+        raise ApiError(400, message, param="model", code="isolation_not_supported")
+    return salts.of(namespace, caller)
+
+
+def for_engine(ask: ParsedRequest, allowed: frozenset[EngineField], domain: CacheDomain) -> ParsedRequest:
+    """Return a request without what its client may not say."""
+    if not domain.salt:
+        return without_engine_fields(ask, allowed)
+    return without_media_ids(without_engine_fields(ask, allowed - SALTS, OWN_IDS))
+
+
+def salted_body(body: bytes, domain: CacheDomain, salted: AbstractSet[str], kind: ApiKind, *, cached: bool) -> bytes:
+    """Return the body that goes to the engine, with the salt of its domain."""
+    if not domain.salt or kind.value not in salted or not (cached or kind is ApiKind.BY_MODEL):
+        return body
+    return with_text_field(body, EngineField.CACHE_SALT.value, domain.salt)

@@ -1,0 +1,312 @@
+"""Holds callers to their limits: requests and tokens a minute, requests at a time, tokens a day.
+
+A request is charged as it is admitted, with its prompt and the answer that its caller's requests get on average; the
+tokens that the engine reports settle it. Windows slide, so that no minute has more than the limit, wherever it begins.
+
+Routers tell each other what they have charged (`SpendReport`) in each tick of their exchange, as counters that only the
+difference to the last report is taken of, so that a lost report does no harm. Between two ticks the others' charges are
+not known. So a router charges at most its share of what is left, by the number of routers, and one request in any case:
+a limit is exceeded by at most one request for each further router. What a router has charged stays charged when it is
+gone; one that starts takes over what the others know.
+
+Does no I/O and reads no clock.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import ceil, inf
+from typing import Any
+
+import xxhash
+
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.callers.account import SLICE_SECONDS, WINDOW_SECONDS, Account, Slice, SpendReport
+from promptgroup_router.contract.caller_rules import CallerLimits
+
+DAY_SECONDS = 86400
+MOST_ACCOUNTS = 20_000
+"""Most callers of groups whose use is remembered; of more the longest silent are forgotten."""
+REPEATS = 3
+"""Ticks in which a change is told: two datagrams in a row may be lost."""
+REPORTS_A_TICK = 240
+"""Most reports of one tick; the others wait for the next one."""
+MOST_AT_ONCE = 10**9
+"""Most requests or tokens that a peer is believed to have charged between two reports."""
+LEARNED = 0.1
+"""Step by which one answer moves the length that the next ones are expected to have."""
+
+MOST_RETRY_SECONDS = 60
+"""Longest `Retry-After` of a minute's limit: the SDKs of OpenAI and Anthropic pass over a longer one, and come back
+within seconds. A slice more may have to pass, and the request then waits for another second."""
+
+_REQUESTS, _TOKENS = "requests", "tokens"
+_SHARE_SECONDS = 0.1
+"""Wait for what other routers may be using: the next tick tells."""
+
+Field = tuple[bytes, bytes]
+"""Name and value of a header field."""
+
+
+class Charge:
+    """The charge for one request, until it is settled."""
+
+    __slots__ = ("account", "limits", "reserved", "settled", "used")
+
+    def __init__(self, account: Account, limits: CallerLimits, reserved: int, used: Slice) -> None:
+        self.account = account
+        self.limits = limits
+        self.reserved = reserved
+        """Tokens that were charged in advance."""
+        self.used = used
+        """Where they were charged."""
+        self.settled = False
+
+
+class Limiter:
+    """The accounts of all callers of all groups that have limits."""
+
+    def __init__(self) -> None:
+        self.began = -inf
+        """When the router started."""
+        self.epoch = 0.0
+        """Seconds since the epoch at the monotonic time 0."""
+        self.routers = 1
+        """Routers that share the limits, this one among them."""
+        self._accounts: OrderedDict[int, Account] = OrderedDict()
+        """Key → account, the longest silent first, to a slice of time."""
+        self._named: dict[tuple[str, str], Account] = {}
+        """Group and caller → their account, if this router has admitted some request of theirs."""
+        self._changed: dict[int, int] = {}
+        """Key of an account → ticks in which it is still to be told."""
+
+    # --- One request ---------------------------------------------------------------------------------------------
+
+    def admit(
+        self, group: str, caller: str, limits: CallerLimits, *, prompt: int, longest: float, now: float
+    ) -> Charge | None:
+        """Charge a request; None where there is nothing to count.
+
+        Args:
+            group: the group's label.
+            caller: the caller's name; those who are not known share one account.
+            limits: the caller's limits.
+            prompt: estimated tokens of the prompt.
+            longest: most tokens that the answer may have; infinite if the request does not say.
+            now: monotonic seconds.
+
+        Raises:
+            ApiError: 429: a limit is reached.
+        """
+        if not (limits.requests_per_minute or limits.tokens_per_minute or limits.in_flight or limits.tokens_per_day):
+            return None
+        account = self._named.get((group, caller))
+        if account is None:
+            account = self._open(group, caller)
+        if now >= account.until:
+            self._move(account, now)
+        answer = account.answer
+        reserved = prompt + int(min(longest, answer))
+        if (most := limits.in_flight) and account.in_flight + account.peer_in_flight >= most:
+            raise self._refusal(account, limits, f"{most} requests at a time", kind=_REQUESTS, wait=1.0, now=now)
+        if most := limits.requests_per_minute:
+            left = most - account.minute_requests
+            if left < 1 or self._others_may_use(left, 1, account.spent_requests - account.told_requests):
+                wait = _SHARE_SECONDS if left >= 1 else account.seconds_until(requests=1 - left, now=now)
+                raise self._refusal(account, limits, f"{most} requests a minute", kind=_REQUESTS, wait=wait, now=now)
+        if most := limits.tokens_per_minute:
+            # a prompt that is larger than the limit itself would never be admitted
+            asked = min(most, reserved)
+            left = most - account.minute_tokens
+            if left < asked or self._others_may_use(left, asked, account.spent_tokens - account.told_tokens):
+                wait = _SHARE_SECONDS if left >= asked else account.seconds_until(tokens=asked - left, now=now)
+                raise self._refusal(account, limits, f"{most} tokens a minute", kind=_TOKENS, wait=wait, now=now)
+        if (most := limits.tokens_per_day) and account.day_tokens >= most:
+            wait = DAY_SECONDS - (now + self.epoch) % DAY_SECONDS
+            raise self._refusal(account, limits, f"{most} tokens a day", kind=_TOKENS, wait=wait, now=now)
+        account.spend(1, reserved)
+        account.in_flight += 1
+        account.spent_requests += 1
+        account.spent_tokens += reserved
+        self._changed[account.key] = REPEATS
+        return Charge(account, limits, reserved, account.slice)
+
+    def _others_may_use(self, left: int, room: int, untold: int) -> bool:
+        """Return True if a request has to wait for what other routers tell.
+
+        Args:
+            left: what is left of the limit, as far as this router knows.
+            room: what the request needs.
+            untold: what this router has used, and the others have not been told of yet.
+        """
+        return self.routers > 1 and untold > 0 and (untold + room) * self.routers > left + untold
+
+    def settle(self, charge: Charge, usage: Usage | None, now: float) -> None:
+        """Replace the estimate of a request that is over by what the engine reported, if it did."""
+        if charge.settled:
+            return
+        if usage is not None:
+            account = charge.account
+            step = LEARNED if account.answer else 1.0
+            account.answer += step * (usage.completion_tokens - account.answer)
+            self._correct(charge, usage.prompt_tokens + usage.completion_tokens, now)
+        self._end(charge)
+
+    def give_back(self, charge: Charge, now: float) -> None:
+        """Take back the tokens of a request that no engine has served; it counts as a request."""
+        if not charge.settled:
+            self._correct(charge, 0, now)
+            self._end(charge)
+
+    def _correct(self, charge: Charge, used: int, now: float) -> None:
+        account, more = charge.account, used - charge.reserved
+        if now >= account.until:
+            self._move(account, now)
+        account.spent_tokens += more
+        if more > 0:
+            account.spend(0, more)
+        else:
+            account.take_back(-more, charge.used)
+
+    def _end(self, charge: Charge) -> None:
+        charge.settled = True
+        charge.account.in_flight -= 1
+        self._changed[charge.account.key] = REPEATS
+
+    # --- What callers are told -----------------------------------------------------------------------------------
+
+    def headers(self, charge: Charge, now: float) -> list[Field]:
+        """Return the fields by which OpenAI's clients read limits and what is left of them."""
+        account, limits = charge.account, charge.limits
+        if now >= account.until:
+            self._move(account, now)
+        told: list[Field] = []
+        if most := limits.requests_per_minute:
+            limit, reset = _fixed(most, _REQUESTS)
+            left = most - account.minute_requests
+            if left > 0:
+                told += (limit, (b"x-ratelimit-remaining-requests", b"%d" % left), reset)
+            else:
+                wait = account.seconds_until(requests=1 - left, now=now)
+                told += (limit, (b"x-ratelimit-remaining-requests", b"0"), (reset[0], b"%ds" % ceil(wait)))
+        if most := limits.tokens_per_minute:
+            limit, reset = _fixed(most, _TOKENS)
+            left = most - account.minute_tokens
+            if left > 0:
+                told += (limit, (b"x-ratelimit-remaining-tokens", b"%d" % left), reset)
+            else:
+                wait = account.seconds_until(tokens=1 - left, now=now)
+                told += (limit, (b"x-ratelimit-remaining-tokens", b"0"), (reset[0], b"%ds" % ceil(wait)))
+        return told
+
+    def _refusal(
+        self, account: Account, limits: CallerLimits, what: str, *, kind: str, wait: float, now: float
+    ) -> ApiError:
+        seconds = max(1, ceil(wait))
+        if wait <= WINDOW_SECONDS + SLICE_SECONDS:
+            seconds = min(seconds, MOST_RETRY_SECONDS)
+        return ApiError(
+            429,
+            f"the caller has reached its limit of {what} in this group: retry in {seconds} s",
+            code="rate_limit_exceeded" if kind == _REQUESTS else "tokens_exceeded",
+            retry_after=seconds,
+            further=self.headers(Charge(account, limits, 0, account.slice), now),
+        )
+
+    # --- Peers -----------------------------------------------------------------------------------------------------
+
+    def export(self, now: float) -> list[SpendReport]:
+        """Return what peers are to be told in this tick."""
+        reports = []
+        for key in list(self._changed)[:REPORTS_A_TICK]:
+            left = self._changed.pop(key) - 1
+            account = self._accounts.get(key)
+            if account is None:
+                continue
+            if left:
+                self._changed[key] = left  # behind the others, which wait for their turn
+            if now >= account.until:
+                self._move(account, now)
+            reports.append(account.report())
+            account.told_requests, account.told_tokens = account.telling
+            account.telling = account.spent_requests, account.spent_tokens
+        return reports
+
+    def announce(self) -> None:
+        """Tell everything once more: a router has started."""
+        self._changed = dict.fromkeys(self._accounts, REPEATS)
+
+    def merge(self, sender: int, reports: Sequence[SpendReport], now: float) -> None:
+        """Take in what a peer has charged since its last report."""
+        for report in reports:
+            account = self._account(report.account)
+            if now >= account.until:
+                self._move(account, now)
+            known = account.peers.get(sender)
+            if known is not None:
+                requests, tokens = report.requests - known.requests, report.tokens - known.tokens
+                account.peer_in_flight -= known.in_flight
+            elif now - self.began < WINDOW_SECONDS:
+                # this router has just started: the peer knows what was used before
+                requests = report.minute_requests - account.minute_requests
+                tokens = max(0, report.minute_tokens - account.minute_tokens)
+            else:
+                requests = min(report.requests, report.minute_requests)
+                tokens = min(report.tokens, report.minute_tokens)
+            account.peers[sender] = report
+            account.peer_in_flight += report.in_flight
+            # a peer is believed only so far: what it says can neither take back requests nor block for long
+            account.spend(max(0, min(requests, MOST_AT_ONCE)), max(0, min(tokens, MOST_AT_ONCE)))
+            if tokens < 0:
+                account.take_back_from_latest(min(-tokens, MOST_AT_ONCE))
+            if known is None:
+                account.day_tokens = max(account.day_tokens, report.day_tokens)
+
+    def drop_peer(self, sender: int) -> None:
+        """Forget the requests that a peer had in flight, which is gone; what it has charged stays charged."""
+        for account in self._accounts.values():
+            known = account.peers.get(sender)
+            if known is not None:
+                account.peer_in_flight -= known.in_flight
+                account.peers[sender] = known._replace(in_flight=0)
+
+    # --- Accounts --------------------------------------------------------------------------------------------------
+
+    def _open(self, group: str, caller: str) -> Account:
+        """Return the account of a caller who is new to this router."""
+        names = group, caller
+        account = self._account(xxhash.xxh3_64_intdigest(f"{group}\0{caller}".encode()))
+        account.names = names
+        self._named[names] = account
+        return account
+
+    def _account(self, key: int) -> Account:
+        account = self._accounts.get(key)
+        if account is None:
+            account = self._accounts[key] = Account(key)
+            if len(self._accounts) > MOST_ACCOUNTS:
+                _, silent = self._accounts.popitem(last=False)
+                if silent.names is not None:
+                    del self._named[silent.names]
+        return account
+
+    def _move(self, account: Account, now: float) -> None:
+        account.move(now, int((now + self.epoch) // DAY_SECONDS))
+        if account.key in self._accounts:  # it may have been forgotten while its request was served
+            self._accounts.move_to_end(account.key)
+
+
+@lru_cache(1024)
+def _fixed(limit: int, kind: str) -> tuple[Field, Field]:
+    """Return the fields that each answer has while something is left of a limit."""
+    return (f"x-ratelimit-limit-{kind}".encode(), b"%d" % limit), (f"x-ratelimit-reset-{kind}".encode(), b"0s")
+
+
+def longest_answer(body: Mapping[str, Any]) -> float:
+    """Return the most tokens that an answer may have, as the body of its request says; infinite if it does not."""
+    longest = inf
+    for given in (body.get("max_completion_tokens"), body.get("max_output_tokens"), body.get("max_tokens")):
+        if isinstance(given, int) and 0 < given < longest:
+            longest = float(given)
+    return longest

@@ -1,0 +1,73 @@
+"""Makes the salts that keep callers' caches apart: keyed hashes of callers' names.
+
+A salt must not be guessed, or whoever guesses it reads its caller's cache where engines are reached past a router. So
+it is a keyed BLAKE2b (RFC 7693 section 2.9) of namespace and name. Routers that share the key make the same salts. Does
+no I/O and reads no clock.
+"""
+
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from promptgroup_router.access.caller import Caller
+from promptgroup_router.rings.ids import PrefixKey
+
+SALT_BYTES = 24
+"""192 bits, 48 characters as hex digits: vLLM takes up to 128 characters, and not all of base64's."""
+REMEMBERED = 10_000
+"""Callers whose salts are kept; those of more are made anew."""
+TAG_BYTES = 6
+"""Bytes of a response's id that prove whose it is: each guess costs a request."""
+
+_MASK_BYTES = 8
+_PURPOSE = b"pg-salts"
+
+
+class CacheDomain(NamedTuple):
+    """The part of engines' caches that a request reads and writes."""
+
+    salt: str
+    """The text that engines mix into their keys, hex digits; empty for the part that all share."""
+    mask: int
+    """64 bits that tell the prefixes of one domain from those of others; 0 for the shared one."""
+
+    def prefix(self, shared: PrefixKey) -> PrefixKey:
+        """Return the key of a prefix in this domain, by its key in the shared one."""
+        return PrefixKey(shared ^ self.mask)
+
+    def tag(self, data: bytes) -> bytes:
+        """Return TAG_BYTES bytes that nobody makes who does not know the salt."""
+        return blake2b(data, key=self.salt.encode(), digest_size=TAG_BYTES, person=_PURPOSE).digest()
+
+
+SHARED: Final = CacheDomain("", 0)
+"""The domain of all callers whose group does not isolate them."""
+
+
+class Salts:
+    """The salts of all callers, under one key."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key[: blake2b.MAX_KEY_SIZE]
+        self._domains: dict[tuple[str, str], CacheDomain] = {}
+
+    def rekey(self, secret: bytes) -> None:
+        """Make all salts anew, from a secret of any length; every caller's caches are cold then."""
+        self._key = blake2b(secret, person=_PURPOSE).digest()
+        self._domains.clear()
+
+    def of(self, namespace: str, caller: Caller) -> CacheDomain:
+        """Return the domain of a caller."""
+        known = self._domains.get((namespace, caller.name))
+        if known is None:
+            known = self._make(namespace, caller.name)
+        return known
+
+    def _make(self, namespace: str, name: str) -> CacheDomain:
+        # a namespace has no NUL, so that no two pairs are one text
+        text = f"{namespace}\0{name}".encode()
+        made = blake2b(text, key=self._key, digest_size=SALT_BYTES + _MASK_BYTES, person=_PURPOSE).digest()
+        domain = CacheDomain(made[:SALT_BYTES].hex(), int.from_bytes(made[SALT_BYTES:], "little"))
+        if len(self._domains) >= REMEMBERED:
+            self._domains.clear()
+        self._domains[namespace, name] = domain
+        return domain

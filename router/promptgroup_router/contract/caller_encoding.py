@@ -1,0 +1,70 @@
+"""Encodes the rules for callers as JSON, like `encoding` the rest of a group. What has its default is not written."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from promptgroup_router.contract.caller_rules import (
+    NO_LIMITS,
+    NO_RULES,
+    CachedTokens,
+    CallerLimits,
+    CallerRules,
+    EngineField,
+)
+from promptgroup_router.contract.fields import count, items, mapping, member, text, texts
+
+_LIMITS = {
+    "requestsPerMinute": "requests_per_minute",
+    "tokensPerMinute": "tokens_per_minute",
+    "requestsInFlight": "in_flight",
+    "tokensPerDay": "tokens_per_day",
+}
+
+
+def encode(rules: CallerRules) -> dict[str, Any]:
+    """Return the rules as JSON; nothing where all have their defaults."""
+    encoded: dict[str, Any] = {}
+    if rules.allowed:
+        encoded["allowedEngineFields"] = sorted(rules.allowed)
+    if rules.salted:
+        encoded["salted"] = sorted(rules.salted)
+    if rules.cached_tokens is not CachedTokens.EXACT:
+        encoded["reportCachedTokens"] = rules.cached_tokens.value
+    if rules.default != NO_LIMITS:
+        encoded["default"] = _encode_limits(rules.default)
+    if rules.named:
+        encoded["named"] = [{"caller": name} | _encode_limits(limits) for name, limits in rules.named]
+    return encoded
+
+
+def _encode_limits(limits: CallerLimits) -> dict[str, int]:
+    encoded = {key: value for key, name in _LIMITS.items() if (value := getattr(limits, name))}
+    return encoded if limits.weight == 1 else encoded | {"weight": limits.weight}
+
+
+def decode(item: object, at: str) -> CallerRules:
+    """Return the rules of a group; the defaults for a group without any.
+
+    Fields of engines that this version does not know stay forbidden.
+
+    Raises:
+        TableError: a field cannot be used.
+    """
+    if item is None:
+        return NO_RULES
+    data = mapping(item, at)
+    known = {each.value: each for each in EngineField}
+    named = [mapping(each, f"{at}.named[{i}]") for i, each in enumerate(items(data, "named", at))]
+    limits = {text(each, "caller", f"{at}.named"): _decode_limits(each, f"{at}.named") for each in named}
+    return CallerRules(
+        allowed=frozenset(known[name] for name in texts(data, "allowedEngineFields", at) if name in known),
+        salted=frozenset(texts(data, "salted", at)),
+        cached_tokens=member(CachedTokens, data, "reportCachedTokens", at, CachedTokens.EXACT),
+        default=_decode_limits(mapping(data.get("default", {}), f"{at}.default"), f"{at}.default"),
+        named=tuple(sorted(limits.items(), key=lambda pair: pair[0])),
+    )
+
+
+def _decode_limits(data: Mapping[str, Any], at: str) -> CallerLimits:
+    values = {name: count(data, key, at, 0) for key, name in _LIMITS.items()}
+    return CallerLimits(**values, weight=max(1, count(data, "weight", at, 1)))

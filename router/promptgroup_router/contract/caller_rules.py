@@ -1,0 +1,128 @@
+"""The rules of a group for its callers: what they may ask and learn, and how much they get.
+
+A caller is whoever a request's credential stands for. Their names come from the group's author, or from who
+authenticates them.
+"""
+
+import enum
+from dataclasses import dataclass, field
+
+
+class EngineField(enum.StrEnum):
+    """A field of a request that speaks to the engine's operator: clients set it only where their group allows it."""
+
+    CACHE_SALT = "cache_salt"
+    """All engines: the part of the cache that is read and written."""
+    EXTRA_KEY = "extra_key"
+    """SGLang: the same."""
+    KV_TRANSFER_PARAMS = "kv_transfer_params"
+    """vLLM: blocks of other engines' caches to fetch, and from where."""
+    EC_TRANSFER_PARAMS = "ec_transfer_params"
+    """vLLM: the same for encoded images."""
+    BOOTSTRAP_HOST = "bootstrap_host"
+    """SGLang: the engine that computes the prompt. This one connects to it."""
+    BOOTSTRAP_PORT = "bootstrap_port"
+    BOOTSTRAP_ROOM = "bootstrap_room"
+    BOOTSTRAP_PAIR_KEY = "bootstrap_pair_key"
+    DISAGGREGATED_PARAMS = "disaggregated_params"
+    """TensorRT-LLM: the same."""
+    DATA_PARALLEL_RANK = "data_parallel_rank"
+    """SGLang: the part of the engine that serves the request."""
+    ROUTED_DP_RANK = "routed_dp_rank"
+    DISAGG_PREFILL_DP_RANK = "disagg_prefill_dp_rank"
+    NVEXT = "nvext"
+    """NVIDIA Dynamo: where to route, and more."""
+    VLLM_XARGS = "vllm_xargs"
+    """vLLM: arguments of plugins."""
+    CUSTOM_LOGIT_PROCESSOR = "custom_logit_processor"
+    """SGLang: code to run."""
+    CUSTOM_PARAMS = "custom_params"
+    """SGLang: its arguments."""
+    LORA_REQUEST = "lora_request"
+    """TensorRT-LLM: a path of weights to load."""
+    LORA_PATH = "lora_path"
+    """SGLang: weights to use beside the model's."""
+    SESSION_PARAMS = "session_params"
+    """SGLang: a session that the engine keeps."""
+    RID = "rid"
+    """SGLang: the id of the request within the engine, by which it can be aborted."""
+    PRIORITY = "priority"
+    """All engines: who goes first."""
+
+
+SALTS = frozenset((EngineField.CACHE_SALT, EngineField.EXTRA_KEY))
+"""Fields that choose the part of a cache. A group that isolates its callers sets it itself."""
+
+
+class Isolation(enum.StrEnum):
+    """The callers who share what engines have cached."""
+
+    GROUP = "Group"
+    """All callers of a group."""
+    CALLER = "Caller"
+    """Nobody: each caller has caches of its own, of the declared prompt too."""
+
+
+class CachedTokens(enum.StrEnum):
+    """The precision in which answers tell how many tokens were found in a cache."""
+
+    EXACT = "Exact"
+    """The engine's number."""
+    ROUNDED = "Rounded"
+    """The number, rounded down to `CACHED_STEP` tokens."""
+    HIDDEN = "Hidden"
+    """Nothing."""
+
+
+CACHED_STEP = 1024
+"""Step to which Rounded rounds down."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerLimits:
+    """The limits of one caller in a group; 0 for no limit."""
+
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    """Tokens of prompts and answers."""
+    in_flight: int = 0
+    """Requests at a time."""
+    tokens_per_day: int = 0
+    """Tokens of prompts and answers from midnight to midnight, UTC."""
+    weight: int = 1
+    """Share of a full group, relative to the weights of the callers who wait."""
+
+
+NO_LIMITS = CallerLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRules:
+    """The rules of one group."""
+
+    allowed: frozenset[EngineField] = frozenset()
+    """Fields that clients may set."""
+    salted: frozenset[str] = frozenset()
+    """The APIs on which the group's engines take a salt; a group that names any isolates its callers, and serves no
+    other API."""
+    cached_tokens: CachedTokens = CachedTokens.EXACT
+    default: CallerLimits = NO_LIMITS
+    """Limits of a caller that is not named."""
+    named: tuple[tuple[str, CallerLimits], ...] = ()
+    """Limits of callers by name, in the order of names."""
+    _by_name: dict[str, CallerLimits] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", dict(self.named))
+
+    @property
+    def isolates(self) -> bool:
+        """True if callers share no cache."""
+        return bool(self.salted)
+
+    def limits_of(self, caller: str) -> CallerLimits:
+        """Return the limits of a caller."""
+        return self._by_name.get(caller, self.default)
+
+
+NO_RULES = CallerRules()

@@ -1,0 +1,51 @@
+"""Decides what a client gets beside an engine's answer: header fields, and what is rewritten on its way.
+
+Does no I/O and reads no clock.
+"""
+
+from typing import NamedTuple
+
+from promptgroup_router.callers.reported_usage import ReportedUsage
+from promptgroup_router.contract.caller_rules import CachedTokens
+from promptgroup_router.decision.cache_diagnosis import CACHE_MISS, Diagnosed, diagnose
+from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.routing.route import Route
+from promptgroup_router.routing.state import RouterState
+
+OK = 200
+
+
+class Additions(NamedTuple):
+    """The things that are added to an answer."""
+
+    fields: list[tuple[bytes, bytes]]
+    """Header fields: limits of the caller and what is left of them, why the prompt was not found."""
+    rewriter: ReportedUsage | Diagnosed | None
+    """Rewrites the body: in groups that do not tell what was cached, and for clients that ask why something was not."""
+
+
+def additions(
+    state: RouterState, found: Route, pick: Pick | None, status: int, *, streamed: bool, compressed: bool, now: float
+) -> Additions:
+    """Return what is added to an answer.
+
+    Args:
+        state: the state of the router or picker.
+        found: the route of the request.
+        pick: the replica that answers.
+        status: of the answer.
+        streamed: whether its body is a stream of events.
+        compressed: whether its body is coded, so that nobody can read it on its way.
+        now: monotonic seconds.
+    """
+    rewriter: ReportedUsage | Diagnosed | None = None
+    how = found.candidates.rules.cached_tokens
+    if how is not CachedTokens.EXACT and status == OK:
+        rewriter = ReportedUsage(how, streamed=streamed)
+    diagnosis = diagnose(state.prompt_digests, found, pick)
+    if diagnosis is not None and status == OK and not compressed:
+        rewriter = Diagnosed(state.prompt_digests, found, diagnosis, streamed=streamed)
+    fields = state.limiter.headers(found.charge, now) if found.charge is not None else []
+    if diagnosis is not None:
+        fields.append((CACHE_MISS, diagnosis.header()))
+    return Additions(fields, rewriter)

@@ -1,0 +1,251 @@
+"""Decides what becomes of a request that has arrived: steps 1 to 4 of a request's life.
+
+The same request gets the same answer whether the router relays it or a picker tells a gateway where to send it. Does
+no I/O and reads no clock.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from promptgroup_router.access.authenticator import ACCESS_CODES, NoSender, Sender, Visit
+from promptgroup_router.apis import structure
+from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, Endpoint
+from promptgroup_router.apis.request import ParsedRequest
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.callers.limiter import longest_answer
+from promptgroup_router.contract import names
+from promptgroup_router.contract.caller_rules import NO_LIMITS
+from promptgroup_router.decision.cache_diagnosis import asked_by, question, without_question
+from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
+from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
+from promptgroup_router.routing.state import RouterState
+from promptgroup_router.routing.stored_response import parse_path, route_by_response
+from promptgroup_router.routing.unmatched import UNMATCHED, sampled
+
+ANTHROPIC_VERSION = b"anthropic-version"
+"""The field that requests of Anthropic's API have."""
+
+NO_SENDER = NoSender()
+
+_NAMESPACE = names.HEADER_NAMESPACE.encode()
+
+_SERVED = ", ".join(
+    [f"POST {path.decode()}" for path in ENDPOINTS]
+    + ["GET and DELETE /v1/responses/{id}", "POST /v1/responses/{id}/cancel", "GET /v1/responses/{id}/input_items"]
+    + ["GET /v1/models", "GET /v1/models/{id}"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsAnswer:
+    """A list of models, which no engine is asked for; its status is 200."""
+
+    body: bytes
+
+
+def endpoint_of(path: bytes) -> Endpoint:
+    """Return the endpoint of a path, which writes its errors and reads its answers."""
+    return ENDPOINTS.get(path, BY_PATH_ALONE)
+
+
+def large_body(method: bytes, path: bytes, body: bytes | bytearray) -> Endpoint | None:
+    """Return the endpoint of a request whose body takes too long to parse for others to wait; None for all others."""
+    return ENDPOINTS.get(path) if method == b"POST" and structure.is_large(body) else None
+
+
+def check_sender(state: RouterState, headers: Mapping[bytes, bytes], sender: Sender, now: float) -> None:
+    """Check that some group may let the sender of a request in, before its body is looked at.
+
+    Raises:
+        ApiError: 401, 403 or 503: none does.
+    """
+    if not state.asks_callers:
+        return
+    try:
+        check_in(state.index, Visit(state.authenticator, headers, sender, now).identify)
+    except ApiError as error:
+        _count_refusal(state, error)
+        raise
+
+
+def arrive(
+    state: RouterState,
+    *,
+    method: bytes,
+    path: bytes,
+    headers: Mapping[bytes, bytes],
+    body: bytes | bytearray,
+    now: float,
+    sender: Sender = NO_SENDER,
+    ask: ParsedRequest | None = None,
+) -> Route | ModelsAnswer:
+    """Decide where a request may go; requests of no group, and of senders who may not ask, are counted.
+
+    Args:
+        state: the state of the router or picker.
+        method: the method of the request.
+        path: its path, without the query.
+        headers: its header fields, names in lower case.
+        body: its whole body.
+        now: monotonic seconds.
+        sender: the connection that it came on.
+        ask: the digest of the body where it was read already.
+
+    Raises:
+        ApiError: the request is refused; `endpoint_of` writes the answer.
+    """
+    # where no group asks who sends a request, it costs nothing
+    identify = Visit(state.authenticator, headers, sender, now).identify if state.asks_callers else identify_nobody
+    try:
+        return _arrive(state, method, path, headers, body, now=now, identify=identify, ask=ask)
+    except ApiError as error:
+        _count_refusal(state, error)
+        raise
+
+
+def _count_refusal(state: RouterState, error: ApiError) -> None:
+    if error.code in ACCESS_CODES:
+        state.metrics.access_refused.add(error.code)
+
+
+def _arrive(
+    state: RouterState,
+    method: bytes,
+    path: bytes,
+    headers: Mapping[bytes, bytes],
+    body: bytes | bytearray,
+    *,
+    now: float,
+    identify: Identify,
+    ask: ParsedRequest | None,
+) -> Route | ModelsAnswer:
+    endpoint = ENDPOINTS.get(path)
+    if endpoint is not None and method == b"POST":
+        if state.asks_callers:
+            check_in(state.index, identify)
+        if ask is not None:
+            return _by_body(state, endpoint, headers, ask, now=now, identify=identify)
+        content = bytes(body)
+        structure.check(content, endpoint.values)
+        ask = endpoint.parse(content)
+        found = _by_body(state, endpoint, headers, ask, now=now, identify=identify)
+        # an answer that also explains the engine's cache is of an engine
+        shared = found.candidates.responses is not None and found.question is None
+        if shared:
+            found.ask = ask
+        return found
+    stored = parse_path(path) if endpoint is None else None
+    if stored is not None and method in stored.methods:
+        namespace = headers.get(_NAMESPACE, b"").decode("latin-1")
+        return route_by_response(
+            state.index,
+            state.balancer,
+            stored.response_id,
+            body,
+            namespace,
+            identify=identify,
+            salts=state.salts,
+        )
+    if stored is not None or endpoint is not None:
+        raise _no_such_method(method, stored.methods if stored is not None else (b"POST",))
+    return _models(state, method, path, headers, identify)
+
+
+def _by_body(
+    state: RouterState,
+    endpoint: Endpoint,
+    headers: Mapping[bytes, bytes],
+    ask: ParsedRequest,
+    *,
+    now: float,
+    identify: Identify,
+) -> Route:
+    asked = question(ask, headers)
+    if asked is not None:
+        ask = without_question(ask)
+    found = route(
+        state.index,
+        ask,
+        headers,
+        locations=state.balancer.locations,
+        tokens=state.tokens,
+        now=now,
+        cached=endpoint.cached,
+        identify=identify,
+        salts=state.salts,
+    )
+    _note(state, found, ask, now)
+    refuse_empty(found)
+    _charge(state, found, ask, now)
+    return found if asked is None else asked_by(found, asked, ask.text)
+
+
+def _charge(state: RouterState, found: Route, ask: ParsedRequest, now: float) -> None:
+    """Charge the caller for a request, where its group has limits.
+
+    Raises:
+        ApiError: 429: the caller has reached a limit.
+    """
+    limits = found.candidates.rules.limits_of(found.caller.name)
+    if limits is NO_LIMITS:
+        return
+    group = found.candidates.id if found.group == UNMATCHED else found.group
+    try:
+        found.charge = state.limiter.admit(
+            group,
+            found.caller.name,
+            limits,
+            prompt=found.demand.prompt,
+            longest=longest_answer(ask.doc) if found.demand.cached else 0.0,
+            now=now,
+        )
+    except ApiError as error:
+        label = state.caller_labels.of(found.caller)
+        state.metrics.callers.limited.add(found.group, label, error.code or "")
+        raise
+
+
+def _models(
+    state: RouterState, method: bytes, path: bytes, headers: Mapping[bytes, bytes], identify: Identify
+) -> ModelsAnswer:
+    index, anthropic = state.index, ANTHROPIC_VERSION in headers
+    body = model_list(index, identify, anthropic=anthropic) if path == MODELS_PATH else None
+    if body is None:
+        body = model_card(index, path, identify, anthropic=anthropic)
+    if body is None:
+        raise ApiError(404, f"there is nothing at this path: use one of {_SERVED}", code="not_found")
+    if method not in (b"GET", b"HEAD"):
+        raise _no_such_method(method, (b"GET",))
+    return ModelsAnswer(body)
+
+
+def _note(state: RouterState, found: Route, ask: ParsedRequest, now: float) -> None:
+    """Count a request that no group declares, whether or not a replica may serve it."""
+    if found.leading is not None:
+        state.metrics.unmatched.add(found.model)
+        limit = state.unmatched.sample_bytes
+        # what comes close to a declared prompt has no sample: that prompt may be a secret
+        kept = limit > 0 and bool(ask.system) and found.near_miss is None
+        state.unmatched.add(
+            found.model,
+            found.leading.hash,
+            found.leading.length,
+            tokens=found.demand.tier1,
+            session=found.demand.session,
+            text=found.demand.prefix,
+            now=now,
+            sample=sampled(ask.system, ask.tools, limit) if kept else None,
+        )
+    if found.near_miss is not None:
+        state.metrics.near_miss.add(found.near_miss.group)
+        state.near_misses.add(found.near_miss)
+
+
+def _no_such_method(method: bytes, allowed: tuple[bytes, ...]) -> ApiError:
+    listed = ", ".join(each.decode() for each in allowed)
+    return ApiError(
+        405,
+        f"the method {method.decode('latin-1')[:32]} is not allowed at this path: use {listed}",
+        code="method_not_allowed",
+        allow=listed,
+    )

@@ -1,0 +1,237 @@
+"""Tells a client that asks why its prompt was not found in cache, in the words of the hosted APIs.
+
+| asked by                                            | answered in                                            |
+|-----------------------------------------------------|--------------------------------------------------------|
+| Anthropic's `diagnostics.previous_message_id`       | `diagnostics.cache_miss_reason` of the message         |
+| OpenAI's `prompt_cache_options.comparison_response_id` | `prompt_cache_diagnostics` of the response          |
+| the header `x-promptgroup-diagnostics`              | the header `x-promptgroup-cache-miss`, as all of them  |
+
+Engines need not know of it: the router compares the prompt with the one of the answer that the client names, and knows
+which replica holds the session. An answer is kept from nobody but those who are not told what was cached
+(`cachedTokens`). Does no I/O and reads no clock.
+"""
+
+import re
+from collections.abc import Mapping
+from copy import copy
+from typing import Any, NamedTuple
+
+import orjson
+
+from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded, wrong
+from promptgroup_router.contract import names
+from promptgroup_router.contract.caller_rules import CachedTokens
+from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.policy.misses import expect_miss
+from promptgroup_router.routing.prompt_digest import CacheQuestion, PromptDigests, digest, first_change
+from promptgroup_router.routing.route import Route
+
+HEADER = names.HEADER_DIAGNOSTICS.encode()
+CACHE_MISS = names.HEADER_CACHE_MISS.encode()
+ANTHROPIC, PREVIOUS = "diagnostics", "previous_message_id"
+OPENAI, OPENAI_ID = "prompt_cache_options", "comparison_response_id"
+MOST_ID = 256
+"""Most characters of an answer's id."""
+NOT_FOUND, UNAVAILABLE, NONE = "previous_message_not_found", "unavailable", "none"
+HEAD = 4096
+"""Bytes of an answer in which its id and its beginning are looked for."""
+MOST_HELD = 1 << 20
+"""Bytes of an event that are kept back until it is whole; a longer one passes as it is."""
+
+_ID = re.compile(rb'"id":\s*"([A-Za-z0-9_.:-]{1,256})"')
+_PLACES = {
+    ApiKind.MESSAGES: re.compile(rb'"message":\s*\{(?=\s*")'),
+    ApiKind.RESPONSES: re.compile(rb'"response":\s*\{(?=\s*")'),
+}
+"""Where an object of an event begins that has the answer."""
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
+_WHOLE = re.compile(rb'\{(?=\s*")')
+
+
+def asks(ask: ParsedRequest, *, by_header: bool) -> bool:
+    """Return True if a request asks something; `by_header` is whether it has HEADER."""
+    if ask.kind is ApiKind.MESSAGES and ask.doc.get(ANTHROPIC) is not None:
+        return True
+    options = ask.doc.get(OPENAI) if ask.kind is ApiKind.RESPONSES else None
+    if isinstance(options, dict) and OPENAI_ID in options:
+        return True
+    return by_header and ask.kind in (ApiKind.CHAT, ApiKind.MESSAGES, ApiKind.RESPONSES)
+
+
+def question(ask: ParsedRequest, headers: Mapping[bytes, bytes]) -> CacheQuestion | None:
+    """Return what a request asks; None for nearly all requests, which ask nothing.
+
+    Raises:
+        ApiError: 400: the field of the API has another form.
+    """
+    given = headers.get(HEADER)
+    if not asks(ask, by_header=given is not None):
+        return None
+    if ask.kind is ApiKind.MESSAGES and ask.doc.get(ANTHROPIC) is not None:
+        asked = ask.doc[ANTHROPIC]
+        previous = asked.get(PREVIOUS) if isinstance(asked, dict) else asked
+        if not isinstance(asked, dict) or not _is_id(previous):
+            raise wrong("diagnostics", "diagnostics", asked, "an object with previous_message_id, an id or null")
+        return _question(previous, ask, ApiKind.MESSAGES)
+    options = ask.doc.get(OPENAI) if ask.kind is ApiKind.RESPONSES else None
+    if isinstance(options, dict) and OPENAI_ID in options:
+        if not _is_id(options[OPENAI_ID]):
+            raise wrong(f"{OPENAI}.{OPENAI_ID}", OPENAI, options[OPENAI_ID], "the id of a response, or null")
+        return _question(options[OPENAI_ID], ask, ApiKind.RESPONSES)
+    return _question((given or b"").decode("latin-1")[:MOST_ID].strip(), ask, None)
+
+
+def without_question(ask: ParsedRequest) -> ParsedRequest:
+    """Return the request for an engine that never heard of the question."""
+    if ask.kind is not ApiKind.MESSAGES or ask.doc.get(ANTHROPIC) is None:
+        return ask
+    doc = {name: value for name, value in ask.doc.items() if name != ANTHROPIC}
+    sent = copy(ask)
+    sent.doc, sent.raw = doc, encoded(doc) if ask.raw else b""
+    return sent
+
+
+def asked_by(found: Route, asked: CacheQuestion, text: int) -> Route:
+    """Return the route with the question of its client; `text` is the length of the prompt in bytes."""
+    found.question = asked._replace(tokens_a_byte=found.demand.prompt / max(1, text))
+    return found
+
+
+def _question(previous: str | None, ask: ParsedRequest, form: ApiKind | None) -> CacheQuestion:
+    return CacheQuestion(previous or "", digest(ask), form)
+
+
+def _is_id(value: object) -> bool:
+    return value is None or (isinstance(value, str) and len(value) <= MOST_ID)
+
+
+class MissDiagnosis(NamedTuple):
+    """Why a prompt is not in cache, or `none`."""
+
+    reason: str
+    tokens: int = 0
+    """Tokens of the earlier prompt that are lost by it, an estimate."""
+    reusable: int = 0
+    """Tokens of it that may still be found."""
+    message: int | None = None
+    """Index of the first message that changed, the system message not counted."""
+
+    def header(self) -> bytes:
+        """Return the value of the answer's header."""
+        at = f";message={self.message}" if self.message is not None else ""
+        return (f"{self.reason};tokens={self.tokens}{at}" if self.reason != NONE else NONE).encode()
+
+    def field(self, form: ApiKind) -> bytes:
+        """Return the member of the API's object, without a comma."""
+        if form is ApiKind.MESSAGES:
+            told: dict[str, Any] | None = None
+            if self.reason != NONE:
+                known = self.reason == NOT_FOUND or self.reason.endswith("_changed")
+                told = {"type": self.reason if known else UNAVAILABLE}
+                told |= {"cache_missed_input_tokens": self.tokens} if self.tokens else {}
+            return b'"diagnostics":' + orjson.dumps({"cache_miss_reason": told})
+        return b'"prompt_cache_diagnostics":' + orjson.dumps(self._openai())
+
+    def _openai(self) -> dict[str, Any]:
+        if self.reason == NONE:
+            return {"type": "cache_hit"}
+        if self.reason == NOT_FOUND:
+            return {"type": "comparison_response_not_found"}
+        if not self.reason.endswith("_changed"):
+            return {"type": UNAVAILABLE}
+        # the system text is a part of what OpenAI calls the input
+        reason = self.reason if self.reason in ("model_changed", "tools_changed") else "input_changed"
+        return {
+            "type": "cache_miss",
+            "reason": reason,
+            "cache_missed_tokens": self.tokens,
+            "comparison_reusable_tokens": self.reusable,
+        }
+
+
+def diagnose(known: PromptDigests, found: Route, pick: Pick | None) -> MissDiagnosis | None:
+    """Return the answer to a request's question; None if it asks nothing, or may not know.
+
+    Args:
+        known: the prompts of earlier answers.
+        found: the route of the request.
+        pick: the replica that has it.
+    """
+    asked = found.question
+    if asked is None or found.candidates.rules.cached_tokens is not CachedTokens.EXACT:
+        return None
+    if asked.previous:
+        before = known.get(owner(found), asked.previous)
+        if before is None:
+            return MissDiagnosis(NOT_FOUND)
+        change = first_change(before, asked.digest)
+        if change is not None:
+            rate = asked.tokens_a_byte
+            return MissDiagnosis(
+                f"{change.what}_changed", round(change.lost * rate), round(change.kept * rate), change.message
+            )
+    missed = expect_miss(pick) if pick is not None else None
+    return MissDiagnosis(missed.cause, round(missed.tokens)) if missed is not None else MissDiagnosis(NONE)
+
+
+def owner(found: Route) -> str:
+    """Return who may ask about the answers to this request: its caller, within its group and part of the cache."""
+    return f"{found.group}\0{found.caller.name}\0{found.domain.salt}"
+
+
+class Diagnosed:
+    """Puts a diagnosis into an answer on its way, and remembers the prompt by the answer's id."""
+
+    def __init__(self, known: PromptDigests, found: Route, diagnosis: MissDiagnosis, *, streamed: bool) -> None:
+        self._known = known
+        self._route = found
+        form = found.question.form if found.question is not None else None
+        self._place = (_PLACES[form] if streamed else _WHOLE) if form is not None else None
+        """Where the field belongs; None once it is there, and where the header has all."""
+        self._field = rb"\g<0>" + diagnosis.field(form).replace(b"\\", rb"\\") + b"," if form is not None else b""
+        self._streamed = streamed
+        self._often = form is ApiKind.RESPONSES
+        """True if several events have the object."""
+        self._head: bytes | None = b""
+        """The beginning of the answer, until it has the id."""
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return a part of the body with the field in its place; an event, or what may be the place, is kept back."""
+        if self._head is not None:
+            self._head = self._remember(self._head + data)
+        if self._place is None:
+            return data
+        whole, self._held = self._held + data, b""
+        cut = len(whole)
+        if self._streamed:
+            cut = max(whole.rfind(end) + len(end) if end in whole else 0 for end in _EVENT_ENDS)
+        elif _WHOLE.search(whole) is None:
+            cut = 0
+        if len(whole) - cut > (MOST_HELD if self._streamed else HEAD):
+            cut = len(whole)
+        self._held = whole[cut:]
+        return self._filled(whole[:cut])
+
+    def finish(self) -> bytes:
+        """Return what is left of the body."""
+        held, self._held = self._held, b""
+        return self._filled(held)
+
+    def _filled(self, data: bytes) -> bytes:
+        if self._place is None or not data:
+            return data
+        often = self._streamed and self._often
+        filled, count = self._place.subn(self._field, data, 0 if often else 1)
+        if (count or not self._streamed) and not often:
+            self._place = None
+            filled, self._held = filled + self._held, b""
+        return filled
+
+    def _remember(self, head: bytes) -> bytes | None:
+        """Remember the prompt by the id in the beginning of its answer; return None once nothing is looked for."""
+        asked, found = self._route.question, _ID.search(head)
+        if found is not None and asked is not None:
+            self._known.put(owner(self._route), found[1].decode(), asked.digest)
+            return None
+        return head if len(head) < HEAD else None

@@ -1,0 +1,319 @@
+"""The state of one request: the slot that has it, the slots that had it, and the action for each event. Does no I/O.
+
+Events are method calls, which return actions:
+
+| event                                    | action                                                                  |
+|------------------------------------------|-------------------------------------------------------------------------|
+| begin                                    | Send to the pick, WAIT where none has room, or Refuse (503)              |
+| room                                     | the same again                                                           |
+| waited too long                          | Refuse (503)                                                             |
+| failed, kept connection was stale        | Send to the same slot on a fresh connection; nobody's failure            |
+| failed, nothing was passed on yet        | the slot is ejected; Send to the next best, WAIT, or Refuse (502, 504)   |
+| the same, too many others are tried again| WAIT                                                                     |
+| answered 502, 503, 504                   | Send to the next best; RELAY when there is none with room                |
+| answered anything else                   | RELAY, once the body's first byte is here, or a stream's first token     |
+| failed, after that                       | CUT: the client must see that the answer is not whole                    |
+| ended, abandoned                         | the load is released, once                                               |
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.base.errors import NO_REPLICA_SECONDS, NO_ROOM_SECONDS, ApiError, Failure
+from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.rings.ids import NO_MEMBER, MemberId
+from promptgroup_router.rings.index import Candidates, Member
+from promptgroup_router.routing.holder import only
+from promptgroup_router.routing.route import Route
+from promptgroup_router.routing.state import RouterState
+
+MAX_TRIES = 3
+"""Most slots that one request is sent to."""
+MAX_LOST = 2
+"""Most engines that may close their connection while they have one request: it may be what kills them."""
+
+ERRORS = 400
+"""From this status on an answer says nothing about the engine's work: neither its time nor its cache."""
+UNAVAILABLE = frozenset((502, 503, 504))
+"""Statuses by which an engine says that it did not work on the request."""
+
+_NOT_THERE = (
+    Failure.REFUSED,
+    Failure.CONNECT_TIMEOUT,
+    Failure.UNTRUSTED,
+    Failure.NO_TLS,
+    Failure.RESET,
+    Failure.DEADLINE,
+    Failure.NO_TOKEN,
+)
+"""Failures that eject a slot; an engine that answers, however badly, is not ejected."""
+
+
+@dataclass(slots=True)
+class Send:
+    """Send the request to this member."""
+
+    member: Member
+    fresh: bool = False
+    """True to open a new connection instead of using a kept one."""
+
+
+@dataclass(slots=True)
+class Refuse:
+    """Answer the client with an error."""
+
+    error: ApiError
+
+
+class Action(enum.Enum):
+    """Actions without a value."""
+
+    WAIT = "wait in the admission queue until a replica has room for the session"
+    RELAY = "relay the answer to the client"
+    CUT = "end the client's answer, which is not whole"
+
+
+Begun = Send | Refuse | Literal[Action.WAIT]
+"""Actions for a request that no replica has."""
+Answered = Send | Literal[Action.RELAY]
+"""Actions for the head of an answer."""
+Failed = Begun | Literal[Action.CUT]
+"""Actions for a try that failed."""
+
+
+def queues(state: RouterState, found: Route, exchange: "Exchange") -> bool:
+    """Return True if a new request waits behind those of others, even if a replica has room for it.
+
+    Who asks most often would find the room first that time makes.
+    """
+    return bool(found.caller.name) and exchange.new and state.admission_queue.waits(found.group)
+
+
+class Exchange:
+    """The state of one request from its first pick to its end."""
+
+    __slots__ = ("_candidates", "_deadline", "_demand", "_lost", "_pick", "_refused", "_relays", "_retries", "_stale",
+                 "_state", "_tried")  # fmt: skip
+
+    def __init__(self, state: RouterState, candidates: Candidates, demand: Demand, deadline: float) -> None:
+        self._state = state
+        self._candidates = candidates
+        self._demand = demand
+        self._deadline = deadline
+        self._pick: Pick | None = None
+        self._tried: tuple[MemberId, ...] = ()
+        self._relays = False
+        self._refused = False
+        """True if the answer is an error, of which nothing is learned about the engine's work."""
+        self._stale = False
+        """True if a pooled connection of this slot was closed on the request."""
+        self._lost = 0
+        """Number of engines that closed their connection on the request, or never began to answer it."""
+        self._retries = False
+        """True if the request is counted in the retry budget."""
+
+    @property
+    def member(self) -> Member:
+        """The member that has the request."""
+        return self._picked.member
+
+    @property
+    def pick(self) -> Pick | None:
+        """The member that has the request, with what was expected of it; None before one was picked."""
+        return self._pick
+
+    @property
+    def tries(self) -> int:
+        """Number of slots that the request was sent to."""
+        return len(self._tried)
+
+    @property
+    def new(self) -> bool:
+        """True if the request begins a session."""
+        return not self._demand.history
+
+    @property
+    def moved_from(self) -> MemberId:
+        """Id of the member that served its session before, where that is another one; else NO_MEMBER."""
+        before = self._picked.before
+        return before.member if self._picked.moved and before is not None else NO_MEMBER
+
+    def begin(self, now: float) -> Begun:
+        """Return the first action for a request, or for one that waits."""
+        action = self._next(now)
+        if action is not None:
+            return action
+        message = f"{self._candidates.id} has no replica that is ready: retry"
+        return Refuse(ApiError(503, message, code="no_replica", retry_after=NO_REPLICA_SECONDS))
+
+    def answered(self, status: int, now: float) -> Answered:
+        """Return the action for the head of an answer, of which the client has nothing yet."""
+        refusing = self._picked
+        if status in UNAVAILABLE and now < self._deadline and isinstance(action := self._next(now), Send):
+            self._state.balancer.release(refusing, now)
+            self._state.metrics.retries.add(Failure.STATUS.value)
+            return action
+        return Action.RELAY
+
+    def relaying(self, now: float, status: int = 200) -> None:
+        """Record that the first byte goes to the client; from here on no other slot is tried."""
+        self._leave_budget()
+        self._state.health.succeeded(self.member.id)
+        self._refused = status >= ERRORS
+        if not self._refused:
+            self._state.balancer.first_token(self._picked, now)
+        self._relays = True
+
+    def fallbacks(self, most: int, now: float) -> list[Member]:
+        """Return the members that a gateway may try if the one that has the request does not answer, best first.
+
+        They are those that the ring prefers, since the sessions of a member that is gone go there.
+        """
+        health, has_it = self._state.health, self.member
+        order = self._candidates.order(self._demand.session)
+        able = (each for each in order if each is not has_it and health.available(each.id, each.incarnation, now))
+        return list(islice(able, most))
+
+    def served_by(self, address: str, passed_over: Sequence[Member], now: float) -> None:
+        """Record that a gateway had the request served at an address, which may be a fallback's.
+
+        Args:
+            address: `host:port` of the engine that answered.
+            passed_over: the fallbacks that the gateway was given, in order.
+            now: monotonic seconds.
+        """
+        picked = self.member
+        if address == picked.address:
+            return
+        self._give_up(Failure.REFUSED, now)
+        for each in passed_over:
+            if each.address == address:
+                alone = only(self._candidates, each)
+                self._pick = self._state.balancer.pick(alone, self._demand, now) or self._pick
+                self._tried += (each.id,)
+                return
+            self._eject(each, now)
+
+    def not_sent(self, now: float) -> None:
+        """Record that a gateway reached none of the members that it was given."""
+        self._leave_budget()
+        self._give_up(Failure.REFUSED, now)
+
+    def failed(self, failure: Failure, now: float) -> Failed:
+        """Return the action for a failure of the slot that has the request."""
+        if failure is Failure.STALE:
+            self._stale = True
+            return Send(self.member, fresh=True)
+        if failure in (Failure.RESET, Failure.NO_TOKEN) or (self._stale and failure is Failure.REFUSED):
+            self._lost += 1
+        end = self._give_up(failure, now)
+        if isinstance(end, Refuse) and now < self._deadline and (action := self._next(now)) is not None:
+            self._state.metrics.retries.add(failure.value)
+            return action
+        self._leave_budget()
+        return end
+
+    def late(self, waited: float, now: float) -> Failure | None:
+        """Return the failure of a slot that keeps the client waiting for longer than the group's limits; else None.
+
+        Whole answers take as long as they take: one that has not begun is late only on a slot that is ejected.
+
+        Args:
+            waited: seconds since the request was sent, or since the last bytes of an answer that has begun.
+            now: monotonic seconds.
+        """
+        limits, streamed = self._candidates.time_limits, self._demand.streamed
+        if self._relays:
+            return Failure.STALLED if streamed and 0 < limits.idle <= waited else None
+        if not 0 < limits.first_token <= waited:
+            return None
+        suspected = not self._state.health.available(self.member.id, self.member.incarnation, now)
+        return Failure.NO_TOKEN if streamed or suspected else None
+
+    def expired(self, now: float) -> Refuse | Literal[Action.CUT]:
+        """Return the action for a request whose deadline has passed."""
+        self._leave_budget()
+        if self._pick is None or not self._pick.counted:
+            return self.time_out()
+        return self._give_up(Failure.DEADLINE, now)
+
+    def time_out(self) -> Refuse:
+        """Return the action for a request that has waited for room, or to be tried again, for too long."""
+        why = f"{self.tries} replicas did not answer, the others" if self.tries else "its replicas"
+        message = f"{self._candidates.id} is overloaded: {why} have no room for another session; retry later"
+        return Refuse(ApiError(503, message, code="overloaded", retry_after=NO_ROOM_SECONDS))
+
+    def ended(self, now: float, usage: Usage | None = None) -> None:
+        """Release the load of a request whose answer is whole."""
+        self._leave_budget()
+        if self._refused:
+            self._state.balancer.release(self._picked, now)
+        else:
+            self._state.balancer.end(self._picked, usage, now)
+
+    def abandoned(self, now: float) -> None:
+        """Release the load of a request whose client has left."""
+        self._leave_budget()
+        if self._pick is not None:
+            self._state.balancer.release(self._pick, now)
+
+    def _give_up(self, failure: Failure, now: float) -> Refuse | Literal[Action.CUT]:
+        """Release the load of a slot that failed. Return the action if no other slot is tried."""
+        self._state.balancer.release(self._picked, now)
+        # an engine that dies while it answers is found out by the next request; one that hangs takes all that come
+        gone = failure is Failure.STALLED if self._relays else failure in _NOT_THERE
+        if gone:
+            self._eject(self.member, now)
+        if self._relays:
+            return Action.CUT
+        late = failure in (Failure.DEADLINE, Failure.CONNECT_TIMEOUT, Failure.NO_TOKEN)
+        message = f"no replica answered, {self.tries} tried, the last: {failure.value}; retry"
+        return Refuse(ApiError(504 if late else 502, message, code="timeout" if late else "no_answer"))
+
+    def _eject(self, member: Member, now: float) -> None:
+        if self._state.health.failed(member.id, member.incarnation, now):
+            self._state.metrics.ejections.add()
+
+    def _next(self, now: float) -> Send | Literal[Action.WAIT] | None:
+        """Pick another slot, or wait; None if there is no slot to try."""
+        if len(self._tried) >= MAX_TRIES or self._lost >= MAX_LOST:
+            return None
+        if self._tried and not self._enter_budget():
+            return Action.WAIT
+        try:
+            pick = self._state.balancer.pick(self._candidates, self._demand, now, self._tried)
+        except LookupError:
+            self._leave_budget()
+            return None
+        if pick is None:
+            self._leave_budget()
+            return Action.WAIT
+        self._pick = pick
+        self._stale = False
+        self._tried += (pick.member.id,)
+        return Send(pick.member)
+
+    def _enter_budget(self) -> bool:
+        """Count the request as one that is tried again. Return False if there are too many."""
+        if not self._retries:
+            live = self._state.balancer.live(self._candidates)
+            self._retries = self._state.retry_budget.take(self._candidates.id, live)
+            if not self._retries:
+                self._state.metrics.retries_held.add()
+        return self._retries
+
+    def _leave_budget(self) -> None:
+        if self._retries:
+            self._retries = False
+            self._state.retry_budget.give_back(self._candidates.id)
+
+    @property
+    def _picked(self) -> Pick:
+        if self._pick is None:
+            raise RuntimeError("no member was picked yet: call begin first")
+        return self._pick

@@ -1,0 +1,405 @@
+"""The metrics and log lines of one request. Keys and places are logged, never text of a prompt or an answer."""
+
+import logging
+from collections.abc import Mapping
+
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.base.errors import ApiError, Failure
+from promptgroup_router.base.logs import ACCESS, FIELDS, fields
+from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.decision.exchange import ERRORS, Exchange
+from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
+from promptgroup_router.policy.misses import find_miss, seconds_saved
+from promptgroup_router.routing.route import Route
+from promptgroup_router.routing.state import RouterState
+from promptgroup_router.routing.unmatched import UNMATCHED
+from promptgroup_router.tracing.trace_context import HEADER, trace_id
+from promptgroup_router.tracing.tracer import RequestSpan, Value
+
+log = logging.getLogger("promptgroup.router")
+access = logging.getLogger(ACCESS)
+
+UPSTREAM_ERRORS = 500
+"""From this status on an answer counts as a failure of its revision."""
+
+
+QUARTERS = ("0-25", "25-50", "50-75", "75-100")
+"""Values of the label `cached`: percent of the prompt's tokens that were found in cache."""
+UNKNOWN = "unknown"
+"""The value where the engine does not say."""
+
+
+def quarter(usage: Usage | None) -> str:
+    """Return the quarter that the share of the prompt found in cache is in."""
+    if usage is None or usage.cached_tokens is None or not usage.prompt_tokens:
+        return UNKNOWN
+    return QUARTERS[min(3, 4 * usage.cached_tokens // usage.prompt_tokens)]
+
+
+_NO_SPAN: tuple[bytes, RequestSpan | None] = (b"", None)
+
+
+def refused_at_once(
+    state: RouterState,
+    error: ApiError,
+    status: int,
+    *,
+    request_id: bytes,
+    path: bytes,
+    headers: Mapping[bytes, bytes],
+    now: float,
+) -> None:
+    """Record a request that is refused before it has a route.
+
+    Args:
+        state: of the router or picker.
+        error: the error.
+        status: the one that its API has for it.
+        request_id: its id.
+        path: the path of the API.
+        headers: of the request, names in lower case.
+        now: monotonic seconds.
+    """
+    state.metrics.requests.add(UNMATCHED, str(status))
+    tracer = state.tracer
+    header, span = tracer.begin(headers.get(HEADER, b""), now) if tracer is not None else _NO_SPAN
+    if tracer is not None and span is not None:
+        end_without_engine(tracer, span, path, status=status, now=now, error=error.code or str(status))
+    if access.isEnabledFor(logging.INFO):
+        told: dict[str, Value] = {"promptgroup.group": UNMATCHED, "error.type": error.code or str(status)}
+        log_without_engine("refused", request_id, status, header or headers.get(HEADER, b""), told)
+
+
+def log_without_engine(
+    event: str, request_id: bytes, status: int, traceparent: bytes, told: Mapping[str, Value]
+) -> None:
+    """Write the line of the access log for a request that no engine was asked for.
+
+    Args:
+        event: how it ended.
+        request_id: its id.
+        status: of the answer.
+        traceparent: the router's header of that name, or the client's; empty for none.
+        told: what else is known.
+    """
+    line: dict[str, Value] = {"http.request.id": shown_id(request_id), "http.response.status_code": status}
+    if traceparent and (found := trace_id(traceparent)):
+        line["trace_id"] = found
+    line.update(told)
+    access.info(event, extra={FIELDS: line})
+
+
+def shown_id(request_id: bytes) -> str:
+    """Return as much of a request's id as a line of a log has."""
+    return request_id.decode("latin-1")[:128]
+
+
+class RequestRecord:
+    """The account of one request: each method records one thing that happened to it."""
+
+    __slots__ = (
+        "_answered",
+        "_began",
+        "_exchange",
+        "_header",
+        "_held",
+        "_path",
+        "_request_id",
+        "_route",
+        "_span",
+        "_state",
+        "_status",
+        "_stratum",
+        "_traceparent",
+    )
+
+    def __init__(
+        self,
+        state: RouterState,
+        route: Route,
+        exchange: Exchange,
+        request_id: bytes,
+        began: float,
+        *,
+        path: bytes = b"",
+        traceparent: bytes = b"",
+    ) -> None:
+        """Begin the account.
+
+        Args:
+            state: of the router or picker.
+            route: where the request may go.
+            exchange: its state.
+            request_id: its id.
+            began: when it was whole, in monotonic seconds.
+            path: the path of its API.
+            traceparent: the client's header of that name; empty for none.
+        """
+        self._state = state
+        self._route = route
+        self._exchange = exchange
+        self._request_id = request_id
+        self._began = began
+        self._path = path
+        self._traceparent = traceparent
+        tracer = state.tracer
+        self._header, self._span = tracer.begin(traceparent, began) if tracer is not None else _NO_SPAN
+        """The header `traceparent` for engines, empty for the client's; and the span, None for a request that is not
+        sampled."""
+        self._status = 0
+        self._answered = began
+        """When the first byte went to the client."""
+        self._held: float | None = None
+        """Since when the request waits for room; None while it does not."""
+        turn = names.TURN_FIRST if exchange.new else names.TURN_LATER
+        streamed = names.STREAMED if route.demand.streamed else names.WHOLE
+        self._stratum = (route.group, route.revision, turn, route.how.value, streamed)
+        """The labels group, revision, turn, how and streamed, by which requests are compared: a canary has young
+        sessions of clients that name the group, which may differ from others in how they ask."""
+
+    @property
+    def sampled(self) -> bool:
+        """True if the request is recorded in a span."""
+        return self._span is not None
+
+    def sent(self, now: float) -> bytes:
+        """Record that the request goes to a replica.
+
+        Returns:
+            The header `traceparent` for the engine; empty where it gets the client's as it is.
+        """
+        if self._span is not None:
+            pick = self._exchange.pick
+            expected = round(pick.cached) if pick is not None else 0
+            slot = self._exchange.member.label
+            self._span.note("sent", now, {"promptgroup.slot": slot, "promptgroup.expected_cached_tokens": expected})
+        return self._header
+
+    def waits(self, now: float) -> None:
+        """Record that no replica has room for the request."""
+        self._held = now
+        self._state.metrics.held.add(self._route.group)
+        if self._span is not None:
+            self._span.note("waits", now, {})
+
+    def admitted(self, now: float) -> None:
+        """Record that the request waits no longer: a replica has room, or it has waited for too long."""
+        if self._held is not None:
+            self._state.metrics.held_seconds.observe(self._route.group, value=now - self._held)
+            self._held = None
+            if self._span is not None:
+                self._span.note("admitted", now, {})
+
+    def answer_began(self, status: int, now: float) -> None:
+        """Record the first byte that goes to the client."""
+        route, metrics = self._route, self._state.metrics
+        self._status = status
+        self._answered = now
+        metrics.requests.count((route.group, str(status)))
+        self._count_caller(status)
+        if status < ERRORS:
+            metrics.first_byte.record((route.group,), now - self._began)
+        if route.revision and status < ERRORS:
+            metrics.revision_first_token.record(self._stratum, now - self._began)
+        if route.group != UNMATCHED and (origin := self._exchange.moved_from):
+            metrics.sessions_moved.add(route.group)
+            self._state.moves.add(origin, self._exchange.member.id, now)
+        if self._span is not None:
+            self._span.note("first byte", now, {})
+
+    def served(self, usage: Usage | None, now: float) -> None:
+        """Record the end of a whole answer."""
+        route, metrics = self._route, self._state.metrics
+        self._count_outcome(failed=self._status >= UPSTREAM_ERRORS)
+        self._settle(usage, now, worked=self._status < ERRORS)
+        if self._status < ERRORS:
+            metrics.duration.record((route.group,), now - self._began)
+            self._count_times(usage, now)
+            if usage is not None:
+                self._count_tokens(usage)
+        self._tell("served", now, usage)
+
+    def refused(self, error: ApiError, status: int, now: float) -> None:
+        """Record an error that the router answers, with the status that its API has for it."""
+        self._settle(None, now, worked=False)
+        self._state.metrics.requests.add(self._route.group, str(status))
+        self._count_caller(status)
+        if self._exchange.tries:  # the revision is not at fault where no replica had room
+            self._count_outcome(failed=True)
+        self._tell("refused", now, status=status, code=error.code or "")
+
+    def cut(self, now: float) -> None:
+        """Record an answer that the engine did not finish."""
+        self._settle(None, now, worked=True)
+        self._state.metrics.cut.add(self._route.group, "engine")
+        self._count_outcome(failed=True)
+        self._tell("cut", now)
+
+    def client_left(self, now: float) -> None:
+        """Record that the client left before the end of the answer."""
+        self._settle(None, now, worked=self._exchange.tries > 0)
+        self._state.metrics.cut.add(self._route.group, "client")
+        self._tell("client left", now)
+
+    def engine_failed(self, failure: Failure, now: float) -> None:
+        """Record a try that failed."""
+        if self._span is not None:
+            slot = self._exchange.member.label
+            self._span.note("failed", now, {"promptgroup.slot": slot, "error.type": failure.value})
+        if log.isEnabledFor(logging.INFO) and failure is not Failure.STALE:
+            exchange = self._exchange
+            log.info(
+                "engine failed",
+                extra=fields(slot=exchange.member.label, failure=failure.value, tries=exchange.tries),
+            )
+
+    def _settle(self, usage: Usage | None, now: float, *, worked: bool) -> None:
+        """Settle the charge of the request; `worked` is whether an engine has computed something for it."""
+        charge = self._route.charge
+        if charge is None:
+            return
+        if worked or usage is not None:
+            self._state.limiter.settle(charge, usage, now)
+        else:
+            self._state.limiter.give_back(charge, now)
+
+    def _count_caller(self, status: int) -> None:
+        if label := self._state.caller_labels.of(self._route.caller):
+            self._state.metrics.callers.requests.count((self._route.group, label, str(status)))
+
+    def _count_times(self, usage: Usage | None, now: float) -> None:
+        """Count the times of a whole stream, by the share of its prompt that was found in cache."""
+        route, metrics = self._route, self._state.metrics
+        if not route.revision or not route.demand.streamed:
+            return
+        found = quarter(usage)
+        metrics.ttft.record((route.group, route.revision, found), self._answered - self._began)
+        if usage is not None and usage.completion_tokens > 1:
+            each = (now - self._answered) / (usage.completion_tokens - 1)
+            metrics.tpot.record((route.group, route.revision, found), each)
+
+    def _count_tokens(self, usage: Usage) -> None:
+        route, metrics = self._route, self._state.metrics
+        if route.revision:
+            if usage.cached_tokens is not None and usage.prompt_tokens:
+                share = usage.cached_tokens / usage.prompt_tokens
+                metrics.revision_cached.record(self._stratum, share)
+            metrics.revision_prompt_tokens.count((route.group, route.revision), usage.prompt_tokens)
+            metrics.revision_answer_tokens.count((route.group, route.revision), usage.completion_tokens)
+            self._count_cache(usage)
+        metrics.prompt_tokens.count((route.group,), usage.prompt_tokens)
+        metrics.cached_tokens.count((route.group,), usage.cached_tokens or 0)
+        if label := self._state.caller_labels.of(route.caller):
+            labels, used = (route.group, label), metrics.callers
+            used.prompt_tokens.count(labels, usage.prompt_tokens)
+            used.cached_tokens.count(labels, usage.cached_tokens or 0)
+            used.answer_tokens.count(labels, usage.completion_tokens)
+        self._state.tokens.learn(route.model, route.estimated, usage.prompt_tokens - route.counted)
+
+    def _count_cache(self, usage: Usage) -> None:
+        """Count what the replica found in its cache, and what a request missed there."""
+        route, metrics, pick = self._route, self._state.metrics, self._exchange.pick
+        if usage.cached_tokens is None or pick is None:
+            return
+        member = pick.member
+        slot = member.group, short(member.fingerprint), str(member.slot)
+        metrics.slot_prompt_tokens.count(slot, usage.prompt_tokens)
+        metrics.slot_cached_tokens.count(slot, usage.cached_tokens)
+        metrics.saved_seconds.count((route.group, route.revision), seconds_saved(pick, usage))
+        miss = find_miss(pick, usage)
+        if miss is not None:
+            metrics.missed_tokens.add(route.group, route.revision, miss.cause, amount=miss.tokens)
+            metrics.missed_seconds.add(route.group, route.revision, miss.cause, amount=miss.seconds)
+
+    def _count_outcome(self, *, failed: bool) -> None:
+        """Count how a revision's request ended, for the analysis of its release."""
+        route = self._route
+        if route.revision:
+            outcome = names.OUTCOME_FAILED if failed else names.OUTCOME_OK
+            group, revision, turn, how, streamed = self._stratum
+            self._state.metrics.revision_requests.count((group, revision, turn, how, streamed, outcome))
+
+    def _line(self, now: float, usage: Usage | None) -> dict[str, Value]:
+        """Return the line of the access log: names of OpenTelemetry's conventions for GenAI where it has one."""
+        route, pick = self._route, self._exchange.pick
+        line: dict[str, Value] = {
+            "http.request.id": shown_id(self._request_id),
+            "http.response.status_code": self._status,
+            "gen_ai.request.model": route.model[:256],
+            "promptgroup.group": route.group,
+            "promptgroup.revision": route.revision,
+            "promptgroup.matched_by": route.how.value,
+            "promptgroup.pinned": route.pinned,
+            "promptgroup.session": f"{route.demand.session:016x}",
+            "promptgroup.tries": self._exchange.tries,
+            "promptgroup.seconds": round(now - self._began, 6),
+        }
+        if route.caller.name:
+            line["promptgroup.caller"] = route.caller.name
+        if self._status:
+            line["promptgroup.first_byte_seconds"] = round(self._answered - self._began, 6)
+        if pick is not None:
+            line["promptgroup.slot"] = pick.member.label
+            line["promptgroup.moved"] = pick.moved
+            line["promptgroup.expected_cached_tokens"] = round(pick.cached)
+        if usage is not None:
+            line["gen_ai.usage.input_tokens"] = usage.prompt_tokens
+            line["gen_ai.usage.output_tokens"] = usage.completion_tokens
+            if usage.cached_tokens is not None:
+                line["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+                miss = find_miss(pick, usage) if pick is not None else None
+                line["promptgroup.missed_because"] = miss.cause if miss is not None else ""
+        return line
+
+    def _tell(self, event: str, now: float, usage: Usage | None = None, **more: Value) -> None:
+        """Tell of the end of the request: in its span, in the access log, in the log of decisions."""
+        if self._span is not None:
+            self._end_span(self._span, event, now, usage, more)
+        if access.isEnabledFor(logging.INFO):
+            found = trace_id(self._header or self._traceparent)
+            traced: dict[str, Value] = {"trace_id": found} if found else {}
+            access.info(event, extra={FIELDS: self._line(now, usage) | traced | _told_of_refusal(more)})
+        if not log.isEnabledFor(logging.DEBUG):
+            return
+        route, tries = self._route, self._exchange.tries
+        log.debug(
+            event,
+            extra=fields(
+                request=shown_id(self._request_id),
+                how=route.how.value,
+                group=route.group,
+                caller=route.caller.name,
+                session=f"{route.demand.session:016x}",
+                slot=self._exchange.member.label if tries else "",
+                tries=tries,
+                seconds=round(now - self._began, 6),
+                **more,
+            ),
+        )
+
+    def _end_span(self, span: RequestSpan, event: str, now: float, usage: Usage | None, more: dict[str, Value]) -> None:
+        """End the request's span, with what the access log has and what only a span has."""
+        route, pick, tracer = self._route, self._exchange.pick, self._state.tracer
+        if tracer is None:
+            return
+        told = self._line(now, usage)
+        told.update(api_attributes(self._path))
+        told["promptgroup.outcome"] = event
+        told["gen_ai.request.stream"] = route.demand.streamed
+        if pick is not None:
+            told["promptgroup.placed_by"] = placed_by(route, pick, self._exchange.tries)
+        if self._status and route.demand.streamed:
+            told["gen_ai.response.time_to_first_chunk"] = round(self._answered - self._began, 6)
+        status = more.get("status", self._status)
+        told["http.response.status_code"] = status
+        failed = event == "cut" or (isinstance(status, int) and status >= UPSTREAM_ERRORS)
+        kind = event if event == "cut" else str(more.get("code", "") or (status if failed else ""))
+        if kind:
+            told["error.type"] = kind
+        tracer.end(span, span_name(self._path, route.model[:256]), told, now, kind if failed else "")
+
+
+def _told_of_refusal(more: dict[str, Value]) -> dict[str, Value]:
+    """Return what a line has of a router's own error: its status instead of an engine's, and its code."""
+    return {"http.response.status_code": more["status"], "error.type": more["code"]} if "status" in more else {}

@@ -1,0 +1,102 @@
+"""Names a request's span, and says in it why the request went where it did. Does no I/O and reads no clock.
+
+Names of attributes are those of OpenTelemetry's conventions for GenAI and HTTP; others begin with `promptgroup.`. A
+span has no text of a prompt or an answer, and no key; of a client's headers it has `traceparent` and the request's id.
+
+| `promptgroup.placed_by` | when                                                                            |
+|-------------------------|---------------------------------------------------------------------------------|
+| `session`               | the replica served the session before                                           |
+| `home`                  | no record of the session led elsewhere, and the replica is the session's home    |
+| `load`                  | it was the best at that moment, though it is neither                             |
+| `lent`                  | the replica is another group's                                                  |
+| `retry`                 | another replica had the request before, and failed                              |
+"""
+
+from collections.abc import Mapping
+
+from promptgroup_router.apis.anthropic import COUNT_PATH, MESSAGES_PATH
+from promptgroup_router.apis.endpoints import ENDPOINTS
+from promptgroup_router.apis.request import CHAT_PATH, TEXT_PATH
+from promptgroup_router.apis.responses import RESPONSES_PATH
+from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.routing.route import Route
+from promptgroup_router.routing.unmatched import UNMATCHED
+from promptgroup_router.tracing.tracer import RequestSpan, Tracer, Value
+
+PROVIDER = "promptgroup"
+_OPERATIONS = {
+    CHAT_PATH: "chat",
+    MESSAGES_PATH: "chat",
+    RESPONSES_PATH: "chat",
+    TEXT_PATH: "text_completion",
+    COUNT_PATH: "count_tokens",
+    b"/v1/embeddings": "embeddings",
+}
+SERVER_ERRORS = 500
+"""From this status on a span is an error."""
+_NOTHING: dict[str, Value] = {}
+OTHER = "request"
+"""The operation of all other paths."""
+
+
+def operation(path: bytes) -> str:
+    """Return the GenAI operation that a path stands for."""
+    return _OPERATIONS.get(path, OTHER)
+
+
+def span_name(path: bytes, model: str) -> str:
+    """Return the name of a request's span."""
+    return f"{operation(path)} {model}".strip()
+
+
+def api_attributes(path: bytes) -> dict[str, Value]:
+    """Return what a span says of the API."""
+    named: dict[str, Value] = {"gen_ai.operation.name": operation(path), "gen_ai.provider.name": PROVIDER}
+    if path in ENDPOINTS:
+        named["http.route"] = path.decode()
+    return named
+
+
+def end_without_engine(
+    tracer: Tracer,
+    span: RequestSpan,
+    path: bytes,
+    *,
+    status: int,
+    now: float,
+    model: str = "",
+    error: str = "",
+    told: Mapping[str, Value] = _NOTHING,
+) -> None:
+    """End the span of a request that no engine was asked for: one that is refused, or has a kept or shared answer.
+
+    Args:
+        tracer: has begun the span.
+        span: the span.
+        path: of the API.
+        status: of the answer.
+        now: monotonic seconds.
+        model: the request's; empty where the request was not read.
+        error: the code of the error; empty for none.
+        told: more attributes.
+    """
+    found = api_attributes(path)
+    found.update(told)
+    found["http.response.status_code"] = status
+    if model:
+        found["gen_ai.request.model"] = model
+    if error:
+        found["error.type"] = error
+    tracer.end(span, span_name(path, model), found, now, error if status >= SERVER_ERRORS else "")
+
+
+def placed_by(found: Route, pick: Pick, tries: int) -> str:
+    """Return why a request is where it is."""
+    member = pick.member
+    if tries > 1:
+        return "retry"
+    if found.group not in (UNMATCHED, member.group):
+        return "lent"
+    if pick.before is not None and not pick.moved:
+        return "session"
+    return "home" if next(iter(found.candidates.order(found.demand.session)), None) is member else "load"

@@ -1,0 +1,235 @@
+"""Gets the answer of a flight: from the key's home, from a store, or from an engine."""
+
+from collections.abc import Callable
+from copy import copy
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from promptgroup_router.apis.request import ApiKind
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.contract.caller_rules import CachedTokens
+from promptgroup_router.contract.table import ResponseCaching
+from promptgroup_router.flights.answer_store import AnswerName, AnswerStore
+from promptgroup_router.flights.flight import CACHE_STATUS, Flight
+from promptgroup_router.flights.follower import Follower
+from promptgroup_router.flights.home_fetch import HomeFetch
+from promptgroup_router.flights.source import kept_source
+from promptgroup_router.http11.http1 import ResponseHead, pairs
+from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.proxy.api_handler import Begin
+from promptgroup_router.proxy.upstream import EngineConnections
+from promptgroup_router.response_cache import cache_status
+from promptgroup_router.response_cache.answer import KeptAnswer
+from promptgroup_router.response_cache.canonical import CacheKey
+from promptgroup_router.response_cache.directives import Directives
+from promptgroup_router.routing.route import Route
+from promptgroup_router.semantic.question import Question
+from promptgroup_router.semantic.similar_answers import Search, SimilarAnswers
+
+PATIENCE_SECONDS = 60.0
+"""Time after which an answer that the home did not give is not computed here: its clients have waited for long."""
+
+
+class WantedAnswer(NamedTuple):
+    """A request whose answer may be shared."""
+
+    key: CacheKey
+    route: Route
+    caching: ResponseCaching
+    asked: Directives
+    request: HttpRequest
+    kind: ApiKind
+    begin: Begin
+    """Asks an engine."""
+    question: Question | None = None
+    """Question for the semantic cache; None for none."""
+
+
+class Depot(Protocol):
+    """The parts of the router's response cache that an errand needs."""
+
+    metrics: Metrics
+    connections: EngineConnections
+    store: AnswerStore | None
+    similar: SimilarAnswers | None
+
+    def kept(self, group: str, key: CacheKey, asked: Directives) -> KeptAnswer | None:
+        """Return an answer that is kept here and may be given."""
+
+    def lives(self, address: str) -> bool:
+        """Return True if the router at an address is heard of."""
+
+    def shun(self, address: str) -> None:
+        """Send nothing to the router at an address for a while."""
+
+    def wall(self) -> float:
+        """Return the seconds since the epoch."""
+
+    def may_be_given(self, kept: KeptAnswer, asked: Directives) -> bool:
+        """Return True if a kept answer may be given, and no purge covers it."""
+
+    def landed(self, errand: "Errand") -> None:
+        """Keep the answer of a flight that has ended, if it may be kept."""
+
+
+class Errand:
+    """The way to one answer."""
+
+    def __init__(self, wanted: WantedAnswer, depot: Depot) -> None:
+        self.wanted = wanted
+        hidden = wanted.route.candidates.rules.cached_tokens is not CachedTokens.EXACT
+        self.flight = Flight(None if hidden else wanted.kind, self)
+        self.first: Follower | None = None
+        """The client that asked first: an answer is computed for this one, and shared with the others."""
+        self.born = depot.wall()
+        """When the answer was asked for, in seconds since the epoch."""
+        self.fetched = False
+        """True if the key's home has the answer, and keeps it in the store."""
+        self.found: KeptAnswer | None = None
+        """The answer, where it was kept in the store."""
+        self.search: Search | None = None
+        """The search for the answer to a similar question."""
+        self.borrowed = False
+        """True if the answer is that to a similar question."""
+        self._home: str | None = None
+        self._depot = depot
+
+    def go(self, home: str | None) -> None:
+        """Get the answer.
+
+        Args:
+            home: `host:port` of the key's home; None if it is this router.
+        """
+        wanted, similar = self.wanted, self._depot.similar
+        rules = wanted.caching.semantic
+        if wanted.question is not None and rules is not None and similar is not None:
+            group, asked = wanted.route.group, wanted.asked
+            lookup = partial(self._depot.kept, group, asked=asked)
+            self.search = similar.search(group, wanted.question, rules, lookup, self._found_similar)
+            if self.search.wait(partial(self._go_on, home)):
+                self.flight.depart(_Lookup(self.search.call_off))
+                return
+        self._go_on(home)
+
+    def _found_similar(self, kept: KeptAnswer) -> None:
+        self.borrowed = True
+        self._note("hit_semantic", counted=False)
+        told = cache_status.of_similar(kept, self._depot.wall())
+        for follower in self.flight.followers:  # whoever joined must know, too, that it was another question
+            own = [field for field in follower.fields if field[0] not in CACHE_STATUS]
+            follower.fields = [*told, *own]
+        self.flight.land(kept_source(kept))
+
+    def _go_on(self, home: str | None) -> None:
+        if home is None:
+            self._get_here()
+            return
+        self._home, self.fetched = home, True
+        self._note("forwarded", counted=True)
+        fetch = HomeFetch(self, self.wanted.key, address=home, lives=self._depot.lives, here=self._turned_away)
+        self.flight.depart(fetch)
+        fetch.send(self.wanted.request, self._depot.connections)
+
+    def landed(self) -> None:
+        """Hand over the answer."""
+        self._depot.landed(self)
+
+    # --- From the key's home ---------------------------------------------------------------------------------------
+
+    def answer_began(self, head: ResponseHead) -> None:
+        """Take the head of the home's answer, which says how old the answer is."""
+        told = pairs(field for field in head.headers if field.name in CACHE_STATUS)
+        age = next((value for name, value in told if name == b"age"), b"")
+        self.born -= int(age[:9]) if age.isdigit() else 0
+        if self.first is not None:
+            self.first.computed = True  # as the home said it, which marks what was not computed for this request
+            self.first.fields = [*told, *self.first.fields]
+        self.flight.answer_began(head)
+
+    def answer_data(self, data: bytes) -> None:
+        """Take bytes of the home's answer."""
+        self.flight.answer_data(data)
+
+    def answer_ended(self) -> None:
+        """Take the end of the home's answer."""
+        self.flight.answer_ended()
+
+    def cut(self, *, visibly: bool) -> None:
+        """End the answer, which the home did not finish."""
+        if self.first is not None:
+            self.first.counted = False
+        self.flight.cut(visibly=visibly)
+
+    def _turned_away(self, unreached: bool) -> None:
+        if unreached and self._home is not None:
+            self._depot.shun(self._home)
+        if self._depot.wall() - self.born > PATIENCE_SECONDS:
+            error = ApiError(504, "the router that computes this answer gave none in time: retry", code="timeout")
+            self.flight.answer(error.status, error.headers(), error.body())
+            return
+        self._get_here()
+
+    # --- From the store, or from an engine ---------------------------------------------------------------------------
+
+    def _get_here(self) -> None:
+        self.fetched = False
+        store, wanted = self._depot.store, self.wanted
+        if store is None or wanted.asked.no_cache:
+            self._compute()
+            return
+        name = AnswerName(wanted.route.group, wanted.route.revision, wanted.key)
+        call_off = store.get(name, self._looked_up)
+        if call_off is None:
+            self._compute()
+        else:
+            self.flight.depart(_Lookup(call_off))
+
+    def _looked_up(self, kept: KeptAnswer | None) -> None:
+        if kept is None or not self._depot.may_be_given(kept, self.wanted.asked):
+            self._compute()
+            return
+        self.found = kept
+        self._note("hit_store", counted=False)
+        if self.first is not None:
+            self.first.fields = [*cache_status.of_hit(kept, self._depot.wall()), *self.first.fields]
+        self.flight.land(kept_source(kept))
+
+    def _compute(self) -> None:
+        wanted, first = self.wanted, self.first
+        self._note("miss" if first is not None else "revalidated", counted=True)
+        if first is not None:
+            first.computed = True
+            first.fields = [*cache_status.of_miss(wanted.key, reload=wanted.asked.no_cache), *first.fields]
+        head = wanted.request.head
+        # the answer is for clients that may not all read what the first one does
+        plain = copy(head)
+        plain.headers = [field for field in head.headers if field.name != b"accept-encoding"]
+        plain.minor, plain.keep_alive = 1, True
+        origin = wanted.begin(self.flight, HttpRequest(plain, wanted.request.body), wanted.route, [])
+        self.flight.depart(origin)
+
+    def _note(self, result: str, *, counted: bool) -> None:
+        self._depot.metrics.responses.add(self.wanted.route.group, result)
+        if self.first is not None:
+            self.first.counted = counted
+
+
+class _Lookup:
+    """A question to the store, which ends by itself."""
+
+    def __init__(self, call_off: Callable[[], None]) -> None:
+        self._call_off = call_off
+
+    def client_left(self) -> None:
+        """Forget the question."""
+        self._call_off()
+
+    def pause(self) -> None:
+        """Do nothing: an answer comes at once."""
+
+    def resume(self) -> None:
+        """Do nothing: an answer comes at once."""
+
+    def tick(self, now: float) -> None:
+        """Do nothing: the store has its own time limit."""

@@ -1,0 +1,204 @@
+"""Serves one client from a source that others share: each has its own pace, its own ids and its own framing."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.flights.source import Source, SourceState
+from promptgroup_router.http11 import http1
+from promptgroup_router.http11.http1 import Headers
+from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.proxy.downstream import ClientConnection
+from promptgroup_router.proxy.response import REQUEST_ID, STATUS_LINES, connection_lines
+from promptgroup_router.response_cache.rewriting import new_id, with_id
+
+
+class Shared(Protocol):
+    """Where the source of several clients comes from."""
+
+    def left(self, follower: "Follower") -> None:
+        """Forget a client that is gone."""
+
+    def regulate(self) -> None:
+        """Read on, or no more: a client has begun to read too slowly, or has ceased to."""
+
+    def tick(self, now: float) -> None:
+        """Enforce deadlines; called for each client every second."""
+
+
+class Follower:
+    """A request that is served from a source."""
+
+    __slots__ = ("_at", "_began", "_begun", "_chunked", "_client", "_clock", "_ended", "_group", "_keep", "_metrics",
+                 "_minor", "_new_id", "_request_id", "_shared", "_source", "computed", "counted",
+                 "fields", "paused")  # fmt: skip
+
+    def __init__(
+        self,
+        client: ClientConnection,
+        request: HttpRequest,
+        source: Source,
+        *,
+        fields: Headers,
+        request_id: bytes,
+        answer_id: bytes,
+        group: str,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        shared: Shared | None = None,
+        ended: Callable[[str], None] | None = None,
+    ) -> None:
+        """Begin with nothing sent.
+
+        Args:
+            client: the connection.
+            request: the request that it has sent.
+            source: the answer.
+            fields: what the head of the answer says of the cache.
+            request_id: for the client.
+            answer_id: part of the answer's new id that no other answer has.
+            group: label of metrics.
+            metrics: of the router.
+            clock: monotonic seconds.
+            shared: where the source comes from; None for a kept answer.
+            ended: called once the request has ended, with how (the events of the access log), unless a relay counts it.
+        """
+        self._client = client
+        self._source = source
+        self._request_id = request_id
+        self._new_id = answer_id
+        self._group = group
+        self._metrics = metrics
+        self._clock = clock
+        self._shared = shared
+        self._ended = ended
+        self._began = clock()
+        self._minor = request.head.minor
+        self._keep = client.keeps_alive
+        self._at = 0
+        """Number of the piece that is sent next."""
+        self._begun = False
+        self._chunked = False
+        self.fields = fields
+        """Header fields that say what the cache did."""
+        self.computed = False
+        """True if the answer is computed for this client, so that it gets the engine's own id and counts of tokens."""
+        self.counted = False
+        """True if a relay counts the request, or another router."""
+        self.paused = False
+
+    @property
+    def at(self) -> int:
+        """Number of the piece that the client gets next."""
+        return self._at
+
+    # --- Events of the client's connection -----------------------------------------------------------------------
+
+    def client_left(self) -> None:
+        """Leave the source to the others."""
+        if not self.counted:
+            self._metrics.cut.add(self._group, "client")
+        self._settle("client left")
+        if self._shared is not None:
+            self._shared.left(self)
+
+    def pause(self) -> None:
+        """Write nothing until `resume`."""
+        self.paused = True
+        if self._shared is not None:
+            self._shared.regulate()
+
+    def resume(self) -> None:
+        """Write again."""
+        self.paused = False
+        self.advance()
+        if self._shared is not None:
+            self._shared.regulate()
+
+    def tick(self, now: float) -> None:
+        """Let the source enforce its deadlines."""
+        if self._shared is not None:
+            self._shared.tick(now)
+
+    # --- Events of the source ------------------------------------------------------------------------------------
+
+    def advance(self) -> bool:
+        """Send what is here and was not sent. Return True once the request has ended."""
+        source = self._source
+        if source.state is SourceState.REFUSED:
+            self._count(source.status)
+            self._settle("refused")
+            fields = [each for each in source.headers if each[0] != REQUEST_ID]
+            self._client.answer(source.status, [*fields, (REQUEST_ID, self._request_id)], source.pieces[0])
+            return True
+        if source.state is SourceState.AWAITED or self.paused:
+            return False
+        if not self._begun and not source.streamed and source.state is SourceState.COMING:
+            return False
+        if source.state is SourceState.CUT and not self._begun:
+            self._cut()
+            return True
+        if not self._begun:
+            self._begin()
+        pieces = source.pieces if self.computed else source.shared
+        while (index := self._at - source.dropped) < len(pieces):
+            if self.paused:
+                return False
+            self._at += 1
+            self._write(pieces[index])
+        if source.ends and not self.paused:
+            self._finish()
+            return True
+        return False
+
+    def _begin(self) -> None:
+        """Write the head."""
+        self._begun = True
+        source = self._source
+        headers = [*source.headers, *self.fields, (REQUEST_ID, self._request_id)]
+        if source.streamed:
+            self._chunked = self._minor > 0
+            self._keep = self._keep and self._chunked
+            if self._chunked:
+                headers.append((b"transfer-encoding", b"chunked"))
+        else:
+            pieces = source.pieces if self.computed else source.shared
+            headers.append((b"content-length", b"%d" % sum(len(self._own(piece)) for piece in pieces)))
+        lines = [*http1.lines_of(headers), *connection_lines(self._minor, keep=self._keep)]
+        line = STATUS_LINES.get(source.status) or b"HTTP/1.1 %d " % source.status
+        self._client.write(http1.encode(line, lines))
+        self._count(source.status)
+
+    def _write(self, piece: bytes) -> None:
+        piece = self._own(piece)
+        self._client.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
+
+    def _own(self, piece: bytes) -> bytes:
+        old = self._source.id
+        return piece if self.computed or not old else with_id(piece, old, new_id(old, self._new_id))
+
+    def _finish(self) -> None:
+        if self._source.state is SourceState.CUT:
+            self._cut()
+            return
+        if self._chunked:
+            self._client.write(b"0\r\n\r\n")
+        if not self.counted:
+            self._metrics.duration.observe(self._group, value=self._clock() - self._began)
+        self._settle("served")
+        self._client.finish(keep=self._keep)
+
+    def _cut(self) -> None:
+        if not self.counted:
+            self._metrics.cut.add(self._group, "engine")
+        self._settle("cut")
+        self._client.cut(visibly=not self._chunked)
+
+    def _settle(self, event: str) -> None:
+        if self._ended is not None and not self.counted:
+            self._ended(event)
+
+    def _count(self, status: int) -> None:
+        if not self.counted:
+            self._metrics.requests.add(self._group, str(status))
+            self._metrics.first_byte.observe(self._group, value=self._clock() - self._began)

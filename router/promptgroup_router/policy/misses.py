@@ -1,0 +1,81 @@
+"""Tells what a request computed anew although an engine of the group had computed it before, and why.
+
+What repeats is the declared prefix, and the history that the session's last turn left in a cache. Of a session that no
+record is kept of, only the declared prefix counts: nobody knows that its history was ever computed.
+
+| cause      | when                                                                                     |
+|------------|------------------------------------------------------------------------------------------|
+| `moved`    | another slot served the session last                                                     |
+| `replaced` | the slot's process is another one than at the session's last turn: its cache began empty  |
+| `cold`     | the replica was not known to hold the declared prefix: it is lent, or has just begun      |
+| `evicted`  | the same process held it: blocks were evicted, or the client changed what it had sent     |
+
+Does no I/O and reads no clock.
+"""
+
+from typing import Final, NamedTuple
+
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.policy.balancer import Pick
+
+MOVED: Final = "moved"
+REPLACED: Final = "replaced"
+COLD: Final = "cold"
+EVICTED: Final = "evicted"
+
+SLACK_TOKENS = 64
+"""Tokens that may be missing without a cause: hits end with a whole block, and four blocks of 16 are usual."""
+SLACK_SHARE = 0.05
+"""Share of what repeats that may be missing without a cause: lengths are estimates, and answers are tokenized anew."""
+
+
+class Miss(NamedTuple):
+    """Tokens of a prompt that were computed anew."""
+
+    tokens: float
+    seconds: float
+    """Seconds of prefill that they took, by the replica's measured rate."""
+    cause: str
+
+
+def find_miss(pick: Pick, usage: Usage) -> Miss | None:
+    """Return what a request missed; None if it found what repeats, or its engine does not tell what it found."""
+    demand = pick.demand
+    if usage.cached_tokens is None or not demand.cached or not demand.prompt:
+        return None
+    repeats = float(demand.tier1)
+    before = pick.before
+    if before is not None:
+        history = demand.history * usage.prompt_tokens / demand.prompt
+        repeats = max(repeats, min(history, before.tokens))
+    repeats = min(repeats, float(usage.prompt_tokens))
+    cached = float(usage.cached_tokens)
+    lost = repeats - cached
+    if lost <= SLACK_TOKENS + SLACK_SHARE * repeats:
+        return None
+    return Miss(lost, pick.replica.costs.prefill(cached, cached + lost), _cause(pick))
+
+
+def expect_miss(pick: Pick) -> Miss | None:
+    """Return what a request is expected to miss on its replica; None if that should hold all that repeats."""
+    demand, before = pick.demand, pick.before
+    repeats = float(max(demand.tier1, min(demand.history, before.tokens) if before is not None else 0))
+    lost = repeats - pick.cached
+    if not demand.cached or lost <= SLACK_TOKENS + SLACK_SHARE * repeats:
+        return None
+    return Miss(lost, pick.replica.costs.prefill(pick.cached, repeats), _cause(pick))
+
+
+def seconds_saved(pick: Pick, usage: Usage) -> float:
+    """Return the seconds of prefill that the tokens found in cache would have taken, by the replica's measured rate."""
+    costs, prompt = pick.replica.costs, float(usage.prompt_tokens)
+    return costs.prefill(0.0, prompt) - costs.prefill(float(usage.cached_tokens or 0), prompt)
+
+
+def _cause(pick: Pick) -> str:
+    before = pick.before
+    if before is not None and before.member != pick.member.id:
+        return MOVED
+    if before is not None and before.seen <= pick.replica.inherited:
+        return REPLACED
+    return COLD if pick.cached < pick.demand.tier1 else EVICTED

@@ -1,0 +1,134 @@
+"""A request whose body another process reads, before a relay takes over."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from promptgroup_router.apis.endpoints import Endpoint
+from promptgroup_router.apis.request import ParsedRequest
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.decision.arrival import ModelsAnswer
+from promptgroup_router.decision.cache_diagnosis import HEADER
+from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.proxy.downstream import ClientConnection
+from promptgroup_router.proxy.relay import Relay
+from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.routing.route import Route
+
+log = logging.getLogger("promptgroup.router")
+
+TURN_SECONDS = 30.0
+"""Time to wait for the process: the bodies before this one are read first."""
+
+
+class Steps(Protocol):
+    """The steps of a request's life that take no time."""
+
+    def declared_messages(self) -> int:
+        """Return the most messages that a group of the table declares."""
+
+    def arrive(
+        self, client: ClientConnection, request: HttpRequest, ask: ParsedRequest | None = None
+    ) -> Route | ModelsAnswer:
+        """Decide where a request may go, by the digest of its body; raises ApiError."""
+
+    def relay(self, found: Route, client: ClientConnection, request: HttpRequest) -> Relay:
+        """Return what relays the request."""
+
+    def refuse(self, error: ApiError, client: ClientConnection, request: HttpRequest) -> None:
+        """Answer with an error."""
+
+
+class LargeRequest:
+    """A request that is read elsewhere, then relayed."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        reader: BodyReader,
+        endpoint: Endpoint,
+        *,
+        client: ClientConnection,
+        request: HttpRequest,
+        clock: Callable[[], float],
+    ) -> None:
+        self._steps = steps
+        self._reader = reader
+        self._endpoint = endpoint
+        self._client = client
+        self._request = request
+        self._relay: Relay | None = None
+        self._over = False
+        """True once the client is gone or has an answer: what is on its way is read to its end, and dropped."""
+        self._paused = False
+        self._deadline = clock() + TURN_SECONDS
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._done)
+
+    def client_left(self) -> None:
+        """Stop: the client is gone."""
+        self._over = True
+        if self._relay is not None:
+            self._relay.client_left()
+
+    def pause(self) -> None:
+        """Stop writing until `resume`."""
+        self._paused = True
+        if self._relay is not None:
+            self._relay.pause()
+
+    def resume(self) -> None:
+        """Write again."""
+        self._paused = False
+        if self._relay is not None:
+            self._relay.resume()
+
+    def tick(self, now: float) -> None:
+        """Enforce deadlines."""
+        if self._relay is not None:
+            self._relay.tick(now)
+        elif now >= self._deadline and not self._over:
+            message = f"large bodies are read one after the other, and {TURN_SECONDS:g} s have passed: retry later"
+            self._refuse(ApiError(503, message, code="overloaded"))
+
+    async def _run(self) -> None:
+        try:
+            found = await self._read()
+        except ApiError as error:
+            if not self._over:
+                self._refuse(error)
+            return
+        if found is None or self._over:
+            return
+        self._relay = relay = self._steps.relay(found, self._client, self._request)
+        if self._paused:
+            relay.pause()
+        relay.begin()
+
+    async def _read(self) -> Route | None:
+        """Return the route, with the body for the engine; None if the client left meanwhile."""
+        reader, body = self._reader, self._request.body
+        async with reader.turn():
+            if self._over:
+                return None
+            asks = HEADER in self._request.head.fields
+            declared = self._steps.declared_messages()
+            ask = await reader.read(self._endpoint, body, declared, asks_by_header=asks)
+            if self._over:
+                return None
+            found = self._steps.arrive(self._client, self._request, ask)
+            if isinstance(found, ModelsAnswer):
+                raise TypeError("a list of models is asked for without a body")
+            found.body = await reader.written(found.rewrite, ask, body)
+            return found
+
+    def _refuse(self, error: ApiError) -> None:
+        self._over = True
+        self._steps.refuse(error, self._client, self._request)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a large request failed", exc_info=error)
+            if not self._over:
+                self._client.abort()

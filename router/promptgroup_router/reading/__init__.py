@@ -1,0 +1,4 @@
+"""Reads large bodies in a process of its own: while one is parsed, the event loop serves all other requests.
+
+A thread would not do, since the parser holds the interpreter for as long as it runs.
+"""

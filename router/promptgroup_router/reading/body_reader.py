@@ -1,0 +1,182 @@
+"""Has large bodies read by another process, one after the other.
+
+The process is started for the first large body. One that hangs or ends is replaced for the next one.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+from promptgroup_router.apis.endpoints import Endpoint
+from promptgroup_router.apis.request import ParsedRequest
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.logs import fields
+from promptgroup_router.callers.engine_fields import without_engine_fields
+from promptgroup_router.decision.cache_diagnosis import without_question
+from promptgroup_router.reading import digest
+from promptgroup_router.reading.letters import Letter, LetterReader, head
+from promptgroup_router.routing.route import Rewrite
+
+log = logging.getLogger("promptgroup.router")
+
+ANSWER_SECONDS = 10.0
+"""Time for the process to start and to read a body; the largest take a second on a slow core."""
+
+
+class BodyReader:
+    """The process that reads bodies, and those who wait for it."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
+        self._channel: _Channel | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process; None while there is none."""
+        return self._process.pid if self._process is not None else None
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until the bodies that came before have been read. Within its turn, a caller is never cancelled."""
+        async with self._turn:
+            yield
+
+    async def read(
+        self, endpoint: Endpoint, body: bytes | bytearray, declared: int, *, asks_by_header: bool = False
+    ) -> ParsedRequest:
+        """Return what routing needs of a body; see `digest`.
+
+        Args:
+            endpoint: the path that it was sent to.
+            body: the body.
+            declared: most messages that any group of the table declares.
+            asks_by_header: whether its client asks, by a header, why its prompt was not found in cache.
+
+        Raises:
+            ApiError: the body is refused, or it cannot be read (503).
+        """
+        about = {"path": endpoint.path.decode(), "declared": declared, "asks_by_header": asks_by_header}
+        letter = await self._ask(about, body)
+        return digest.from_digest(letter.document)
+
+    async def written(self, rewrite: Rewrite, ask: ParsedRequest, body: bytes | bytearray) -> bytes | bytearray:
+        """Return the body for the engine, of the request that was read last.
+
+        Args:
+            rewrite: how it is made.
+            ask: the digest of the request.
+            body: the body as received, which is returned where it stays.
+
+        Raises:
+            ApiError: it cannot be combined with the group's prompt, or not be written (503).
+        """
+        salt = rewrite.domain.salt
+        preamble, order = rewrite.preamble, rewrite.ordered and not ask.tools_in_order
+        unasked = without_question(ask) is not ask
+        stays = preamble is None and not order and not salt and not unasked
+        if stays and without_engine_fields(ask, rewrite.allowed) is ask:
+            return body
+        prompt = None
+        if preamble is not None:
+            said = preamble.prompt
+            prompt = {"texts": [said.system, said.tools, said.messages], "appends": preamble.appends}
+        told = {
+            "prompt": prompt,
+            "allowed": sorted(rewrite.allowed),
+            "salt": salt,
+            "salted": sorted(rewrite.salted),
+            "cached": rewrite.cached,
+            "ordered": rewrite.ordered,
+            "model": rewrite.model,
+            "unasked": unasked,
+        }
+        return (await self._ask(told)).content
+
+    async def _ask(self, document: dict[str, Any], content: bytes | bytearray = b"") -> Letter:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                channel = self._channel or await self._start()
+                letter = await channel.ask(document, content)
+        except OSError as error:  # a TimeoutError is one, and so is the end of the process
+            await self.stop()
+            log.warning("a large body could not be read", extra=fields(problem=str(error) or type(error).__name__))
+            raise ApiError(503, "the body could not be read in time: retry, or send less", code="overloaded") from None
+        if "refused" in letter.document:
+            about = letter.document["refused"]
+            raise ApiError(about["status"], about["message"], param=about["param"], code=about["code"])
+        return letter
+
+    async def _start(self) -> "_Channel":
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "promptgroup_router.reading.program", str(theirs.fileno())),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,  # a worker's own is read by its supervisor
+                    start_new_session=True,
+                    pass_fds=[theirs.fileno()],
+                )
+            except OSError:
+                ours.close()
+                raise
+        _, self._channel = await asyncio.get_running_loop().create_connection(_Channel, sock=ours)
+        log.info("process for large bodies started", extra=fields(pid=self._process.pid))
+        return self._channel
+
+    async def stop(self) -> None:
+        """End the process."""
+        channel, self._channel = self._channel, None
+        process, self._process = self._process, None
+        if channel is not None:
+            channel.close()
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+class _Channel(asyncio.Protocol):
+    """The router's end of the socket."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport
+        self._letters = LetterReader()
+        self._answer: asyncio.Future[Letter] | None = None
+        self._lost = False
+
+    async def ask(self, document: dict[str, Any], content: bytes | bytearray) -> Letter:
+        """Send a letter and return the one that answers it.
+
+        Raises:
+            OSError: the process has ended.
+        """
+        if self._lost:
+            raise ConnectionResetError("the process has ended")
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(head(document, len(content)))
+        if content:
+            self._transport.write(content)
+        return await self._answer
+
+    def close(self) -> None:
+        self._lost = True
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        letter = self._letters.feed(data)
+        if letter is not None and self._answer is not None and not self._answer.done():
+            self._answer.set_result(letter)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionResetError("the process has ended"))

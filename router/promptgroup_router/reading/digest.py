@@ -1,0 +1,159 @@
+"""Tells what routing needs of a large request, without the texts that nobody compares with anything.
+
+A route is the same from a request and from its digest, with two exceptions. A value that is a large body by itself is
+told by its hash, so that a session's key is another one than the value would have; every turn has the same, since a
+body with such a value is always read by its digest. And of a system text that is longer than any declared one the
+length is not told. Does no I/O and reads no clock.
+"""
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from typing import Any
+
+import xxhash
+
+from promptgroup_router.apis.request import SYSTEM_ROLES, ApiKind, ParsedRequest, encoded
+from promptgroup_router.apis.session_key import (
+    MESSAGES_SHARED_FIELDS,
+    NAMING_FIELDS,
+    START_BYTES,
+    TEXT_IDS,
+    chat_start,
+    words_of,
+)
+from promptgroup_router.apis.structure import LARGE_BYTES
+from promptgroup_router.contract.caller_rules import EngineField
+from promptgroup_router.decision.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
+from promptgroup_router.routing import prompt_digest
+from promptgroup_router.routing.secret_prompt import REPEATING_FIELDS
+
+MOST_SYSTEM = 1 << 20
+"""Characters of a system text that are told: more than a declared prompt may have."""
+END = 2048
+"""Characters of a longer one's end that are told too, since a declared prompt may be found there."""
+MOST_MESSAGES = 1024
+"""Most messages that are told of. A conversation is known by its first 256 bytes."""
+MOST_MESSAGE_BYTES = 1 << 20
+"""Most bytes of them together."""
+MOST_QUESTION = 2048
+"""Most bytes of a question about the cache; a longer one names no answer, and is refused as another value is."""
+
+Digest = dict[str, Any]
+
+
+def digest(ask: ParsedRequest, declared: int, *, asks_by_header: bool = False) -> Digest:
+    """Return the digest of a request, as a value of JSON.
+
+    Args:
+        ask: the whole request.
+        declared: most messages that any group of the table declares.
+        asks_by_header: whether its client asks, by a header, why its prompt was not found in cache.
+    """
+    return {
+        "kind": ask.kind.value,
+        "model": ask.model,
+        "system": _system(ask.system),
+        "has_system": ask.has_system,
+        "tools": ask.tools,
+        "tools_in_order": ask.tools_in_order,
+        "text": ask.text,
+        "history": ask.history,
+        "turn": ask.turn,
+        "ids": ask.ids,
+        "streamed": ask.streamed,
+        "media": ask.media,
+        "doc": _fields(ask, declared),
+        "messages": _messages(ask, declared),
+        "content": xxhash.xxh3_64_intdigest(ask.raw),
+        "compared": tuple(prompt_digest.digest(ask)) if asks(ask, by_header=asks_by_header) else None,
+    }
+
+
+def from_digest(told: Digest) -> ParsedRequest:
+    """Return the request of a digest. It has no body: nothing but a route can be made from it."""
+    return ParsedRequest(raw=b"", **told | {"kind": ApiKind(told["kind"])})
+
+
+def _system(text: str) -> str:
+    return text if len(text) <= MOST_SYSTEM else f"{text[:MOST_SYSTEM]}\0{_hash(text.encode())}\0{text[-END:]}"
+
+
+def _hash(words: bytes) -> str:
+    return xxhash.xxh3_128_hexdigest(words)
+
+
+def _short(text: str) -> str:
+    """Return a text, or what stands for a long one: of START_BYTES at least, as the text has."""
+    return text if len(text) <= LARGE_BYTES else f"\0{_hash(text.encode())}".ljust(START_BYTES, "\0")
+
+
+def _fields(ask: ParsedRequest, declared: int) -> dict[str, Any]:
+    """Return the fields of the body that routing looks at."""
+    doc = ask.doc
+    kept: dict[str, Any] = {}
+    for root, *inner in (*NAMING_FIELDS, *MESSAGES_SHARED_FIELDS, ("previous_response_id",)):
+        value = doc.get(root)
+        if not inner and isinstance(value, str):
+            kept[root] = _short(value)
+        elif inner and isinstance(value, dict) and isinstance(text := value.get(inner[0]), str):
+            kept[root] = {inner[0]: _short(text)}
+    kept |= {name: True for name in REPEATING_FIELDS if doc.get(name) is not None and doc[name] is not False}
+    kept |= {field.value: None for field in EngineField if field.value in doc and field.value not in kept}
+    kept |= _question(doc)
+    if "request_id" in doc:
+        kept["request_id"] = True
+    if ask.ids:
+        ids = doc["prompt"][0] if isinstance(doc["prompt"][0], list) else doc["prompt"]
+        kept["prompt"] = [[each for each in ids[:TEXT_IDS] if isinstance(each, int)]]
+    if ask.kind is ApiKind.RESPONSES:
+        given = doc["input"]
+        kept["input"] = [_item(each) for each in given[: declared + 1]] if isinstance(given, list) else ""
+    return kept
+
+
+def _question(doc: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields by which clients ask about the cache, as far as they ask."""
+    kept: dict[str, Any] = {}
+    if ANTHROPIC in doc:
+        given = doc[ANTHROPIC]
+        told = {PREVIOUS: given.get(PREVIOUS)} if isinstance(given, dict) else given
+        kept[ANTHROPIC] = told if len(encoded(told)) <= MOST_QUESTION else True
+    options = doc.get(OPENAI)
+    if isinstance(options, dict) and OPENAI_ID in options:
+        told = options[OPENAI_ID]
+        kept[OPENAI] = {OPENAI_ID: told if len(encoded(told)) <= MOST_QUESTION else True}
+    return kept
+
+
+def _item(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    # what is longer than a declared message may be is none, and only its role is looked at
+    return item if len(encoded(item)) <= LARGE_BYTES else {"role": item.get("role")}
+
+
+def _messages(ask: ParsedRequest, declared: int) -> list[Mapping[str, Any]]:
+    """Return the messages up to the end of the chat's start, behind as many declared ones as there may be."""
+    seen = 0
+
+    def counted() -> Iterator[Mapping[str, Any]]:
+        nonlocal seen
+        for seen, message in enumerate(ask.messages, 1):  # noqa: B007 - it is what the caller asks for
+            yield message
+
+    once = copy(ask)
+    once.messages = counted()  # type: ignore[assignment] # it is read once
+    chat_start(once, declared)
+    told: list[Mapping[str, Any]] = []
+    size = 0
+    for message in ask.messages[: min(MOST_MESSAGES, max(seen, declared + 1))]:
+        if message["role"] in SYSTEM_ROLES:
+            told.append({"role": message["role"], "content": ""})
+            continue
+        if len(encoded(message)) <= LARGE_BYTES:
+            told.append(message)
+            size += len(encoded(message))
+        else:
+            # a field that no declared message has
+            told.append({"role": message["role"], "content": _short(words_of(message).decode()), "shortened": True})
+        if size > MOST_MESSAGE_BYTES:
+            break
+    return told

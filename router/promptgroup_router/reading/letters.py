@@ -1,0 +1,55 @@
+"""The messages between a router and the process that reads bodies: a document in JSON, and bytes. Does no I/O."""
+
+import struct
+from typing import Any, NamedTuple
+
+import orjson
+
+_LENGTHS = struct.Struct("!II")
+"""Bytes of the document, bytes of the content."""
+
+
+class Letter(NamedTuple):
+    """A message."""
+
+    document: dict[str, Any]
+    content: bytearray
+
+
+def head(document: dict[str, Any], size: int) -> bytes:
+    """Return all of a letter but its content, which has `size` bytes and is sent behind it, not copied."""
+    said = orjson.dumps(document)
+    return _LENGTHS.pack(len(said), size) + said
+
+
+class LetterReader:
+    """A reader of one letter after the other; at most one is on its way at a time."""
+
+    def __init__(self) -> None:
+        self._lengths = bytearray()
+        self._said = bytearray()
+        self._content = bytearray()
+        self._filled = 0
+        """Bytes of the content that were received."""
+
+    def feed(self, data: bytes) -> Letter | None:
+        """Add received bytes. Return the letter once it is whole."""
+        view = memoryview(data)
+        missing = _LENGTHS.size - len(self._lengths)
+        if missing:
+            self._lengths += view[:missing]
+            view = view[missing:]
+            if len(self._lengths) < _LENGTHS.size:
+                return None
+            self._content = bytearray(_LENGTHS.unpack(self._lengths)[1])
+        said: int = _LENGTHS.unpack(self._lengths)[0]
+        missing = said - len(self._said)
+        self._said += view[:missing]
+        view = view[missing:]
+        self._content[self._filled : self._filled + len(view)] = view
+        self._filled += len(view)
+        if len(self._said) < said or self._filled < len(self._content):
+            return None
+        letter = Letter(orjson.loads(self._said), self._content)
+        self._lengths, self._said, self._content, self._filled = bytearray(), bytearray(), bytearray(), 0
+        return letter

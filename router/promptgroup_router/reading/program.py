@@ -1,0 +1,94 @@
+"""The program of the process that reads bodies: `python -m promptgroup_router.reading.program DESCRIPTOR`.
+
+It serves one router over a socket, one body after the other, and ends when the router closes the socket. A body is
+parsed as a router would parse it, and its digest told. Then the router may ask for the body as an engine gets it.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+from promptgroup_router.apis import structure
+from promptgroup_router.apis.endpoints import ENDPOINTS
+from promptgroup_router.apis.request import ParsedRequest, preamble
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.callers.salts import CacheDomain
+from promptgroup_router.contract.caller_rules import EngineField
+from promptgroup_router.contract.table import Prompt
+from promptgroup_router.decision.cache_diagnosis import without_question
+from promptgroup_router.reading import digest
+from promptgroup_router.reading.letters import Letter, LetterReader, head
+from promptgroup_router.routing.route import Rewrite, written
+
+READ_BYTES = 262_144
+NICENESS = 10
+"""Where cores are scarce, the event loop goes first."""
+
+
+class BodyProgram:
+    """Answers letters; holds the body that was read last."""
+
+    def __init__(self) -> None:
+        self._ask: ParsedRequest | None = None
+
+    def answer(self, letter: Letter) -> tuple[dict[str, Any], bytes]:
+        """Return the document and the content that answer a letter."""
+        try:
+            if "path" in letter.document:
+                return self._read(letter), b""
+            return {}, self._write(letter.document)
+        except ApiError as error:
+            about = {"status": error.status, "message": str(error), "param": error.param, "code": error.code}
+            return {"refused": about}, b""
+
+    def _read(self, letter: Letter) -> dict[str, Any]:
+        self._ask = None
+        endpoint, body = ENDPOINTS[letter.document["path"].encode()], bytes(letter.content)
+        structure.check(body, endpoint.values)
+        self._ask = ask = endpoint.parse(body)
+        return digest.digest(
+            ask, letter.document["declared"], asks_by_header=letter.document.get("asks_by_header", False)
+        )
+
+    def _write(self, order: dict[str, Any]) -> bytes:
+        ask, self._ask = self._ask, None
+        if ask is None:
+            raise AssertionError("a body is read before it is written")
+        prompt = order["prompt"]
+        put = preamble(Prompt(*prompt["texts"]), appends=prompt["appends"]) if prompt is not None else None
+        rewrite = Rewrite(
+            allowed=frozenset(map(EngineField, order["allowed"])),
+            domain=CacheDomain(order["salt"], 0),
+            salted=frozenset(order["salted"]),
+            cached=order["cached"],
+            ordered=order["ordered"],
+            preamble=put,
+            model=order["model"],
+        )
+        return written(without_question(ask) if order.get("unasked") else ask, rewrite)
+
+
+def main(descriptor: int) -> None:
+    """Serve until the router is gone."""
+    # a terminal's signals are the router's business: it closes the socket when it ends
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    program, reader = BodyProgram(), LetterReader()
+    with socket.socket(fileno=descriptor) as connection, contextlib.suppress(ConnectionError):
+        while data := connection.recv(READ_BYTES):
+            letter = reader.feed(data)
+            if letter is None:
+                continue
+            document, content = program.answer(letter)
+            del letter
+            connection.sendall(head(document, len(content)))
+            connection.sendall(content)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

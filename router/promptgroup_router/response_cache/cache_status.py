@@ -1,0 +1,53 @@
+"""Writes what an answer says of the cache: `Cache-Status` (RFC 9211), `Age`, and the key. Does no I/O."""
+
+from promptgroup_router.contract.names import HEADER_CACHE_KEY
+from promptgroup_router.http11.http1 import Headers
+from promptgroup_router.response_cache.answer import KeptAnswer
+from promptgroup_router.response_cache.cacheable import Bypass
+from promptgroup_router.response_cache.canonical import CacheKey
+
+_NAME = b"promptgroup"
+_KEY = HEADER_CACHE_KEY.encode()
+
+
+def of_hit(kept: KeptAnswer, now: float) -> Headers:
+    """Return the fields of an answer that was kept.
+
+    Args:
+        kept: the answer.
+        now: seconds since the epoch.
+    """
+    age = kept.age(now)
+    status = b"%b; hit; ttl=%d" % (_NAME, kept.lifetime - age)
+    return [(b"age", b"%d" % age), (b"cache-status", status), (_KEY, kept.key.hex().encode())]
+
+
+def of_similar(kept: KeptAnswer, now: float) -> Headers:
+    """Return the fields of an answer that was kept for a similar question.
+
+    Args:
+        kept: the answer.
+        now: seconds since the epoch.
+    """
+    return [
+        (name, value + b"; detail=semantic" if name == b"cache-status" else value) for name, value in of_hit(kept, now)
+    ]
+
+
+def of_miss(key: CacheKey, *, reload: bool) -> Headers:
+    """Return the fields of an answer that an engine computes; `reload` if the client wanted no kept one."""
+    return [(b"cache-status", b"%b; fwd=%b" % (_NAME, b"request" if reload else b"miss")), _key(key)]
+
+
+def of_collapsed(key: CacheKey) -> Headers:
+    """Return the fields of an answer that an engine computes for another client, too."""
+    return [(b"cache-status", _NAME + b"; fwd=miss; collapsed"), _key(key)]
+
+
+def of_bypass(reason: Bypass) -> Headers:
+    """Return the fields of an answer to a request that goes past the cache."""
+    return [(b"cache-status", b"%b; fwd=bypass; detail=%b" % (_NAME, reason.value.encode()))]
+
+
+def _key(key: CacheKey) -> tuple[bytes, bytes]:
+    return _KEY, key.hex().encode()

@@ -1,0 +1,144 @@
+"""Names the answer of a request: two requests with one key would get one answer. Does no I/O and reads no clock.
+
+A key covers all that an engine's answer follows from: the path, the group's revision, the engine settings, the model,
+and the body. Of the body, only what is known not to change an answer is left out; a field that nobody knows is part of
+the key. The order of members counts below the first levels, since engines render tools and schemas in their order.
+"""
+
+from hashlib import blake2b
+from typing import Any, NewType
+
+import orjson
+
+from promptgroup_router.apis.request import ApiKind, ParsedRequest
+
+CacheKey = NewType("CacheKey", bytes)
+"""Names an answer (32 bytes): long enough that nobody can make two requests with one key."""
+
+KEY_BYTES = 32
+_VERSION = 1
+"""Raised when keys of this version must not meet those of an earlier one in a shared store."""
+
+NOT_COVERED = frozenset(
+    (
+        "model",  # `model` of the key names what the engine is asked for
+        "tools",  # as below
+        "cache",
+        # who asks, and for what purpose
+        "user",
+        "metadata",
+        "safety_identifier",
+        # ids
+        "request_id",
+        "conversation",
+        "session_id",
+        "session_params",
+        "prompt_cache_key",
+        # what happens beside the answer
+        "prompt_cache_retention",
+        "store",
+        "service_tier",
+        "priority",
+    )
+)
+"""Fields of a body that change no text of an answer, and those that the key covers in another form."""
+
+_NUMBERS = frozenset(
+    (
+        "temperature",
+        "top_p",
+        "min_p",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "length_penalty",
+    )
+)
+"""Fields for which 1 and 1.0 are one number, as the APIs define them."""
+
+_DEFAULTS: dict[str, tuple[object, ...]] = {
+    "n": (1, None),
+    "best_of": (1, None),
+    "stream": (False, None),
+    "stream_options": (None,),
+    "presence_penalty": (0.0, None),
+    "frequency_penalty": (0.0, None),
+    "logit_bias": ({}, None),
+    "stop": (None,),
+    "seed": (None,),
+    "max_tokens": (None,),
+    "max_completion_tokens": (None,),
+    "response_format": (None,),
+    "tool_choice": (None,),
+    "top_p": (None,),
+    "top_logprobs": (None,),
+    "suffix": (None,),
+}
+"""Values that say the same as a missing field, whatever the engine's own defaults are."""
+
+
+def cache_key(
+    ask: ParsedRequest,
+    *,
+    path: bytes,
+    query: bytes,
+    revision: str,
+    settings: str,
+    model: str,
+    sharers: bytes,
+    space: str,
+) -> CacheKey:
+    """Return the key of a request's answer.
+
+    Args:
+        ask: the request as the client sent it. What the router adds follows from the other arguments.
+        path: of the request.
+        query: of the request, behind the question mark.
+        revision: `namespace/group/fingerprint`, whose prompt the answer follows from.
+        settings: digest of the engine settings.
+        model: the model that engines are asked for; an adapter is a model.
+        sharers: those who may share the answer; empty for all.
+        space: the namespace that the client chose for its answers, as LiteLLM has it.
+    """
+    tools: object = ask.doc.get("tools") or None
+    if tools is not None and ask.kind is ApiKind.CHAT:
+        tools = ask.tools  # engines get them in this form
+    parts = [
+        _VERSION, path.decode("latin-1"), query.decode("latin-1"), revision, settings, model,
+        sharers.decode("latin-1"), space, tools, _canonical(ask.doc),
+    ]  # fmt: skip
+    return CacheKey(blake2b(orjson.dumps(parts), digest_size=KEY_BYTES).digest())
+
+
+def _canonical(doc: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return the members of a body that an answer follows from, in one form and one order."""
+    found = []
+    for name in sorted(doc.keys() - NOT_COVERED):
+        value = doc[name]
+        if name in _NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
+            value = value + 0.0  # one type, and no negative zero
+        if name in _DEFAULTS and _is_one_of(value, _DEFAULTS[name]):
+            continue
+        if name == "messages":
+            value = [_message(each) for each in value]
+        found.append((name, value))
+    return found
+
+
+def _is_one_of(value: object, defaults: tuple[object, ...]) -> bool:
+    # by type, too: 1, 1.0 and true are equal in Python, and not all of them are numbers of choices
+    return any(type(value) is type(default) and value == default for default in defaults)
+
+
+def _message(message: object) -> object:
+    """Return a message with its members, and those of its parts, in one order: templates ask for them by name."""
+    if not isinstance(message, dict):
+        return message
+    content = message.get("content")
+    if isinstance(content, list):
+        message = message | {"content": [_ordered(part) for part in content]}
+    return _ordered(message)
+
+
+def _ordered(value: object) -> object:
+    return dict(sorted(value.items())) if isinstance(value, dict) else value

@@ -1,0 +1,106 @@
+"""Reads what a client says of caching: `Cache-Control` (RFC 9111), and LiteLLM's body field `cache`.
+
+Does no I/O and reads no clock.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from promptgroup_router.apis.request import wrong
+from promptgroup_router.base.errors import ApiError
+
+MAX_NAMESPACE = 256
+"""Longest `cache.namespace`, in characters."""
+MAX_SECONDS = 2**31
+"""RFC 9111 section 1.2.2: a larger number of seconds means this one."""
+FIELD = "cache"
+"""The body field, which engines never see."""
+
+
+class Directives(NamedTuple):
+    """The wishes of a client."""
+
+    no_cache: bool = False
+    """No kept answer may be given."""
+    no_store: bool = False
+    """The answer must not be kept, and no kept one is given."""
+    only_if_cached: bool = False
+    """An engine must not be asked."""
+    max_age: int | None = None
+    """Oldest answer that may be given, in seconds."""
+    ttl: int | None = None
+    """Longest time for which the answer may be kept, in seconds."""
+    namespace: str = ""
+    """Answers of other namespaces are not given."""
+
+
+NO_DIRECTIVES = Directives()
+
+
+def read_directives(headers: Iterable[tuple[bytes, bytes]], field: object) -> Directives:
+    """Return what a client allows.
+
+    Args:
+        headers: fields of the request, names in lower case.
+        field: the value of the body's `cache`; None without one.
+
+    Raises:
+        ApiError: 400: a member of `cache` has a value that cannot be meant.
+    """
+    given: dict[str, str] = {}
+    for name, value in headers:
+        if name == b"cache-control":
+            for part in value.decode("latin-1").lower().split(","):
+                word, _, argument = part.partition("=")
+                given.setdefault(word.strip(), argument.strip().strip('"'))
+    if field is None and not given:
+        return NO_DIRECTIVES
+    found = Directives(
+        no_cache="no-cache" in given,
+        no_store="no-store" in given,
+        only_if_cached="only-if-cached" in given,
+        max_age=_age(given["max-age"]) if "max-age" in given else None,
+    )
+    return found if field is None else _with_field(found, field)
+
+
+def _age(text: str) -> int:
+    # RFC 9111 section 4.2.1: what cannot be read counts as stale
+    return min(int(text), MAX_SECONDS) if text.isascii() and text.isdecimal() and len(text) <= 20 else 0
+
+
+def _with_field(found: Directives, field: object) -> Directives:
+    if not isinstance(field, dict):
+        raise wrong(FIELD, FIELD, field, 'an object such as {"ttl": 600}')
+    told = (found.max_age, _seconds(field, "s-maxage"), _seconds(field, "s-max-age"))
+    namespace = field.get("namespace")
+    if namespace is not None and not (isinstance(namespace, str) and len(namespace) <= MAX_NAMESPACE):
+        raise wrong(f"{FIELD}.namespace", FIELD, namespace, f"a text of at most {MAX_NAMESPACE} characters")
+    return found._replace(
+        no_cache=found.no_cache or _flag(field, "no-cache"),
+        no_store=found.no_store or _flag(field, "no-store"),
+        max_age=min((age for age in told if age is not None), default=None),
+        ttl=_seconds(field, "ttl"),
+        namespace=namespace or "",
+    )
+
+
+def _flag(field: dict[str, object], name: str) -> bool:
+    value = field.get(name, False)
+    if value is not None and not isinstance(value, bool):
+        raise wrong(f"{FIELD}.{name}", FIELD, value, "true or false")
+    return bool(value)
+
+
+def _seconds(field: dict[str, object], name: str) -> int | None:
+    value = field.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SECONDS:
+        raise ApiError(
+            400,
+            f"{FIELD}.{name} is no number of seconds from 0 to {MAX_SECONDS}: send one, or leave it out",
+            param=FIELD,
+            code="invalid_value",
+        )
+    return int(value)

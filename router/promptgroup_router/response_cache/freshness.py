@@ -1,0 +1,50 @@
+"""Decides how long an answer is kept, and whether a kept one may be given. Does no I/O and reads no clock."""
+
+from promptgroup_router.response_cache.answer import KeptAnswer
+from promptgroup_router.response_cache.canonical import CacheKey
+from promptgroup_router.response_cache.directives import Directives
+
+JITTER = 0.1
+"""Largest share by which a lifetime is shortened. Answers that were made in one moment, as by a batch, would otherwise
+expire in one moment, and be computed again in one."""
+
+
+def lifetime(ttl: int, wanted: int | None, key: CacheKey) -> float:
+    """Return the seconds for which an answer is kept.
+
+    Args:
+        ttl: the longest, by the group.
+        wanted: the longest, by the client; None for the group's.
+        key: of the answer. It decides the jitter, so that all routers forget an answer at one time.
+    """
+    longest = ttl if wanted is None else min(ttl, wanted)
+    return longest * (1 - JITTER * int.from_bytes(key[:4], "big") / 2**32)
+
+
+def may_be_given_stale(kept: KeptAnswer, asked: Directives, now: float, *, ttl: int, stale: int) -> bool:
+    """Return True if a client may be given a kept answer that is too old, while another is computed (RFC 5861).
+
+    Args:
+        kept: the answer.
+        asked: what the client allows.
+        now: seconds since the epoch.
+        ttl: longest lifetime, by the group. An answer that its own client wanted to be kept for less is not given.
+        stale: seconds beyond its lifetime, by the group.
+    """
+    if not stale or asked.no_cache or asked.no_store or asked.max_age is not None or asked.ttl is not None:
+        return False
+    return kept.lifetime >= ttl * (1 - JITTER) and kept.age(now) < kept.lifetime + stale
+
+
+def may_be_given(kept: KeptAnswer, asked: Directives, now: float) -> bool:
+    """Return True if a client may be given a kept answer.
+
+    Args:
+        kept: the answer.
+        asked: what the client allows.
+        now: seconds since the epoch.
+    """
+    age = kept.age(now)
+    if asked.no_cache or asked.no_store or age >= kept.lifetime:
+        return False
+    return asked.max_age is None or age <= asked.max_age

@@ -1,0 +1,101 @@
+"""Says which answers a purge is about, and keeps purged ones from coming back. Does no I/O and reads no clock."""
+
+import re
+from dataclasses import dataclass, field
+
+import orjson
+
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.response_cache.answer import KeptAnswer
+from promptgroup_router.response_cache.canonical import KEY_BYTES, CacheKey
+
+MOST_PURGES = 1000
+"""Most purges that are remembered one by one; of more the oldest count for all answers."""
+REMEMBERED_SECONDS = 7 * 24 * 3600.0
+"""Time for which a purge is remembered: the longest that an answer is kept."""
+
+_GROUP = re.compile(r"[a-z0-9.-]{1,253}/[a-z0-9.-]{1,253}", re.ASCII)
+_REVISION = re.compile(r"[0-9a-f]{8}", re.ASCII)
+_WAYS = (
+    'send {"key": "64 hex digits"}, {"group": "namespace/name"}, {"group": ..., "revision": "8 hex digits"}, '
+    'or {"all": true}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """The answers that a purge is about: those that have all that is given."""
+
+    key: CacheKey | None = None
+    group: str = ""
+    """`namespace/group`; empty for all."""
+    revision: str = ""
+    """Short fingerprint; empty for all."""
+
+    def covers(self, key: CacheKey, group: str, revision: str) -> bool:
+        """Return True if it is about this answer."""
+        return (self.key is None or self.key == key) and self.group in ("", group) and self.revision in ("", revision)
+
+
+def parse_purge(body: bytes) -> Purge:
+    """Read a request for a purge.
+
+    Raises:
+        ApiError: 400: it does not say what to purge.
+    """
+    try:
+        doc = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        doc = None
+    if not isinstance(doc, dict) or doc.keys() - {"key", "group", "revision", "all"}:
+        raise _unclear()
+    key, group, revision = (doc.get(name) for name in ("key", "group", "revision"))
+    if doc.get("all") is True and len(doc) == 1:
+        return Purge()
+    if isinstance(key, str) and len(doc) == 1:
+        try:
+            found = bytes.fromhex(key)
+        except ValueError:
+            found = b""
+        if len(found) == KEY_BYTES:
+            return Purge(key=CacheKey(found))
+    elif isinstance(group, str) and _GROUP.fullmatch(group) and len(doc) == 1:
+        return Purge(group=group)
+    elif (
+        isinstance(group, str)
+        and _GROUP.fullmatch(group)
+        and isinstance(revision, str)
+        and _REVISION.fullmatch(revision)
+    ):
+        return Purge(group=group, revision=revision)
+    raise _unclear()
+
+
+def _unclear() -> ApiError:
+    return ApiError(400, f"the body does not say which answers to purge: {_WAYS}", code="invalid_value")
+
+
+@dataclass(slots=True)
+class Purges:
+    """The purges that were made: an answer that began before one that covers it is neither kept nor given."""
+
+    _made: dict[Purge, float] = field(default_factory=dict)
+    """Purge → when it was made, in seconds since the epoch; the oldest first."""
+
+    def add(self, purge: Purge, now: float) -> None:
+        """Remember a purge."""
+        self._made = {each: at for each, at in self._made.items() if now - at < REMEMBERED_SECONDS and each != purge}
+        self._made[purge] = now
+        while len(self._made) > MOST_PURGES:
+            # too much is purged rather than too little
+            everything = self._made.pop(Purge(), 0.0)
+            at = self._made.pop(next(iter(self._made)))
+            self._made = {Purge(): max(at, everything), **self._made}
+
+    def forbid(self, key: CacheKey, group: str, revision: str, began: float) -> bool:
+        """Return True if a purge covers an answer that began at this time, in seconds since the epoch."""
+        return any(at >= began and each.covers(key, group, revision) for each, at in self._made.items())
+
+    def forbid_kept(self, kept: KeptAnswer) -> bool:
+        """Return True if a purge covers a kept answer."""
+        return bool(self._made) and self.forbid(kept.key, kept.group, kept.revision, kept.born)

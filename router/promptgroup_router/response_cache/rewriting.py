@@ -1,0 +1,118 @@
+"""Splits an answer into events, marks tokens that nobody computed, and gives an answer a new id.
+
+Does no I/O and reads no clock. All other bytes of an answer stay as the engine sent them.
+"""
+
+import re
+from typing import Any
+
+import orjson
+
+from promptgroup_router.apis.request import ApiKind
+
+_END = re.compile(rb"\n\r?\n")
+"""The end of an event: an empty line."""
+_PLAIN_ID = re.compile(rb"([A-Za-z]{1,32}[-_])?[A-Za-z0-9_.:-]{1,200}")
+"""An id that stands in JSON as it is."""
+
+
+class EventSplitter:
+    """Splits a stream into events, whatever the parts in which it comes."""
+
+    __slots__ = ("_data", "_seen")
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._seen = 0
+
+    def take(self, data: bytes) -> list[bytes]:
+        """Add bytes. Return the events that are whole, with the empty lines that end them."""
+        self._data += data
+        found, start = [], 0
+        while (end := _END.search(self._data, max(start, self._seen - 2))) is not None:
+            found.append(bytes(self._data[start : end.end()]))
+            start = self._seen = end.end()
+        if start:
+            del self._data[:start]
+        self._seen = len(self._data)
+        return found
+
+    def flush(self) -> bytes:
+        """Return what follows the last whole event, and forget it."""
+        rest, self._data, self._seen = bytes(self._data), bytearray(), 0
+        return rest
+
+
+def id_of(piece: bytes) -> bytes:
+    """Return the id that an answer has by its body or by an event; empty if there is none."""
+    if b'"id"' not in piece:
+        return b""
+    doc = document(piece)
+    message = doc.get("message")
+    found = doc.get("id") or (message.get("id") if isinstance(message, dict) else None)
+    plain = found.encode() if isinstance(found, str) else b""
+    return plain if _PLAIN_ID.fullmatch(plain) else b""
+
+
+def new_id(old: bytes, unique: bytes) -> bytes:
+    """Return an id of the same kind."""
+    prefix = _PLAIN_ID.fullmatch(old)
+    return ((prefix[1] or b"") if prefix is not None else b"") + unique
+
+
+def with_id(piece: bytes, old: bytes, new: bytes) -> bytes:
+    """Return a piece of an answer with another id.
+
+    Quotes within a JSON string are escaped, so that the id in quotes is never a part of a text.
+    """
+    return piece.replace(b'"%b"' % old, b'"%b"' % new) if old else piece
+
+
+def marked(kind: ApiKind, piece: bytes) -> bytes:
+    """Return a piece with its prompt tokens marked as cached; the piece itself if it counts none."""
+    if b'"usage"' not in piece:
+        return piece
+    doc = document(piece)
+    message = doc.get("message")
+    told = [each.get("usage") for each in (doc, message) if isinstance(each, dict)]
+    changed = [_mark(kind, usage) for usage in told if isinstance(usage, dict)]
+    if not any(changed):
+        return piece
+    text = orjson.dumps(doc)
+    if piece.lstrip().startswith(b"{"):
+        return text
+    lines = [line for line in piece.splitlines(keepends=True) if not line.startswith(b"data:")]
+    end = next((at for at, line in enumerate(lines) if not line.strip()), len(lines))
+    ending = b"\r\n" if b"\r\n" in piece else b"\n"
+    return b"".join([*lines[:end], b"data: ", text, ending, *lines[end:]])
+
+
+def _mark(kind: ApiKind, usage: dict[str, Any]) -> bool:
+    """Mark the tokens of a usage. Return True if it counts any."""
+    if kind is ApiKind.MESSAGES:
+        parts = [usage.get(name) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")]
+        if not isinstance(parts[0], int):
+            return False
+        usage["cache_read_input_tokens"] = sum(part for part in parts if isinstance(part, int))
+        usage["input_tokens"] = 0
+        if parts[2] is not None:
+            usage["cache_creation_input_tokens"] = 0
+        return True
+    prompt = usage.get("prompt_tokens")
+    if not isinstance(prompt, int):
+        return False
+    details = usage.get("prompt_tokens_details")
+    usage["prompt_tokens_details"] = (details if isinstance(details, dict) else {}) | {"cached_tokens": prompt}
+    return True
+
+
+def document(piece: bytes) -> dict[str, Any]:
+    """Return the object of a body or of an event; an empty one if it has none."""
+    data = piece
+    if not piece.lstrip().startswith(b"{"):
+        data = b"\n".join(line[5:] for line in piece.splitlines() if line.startswith(b"data:"))
+    try:
+        doc = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {}
+    return doc if isinstance(doc, dict) else {}

@@ -1,0 +1,244 @@
+"""Asks endpoints for embeddings: each question has a deadline, and its answer a limit in bytes."""
+
+import asyncio
+import contextlib
+import enum
+import ssl
+from array import array
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from promptgroup_router.base.errors import HttpError
+from promptgroup_router.feed.slot_address import Network, refused
+from promptgroup_router.http11.framing import Chunked
+from promptgroup_router.http11.http1 import Framing, encode, lines_of
+from promptgroup_router.http11.reader import ResponseReader
+from promptgroup_router.semantic.embedding import MOST_ANSWER_BYTES, EmbeddingError, read_embedding, request_body
+
+EMBEDDING_SECONDS = 5.0
+"""Time limit for an embedding, look-up and connection included. A request waits for less, by its group's budget; what
+comes later is still good to remember its question by."""
+AT_ONCE = 32
+"""Most questions that an endpoint is asked at the same time; for others there is no embedding."""
+FAILURES = 5
+"""Questions that fail one behind the other before an endpoint is left alone."""
+REST_SECONDS = 5.0
+"""Time for which it is left alone."""
+IDLE_SECONDS = 4.0
+"""Time limit for a pooled connection, below the keep-alive of 5 s that many servers have."""
+
+_READ_BYTES = 65536
+
+
+class NoEmbedding(enum.StrEnum):
+    """The reason for which there is no embedding."""
+
+    FAILED = "failed"
+    """The endpoint cannot be reached, answered with an error, or with something else."""
+    BUSY = "busy"
+    """Too many questions wait for the endpoint, or it has failed and is left alone."""
+
+
+class EmbeddingSource(NamedTuple):
+    """Endpoint, model and credential of embeddings."""
+
+    url: str
+    model: str
+    credential: bytes
+
+
+Found = Callable[["array[float] | NoEmbedding"], None]
+
+
+class _Origin(NamedTuple):
+    """A server, by the parts of a URL."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+class _Connection(NamedTuple):
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    since: float
+    """Monotonic seconds since which it is idle."""
+
+
+class _Server:
+    """State of one server."""
+
+    def __init__(self) -> None:
+        self.idle: list[_Connection] = []
+        self.asked = 0
+        """Questions that it has not answered."""
+        self.failures = 0
+        """Questions that failed, since one did not."""
+        self.rests_until = 0.0
+
+
+class Embedder:
+    """The endpoints, and connections to them."""
+
+    def __init__(
+        self, clock: Callable[[], float], context: Callable[[], ssl.SSLContext], networks: Sequence[Network] | None
+    ) -> None:
+        """Begin without a connection.
+
+        Args:
+            clock: monotonic seconds.
+            context: returns how servers are verified.
+            networks: networks whose addresses are taken although no server of a cluster or of others has them; None
+                where whoever wrote the table may name any address.
+        """
+        self._clock = clock
+        self._make_context = context
+        self._context: ssl.SSLContext | None = None
+        self._networks = networks
+        self._servers: dict[_Origin, _Server] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ask(self, endpoint: EmbeddingSource, text: str, found: Found) -> Callable[[], None]:
+        """Ask for the embedding of a text.
+
+        Args:
+            endpoint: where.
+            text: the text.
+            found: called once, unless what is returned is called before.
+
+        Returns:
+            What calls it off.
+        """
+        task = asyncio.get_running_loop().create_task(self._ask(endpoint, text, found))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return lambda: None if task.done() else _cancel(task)
+
+    async def stop(self) -> None:
+        """End everything at once."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for server in self._servers.values():
+            for connection in server.idle:
+                connection.writer.transport.abort()
+        self._servers.clear()
+
+    def tick(self, now: float) -> None:
+        """Close connections that were idle for long."""
+        for server in self._servers.values():
+            for connection in [each for each in server.idle if now - each.since >= IDLE_SECONDS]:
+                server.idle.remove(connection)
+                connection.writer.transport.abort()
+
+    async def _ask(self, endpoint: EmbeddingSource, text: str, found: Found) -> None:
+        try:
+            origin, request = _request(endpoint, text)
+        except ValueError:  # the URL is none
+            found(NoEmbedding.FAILED)
+            return
+        server = self._servers.setdefault(origin, _Server())
+        if server.asked >= AT_ONCE or server.rests_until > self._clock():
+            found(NoEmbedding.BUSY)
+            return
+        server.asked += 1
+        result: array[float] | NoEmbedding
+        try:
+            async with asyncio.timeout(EMBEDDING_SECONDS):
+                result = read_embedding(await self._post(origin, server, request))
+        except (TimeoutError, OSError, ValueError, HttpError, EmbeddingError, EOFError):
+            result = NoEmbedding.FAILED
+        finally:
+            server.asked -= 1
+        self._account(server, failed=isinstance(result, NoEmbedding))
+        found(result)
+
+    def _account(self, server: _Server, *, failed: bool) -> None:
+        server.failures = server.failures + 1 if failed else 0
+        if server.failures >= FAILURES:
+            server.failures = 0
+            server.rests_until = self._clock() + REST_SECONDS
+
+    async def _post(self, origin: _Origin, server: _Server, request: bytes) -> bytes:
+        while server.idle:
+            connection = server.idle.pop()
+            with contextlib.suppress(EOFError, ConnectionError):  # it was closed meanwhile
+                return await self._exchange(server, connection.reader, connection.writer, request)
+        return await self._exchange(server, *await self._connect(origin), request)
+
+    async def _exchange(
+        self, server: _Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
+    ) -> bytes:
+        answer, chunks, content = ResponseReader(), Chunked(), bytearray()
+        kept = False
+        try:
+            writer.write(request)
+            while answer.head is None or not answer.done:
+                data = await reader.read(_READ_BYTES)
+                if not data and answer.ends_by_close:
+                    break
+                if not data and not answer.begun:
+                    raise EOFError("the server closed the connection")
+                if not data:
+                    raise EmbeddingError("the server closed the connection within its answer")
+                part = answer.feed(data)
+                if answer.head is not None and answer.head.status != 200:
+                    raise EmbeddingError(f"the server answered with status {answer.head.status}")
+                if answer.head is not None and answer.head.framing is Framing.CHUNKED:
+                    chunks.feed(part, content)
+                else:
+                    content += part
+                if len(content) > MOST_ANSWER_BYTES:
+                    raise EmbeddingError(f"the server answered with more than {MOST_ANSWER_BYTES} bytes")
+            kept = answer.reusable
+        finally:
+            if kept:
+                server.idle.append(_Connection(reader, writer, self._clock()))
+            else:
+                writer.transport.abort()
+        return bytes(content)
+
+    async def _connect(self, origin: _Origin) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        scheme, host, port = origin
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)  # 1: SOCK_STREAM
+        taken = (str(each[4][0]) for each in found)
+        if self._networks is not None:
+            # a table's author must not lead routers to their own machine, or to a cloud's keys
+            networks = self._networks
+            taken = (address for address in taken if not refused(f"{address}:{port}", networks))
+        address = next(taken, None)
+        if address is None:
+            raise EmbeddingError(f"{host} has no address that a router may use")
+        if scheme != "https":
+            return await asyncio.open_connection(address, port)
+        if self._context is None:
+            self._context = self._make_context()
+        return await asyncio.open_connection(address, port, ssl=self._context, server_hostname=host)
+
+
+def _cancel(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+
+
+def _request(endpoint: EmbeddingSource, text: str) -> tuple[_Origin, bytes]:
+    """Return where a question goes, and its bytes.
+
+    Raises:
+        ValueError: the endpoint's URL is none.
+    """
+    parts = urlsplit(endpoint.url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    body = request_body(text, endpoint.model)
+    fields = [
+        (b"host", parts.netloc.encode("ascii")),
+        (b"accept", b"application/json"),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"user-agent", b"promptgroup-router"),
+    ]
+    if endpoint.credential:
+        fields.append((b"authorization", b"Bearer " + endpoint.credential))
+    line = b"POST %b HTTP/1.1" % (parts.path or "/").encode("ascii")
+    return _Origin(parts.scheme, parts.hostname or "", port), encode(line, lines_of(fields)) + body

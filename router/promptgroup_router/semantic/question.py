@@ -1,0 +1,63 @@
+"""Reads the question of a request, and names all else that its answer follows from. Does no I/O and reads no clock."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple, NewType
+
+from promptgroup_router.apis.request import ApiKind, ParsedRequest
+
+MOST_CHARACTERS = 2000
+"""Longest question. What is longer brings its own facts, such as a document, and is no question that comes again."""
+
+Circumstances = NewType("Circumstances", bytes)
+"""Names all that an answer follows from beside the question (32 bytes). Only questions with equal circumstances are
+compared."""
+
+
+class Question(NamedTuple):
+    """The last message of a user, and what it was asked in."""
+
+    text: str
+    circumstances: Circumstances
+
+
+def read_question(ask: ParsedRequest) -> tuple[str, ParsedRequest] | None:
+    """Return the question of a request, and the request without it.
+
+    The exact key of the latter names the question's circumstances: all that parts two requests in the exact cache parts
+    their questions, too.
+
+    Returns:
+        None for a request with tools, or whose last message is no short text of a user.
+    """
+    messages = ask.doc.get("messages")
+    if ask.kind not in (ApiKind.CHAT, ApiKind.MESSAGES) or not isinstance(messages, list) or not messages:
+        return None
+    if ask.tools or ask.doc.get("functions") or any(map(_uses_tools, messages)):
+        return None
+    last = messages[-1]
+    text = _text_of(last)
+    if text is None:
+        return None
+    return text, replace(ask, doc=ask.doc | {"messages": [*messages[:-1], last | {"content": None}]})
+
+
+def _uses_tools(message: Any) -> bool:
+    """Return True if a message calls a tool, has a tool's result, or has parts that are no text."""
+    if message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
+        return True
+    content = message.get("content")
+    return isinstance(content, list) and not all(_is_text(part) for part in content)
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _text_of(message: Any) -> str | None:
+    """Return the text of a user's message; None if it is no short text."""
+    if message.get("role") != "user":
+        return None
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "\n".join(part["text"] for part in content)
+    return content if isinstance(content, str) and content.strip() and len(content) <= MOST_CHARACTERS else None

@@ -1,0 +1,134 @@
+"""Engines that serve TLS on a real control plane: begun under load, verified by what the group names, and replaced."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from promptgroup_local import lab
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_router.contract import names
+from support.enginecerts import BY_NAME, NAME, EngineCerts
+from support.groups import PROMPTS, group
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+TLS = {
+    "secretName": "engine-tls",
+    "caFrom": {"configMapKeyRef": {"name": BY_NAME.name, "key": BY_NAME.key}},
+    "serverName": NAME,
+}
+
+
+@pytest.fixture
+def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
+    lab.install_operator(cluster.kubectl())
+    kubectl = cluster.kubectl("secure")
+    kubectl.run("create", "namespace", "secure")
+    lab.install_router(kubectl)
+    yield kubectl
+    kubectl.run("delete", "namespace", "secure", "--wait=false")
+
+
+def certificate(certs: EngineCerts) -> dict:
+    data = {"tls.crt": certs.pair.certificate.read_text(), "tls.key": certs.pair.key.read_text()}
+    metadata = {"name": "engine-tls"}
+    return {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "stringData": data}
+
+
+def bundle(*authorities: str) -> dict:
+    data = {BY_NAME.key: "".join(authorities)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": BY_NAME.name}, "data": data}
+
+
+def reason(kube: Kubectl, condition: str) -> str:
+    status = (kube.get("promptgroup", "secure") or {}).get("status", {})
+    return next((each["reason"] for each in status.get("conditions", []) if each["type"] == condition), "")
+
+
+def slots(kube: Kubectl) -> list[dict]:
+    return (kube.get("promptroute", "secure") or {}).get("spec", {}).get("revisions", [{}])[0].get("slots", [])
+
+
+def ready(kube: Kubectl, tls: str | None) -> bool | None:
+    """True once each slot is ready and says this of its engine."""
+    found = slots(kube)
+    return True if found and all((each["state"], each.get("tls")) == ("Ready", tls) for each in found) else None
+
+
+@contextmanager
+def load(status: Callable[[], int]) -> Iterator[Callable[[], int]]:
+    """Requests, all of which must be answered, while the context lasts; gives how many were."""
+    failed, stop, done = [], threading.Event(), [0]
+
+    def ask() -> None:
+        while not stop.is_set():
+            found = status()
+            done[0] += 1
+            if found != 200:
+                failed.append(found)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield lambda: done[0]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+
+
+def test_engines_begin_to_serve_tls_under_load_and_their_authority_is_replaced(kube: Kubectl, tmp_path: Path) -> None:
+    made = group("secure", PROMPTS["a"], replicas=2)
+    kube.apply(made)
+    kube.wait_warm("secure", "2/2")
+    pool = urllib3.PoolManager(retries=False, timeout=20)
+    url = f"{lab.router_url(kube)}/v1/chat/completions"
+    body = json.dumps({"model": "secure", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}).encode()
+
+    def status() -> int:
+        return pool.request("POST", url, body=body, headers={"content-type": "application/json"}).status
+
+    wait_for(lambda: True if status() == 200 else None, "the first answer", lambda: str(status()))
+    first, second = EngineCerts(tmp_path / "first"), EngineCerts(tmp_path / "second")
+    made["spec"]["engine"]["tls"] = TLS
+    with load(status) as done:
+        # a group whose authorities are missing keeps serving as it did
+        kube.apply(made)
+        wait_for(lambda: True if reason(kube, "ResolvedRefs") == "AuthorityNotFound" else None, "the condition")
+        # those of somebody else: the new pods are not let in, and the old ones serve on
+        kube.apply(certificate(first), bundle(second.ca))
+        wait_for(
+            lambda: (
+                True
+                if "EngineNotTrusted"
+                in json.dumps([each["status"] for each in kube.list("pods", "promptgroup.dev/group")])
+                else None
+            ),
+            "an engine that is not trusted",
+            lambda: json.dumps(slots(kube)),
+        )
+        assert not [each for each in slots(kube) if "tls" in each]
+        kube.apply(bundle(second.ca, first.ca))
+        wait_for(lambda: ready(kube, BY_NAME.text()), "all engines over TLS", lambda: json.dumps(slots(kube)))
+        seen = done()
+        wait_for(lambda: True if done() > seen + 20 else None, "requests over TLS")
+    pod = kube.list("pods", "promptgroup.dev/group")[0]
+    port = names.PORT_ENGINE
+    with pytest.raises(urllib3.exceptions.HTTPError):  # plain HTTP is over
+        pool.request("GET", f"http://{pod['status']['podIP']}:{port}/health")
+    # an authority that is withdrawn: the engines' certificate is not renewed here, so that nobody trusts them
+    kube.apply(bundle(second.ca))
+    wait_for(lambda: True if status() == 502 else None, "the end of trust", lambda: str(status()))
+    answer = pool.request("POST", url, body=body, headers={"content-type": "application/json"})
+    assert "certificate not trusted" in answer.json()["error"]["message"]
+    kube.apply(bundle(first.ca))
+    wait_for(lambda: True if status() == 200 else None, "trust again", lambda: str(status()))
+    pool.clear()

@@ -1,0 +1,362 @@
+"""The picker behind a real Envoy: requests and answers arrive whole, at the replicas that the router would choose."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+import pytest
+
+from promptgroup_router.contract.table import SlotState
+from support.fakeengine import FakeEngine, engines, until
+from support.gateway import gateway, needs_envoy, picking
+from support.ports import free_ports
+from support.tables import group, revision, slot, table
+from support.wire import Answer, ask, chat, connected, get, post, routing, run, table_of
+
+pytestmark = [pytest.mark.integration, needs_envoy]
+
+USAGE = (
+    b'{"choices":[],"usage":{"prompt_tokens":40,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":30}}}'
+)
+
+
+async def counted(call) -> None:
+    """Answers with token counts, streamed where it is asked to."""
+    if not call.json.get("stream"):
+        call.answer(USAGE)
+        return
+    call.begin_stream()
+    for text in ("Hel", "lo"):
+        call.chunk(b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % text.encode())
+    call.chunk(b"data: " + USAGE + b"\n\n")
+    call.chunk(b"data: [DONE]\n\n")
+    call.send(b"0\r\n\r\n")
+
+
+async def mirror(call) -> None:
+    call.answer(call.request.body)
+
+
+@contextlib.asynccontextmanager
+async def behind(tmp_path, behave=counted, count=2, **fields):
+    """Envoy, a picker, and engines."""
+    async with engines(count, *[behave] * count) as found:
+        addresses = [each.address for each in found]
+        tls = not fields.get("plaintext", True)
+        subset = fields.pop("subset", lambda _: ())(addresses)
+        async with (
+            picking(tmp_path, table_of(*addresses), **fields) as picker,
+            gateway(tmp_path, picker.port, addresses, tls=tls, subset=subset) as envoy,
+        ):
+            yield envoy, picker, found
+
+
+def session(number: int) -> str:
+    return f"X-Session-Id: user-{number}"
+
+
+def heard(found: list[FakeEngine]) -> list[int]:
+    return [len(each.requests) for each in found]
+
+
+def test_a_session_goes_to_the_same_slot_through_gateway_and_router(tmp_path):
+    async def check():
+        async with behind(tmp_path) as (envoy, picker, found):
+            served: dict[int, str] = {}
+            for number in range(20):
+                answer = await ask(envoy.strict, post(chat(), session(number)))
+                assert (answer.status, answer.body) == (200, USAGE)
+                assert answer.headers[b"x-promptgroup-revision"]
+                served[number] = answer.served_by
+            assert len(set(served.values())) == 2
+            async with routing(tmp_path, picker.core.state.index.table) as router:
+                for number, where in served.items():
+                    assert (await ask(router.port, post(chat(), session(number)))).served_by == where
+            for port in (envoy.lenient, envoy.held):
+                for number in range(8):
+                    assert (await ask(port, post(chat(), session(number)))).served_by == served[number]
+            assert all(b"x-promptgroup-warmup" not in each.head.fields for one in found for each in one.requests)
+
+    run(check())
+
+
+def test_usage_of_whole_and_streamed_answers_closes_the_books(tmp_path):
+    async def check():
+        async with behind(tmp_path) as (envoy, picker, _):
+            for port in (envoy.strict, envoy.held):
+                for stream in (False, True):
+                    answer = await ask(port, post(chat(stream=stream), session(1)))
+                    assert answer.status == 200
+                    assert (b"[DONE]" in answer.body) is stream
+            text = picker.core.exposition()
+            assert 'promptgroup_router_prompt_tokens_total{group="chat/support"} 160' in text
+            assert 'promptgroup_router_cached_tokens_total{group="chat/support"} 120' in text
+            assert not picker.core.state.balancer.loads
+            assert not picker._calls.open
+            assert picker.core.bodies.used == 0
+
+    run(check())
+
+
+@pytest.mark.parametrize("size", [1_200_000, 6_000_000])
+def test_large_bodies_arrive_whole(tmp_path, size):
+    async def check():
+        async with behind(tmp_path, mirror) as (envoy, picker, found):
+            body = post(chat("x" * size))
+            for port in (envoy.strict, envoy.held):
+                answer = await ask(port, body)
+                assert answer.status == 200
+                assert len(answer.body) > size
+                assert answer.json["messages"][1]["content"] == "x" * size
+            assert sum(heard(found)) == 2
+            assert picker._large_bodies._reader.pid is not None  # which read them
+            assert picker.core.bodies.used == 0
+
+    run(check())
+
+
+@pytest.mark.parametrize("size", [10, 400_000])
+def test_a_client_that_names_the_group_gets_its_prompt_put_in_front(tmp_path, size):
+    async def check():
+        async with behind(tmp_path, mirror) as (envoy, _, _):
+            for port in (envoy.strict, envoy.held):
+                body = chat("x" * size, model="support", system="")
+                answer = await ask(port, post(body, "X-Promptgroup-Warmup: 1"))
+                assert answer.json["model"] == "llama"
+                assert answer.json["messages"][0]["content"].startswith("You are the support assistant")
+                assert answer.json["messages"][1]["content"] == "x" * size
+
+    run(check())
+
+
+def test_what_the_picker_answers_itself(tmp_path):
+    async def check():
+        async with behind(tmp_path) as (envoy, _, found):
+            answer = await ask(envoy.strict, get("/v1/models"))
+            assert (answer.status, answer.json["object"]) == (200, "list")
+            answer = await ask(envoy.strict, post(chat(model="gpt")))
+            assert (answer.status, answer.json["error"]["code"]) == (404, "model_not_found")
+            answer = await ask(envoy.strict, post(b"{"))
+            assert answer.status == 400
+            answer = await ask(envoy.strict, get("/reset_prefix_cache"))
+            assert answer.status == 404
+            assert heard(found) == [0, 0]
+
+    run(check())
+
+
+def test_nobody_ready_is_503(tmp_path):
+    async def check():
+        nobody = table(group("support", revision(slots=(slot(0, SlotState.DRAINING),))))
+        async with picking(tmp_path, nobody) as picker, gateway(tmp_path, picker.port, []) as envoy:
+            answer = await ask(envoy.strict, post(chat()))
+            assert (answer.status, answer.json["error"]["code"]) == (503, "no_replica")
+            assert answer.headers[b"retry-after"] == b"5"
+
+    run(check())
+
+
+def test_the_gateways_subset_is_kept(tmp_path):
+    async def check():
+        async with behind(tmp_path, subset=lambda known: known[:1]) as (envoy, _, found):
+            for number in range(6):
+                assert (await ask(envoy.strict, post(chat(), session(number)))).status == 200
+            assert heard(found) == [6, 0]
+        async with behind(tmp_path, subset=lambda _: ["10.9.9.9:1"]) as (envoy, _, found):
+            assert (await ask(envoy.strict, post(chat()))).status == 503
+
+    run(check())
+
+
+def test_a_replica_that_is_gone_is_passed_over_and_ejected(tmp_path):
+    async def check():
+        async with engines(1, counted) as found:
+            dead = f"127.0.0.1:{free_ports(1)[0]}"
+            addresses = [found[0].address, dead]
+            async with (
+                picking(tmp_path, table_of(*addresses), endpoints=2) as picker,
+                gateway(tmp_path, picker.port, addresses) as envoy,
+            ):
+                for number in range(12):
+                    answer = await ask(envoy.lenient, post(chat(), session(number)))
+                    assert answer.status == 200
+                    assert answer.served_by.endswith("/0")
+                assert "promptgroup_router_ejections_total 1" in picker.core.exposition()
+                assert not picker.core.state.balancer.loads
+
+    run(check())
+
+
+def test_a_client_that_leaves_frees_its_replica(tmp_path):
+    async def check():
+        async def slow(call) -> None:
+            call.begin_stream()
+            call.chunk(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+            await call.client_gone()
+
+        async with behind(tmp_path, slow) as (envoy, picker, found):
+            async with connected(envoy.strict) as client:
+                client.send(post(chat(stream=True)))
+                await client.reader.read(100)
+                assert picker.core.state.balancer.loads
+            await until(lambda: not picker.core.state.balancer.loads, "the load to be released")
+            assert sum(heard(found)) == 1
+            assert 'answers_cut_total{group="chat/support",by="client"} 1' in picker.core.exposition()
+
+    run(check())
+
+
+def test_without_the_picker_a_gateway_that_holds_the_body_goes_on(tmp_path):
+    async def check():
+        async with engines(2, counted, counted) as found:
+            addresses = [each.address for each in found]
+            async with picking(tmp_path, table_of(*addresses)) as picker:
+                port = picker.port
+                async with gateway(tmp_path, port, addresses) as envoy:
+                    assert (await ask(envoy.held, post(chat()))).status == 200
+                    await picker.stop()
+                    answers: list[Answer] = [await ask(envoy.held, post(chat())) for _ in range(10)]
+                    assert [each.status for each in answers] == [200] * 10
+                    assert (await ask(envoy.strict, post(chat()))).status == 500
+
+    run(check())
+
+
+def test_a_large_body_that_is_none_is_refused(tmp_path):
+    async def check():
+        async with behind(tmp_path) as (envoy, picker, found):
+            for port in (envoy.strict, envoy.held):
+                answer = await ask(port, post(b"[" * 300_000))
+                assert answer.status == 400
+            assert heard(found) == [0, 0]
+            assert not picker._calls.open
+            assert picker.core.bodies.used == 0
+
+    run(check())
+
+
+def test_tls_with_a_certificate_of_its_own(tmp_path):
+    async def check():
+        async with behind(tmp_path, plaintext=False) as (envoy, _, _):
+            assert (await ask(envoy.strict, post(chat()))).status == 200
+
+    run(check())
+
+
+def test_a_gateway_that_shows_no_answers_still_keeps_sessions(tmp_path):
+    async def check():
+        async with behind(tmp_path) as (envoy, picker, found):
+            for _ in range(4):
+                assert (await ask(envoy.unseen, post(chat(), session(3)))).status == 200
+            assert sorted(heard(found)) == [0, 4]
+            await until(lambda: not picker._calls.open, "the calls to end")
+            assert not picker.core.state.balancer.loads
+
+    run(check())
+
+
+def test_many_at_once(tmp_path):
+    async def check():
+        async with behind(tmp_path) as (envoy, picker, found):
+            answers = await asyncio.gather(
+                *(ask(envoy.strict, post(chat(stream=number % 2 == 0), session(number))) for number in range(200))
+            )
+            assert [each.status for each in answers] == [200] * 200
+            assert sum(heard(found)) == 200
+            await until(lambda: not picker._calls.open, "the calls to end")
+            assert not picker.core.state.balancer.loads
+
+    run(check())
+
+
+def test_replicas_come_and_go_under_load(tmp_path):
+    """Scaling up, a replica that is drained, one that dies: no whole answer fails, and keys move as by the router."""
+
+    async def check():
+        async with engines(3, *[counted] * 3) as stay, contextlib.AsyncExitStack() as dies:
+            found = [*stay, *await dies.enter_async_context(engines(1, counted))]
+            addresses = [each.address for each in found]
+            before = table_of(*addresses[:3])
+            async with (
+                picking(tmp_path, before, endpoints=3) as picker,
+                routing(tmp_path, before) as router,
+                gateway(tmp_path, picker.port, addresses) as envoy,
+            ):
+                statuses: list[int] = []
+                stop = asyncio.Event()
+
+                async def client(number: int) -> None:
+                    while not stop.is_set():
+                        statuses.append((await ask(envoy.lenient, post(chat(), session(number)))).status)
+
+                async def served(count: int) -> None:
+                    goal = len(statuses) + count
+                    await until(lambda: len(statuses) >= goal, f"{count} more answers")
+
+                clients = [asyncio.ensure_future(client(number)) for number in range(16)]
+                await served(30)
+                drained = (slot(0, SlotState.DRAINING, addresses[0]), *_ready(addresses[1:], 1))
+                moved = []
+                for slots in (_ready(addresses), drained):
+                    new = table(group("support", revision(slots=tuple(slots))), version=str(len(moved)))
+                    for each in (picker.core, router.core):
+                        each._publisher.publish(new, "file")
+                    moved.append(_moved(picker))
+                    assert moved[-1] == _moved(router)
+                    await served(30)
+                assert 0 < moved[0] <= 1.1 / 4
+                assert found[3].requests
+                await dies.aclose()
+                await served(100)
+                stop.set()
+                await asyncio.gather(*clients)
+                assert set(statuses) == {200}
+                assert not picker.core.state.balancer.loads
+                assert "promptgroup_router_ejections_total 0" not in picker.core.exposition()
+
+    run(check())
+
+
+def _ready(addresses, first: int = 0):
+    return [slot(first + number, address=address) for number, address in enumerate(addresses)]
+
+
+def _moved(server) -> float:
+    return server.core.state.metrics.keys_moved.values.get(("chat/support",), 0.0)
+
+
+def test_the_conformance_mode_of_the_inference_extension(tmp_path):
+    async def check():
+        async with engines(2, mirror, mirror) as found:
+            addresses = [each.address for each in found]
+            async with (
+                picking(tmp_path, table(group("nobody")), conformance=True) as picker,
+                gateway(tmp_path, picker.port, addresses) as envoy,
+            ):
+                for one, address in zip(found, addresses, strict=True):
+                    wanted = f"test-epp-endpoint-selection: {address}"
+                    answer = await ask(envoy.strict, post(b"ping", wanted, path="/anything"))
+                    assert (answer.status, answer.body) == (200, b"ping")
+                    assert answer.headers[b"x-conformance-test-served-endpoint"] == address.encode()
+                    (request,) = one.requests
+                    echo = f"x-conformance-test-served-endpoint:{address}"
+                    assert request.head.fields[b"x-echo-set-header"] == echo.encode()
+
+    run(check())
+
+
+def test_an_engine_gets_the_key_that_it_asks_for_and_none_of_the_clients(tmp_path):
+    async def check():
+        async with engines(1, counted) as found:
+            asks = replace(slot(0, address=found[0].address), credential="keys/engine")
+            served = table(group("support", revision(slots=(asks,))))
+            async with (
+                picking(tmp_path, served) as picker,
+                gateway(tmp_path, picker.port, [found[0].address]) as envoy,
+            ):
+                picker.core.state.authenticator.keyring.credential = lambda *_: b"secret"
+                for port in (envoy.strict, envoy.held):
+                    assert (await ask(port, post(chat(), "Authorization: Bearer mine"))).status == 200
+                assert [each.head.fields[b"authorization"] for each in found[0].requests] == [b"Bearer secret"] * 2
+
+    run(check())

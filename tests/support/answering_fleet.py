@@ -1,0 +1,33 @@
+"""Routers that know each other, before engines that count their inferences."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from promptgroup_router.base.settings import PeerName
+from promptgroup_router.contract.table import RoutingTable
+from promptgroup_router.server import Router
+from support.fakeengine import until
+from support.ports import free_ports
+from support.wire import routing
+
+
+@contextlib.asynccontextmanager
+async def knowing_each_other(
+    folder: Path, served: RoutingTable, count: int = 3, **fields
+) -> AsyncIterator[list[Router]]:
+    """So many routers in this process, each of which has heard of all others."""
+    key = folder / "key"
+    key.write_bytes(b"k" * 32)
+    ports = free_ports(count)
+    async with contextlib.AsyncExitStack() as stack:
+        routers = []
+        for number, port in enumerate(ports):
+            own = folder / f"router-{number}"
+            own.mkdir(exist_ok=True)
+            peers = tuple(PeerName("127.0.0.1", each) for each in ports)
+            of = {"peers": peers, "peer_port": port, "peer_ports": 1, "peer_key_file": key, **fields}
+            routers.append(await stack.enter_async_context(routing(own, served, **of)))
+        await until(lambda: all(len(router.core.peering.others()) == count - 1 for router in routers), "peers")
+        await until(lambda: all(router._peer_port.is_open for router in routers), "their ports")
+        yield routers

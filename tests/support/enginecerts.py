@@ -1,0 +1,49 @@
+"""An authority of engines, the servers' contexts that it signs for, and the folder in which routers find its bundle."""
+
+import ssl
+from dataclasses import replace
+from pathlib import Path
+
+from promptgroup_local.cluster.certs import Authority, Pair
+from promptgroup_router.contract.engine_tls import CONFIG_MAP, EngineTls
+from promptgroup_router.contract.table import RoutingTable
+from support.tables import group, revision, slot, table
+
+NAME = "engines.chat.svc"
+BY_NAME = EngineTls(CONFIG_MAP, "engine-ca", "ca.crt", NAME)
+BY_ADDRESS = BY_NAME._replace(server_name="")
+
+
+class EngineCerts:
+    """One authority, and certificates of engines at 127.0.0.1 or named NAME."""
+
+    def __init__(self, folder: Path, *, hosts: tuple[str, ...] = (NAME,), addresses: tuple[str, ...] = ()) -> None:
+        self._authority = Authority(folder)
+        self.ca = self._authority.file.read_text()
+        self.pair: Pair = self._authority.server("engine", hosts, addresses)
+
+    def server(self) -> ssl.SSLContext:
+        """What an engine serves with."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.load(context)
+        return context
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Have an engine serve with the certificate from here on."""
+        context.load_cert_chain(self.pair.certificate, self.pair.key)
+
+
+def write_bundle(secrets: Path, *bundles: str) -> Path:
+    """Write a bundle where a router with `--secrets-dir` looks for it; return the folder."""
+    place = secrets / "chat" / BY_NAME.name
+    place.mkdir(parents=True, exist_ok=True)
+    beside = place / ".new"
+    beside.write_text("".join(bundles))
+    beside.replace(place / BY_NAME.key)
+    return secrets
+
+
+def secure_table(*addresses: str, tls: EngineTls = BY_NAME) -> RoutingTable:
+    """One group whose engines serve TLS at these addresses."""
+    slots = tuple(replace(slot(index, address=address), tls=tls) for index, address in enumerate(addresses))
+    return table(group("support", revision(slots=slots)))

@@ -1,0 +1,120 @@
+"""A real Redis or Valkey of its own for a test, where this machine has one, and a line to it that can be bad."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from promptgroup_router.base.store_settings import StoreSettings
+from support.fakeengine import until
+from support.ports import free_ports
+from support.tlsfiles import TlsFiles
+
+BINARY = os.environ.get("PROMPTGROUP_REDIS_SERVER") or shutil.which("redis-server") or shutil.which("valkey-server")
+real = pytest.mark.skipif(BINARY is None, reason="no redis-server or valkey-server on the PATH: install Debian's")
+
+
+def store_at(port: int, **fields: object) -> StoreSettings:
+    """Settings of a store on this machine."""
+    plain = {
+        "hosts": (("127.0.0.1", port),), "kind": "", "tls": False, "user": "", "database": 0, "service": "",
+        "secrets": None, "timeout": 0.02,
+    }  # fmt: skip
+    return StoreSettings(**(plain | fields))
+
+
+class RedisServer:
+    """A server process that can be stopped, killed and started again on its port."""
+
+    def __init__(self, folder: Path, *flags: str, tls: TlsFiles | None = None) -> None:
+        (self.port,) = free_ports(1)
+        self._listen = ("--port", str(self.port))
+        if tls is not None:
+            files = ("--tls-cert-file", str(tls.cert), "--tls-key-file", str(tls.key), "--tls-ca-cert-file")
+            self._listen = ("--port", "0", "--tls-port", str(self.port), *files, str(tls.cert))
+        self.process: asyncio.subprocess.Process | None = None
+        self._folder, self._flags = folder, flags
+
+    async def start(self) -> None:
+        flags = ("--bind", "127.0.0.1", *self._listen, "--save", "", "--appendonly", "no")
+        self.process = await asyncio.create_subprocess_exec(
+            *(BINARY, *self._flags, *flags, "--dir", str(self._folder)), stdout=asyncio.subprocess.DEVNULL
+        )
+        await until(self._answers, "the server to answer")
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 0.2):
+                return True
+        except OSError:
+            return False
+
+    async def kill(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+
+@contextlib.asynccontextmanager
+async def redis_server(folder: Path, *flags: str, tls: TlsFiles | None = None) -> AsyncIterator[RedisServer]:
+    server = RedisServer(folder, *flags, tls=tls)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.kill()
+
+
+class Line:
+    """A TCP proxy on this loop."""
+
+    def __init__(self, target: int) -> None:
+        self.port = 0
+        self.delay = 0.0
+        """Seconds by which all that the server says is late."""
+        self.cut = False
+        """True while nothing passes, as behind a firewall that drops: what is open stays open."""
+        self.open = 0
+        """Connections."""
+        self._target = target
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        try:
+            upstream = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            self.open -= 1
+            return
+        await asyncio.gather(self._pump(reader, upstream[1], late=False), self._pump(upstream[0], writer, late=True))
+        self.open -= 1
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, late: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                if late and self.delay:
+                    await asyncio.sleep(self.delay)
+                if not self.cut:
+                    sink.write(data)
+        sink.close()
+        with contextlib.suppress(OSError):
+            await sink.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def line_to(port: int) -> AsyncIterator[Line]:
+    """A proxy before a port of this machine."""
+    line = Line(port)
+    server = await asyncio.start_server(line.serve, "127.0.0.1", 0)
+    line.port = server.sockets[0].getsockname()[1]
+    try:
+        yield line
+    finally:
+        server.close()
+        line.delay = 0.0
+        await until(lambda: not line.open, "connections to the store to end")

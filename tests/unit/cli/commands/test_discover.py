@@ -1,0 +1,144 @@
+import json
+
+import pytest
+import yaml
+
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
+from promptgroup_router.apis.request import ApiKind, parse
+from promptgroup_router.routing.route import leading_of
+from promptgroup_router.routing.unmatched import UnmatchedPrefixes, document, sampled
+from support.rawobjects import router, serving
+from support.scriptedkube import Answer
+
+RULES = "You are the support assistant of Example Ltd. " + "Answer briefly and politely. " * 80
+OTHER = "You translate. " * 200
+
+
+def body(system, text="hi"):
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
+    return json.dumps({"model": "llama", "messages": messages})
+
+
+def saw(*systems, keeps=0):
+    """What a router tells that saw these system texts, and keeps so many bytes of each."""
+    sketch = UnmatchedPrefixes()
+    for number, system in enumerate(systems):
+        leading, text = leading_of(parse(ApiKind.CHAT, body(system).encode()))
+        length = leading.length // 4
+        sample = sampled(system, "", keeps) if keeps else None
+        sketch.add(
+            "llama", leading.hash, leading.length, tokens=length, session=number, text=text, now=0.0, sample=sample
+        )
+    return document(sketch, 60.0)
+
+
+def routers(kube, **told):
+    """Routers that answer so; None for one that does not."""
+    serving(kube, *(router(name) for name in told), metrics="", table={})
+    listed = kube.serve
+
+    def serve(method, path):
+        for name, said in told.items():
+            if f"/{name}:" in path and path.endswith("/unmatched"):
+                return Answer(cut=True) if said is None else Answer(200, json.dumps(said).encode())
+        return listed(method, path)
+
+    kube.serve = serve
+
+
+def test_what_all_routers_saw_is_listed_heaviest_first(kube, command):
+    routers(kube, r1=saw(RULES, RULES, OTHER), r2=saw(OTHER, OTHER), r3=None)
+    code, out, _ = command("discover", "-o", "json")
+    told = json.loads(out)
+    assert code == 0
+    assert [(each["requests"], each["sessions"], each["texts"]) for each in told["unmatched"]] == [(3, 3, 1), (2, 2, 1)]
+    assert told["routersWithoutAnswer"] == ["r3"]
+    code, out, _ = command("discover", "--limit", "1")
+    assert out.count("llama") == 1
+    assert "Router r3 did not answer." in out
+    assert RULES[:30] not in out
+
+
+def test_where_every_request_matched_there_is_nothing_to_discover(kube, command):
+    routers(kube, r1=saw())
+    assert command("discover") == (1, "Every request matched a group.\n", "")
+
+
+def test_a_group_is_written_with_the_text_of_the_users_own_requests(kube, command, tmp_path):
+    today = [RULES + f"Today is the {day}th of May." for day in range(10, 14)]
+    routers(kube, r1=saw(*today, OTHER))
+    log = tmp_path / "requests.jsonl"
+    log.write_text("\n".join(map(body, today)))
+    code, out, _ = command("discover", "--sample", str(log))
+    assert code == 0
+    assert "4 requests" in out
+    assert "the text changes behind its beginning" in out
+    target = tmp_path / "group.yaml"
+    assert command("discover", "--sample", str(log), "--name", "support", "--write", str(target))[0] == 0
+    made = yaml.safe_load(target.read_text())
+    assert PromptGroupSpec.model_validate(made["spec"]).prompt.system == RULES + "Today is the 1"
+    assert (made["metadata"]["name"], made["spec"]["model"]) == ("support", "llama")
+    assert "cut it where a sentence is the same for all" in target.read_text()
+    assert command("discover", "--sample", str(log), "--write", str(target))[0] == 2  # it is there
+
+
+def test_a_group_is_written_with_the_text_that_routers_keep(kube, command):
+    today = [RULES + f"Today is the {day}th of May." for day in range(10, 12)]
+    routers(kube, r1=saw(today[0], OTHER, keeps=9000), r2=saw(today[1], keeps=9000))
+    code, out, _ = command("discover", "--write", "-")
+    assert code == 0
+    assert PromptGroupSpec.model_validate(yaml.safe_load(out)["spec"]).prompt.system == RULES + "Today is the 1"
+    assert "cut it where a sentence is the same for all" in out
+    listed = json.loads(command("discover", "-o", "json")[1])["unmatched"]
+    assert RULES[:30] not in json.dumps(listed) + command("discover")[1]  # it is text of somebody's prompt
+    code, out, _ = command("discover", "--write", "-", "--hash", listed[1]["hash"])
+    assert yaml.safe_load(out)["spec"]["prompt"]["system"] == OTHER
+    assert "cut it" not in out
+
+
+def test_a_text_that_routers_have_cut_is_said_to_be_a_part(kube, command):
+    routers(kube, r1=saw(RULES, keeps=500))
+    out = command("discover", "--write", "-")[1]
+    assert yaml.safe_load(out)["spec"]["prompt"]["system"] == RULES[:500]
+    assert "read its end" in out
+
+
+WRONG = {
+    "without a sample": ([], ["--write", "-"], "give requests of yours with --sample"),
+    "of a prompt that nobody sends": (
+        [body("somebody " * 300)],
+        ["--write", "-"],
+        "there is no text of a prefix of the list",
+    ),
+    "of a hash that nobody knows": ([body(RULES)], ["--write", "-", "--hash", "0" * 16], "no router has such a prefix"),
+    "of requests without a system prompt": ([body("")], ["--write", "-"], "no request of it has a system prompt"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_nothing_is_written(case, kube, command, tmp_path):
+    sample, words, message = WRONG[case]
+    routers(kube, r1=saw(RULES, OTHER))
+    log = tmp_path / "requests.jsonl"
+    log.write_text("\n".join(sample))
+    given = ["--sample", str(log)] if sample else []
+    code, out, err = command("discover", *given, *words)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{}, [], {"unmatched": [{"model": "m"}]}, {"unmatched": [saw(RULES)["unmatched"][0] | {"tokensPerSecond": "x"}]},
+     {"unmatched": [saw(RULES)["unmatched"][0] | {"bitmaps": "00"}]},
+     {"unmatched": [saw(RULES)["unmatched"][0] | {"requests": -1}]},
+     {"unmatched": [saw(RULES)["unmatched"][0] | {"sample": {"system": 3, "tools": "", "whole": True}}]},
+     {"unmatched": [saw(RULES)["unmatched"][0] | {"sample": {"system": "x", "tools": "{", "whole": True}}]},
+     {"unmatched": [saw(RULES)["unmatched"][0] | {"sample": {"system": "x" * 70_000, "tools": "", "whole": True}}]},
+     {"unmatched": [saw(RULES)["unmatched"][0] | {"sample": None}]}],
+)  # fmt: skip
+def test_a_router_that_answers_something_else_is_named(kube, command, said):
+    routers(kube, r1=said)
+    code, _, err = command("discover")
+    assert code == 3
+    assert "router r1 does not answer as a router of this version does" in err

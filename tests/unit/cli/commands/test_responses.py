@@ -1,0 +1,102 @@
+import json
+
+import pytest
+
+from promptgroup_cli.commands import responses
+from promptgroup_router.semantic.embedding import unit
+
+
+@pytest.fixture
+def purged(monkeypatch):
+    """Two routers; what each was asked, by its path."""
+    asked = []
+
+    class Cluster:
+        namespace = "chat"
+
+        def __init__(self, _namespace):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def routers(self, _namespace):
+            def ask(path, body):
+                asked.append((path, json.loads(body)))
+                return b'{"purged": 3}'
+
+            return {"r1": ask, "r2": ask}
+
+    monkeypatch.setattr(responses, "ClusterConnection", Cluster)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("words", "body"),
+    [
+        (("--all",), {"all": True}),
+        (("--key", "00"), {"key": "00"}),
+        (("--group", "support"), {"group": "chat/support"}),
+        (("--group", "shop/faq", "--revision", "0123abcd"), {"group": "shop/faq", "revision": "0123abcd"}),
+    ],
+)
+def test_every_router_is_asked(command, purged, words, body):
+    code, out, _ = command("responses", "purge", *words)
+    assert (code, out) == (0, "r1: 3 purged\nr2: 3 purged\n")
+    assert purged == [("/responses/purge", body)] * 2
+
+
+def test_a_revision_without_a_group_is_refused(command, purged):
+    code, _, err = command("responses", "purge", "--all", "--revision", "0123abcd")
+    assert (code, purged) == (2, [])
+    assert "--group" in err
+
+
+def test_a_router_that_does_not_answer_is_named(command):
+    code, _, err = command("responses", "purge", "--all", "--router", "http://127.0.0.1:1")
+    assert code == 3
+    assert "1 of 1 routers may keep the answers" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("purge",), "--group, --key or --all"),
+        (("purge", "pairs.jsonl", "--all"), "takes no file"),
+        (("calibrate",), "calibrate pairs.jsonl"),
+        (("calibrate", "pairs.jsonl", "--precision", "1"), "--precision is 1"),
+        (("calibrate", "pairs.jsonl"), "--endpoint"),
+        (("calibrate", "pairs.jsonl", "--endpoint", "http://x/", "--minilm"), "one of"),
+        (("calibrate", "pairs.jsonl", "--endpoint", "http://x/"), "--embedding-model"),
+    ],
+)
+def test_what_is_missing_is_said_with_the_way_out(command, tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pairs.jsonl").write_text('{"a": "x", "b": "y", "same": true}\n')
+    code, out, err = command("responses", *words)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_a_threshold_is_chosen_where_one_is_proven(command, tmp_path, monkeypatch):
+    def embed(texts):
+        return [unit([1, 0.001 * len(text)]) if "refund" in text else unit([0, 1]) for text in texts]
+
+    monkeypatch.setattr(responses, "from_endpoint", lambda _url, _model, _key: embed)
+    pairs = [
+        {"a": f"{'x' * (n % 40)} refund {chr(97 + n // 40) * 3}", "b": "my refund", "same": True} for n in range(1000)
+    ]
+    pairs += [{"a": each["a"], "b": "opening", "same": False} for each in pairs]
+    pairs += [{"a": "a refund of 5", "b": "a refund of 6", "same": False}] * 100
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in pairs))
+    words = ("--endpoint", "http://x/", "--embedding-model", "m")
+    code, out, _ = command("responses", "calibrate", str(path), "--precision", "0.98", *words)
+    assert code == 0
+    assert "\nthreshold: 0.5\n" in out
+    code, out, _ = command("responses", "calibrate", str(path), "--precision", "0.9999", *words)
+    assert code == 1
+    assert "No threshold is proven" in out

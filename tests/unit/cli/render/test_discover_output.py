@@ -1,0 +1,31 @@
+import yaml
+
+from promptgroup_cli.reach.discovered import SamplePrompt
+from promptgroup_cli.render.discover_output import manifest, table
+
+ENTRY = {
+    "model": "llama", "hash": "00000000000000ab", "prefixTokens": 2000.0, "requestsPerSecond": 1.5,
+    "tokensPerSecond": 3000.0, "sessions": 12.0, "texts": 1.0,
+}  # fmt: skip
+
+
+def test_a_prefix_has_a_line_with_its_share_of_the_tokens():
+    shown = table([ENTRY], 4000.0, None, ())
+    assert shown.splitlines()[1].split() == ["00000000000000ab", "llama", "2000", "1.50", "3000", "75%", "12", "1"]
+    assert "IN SAMPLE" not in shown
+    assert "changes behind" not in shown
+
+
+def test_what_is_more_than_can_be_counted_and_varies_is_said():
+    shown = table(
+        [ENTRY | {"sessions": 1400.0, "texts": 1400.0}], 3000.0, {ENTRY["hash"]: SamplePrompt("x", "")}, ["r2"]
+    )
+    assert shown.splitlines()[1].split()[-4:] == [">1000", ">1000", "1", "requests"]
+    assert "changes behind its beginning" in shown
+    assert "Router r2 did not answer." in shown
+
+
+def test_a_group_has_the_tools_that_its_requests_have():
+    made = yaml.safe_load(manifest("support", "llama", SamplePrompt("Be brief.", '[{"type":"function"}]')))
+    assert made["spec"]["prompt"] == {"system": "Be brief.", "tools": [{"type": "function"}]}
+    assert "differ" not in manifest("support", "llama", SamplePrompt("Be brief.", ""))

@@ -1,0 +1,61 @@
+"""What a spec says of the semantic cache."""
+
+import pytest
+from pydantic import ValidationError
+
+from promptgroup_operator.api.model import HOLDS
+from promptgroup_operator.api.responses import ResponseCacheMode, ResponsesSpec
+from promptgroup_operator.api.semantic import SemanticSpec, semantic_of
+from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
+
+ENDPOINT = {"url": "https://embedder.example/v1/embeddings", "model": "m"}
+THRESHOLD_RULE = next(cel for cel in HOLDS if "self.threshold" in cel)
+BUDGET_RULE = next(cel for cel in HOLDS if "duration(self.budget)" in cel)
+CACHE_RULE = next(cel for cel in HOLDS if "self.semantic" in cel)
+
+
+def test_there_is_none_by_default():
+    assert semantic_of(ResponsesSpec(cache=ResponseCacheMode.EXACT).semantic) is None
+
+
+def test_the_threshold_has_no_default():
+    spec = SemanticSpec(embeddings=ENDPOINT)
+    assert not HOLDS[THRESHOLD_RULE](spec)
+    assert semantic_of(spec) is None, "an object of an older schema"
+    assert HOLDS[THRESHOLD_RULE](SemanticSpec(embeddings=ENDPOINT, threshold=0.9))
+
+
+def test_it_begins_in_the_shadow():
+    made = semantic_of(SemanticSpec(embeddings=ENDPOINT, threshold=0.9, budget="1.5ms"))
+    assert made == SemanticCaching(SemanticMode.SHADOW, 0.9, ENDPOINT["url"], "m", 2, 1000)
+
+
+@pytest.mark.parametrize(("budget", "kept"), [("1ms", True), ("1s", True), ("0.5ms", False), ("1001ms", False)])
+def test_a_request_waits_a_second_at_most(budget, kept):
+    assert HOLDS[BUDGET_RULE](SemanticSpec(embeddings=ENDPOINT, threshold=0.9, budget=budget)) is kept
+
+
+def test_it_stands_on_the_exact_cache():
+    semantic = SemanticSpec(embeddings=ENDPOINT, threshold=0.9)
+    assert not HOLDS[CACHE_RULE](ResponsesSpec(semantic=semantic))
+    assert HOLDS[CACHE_RULE](ResponsesSpec(semantic=semantic, cache=ResponseCacheMode.EXACT))
+    assert HOLDS[CACHE_RULE](ResponsesSpec())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"threshold": 0},
+        {"threshold": 1.01},
+        {"mode": "On"},
+        {"max_entries": 0},
+        {"max_entries": 5001},
+        {"embeddings": {"url": "ftp://host/x", "model": "m"}},
+        {"embeddings": {"url": "http://user@host/x", "model": "m"}},
+        {"embeddings": {"url": "http://host/x y", "model": "m"}},
+        {"embeddings": {"url": "http://host/x", "model": ""}},
+    ],
+)
+def test_other_values_are_refused(fields):
+    with pytest.raises(ValidationError):
+        SemanticSpec(**{"threshold": 0.9, "embeddings": ENDPOINT} | fields)

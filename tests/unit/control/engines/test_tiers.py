@@ -1,0 +1,213 @@
+"""What a pod gets for its tiers, and what is refused."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from promptgroup_cli.rehearsal import cel_rules
+from promptgroup_operator.api.prompt_group import parse_spec
+from promptgroup_operator.engines import tiers
+from support.builders import spec
+
+ROOT = Path(__file__).parents[4]
+LMCACHE = {"pool": {"type": "LMCache", "address": "kv.pools:5555"}}
+MOONCAKE = {"pool": {"type": "Mooncake", "address": "kv.pools:50051"}}
+MEMORY = {"offload": {"memory": "64Gi"}}
+VOLUME = {"offload": {"memory": "64Gi", "claimName": "kv"}}
+
+
+def parts(cache, **engine):
+    return tiers.parts(spec(cache=cache, engine=engine))
+
+
+def connector(made):
+    (flag,) = (each for each in made.args if each.startswith("--kv-transfer-config="))
+    return json.loads(flag.partition("=")[2])
+
+
+def test_without_tiers_nothing_is_added():
+    assert parts(None) == tiers.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("args", "size"), [([], "64"), (["--data-parallel-size=2"], "32"), (["--data_parallel_size", "3"], "21.3333")]
+)
+def test_vllm_counts_its_memory_in_gib_for_each_data_parallel_engine(args, size):
+    assert parts(MEMORY, args=args) == tiers.PodParts(args=(f"--kv-offloading-size={size}",))
+
+
+def test_a_volume_of_vllm_is_a_secondary_tier_in_a_folder_of_its_own_for_each_engine():
+    made = parts(VOLUME)
+    config = connector(made)
+    assert (config["kv_connector"], config["kv_role"], made.claim) == ("OffloadingConnector", "kv_both", "kv")
+    folder = f"{tiers.FOLDER}/{tiers.namespace(spec(cache=VOLUME))}"
+    assert config["kv_connector_extra_config"] == {
+        "cpu_bytes_to_use": 64 << 30,
+        "spec_name": "TieringOffloadingSpec",
+        "secondary_tiers": [{"type": "fs", "root_dir": folder}],
+    }
+
+
+def test_lmcache_has_time_outs_under_which_a_dead_server_kills_no_engine():
+    made = parts(LMCACHE)
+    assert connector(made)["kv_connector_extra_config"] == {
+        "lmcache.mp.host": "tcp://kv.pools",
+        "lmcache.mp.port": 5555,
+        "lmcache.mp.mq_timeout": 5,
+        "lmcache.mp.heartbeat_interval": 2,
+    }
+    assert "--disable-hybrid-kv-cache-manager" in made.args
+    assert made.env == {"LMCACHE_TRACK_USAGE": "false", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "60"}
+    assert made.awaits == ("kv.pools", "5555")
+
+
+def test_mooncake_is_told_in_a_file_and_its_keys_begin_with_the_engines_settings():
+    made = parts({"pool": MOONCAKE["pool"] | {"transport": "RDMA"}})
+    assert connector(made)["kv_connector_extra_config"] == {"cache_prefix": tiers.namespace(spec())}
+    told = json.loads(made.config)
+    assert (told["master_server_address"], told["protocol"]) == ("kv.pools:50051", "rdma")
+    assert told["global_segment_size"] == 0
+    assert made.awaits == ("kv.pools", "50051")
+
+
+@pytest.mark.parametrize(
+    ("args", "size"),
+    [
+        ([], 68),
+        (["--tp=2"], 34),
+        (["--tensor-parallel-size", "4", "--dp-size=2"], 8),
+        (["--tp-size=4", "--dp=4", "--enable-dp-attention"], 17),
+        (["--tp", "many"], 68),
+    ],
+)
+def test_sglang_counts_its_memory_in_whole_gb_for_each_rank(args, size):
+    made = parts(MEMORY, type="SGLang", image="lmsysorg/sglang:v0.5.23", args=args)
+    assert made == tiers.PodParts(args=("--enable-hierarchical-cache", f"--hicache-size={size}"))
+
+
+def test_what_stands_behind_sglangs_memory():
+    volume = parts(VOLUME, type="SGLang")
+    assert "--hicache-storage-backend=file" in volume.args
+    assert volume.env["SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR"].startswith(f"{tiers.FOLDER}/pg-")
+    pool = parts(MEMORY | MOONCAKE, type="SGLang")
+    (extra,) = (each for each in pool.args if "extra-config" in each)
+    name = tiers.namespace(spec(engine={"type": "SGLang"}))
+    assert json.loads(extra.partition("=")[2]) == {"extra_backend_tag": name}
+    assert (pool.env["MOONCAKE_MASTER"], pool.env["MOONCAKE_PROTOCOL"]) == ("kv.pools:50051", "tcp")
+    assert pool.awaits == ("kv.pools", "50051")
+
+
+def test_tensorrt_llm_is_told_in_its_file():
+    made = parts(MEMORY, type="TensorRTLLM")
+    assert yaml.safe_load(made.config) == {"kv_cache_config": {"host_cache_size": 64 << 30}}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"image": "vllm/vllm-openai:v0.33.0"},
+        {"args": ["--revision=2"]},
+        {"type": "SGLang"},
+        {"template": {"metadata": {"labels": {"a": "b"}}}},
+    ],
+)
+def test_kv_of_other_engines_has_another_name(other):
+    assert tiers.namespace(spec(engine=other)) != tiers.namespace(spec())
+
+
+def test_the_tiers_themselves_do_not_change_the_name():
+    assert tiers.namespace(spec(cache=VOLUME)) == tiers.namespace(spec())
+
+
+REFUSED = {
+    "a connector by hand": (LMCACHE, {"args": ["--kv-transfer-config={}"]}, "--kv-transfer-config"),
+    "the same with underscores": (MEMORY, {"args": ["--kv_offloading_size", "3"]}, "--kv-offloading-size"),
+    "HiCache by hand": (MEMORY, {"type": "SGLang", "args": ["--hicache-ratio=2"]}, "--hicache-ratio"),
+    "revisions that LMCache cannot tell apart": (LMCACHE, {"args": ["--revision", "a"]}, "two revisions"),
+    "an old vLLM": (MEMORY, {"image": "vllm/vllm-openai:v0.11.2"}, "vLLM 0.22 or newer"),
+    "an old SGLang": (MEMORY, {"type": "SGLang", "image": "docker.io/lmsysorg/sglang:v0.4.9"}, "SGLang 0.5"),
+    "too small for its ranks": (
+        {"offload": {"memory": "1Gi"}},
+        {"type": "SGLang", "args": ["--tp=8"]},
+        "less than 1 GB for each rank",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_with_the_way_out(case):
+    cache, engine, said = REFUSED[case]
+    assert said in tiers.problem(spec(cache=cache, engine=engine), None)
+
+
+FINE = {
+    "no tiers": (None, {"args": ["--kv-transfer-config={}"]}),
+    "an image whose tags are not the engine's": (MEMORY, {"image": "lmcache/vllm-openai:v0.5.6"}),
+    "a tag that is no number": (MEMORY, {"image": "vllm/vllm-openai:nightly"}),
+    "a digest": (MEMORY, {"image": "vllm/vllm-openai@sha256:" + "0" * 64}),
+    "a revision with a pool that keeps it apart": (MOONCAKE, {"args": ["--revision=a"]}),
+}
+
+
+@pytest.mark.parametrize("case", FINE)
+def test_what_can_work_is_not_refused(case):
+    cache, engine = FINE[case]
+    assert tiers.problem(spec(cache=cache, engine=engine), None) == ""
+
+
+def test_memory_needs_room_in_the_containers_limit():
+    wanted = spec(cache=MEMORY)
+    assert "raise the limit" in tiers.problem(wanted, 64 << 30)
+    assert tiers.problem(wanted, 65 << 30) == ""
+
+
+def test_what_is_on_is_told_with_its_capacity():
+    def told(kv_tokens=0, **fields):
+        return [(each.tier.value, each.capacity, each.source) for each in tiers.tiers_on(spec(**fields), kv_tokens)]
+
+    assert told(400_000) == []
+    assert told(400_000, cache=VOLUME) == [
+        ("GPU", "400000 tokens", None),
+        ("Memory", "64Gi", None),
+        ("Volume", None, "kv"),
+    ]
+    assert told(cache=LMCACHE)[1:] == [("Pool", None, "LMCache kv.pools:5555")]
+    assert told(engine={"args": ["--kv-offloading-size=3"]})[1:] == [("EngineArgs", None, "--kv-offloading-size")]
+
+
+def test_the_gate_waits_for_the_pool_and_says_for_what():
+    with socket.socket() as pool:
+        pool.bind(("127.0.0.1", 0))
+        port = pool.getsockname()[1]
+        made = tiers.PodParts(awaits=("127.0.0.1", str(port)))
+        command = [sys.executable, *made.gate[1:]]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as gate:
+            assert gate.stdout is not None
+            assert f"the pool at 127.0.0.1:{port} is away" in gate.stdout.readline()
+            pool.listen()
+            assert gate.wait(timeout=30) == 0
+
+
+SAMPLES = sorted(
+    path
+    for path in (ROOT / "manifests" / "samples").glob("*.yaml")
+    if any(each["kind"] == "PromptGroup" and "cache" in each["spec"] for each in yaml.safe_load_all(path.read_text()))
+)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_samples_keep_the_rules_and_can_work(path):
+    (group,) = (each for each in yaml.safe_load_all(path.read_text()) if each["kind"] == "PromptGroup")
+    wanted = parse_spec(group["spec"])
+    assert list(cel_rules.broken_rules(group["metadata"]["name"], wanted)) == []
+    assert tiers.problem(wanted, None) == ""
+    assert tiers.parts(wanted) != tiers.NOTHING
+
+
+def test_there_is_a_sample_of_each_kind_of_tier():
+    assert {each.stem for each in SAMPLES} >= {"mooncake", "offload", "pool", "sglang"}

@@ -1,0 +1,472 @@
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from promptgroup_picker.extproc import messages, processing
+from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
+from promptgroup_router.contract.caller_rules import CachedTokens, CallerRules
+from promptgroup_router.contract.table import SlotState
+from promptgroup_router.routing.state import RouterState
+from promptgroup_router.tracing.sampling import Sampling
+from promptgroup_router.tracing.tracer import Tracer
+from support.grpcclient import OneRequest, endpoints_of
+from support.tables import group, revision, slot, table
+from support.wire import chat, table_of
+
+ADDRESSES = ("10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000")
+CHAT = json.dumps(chat()).encode()
+USAGE = b'{"usage":{"prompt_tokens":40,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":30}}}'
+
+
+def shown(*addresses: str, served=None, **limits: int) -> OneRequest:
+    state = RouterState()
+    state.install(served or table_of(*(addresses or ADDRESSES)), "file", 0.0)
+    return OneRequest(state, **limits)
+
+
+def in_flight(request: OneRequest) -> int:
+    return sum(request.picker.state.balancer.loads.values())
+
+
+def refusal(responses):
+    (response,) = responses
+    answer = response.immediate_response
+    return answer.status.code, json.loads(answer.body)["error"]["code"], answer
+
+
+def exposition(request: OneRequest) -> str:
+    return request.picker.state.exposition(request.now, 0)
+
+
+def test_headers_come_before_the_body_and_only_once_the_body_is_whole():
+    request = shown()
+    assert request.head() == []
+    assert request.body(CHAT[:10], end=False) == []
+    responses = request.body(CHAT[10:])
+    assert [each.WhichOneof("response") for each in responses] == ["request_headers", "request_body"]
+    assert endpoints_of(responses[0]) in ADDRESSES
+    part = responses[1].request_body.response.body_mutation.streamed_response
+    assert (part.body, part.end_of_stream) == (CHAT, True)
+    assert in_flight(request) == 1
+
+
+def test_the_last_part_may_be_empty_and_may_come_twice():
+    request = shown()
+    request.head()
+    request.body(CHAT, end=False)
+    assert len(request.body(b"")) == 2
+    assert request.body(b"") == []
+    assert in_flight(request) == 1
+
+
+def test_trailers_end_a_body_and_are_passed_on_behind_it():
+    request = shown()
+    request.head()
+    request.body(CHAT, end=False)
+    responses = request.trailers()
+    assert [each.WhichOneof("response") for each in responses] == [
+        "request_headers", "request_body", "request_trailers",
+    ]  # fmt: skip
+    assert not responses[1].request_body.response.body_mutation.streamed_response.end_of_stream
+
+
+def test_trailers_behind_a_body_that_has_ended():
+    request = shown()
+    request.head()
+    request.body(CHAT)
+    assert [each.WhichOneof("response") for each in request.trailers()] == ["request_trailers"]
+
+
+def test_a_gateway_that_holds_the_body_gets_its_choice_with_it():
+    request = shown()
+    assert [each.WhichOneof("response") for each in request.head(mode=2)] == ["request_headers"]
+    (response,) = request.body(CHAT)
+    named = response.request_body.response.header_mutation.set_headers[0].header.raw_value.decode()
+    assert named == response.dynamic_metadata["envoy.lb"]["x-gateway-destination-endpoint"]
+    assert not response.request_body.response.HasField("body_mutation")  # as it was
+
+
+def test_a_gateway_that_shows_no_body_is_told_so():
+    status, code, _ = refusal(shown().head(mode=0))
+    assert (status, code) == (500, "not_shown")
+
+
+def test_the_session_stays_and_fallbacks_follow_the_ring():
+    request = shown(endpoints=3)
+    named = set()
+    for _ in range(5):
+        request.head(x_session_id="user-1")
+        named.add(endpoints_of(request.body(CHAT)[0]))
+        request.answer_head()
+        request.answer_body(USAGE)
+        request.begin()
+    (found,) = named
+    assert sorted(found.split(",")) == sorted(ADDRESSES)
+
+
+@pytest.mark.parametrize("subset", [["10.0.0.2:8000"], "10.0.0.2:8000", ["10.0.0.2"]])
+def test_the_gateways_subset_limits_the_choice(subset):
+    for number in range(5):
+        request = shown(endpoints=3)
+        request.head(subset=subset, x_session_id=f"user-{number}")
+        assert endpoints_of(request.body(CHAT)[0]) == "10.0.0.2:8000"
+
+
+@pytest.mark.parametrize("subset", [[], "10.9.9.9:1"])
+def test_a_subset_without_a_ready_replica_is_503(subset):
+    request = shown()
+    request.head(subset=subset)
+    assert refusal(request.body(CHAT))[:2] == (503, "no_replica")
+
+
+def test_nobody_ready_is_503_and_says_when_to_come_back():
+    nobody = table(group("support", revision(slots=(slot(0, SlotState.DRAINING),))))
+    request = shown(served=nobody)
+    request.head()
+    status, code, answer = refusal(request.body(CHAT))
+    assert (status, code) == (503, "no_replica")
+    assert {each.header.key for each in answer.headers.set_headers} >= {"retry-after", "content-type"}
+
+
+def test_a_request_without_room_waits_and_is_shed_with_429(monkeypatch):
+    request = shown()
+    balancer = request.picker.state.balancer
+    with monkeypatch.context() as full:
+        full.setattr(balancer, "pick", lambda *_: None)
+        request.head()
+        assert request.body(CHAT) == []
+        assert len(request.picker.state.admission_queue) == 1
+        request.picker.state.expire_waiting(request.now + 9)
+    status, code, answer = refusal(request.heard())
+    assert (status, code) == (429, "overloaded")
+    assert "retry-after" in {each.header.key for each in answer.headers.set_headers}
+
+
+def test_a_request_that_waited_is_sent_once_there_is_room(monkeypatch):
+    request = shown()
+    with monkeypatch.context() as full:
+        full.setattr(request.picker.state.balancer, "pick", lambda *_: None)
+        request.head()
+        request.body(CHAT)
+    request.picker.state.admit_waiting(request.now)
+    assert [each.WhichOneof("response") for each in request.heard()] == ["request_headers", "request_body"]
+
+
+def test_a_client_that_leaves_while_its_request_waits(monkeypatch):
+    request = shown()
+    monkeypatch.setattr(request.picker.state.balancer, "pick", lambda *_: None)
+    request.head()
+    request.body(CHAT)
+    request.reset()
+    assert not request.picker.state.admission_queue
+    assert not request.picker.open
+
+
+def test_models_are_answered_by_the_picker():
+    (response,) = shown().head(_method="GET", _path="/v1/models", end=True)
+    assert json.loads(response.immediate_response.body)["object"] == "list"
+
+
+def test_errors_have_the_form_of_their_api():
+    request = shown()
+    request.head(_path="/v1/messages?beta=true")
+    (response,) = request.body(b"{")
+    assert json.loads(response.immediate_response.body)["type"] == "error"
+
+
+def test_usage_closes_the_books_and_the_session_is_remembered():
+    request = shown()
+    request.head(x_session_id="user-1")
+    request.body(CHAT)
+    (head,) = request.answer_head()
+    told = {each.header.key for each in head.response_headers.response.header_mutation.set_headers}
+    assert told == {"x-promptgroup-served-by", "x-promptgroup-revision"}
+    assert request.picker.bodies.used == 0
+    (part,) = request.answer_body(USAGE)
+    assert part.response_body.response.body_mutation.streamed_response.body == USAGE
+    assert 'prompt_tokens_total{group="chat/support"} 40' in exposition(request)
+    assert in_flight(request) == 0
+    assert not request.picker.open
+    request.reset()  # Envoy's end of every stream
+    assert 'by="client"' not in exposition(request)
+
+
+def test_the_first_token_is_that_of_the_answer_not_of_its_opening():
+    request = shown()
+    request.head()
+    request.body(json.dumps(chat(stream=True)).encode())
+    request.answer_head(stream=True)
+    role = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
+    request.answer_body(role, end=False)
+    assert "time_to_first_byte_seconds_count" not in exposition(request)
+    request.now += 2.0
+    request.answer_body(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n', end=False)
+    assert 'time_to_first_byte_seconds_sum{group="chat/support"} 2' in exposition(request)
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_an_answer_that_is_only_copied_is_not_given_back(mode):
+    request = shown()
+    request.head(answer=mode)
+    request.body(CHAT)
+    request.answer_head()
+    (part,) = request.answer_body(USAGE)
+    assert part.WhichOneof("response") == "response_body"
+    assert not part.response_body.response.HasField("body_mutation")
+    assert in_flight(request) == 0
+
+
+def test_trailers_end_an_answer():
+    request = shown()
+    request.head()
+    request.body(CHAT)
+    request.answer_head()
+    request.answer_body(USAGE, end=False)
+    assert [each.WhichOneof("response") for each in request.trailers("response_trailers")] == ["response_trailers"]
+    assert in_flight(request) == 0
+
+
+def test_a_client_that_leaves_releases_the_load():
+    request = shown()
+    request.head()
+    request.body(CHAT)
+    request.answer_head()
+    request.reset()
+    assert in_flight(request) == 0
+    assert 'answers_cut_total{group="chat/support",by="client"} 1' in exposition(request)
+    assert request.picker.bodies.used == 0
+
+
+def test_a_gateway_that_shows_no_answer_ends_well():
+    request = shown()
+    request.head(answer=0)
+    request.body(CHAT)
+    assert in_flight(request) == 1
+    request.close()
+    assert in_flight(request) == 0
+    assert 'by="client"' not in exposition(request)
+
+
+def test_a_fallback_that_served_is_in_the_books_and_the_first_choice_is_ejected():
+    request = shown(endpoints=2)
+    request.head(x_session_id="user-1")
+    first, second = endpoints_of(request.body(CHAT)[0]).split(",")
+    (head,) = request.answer_head(upstream=second)
+    served = {
+        each.header.key: each.header.raw_value for each in head.response_headers.response.header_mutation.set_headers
+    }
+    assert served["x-promptgroup-served-by"].endswith(b"/%d" % ADDRESSES.index(second))
+    assert in_flight(request) == 1
+    request.answer_body(USAGE)
+    assert in_flight(request) == 0
+    assert "ejections_total 1" in exposition(request)
+    request.begin()
+    request.head(x_session_id="user-1")
+    assert first not in endpoints_of(request.body(CHAT)[0])
+
+
+def test_an_answer_of_the_gateways_own_ejects_where_it_tells_who_serves():
+    request = shown()
+    request.head()
+    request.body(CHAT)
+    request.answer_head(503)
+    request.answer_body(b"no healthy upstream")
+    assert "ejections_total 1" not in exposition(request)
+    for served in (ADDRESSES[0], ""):
+        request.begin()
+        request.head()
+        named = endpoints_of(request.body(CHAT)[0])
+        request.answer_head(200 if served else 503, served=named if served else "")
+        request.answer_body(b"x")
+    assert "ejections_total 1" in exposition(request)
+    assert in_flight(request) == 0
+
+
+def test_bodies_are_bounded_alone_and_together():
+    request = shown(max_body=100)
+    request.head()
+    assert refusal(request.body(b"x" * 101, end=False))[:2] == (413, "body_too_large")
+    assert request.body(b"x") == []
+    request = shown()
+    request.picker.bodies.limit = 1000
+    request.head()
+    assert refusal(request.body(b"x" * 999, end=False))[:2] == (503, "body_memory")
+    assert request.picker.bodies.used == 0
+
+
+def test_a_request_that_does_not_come_whole_is_refused_in_time():
+    request = shown()
+    request.head()
+    request.body(b"{", end=False)
+    request.picker.tick(request.now + processing.READ_SECONDS)
+    assert request.heard() == []
+    request.picker.tick(request.now + processing.READ_SECONDS + 1)
+    assert request.heard()[0].immediate_response.status.code == 408
+    assert not request.picker.open
+
+
+def test_a_stream_on_which_nothing_comes_is_ended_in_time():
+    request = shown()
+    request.picker.tick(request.now + processing.READ_SECONDS + 1)
+    assert not request.picker.open
+    assert not request._client.server.streams
+
+
+@pytest.mark.parametrize("start", ["body", "answer_body", "nothing", "twice"])
+def test_messages_out_of_order_end_the_call(start):
+    request = shown()
+    match start:
+        case "twice":
+            request.head()
+            request.head()
+        case "nothing":
+            request.head()
+            request.show(ProcessingRequest())
+        case _:
+            getattr(request, start)(b"x")
+    assert not request._client.server.streams
+    assert not request.picker.open
+
+
+def test_an_answer_to_what_was_refused_changes_nothing():
+    request = shown()
+    request.head(_path="/nothing", end=True)
+    assert len(request.answer_head(404)) == 1
+    assert len(request.answer_body(b"x")) == 1
+    assert in_flight(request) == 0
+
+
+def test_what_the_operator_alone_may_say_is_taken_away():
+    request = shown()
+    request.head(x_promptgroup_warmup="1")
+    head = request.body(CHAT)[0].request_headers.response.header_mutation
+    assert "x-promptgroup-warmup" in head.remove_headers
+
+
+def test_a_group_that_hides_what_was_cached():
+    rules = CallerRules(cached_tokens=CachedTokens.HIDDEN)
+    served = table(group("support", callers=rules))
+    request = shown(served=served)
+    request.head(answer=1)
+    assert refusal(request.body(CHAT))[:2] == (500, "not_shown")
+    request.begin()
+    request.head()
+    head = request.body(CHAT)[0].request_headers.response.header_mutation
+    assert "accept-encoding" in head.remove_headers
+    request.answer_head()
+    (first,) = request.answer_body(USAGE[:20], end=False)
+    (last,) = request.answer_body(USAGE[20:])
+    seen = b"".join(each.response_body.response.body_mutation.streamed_response.body for each in (first, last))
+    assert "30" not in seen.decode()
+    assert json.loads(seen)["usage"]["prompt_tokens"] == 40
+    assert 'cached_tokens_total{group="chat/support"} 30' in exposition(request)
+
+
+def test_an_engine_that_asks_for_a_key_gets_it_and_none_of_the_clients():
+    slots = (replace(slot(0), credential="keys/engine"), slot(1))
+    request = shown(served=table(group("support", revision(slots=slots))), endpoints=2)
+    request.picker.state.authenticator.keyring.credential = lambda namespace, name: f"{namespace} {name}".encode()
+    request.head(authorization="Bearer mine", subset=["10.0.0.1:8000"])
+    head = request.body(CHAT)[0].request_headers.response.header_mutation
+    assert "authorization" in head.remove_headers
+    told = {each.header.key: each.header.raw_value for each in head.set_headers}
+    assert told["authorization"] == b"Bearer chat keys/engine"
+    request.begin()
+    request.head()
+    assert "," not in endpoints_of(request.body(CHAT)[0])
+
+
+def test_a_response_that_only_one_replica_can_hold_has_no_fallback():
+    request = shown(endpoints=3)
+    request.head(_path="/v1/responses")
+    responses = request.body(json.dumps({"model": "llama", "input": "hi"}).encode())
+    assert "," not in endpoints_of(responses[0])
+    body = responses[1].request_body.response.body_mutation.streamed_response.body
+    assert json.loads(body)["request_id"].startswith("resp_pg_")
+
+
+CLIENT_TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"
+
+
+def traced(ratio: float):
+    ended, request = [], shown()
+    request.picker.state.tracer = Tracer(Sampling(ratio, parent_based=True), random.getrandbits, ended.append)
+    return request, ended
+
+
+def set_by(response) -> dict[str, str]:
+    mutation = response.request_headers.response.header_mutation
+    return {each.header.key: each.header.raw_value.decode() for each in mutation.set_headers}
+
+
+def test_a_sampled_request_is_a_span_and_the_engine_is_told_of_it():
+    request, ended = traced(0.0)
+    request.head(traceparent=f"{CLIENT_TRACE}1", x_request_id="r1")
+    told = set_by(request.body(CHAT)[0])["traceparent"]
+    request.answer_head()
+    request.answer_body(USAGE)
+    [span] = ended
+    assert told == span.context.header().decode()
+    assert span.parent.header().decode() == f"{CLIENT_TRACE}1"
+    assert span.attributes["gen_ai.usage.cache_read.input_tokens"] == 30
+    assert (span.attributes["http.request.id"], span.name) == ("r1", "chat llama")
+    assert [each.name for each in span.events] == ["sent", "first byte"]
+
+
+@pytest.mark.parametrize(
+    "header", [{}, {"traceparent": f"{CLIENT_TRACE}0"}], ids=["no trace", "one that is not sampled"]
+)
+def test_a_request_that_is_not_sampled_keeps_its_header_and_what_is_kept_for_others(header):
+    request, ended = traced(0.0)
+    request.head(**header)
+    first = request.body(CHAT)[0]
+    assert "traceparent" not in set_by(first)
+    request.begin()
+    known = messages.picked.cache_info().hits
+    request.head(**header)
+    request.body(CHAT)
+    assert messages.picked.cache_info().hits == known + 1
+    assert ended == []
+
+
+def test_a_request_that_is_refused_at_once_is_a_span_too():
+    request, ended = traced(1.0)
+    request.head()
+    request.body(b"no JSON")
+    assert ended[0].attributes["http.response.status_code"] == 400
+
+
+def test_a_client_behind_a_gateway_is_told_why_its_prompt_was_not_found():
+    request = shown()
+
+    def told(text: str, previous: str | None):
+        body = {"model": "llama", "max_tokens": 4, "messages": [{"role": "user", "content": text}]}
+        request.head(_path="/v1/messages")
+        sent = request.body(json.dumps(body | {"diagnostics": {"previous_message_id": previous}}).encode())[1]
+        assert b"diagnostics" not in sent.request_body.response.body_mutation.streamed_response.body
+        (head,) = request.answer_head()
+        mutation = head.response_headers.response.header_mutation
+        header = {each.header.key: each.header.raw_value.decode() for each in mutation.set_headers}
+        (answer,) = request.answer_body(b'{"id":"msg_1","type":"message","content":[]}')
+        request.begin()
+        shown = json.loads(answer.response_body.response.body_mutation.streamed_response.body)
+        return shown["diagnostics"]["cache_miss_reason"], header["x-promptgroup-cache-miss"]
+
+    assert told("of the harbour " * 50, None) == (None, "none")
+    reason, header = told("of the garden " * 50, "msg_1")
+    assert reason["type"] == "messages_changed"
+    assert header.startswith("messages_changed;tokens=")
+
+
+@pytest.mark.parametrize("mode", [processing.MODE_NONE, processing.MODE_STREAMED], ids=["not shown", "copied"])
+def test_where_answers_are_not_given_back_the_header_says_it(mode):
+    request = shown()
+    request.head(answer=mode, x_promptgroup_diagnostics="")
+    request.body(CHAT)
+    (head,) = request.answer_head()
+    mutation = head.response_headers.response.header_mutation
+    assert ("x-promptgroup-cache-miss", b"none") in [
+        (each.header.key, each.header.raw_value) for each in mutation.set_headers
+    ]

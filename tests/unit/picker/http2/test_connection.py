@@ -1,0 +1,219 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from promptgroup_picker.http2 import connection, frames
+from promptgroup_picker.http2.frames import PREFACE, ErrorCode, FrameType
+from promptgroup_picker.http2.grpc_messages import GrpcStatus
+from support.grpcclient import Client, Noted
+
+
+def kinds(found):
+    return [FrameType(each.type).name for each in found]
+
+
+def test_a_call_from_its_head_to_its_end():
+    client = Client()
+    client.send(client.head(1), client.data(1, b"ask"))
+    (call,) = client.calls
+    assert call.messages == [b"ask"]
+    call.stream.send(b"answer")
+    assert client.wakes == 1
+    assert kinds(client.hear()) == ["HEADERS", "DATA"]
+    client.send(frames.frame(FrameType.DATA, frames.END_STREAM, 1))
+    call.stream.finish()
+    found = client.hear()
+    assert kinds(found) == ["HEADERS"]
+    assert client.fields(found[0])["grpc-status"] == "0"
+    assert client.messages(1) == [b"answer"]
+    assert call.events == ["half closed"]
+    assert not client.server.streams
+
+
+def test_a_call_of_no_method_is_refused():
+    client = Client()
+    found = client.send(client.head(1, path="nothing"))
+    assert kinds(found) == ["HEADERS", "RST_STREAM"]
+    assert client.fields(found[0])["grpc-status"] == str(GrpcStatus.UNIMPLEMENTED.value)
+
+
+def test_a_call_that_ends_before_its_client_asks_for_no_more():
+    client = Client()
+    client.send(client.head(1))
+    client.calls[0].stream.finish(GrpcStatus.INTERNAL, "100 % wrong")
+    found = client.hear()
+    assert kinds(found) == ["HEADERS", "HEADERS", "RST_STREAM"]
+    assert client.fields(found[1])["grpc-message"] == "100 %25 wrong"
+    client.send(client.data(1, b"late"))  # on its way, and ignored
+    assert not client.server.closed
+
+
+def test_a_message_that_is_too_large_ends_the_call_alone():
+    client = Client(most=10)
+    found = client.send(client.head(1), client.data(1, b"x" * 11))
+    assert kinds(found) == ["HEADERS", "HEADERS", "RST_STREAM"]
+    assert client.fields(found[1])["grpc-status"] == str(GrpcStatus.RESOURCE_EXHAUSTED.value)
+    assert client.calls[0].events == ["lost"]
+    assert not client.server.closed
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_output_waits_for_the_windows(whole):
+    client = Client()
+    client.send(client.head(1))
+    call = client.calls[0]
+    call.stream.send(b"x" * 200_000)
+    sent = sum(len(each.payload) for each in client.hear() if each.type == FrameType.DATA)
+    assert sent == connection.DEFAULT_WINDOW
+    call.stream.finish()
+    assert client.hear() == []
+    client.send(frames.window_update(1, 2**20))
+    assert client.server.streams  # that of the connection is still closed
+    for _ in range(1 if whole else 4):
+        client.send(frames.window_update(0, 2**20 if whole else 40_000))
+    assert client.messages(1) == [b"x" * 200_000]
+    assert not client.server.streams
+
+
+def test_settings_of_the_client_move_the_windows():
+    client = Client()
+    client.send(client.head(1), frames.settings({frames.SETTINGS_INITIAL_WINDOW_SIZE: 10}))
+    client.calls[0].stream.send(b"x" * 20)
+    assert [len(each.payload) for each in client.hear() if each.type == FrameType.DATA] == [10]
+    found = client.send(frames.settings({frames.SETTINGS_INITIAL_WINDOW_SIZE: 100}))
+    assert [len(each.payload) for each in found if each.type == FrameType.DATA] == [15]
+
+
+def test_the_client_gets_windows_for_what_it_sent_while_it_reads():
+    client = Client()
+    client.send(client.head(1))
+    found = client.send(*(client.data(1, b"x" * 60_000) for _ in range(5)))
+    assert sum(1 for each in found if each.type == FrameType.WINDOW_UPDATE and each.stream == 1) == 1
+    client.calls[0].stream.send(b"x" * (connection.UNSENT + 70_000))
+    found = client.send(*(client.data(1, b"x" * 60_000) for _ in range(8)))
+    assert not [each for each in found if each.type == FrameType.WINDOW_UPDATE and each.stream == 1]
+    client.send(frames.window_update(1, 2**20))
+    found = client.send(frames.window_update(0, 2**20))
+    assert [each for each in found if each.type == FrameType.WINDOW_UPDATE and each.stream == 1]
+
+
+def test_resets_and_the_end_of_the_connection_lose_calls_once():
+    client = Client()
+    client.send(client.head(1), client.head(3), frames.reset(1, ErrorCode.CANCEL))
+    assert [each.events for each in client.calls] == [["lost"], []]
+    client.server.lost()
+    client.server.lost()
+    assert [each.events for each in client.calls] == [["lost"], ["lost"]]
+
+
+def test_a_draining_connection_refuses_new_calls():
+    client = Client()
+    client.send(client.head(1))
+    client.server.drain()
+    assert kinds(client.hear()) == ["GOAWAY"]
+    assert kinds(client.send(client.head(3))) == ["RST_STREAM"]
+    client.send(client.data(1, b"goes on"))
+    assert client.calls[0].messages == [b"goes on"]
+
+
+def test_fields_in_several_frames():
+    client = Client()
+    head = client.head(1)
+    block = head[9:]
+    client.send(
+        frames.frame(FrameType.HEADERS, 0, 1, block[:2]),
+        frames.frame(FrameType.CONTINUATION, 0, 1, block[2:3]),
+        frames.frame(FrameType.CONTINUATION, frames.END_HEADERS, 1, block[3:]),
+    )
+    assert len(client.calls) == 1
+
+
+def test_pings_are_answered():
+    client = Client()
+    found = client.send(frames.frame(FrameType.PING, 0, 0, b"12345678"))
+    assert [(each.flags, each.payload) for each in found] == [(frames.ACK, b"12345678")]
+    assert client.send(frames.frame(FrameType.PING, frames.ACK, 0, b"12345678")) == []
+
+
+def many(client, make, count):
+    for number in range(count):
+        client.send(*make(number))
+
+
+VIOLATIONS = {
+    "an even stream": lambda c: [c.head(2)],
+    "a stream again": lambda c: [c.head(5), frames.reset(5, ErrorCode.CANCEL), c.data(7, b"")],
+    "data of no stream": lambda c: [c.data(0, b"")],
+    "data behind the end": lambda c: [c.head(1), c.data(1, b"", frames.END_STREAM), c.data(1, b"")],
+    "fields that do not begin": lambda _: [frames.frame(FrameType.CONTINUATION, 4, 1)],
+    "fields that are interrupted": lambda c: [frames.frame(FrameType.HEADERS, 0, 1, b"\x82"), c.data(1, b"")],
+    "fields without an end": lambda _: [
+        frames.frame(FrameType.HEADERS, 0, 1, b"\x82"),
+        *[frames.frame(FrameType.CONTINUATION, 0, 1, b"\x82" * 16000)] * 5,
+    ],
+    "fields of nothing": lambda _: [
+        frames.frame(FrameType.HEADERS, 0, 1, b"\x82"),
+        frames.frame(FrameType.CONTINUATION, 0, 1),
+    ],
+    "a short ping": lambda _: [frames.frame(FrameType.PING, 0, 0, b"1")],
+    "a window of nothing": lambda _: [frames.window_update(0, 0)],
+    "a window that is too large": lambda _: [frames.window_update(0, 2**31 - 1)] * 2,
+    "a window of a stream that is too large": lambda c: [c.head(1), *[frames.window_update(1, 2**31 - 1)] * 2],
+    "a push": lambda _: [frames.frame(FrameType.PUSH_PROMISE, 4, 1)],
+    "many pings in one read": lambda _: [frames.frame(FrameType.PING, 0, 0, bytes(8)) * 10_001],
+    "many settings in one read": lambda _: [frames.settings({}) * 10_001],
+}
+
+
+@pytest.mark.parametrize("send", VIOLATIONS.values(), ids=VIOLATIONS)
+def test_a_violation_closes_the_connection(send):
+    client = Client()
+    found = client.send(*send(client))
+    assert client.server.closed
+    assert found[-1].type == FrameType.GOAWAY
+    assert all(each.events[-1:] == ["lost"] for each in client.calls)
+    assert client.send(client.head(9)) == []
+
+
+def test_streams_that_are_opened_and_reset_again_and_again():
+    client = Client()
+    for number in range(connection.MAX_RESETS + 1):
+        client.send(client.head(2 * number + 1), frames.reset(2 * number + 1, ErrorCode.CANCEL))
+    assert client.server.closed
+
+
+def test_streams_that_are_reset_once_they_are_served_are_no_attack():
+    client = Client()
+    for number in range(connection.MAX_RESETS + 10):
+        client.send(client.head(2 * number + 1))
+        client.calls[-1].stream.send(b"answer")
+        client.send(frames.reset(2 * number + 1, ErrorCode.INTERNAL_ERROR), frames.window_update(0, 100))
+    assert not client.server.closed
+
+
+def test_more_streams_than_are_allowed_are_refused(monkeypatch):
+    monkeypatch.setattr(connection, "MAX_STREAMS", 2)
+    client = Client()
+    found = client.send(*(client.head(number) for number in (1, 3, 5)))
+    assert [(each.type, each.stream) for each in found] == [(FrameType.RST_STREAM, 5)]
+
+
+@given(st.lists(st.binary(max_size=60), max_size=20))
+def test_no_bytes_raise(parts):
+    server = connection.ServerConnection(lambda _, stream: Noted(stream), 1000, lambda: None)
+    server.receive(PREFACE)
+    for each in parts:
+        server.receive(each)
+        server.take()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10), st.integers(0, 255), st.integers(0, 7), st.binary(max_size=40)), max_size=30)
+)
+def test_no_frames_raise(written):
+    client = Client(lambda path, stream: Noted(stream) if path else None)
+    for each in written:
+        client.server.receive(frames.frame(*each))
+    client.server.take()
+    client.server.lost()
+    assert not client.server.streams

@@ -1,0 +1,34 @@
+import pytest
+
+from promptgroup_picker.health import CHECK, HealthCheck
+from promptgroup_picker.stubs.ext_proc_pb2 import HealthCheckRequest, HealthCheckResponse
+from promptgroup_router.routing.state import RouterState
+from support.grpcclient import Client
+
+
+def asked(state, service):
+    client = Client(lambda path, stream: HealthCheck(state, stream) if path == CHECK else None)
+    client.send(client.head(1, CHECK), client.data(1, HealthCheckRequest(service=service).SerializeToString()))
+    found = [HealthCheckResponse.FromString(each).status for each in client.messages(1)]
+    assert not client.server.streams
+    return found
+
+
+@pytest.mark.parametrize(
+    "service", ["", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension"]
+)
+def test_a_picker_is_ready_once_it_has_a_table_until_it_drains(service):
+    state = RouterState()
+    assert asked(state, service) == [2]
+    state.loaded = True
+    assert asked(state, service) == [1]
+    state.draining = True
+    assert asked(state, service) == [2]
+
+
+def test_it_lives_without_a_table():
+    assert asked(RouterState(), "liveness") == [1]
+
+
+def test_a_service_that_there_is_not():
+    assert asked(RouterState(), "other") == []

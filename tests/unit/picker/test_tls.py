@@ -1,0 +1,39 @@
+import asyncio
+import datetime as dt
+import ssl
+
+import pytest
+
+from promptgroup_picker import tls
+from support.wire import run
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def test_gateways_agree_on_http2_with_a_certificate_that_nobody_issued():
+    async def check():
+        server = await asyncio.start_server(
+            lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=tls.context(None, None)
+        )
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+        client.set_alpn_protocols(["http/1.1", "h2"])
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=client)
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+        await reader.read()
+        writer.transport.abort()
+        server.close()
+
+    run(check())
+
+
+def test_a_certificate_from_files(tmp_path):
+    both = tls.self_signed(NOW)
+    (tmp_path / "both.pem").write_bytes(both)
+    assert tls.context(tmp_path / "both.pem", tmp_path / "both.pem")
+    with pytest.raises(OSError):
+        tls.context(tmp_path / "none.pem", tmp_path / "none.pem")
+
+
+def test_each_key_is_new():
+    assert tls.self_signed(NOW) != tls.self_signed(NOW)

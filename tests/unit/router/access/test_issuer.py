@@ -1,0 +1,191 @@
+import base64
+import json
+
+import jwt
+import pytest
+
+from promptgroup_router.access import issuer as module
+from promptgroup_router.access.caller import Caller
+from promptgroup_router.access.issuer import (
+    LEEWAY_SECONDS,
+    MAX_TOKEN_BYTES,
+    REFRESH_SECONDS,
+    REMEMBERED_SECONDS,
+    Issuer,
+    TokenError,
+    UnknownKeyError,
+    parse_jwks,
+)
+from support.tokens import CLAIMS, NOW, by_token, jwk, jwks, private_key, token
+
+
+def issuer(*names: str, kind: str = "RSA", now: float = 0.0) -> Issuer:
+    known = Issuer()
+    known.learn(jwks(*(names or ("one",)), kind=kind), now)
+    return known
+
+
+def caller(known: Issuer, given: bytes, *, now: float = 0.0, time: float = NOW, **access: object) -> str:
+    return known.caller(given, by_token(**access), now, time).name
+
+
+@pytest.mark.parametrize("kind", ["RSA", "EC"])
+def test_a_token_that_its_issuer_has_signed_names_its_caller(kind):
+    assert caller(issuer(kind=kind), token(kind=kind)) == "team-a"
+    assert caller(issuer(kind=kind), token(kind=kind, email="a@example.com"), name_claim="email") == "a@example.com"
+    assert caller(issuer(kind=kind), token(kind=kind, aud=["other", "llm"])) == "team-a"
+
+
+BAD = {
+    "another issuer": token(iss="https://another.example"),
+    "another audience": token(aud="other"),
+    "no audience": token(aud=None),
+    "no issuer": token(iss=None),
+    "no end": token(exp=None),
+    "expired": token(exp=NOW - LEEWAY_SECONDS),
+    "not valid yet": token(nbf=NOW + LEEWAY_SECONDS + 1),
+    "an end that is none": token(exp=float("nan")),
+    "an end beyond all time": token(exp=float("inf")),
+    "a huge end": token(exp=10**40),
+    "an end that is true": token(exp=True),
+    "an end in words": token(exp="tomorrow"),
+    "no name": token(sub=None),
+    "a name that is a list": token(sub=["team-a"]),
+    "a name with a quote": token(sub='a"b'),
+    "a name that is too long": token(sub="a" * 129),
+    "the name of all others": token(sub="-others"),
+    "signed by somebody else": token("two", headers={"kid": "one"}),
+    "too long": token(more="x" * MAX_TOKEN_BYTES),
+    "no token": b"sk-0123456789",
+    "nothing": b"..",
+    "bytes": b"\xff.\xff.\xff",
+}
+
+
+def rewritten(changes: dict[str, object], key: object = "", algorithm: str | None = "none") -> bytes:
+    """A token with a header that its issuer never wrote."""
+    return jwt.encode(CLAIMS, key, algorithm, changes).encode()
+
+
+def public_bytes() -> bytes:
+    """The public key as text, which a confused verifier takes for a shared secret."""
+    return json.dumps(jwk("one")).encode()
+
+
+BAD |= {
+    "unsigned": rewritten({"kid": "one"}, None),
+    "signed with the public key as a secret": jwt.encode(
+        CLAIMS, base64.b64encode(public_bytes()), "HS256", {"kid": "one"}
+    ).encode(),
+    "without its signature": token().rpartition(b".")[0] + b".",
+    "a header that names its own key": jwt.encode(
+        CLAIMS, private_key("evil"), "RS256", {"jwk": jwk("evil"), "kid": "one"}
+    ).encode(),
+    "an extension that must be understood": token(headers={"crit": ["exp"], "exp": 1}),
+    "a key of another name": token("two"),
+}
+
+
+@pytest.mark.parametrize("given", BAD.values(), ids=BAD)
+def test_a_token_that_is_not_good_is_refused_and_not_repeated(given):
+    known = issuer()
+    with pytest.raises(TokenError) as caught:
+        caller(known, given)
+    assert given.decode("latin-1") not in str(caught.value) or len(given) < 4
+    assert not known._good
+
+
+def test_an_algorithm_that_is_not_taken_is_refused():
+    with pytest.raises(TokenError, match="algorithm"):
+        caller(issuer(), token(), algorithms=("ES256",))
+
+
+def test_time_is_what_the_caller_says_and_clocks_may_differ_by_a_minute():
+    known = issuer()
+    assert caller(known, token(exp=NOW), time=NOW + LEEWAY_SECONDS - 1) == "team-a"
+    assert caller(known, token(nbf=NOW), time=NOW - LEEWAY_SECONDS + 1) == "team-a"
+
+
+@pytest.mark.interpreted
+def test_a_token_is_verified_once_and_ends_when_it_says(monkeypatch):
+    known, verified = issuer(), []
+    original = Issuer._verified
+    monkeypatch.setattr(Issuer, "_verified", lambda *given: verified.append(1) or original(*given))
+    one = token(exp=NOW + 600)
+    assert [caller(known, one, now=float(at), time=NOW + at) for at in range(5)] == ["team-a"] * 5
+    assert len(verified) == 1
+    assert caller(known, one, now=REMEMBERED_SECONDS, time=NOW + REMEMBERED_SECONDS) == "team-a"
+    assert len(verified) == 2
+    with pytest.raises(TokenError, match="expired"):
+        caller(known, one, now=20.0, time=NOW + 600 + LEEWAY_SECONDS)
+
+
+def test_what_is_asked_of_a_remembered_token_counts():
+    known = issuer()
+    assert caller(known, token()) == "team-a"
+    for other in ({"audiences": ("other",)}, {"issuer": "https://another.example"}, {"algorithms": ("ES256",)}):
+        with pytest.raises(TokenError):
+            caller(known, token(), **other)
+
+
+def test_tokens_of_a_key_that_the_issuer_withdrew_are_no_longer_good():
+    known = issuer("one", "two")
+    given = token("two")
+    assert caller(known, given) == "team-a"
+    known.learn(jwks("one"), 1.0)
+    with pytest.raises(TokenError, match="does not publish"):
+        caller(known, given, now=2.0)
+
+
+def test_a_new_key_of_the_issuer_is_asked_for_soon_and_not_often():
+    known = issuer("one", now=0.0)
+    with pytest.raises(TokenError):
+        caller(known, token("two"), now=REFRESH_SECONDS - 1)
+    assert not known.wanted
+    with pytest.raises(UnknownKeyError):
+        caller(known, token("two"), now=REFRESH_SECONDS)
+    assert known.wanted
+    known.learn(jwks("one", "two"), REFRESH_SECONDS + 1)
+    assert caller(known, token("two"), now=REFRESH_SECONDS + 1) == "team-a"
+    assert not known.wanted
+
+
+def test_before_the_keys_were_read_nothing_can_be_said():
+    with pytest.raises(UnknownKeyError):
+        caller(Issuer(), token())
+
+
+def test_what_cannot_be_used_leaves_the_keys_as_they_are():
+    known = issuer()
+    for content in (
+        b"",
+        b"[]",
+        b"null",
+        b'{"keys":1}',
+        b'{"keys":[]}',
+        b'{"keys":[{"kty":"oct","k":"YQ"}]}',
+        b"<html>",
+    ):
+        with pytest.raises(TokenError):
+            known.learn(content, 1.0)
+    assert caller(known, token()) == "team-a"
+
+
+def test_keys_for_other_uses_and_of_unknown_kinds_are_passed_over():
+    odd = [{"kty": "RSA", "n": "!", "e": "AQAB", "kid": "odd"}, {"kty": "new"}, 7, jwk("enc") | {"use": "enc"}]
+    found = parse_jwks(json.dumps({"keys": [*odd, jwk("one")]}).encode())
+    assert set(found) == {"one"}
+
+
+def test_a_token_without_a_keys_id_has_the_only_key():
+    assert caller(issuer("one"), token("one", headers={"kid": ""})) == "team-a"
+    with pytest.raises(TokenError):
+        caller(issuer("one", "two"), token("one", headers={"kid": ""}))
+
+
+def test_tokens_that_are_remembered_are_bounded(monkeypatch):
+    monkeypatch.setattr(module, "REMEMBERED_TOKENS", 3)
+    known = issuer()
+    for number in range(6):
+        assert known.caller(token(sub=f"c{number}"), by_token(), 0.0, NOW) == Caller(f"c{number}")
+    assert len(known._good) == 3

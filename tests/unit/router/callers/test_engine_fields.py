@@ -1,0 +1,85 @@
+import orjson
+import pytest
+
+from promptgroup_router.apis.endpoints import ENDPOINTS
+from promptgroup_router.apis.request import ApiKind, parse
+from promptgroup_router.apis.tokens import Tokens
+from promptgroup_router.callers.engine_fields import with_text_field, without_engine_fields, without_media_ids
+from promptgroup_router.contract.caller_rules import CallerRules, EngineField
+from promptgroup_router.policy.session_locations import SessionLocations
+from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.route import route
+from support.tables import SYSTEM, group, table
+
+CHAT = b"/v1/chat/completions"
+HELLO = [{"role": "user", "content": "Hi"}]
+DECLARED = [{"role": "system", "content": SYSTEM}, *HELLO]
+BODIES = {
+    CHAT: {"messages": DECLARED},
+    b"/v1/completions": {"prompt": SYSTEM + "Hi"},
+    b"/v1/messages": {"messages": HELLO, "system": SYSTEM, "max_tokens": 5},
+    b"/v1/messages/count_tokens": {"messages": HELLO, "system": SYSTEM},
+    b"/v1/responses": {"input": "Hi", "instructions": SYSTEM},
+    b"/tokenize": {"messages": DECLARED},
+    b"/v1/embeddings": {"input": "Hi"},
+}
+
+
+def sent(body, *, path=CHAT, allowed=()):
+    """The body that an engine gets."""
+    endpoint = ENDPOINTS[path]
+    view = build_index(table(group(callers=CallerRules(allowed=frozenset(allowed)))))
+    ask = endpoint.parse(orjson.dumps(body))
+    places, tokens = SessionLocations(), Tokens()
+    return orjson.loads(route(view, ask, {}, locations=places, tokens=tokens, now=0.0, cached=endpoint.cached).body)
+
+
+@pytest.mark.parametrize("field", EngineField)
+@pytest.mark.parametrize("path", BODIES)
+def test_fields_of_engines_are_taken_out_on_every_api(path, field):
+    body = {"model": "llama", "temperature": 0.5, field.value: {"x": 1}, **BODIES[path]}
+    got = sent(body, path=path)
+    assert field.value not in got
+    assert got["temperature"] == 0.5
+
+
+@pytest.mark.parametrize("model", ["llama", "support"])
+def test_a_group_may_allow_some_of_them(model):
+    messages = DECLARED if model == "llama" else HELLO
+    body = {"model": model, "messages": messages, "cache_salt": "mine", "nvext": {}, "priority": -9}
+    got = sent(body, allowed=[EngineField.CACHE_SALT])
+    assert got["cache_salt"] == "mine"
+    assert not {"nvext", "priority"} & got.keys()
+
+
+def test_what_no_group_declares_is_cleaned_too():
+    assert "kv_transfer_params" not in sent({"model": "llama", "messages": HELLO, "kv_transfer_params": {"a": 1}})
+
+
+def test_a_field_that_is_written_with_escapes_or_twice_is_found():
+    body = b'{"model":"llama","messages":[{"role":"user","content":"x"}],"nv\\u0065xt":1,"rid":"a","rid":"b"}'
+    assert without_engine_fields(parse(ApiKind.CHAT, body)).raw == (
+        b'{"model":"llama","messages":[{"role":"user","content":"x"}]}'
+    )
+
+
+def test_a_body_without_them_stays_as_it_was_received():
+    body = b'{ "messages" : [{"role":"user","content":"x"}], "model":"llama"}'
+    ask = parse(ApiKind.CHAT, body)
+    assert without_engine_fields(ask) is ask
+    allowed = parse(ApiKind.CHAT, body[:-1] + b',"rid":"1"}')
+    assert without_engine_fields(allowed, {"rid"}) is allowed
+
+
+def test_a_field_is_put_in_front():
+    assert with_text_field(b' { "a":1}', "cache_salt", "x") == b' {"cache_salt":"x", "a":1}'
+
+
+def test_ids_of_images_are_taken_out_and_nothing_else_is():
+    image = {"type": "image_url", "image_url": {"url": "http://a"}, "uuid": "theirs"}
+    body = {"model": "llama", "messages": [{"role": "user", "content": ["odd", image]}]}
+    got = orjson.loads(without_media_ids(parse(ApiKind.CHAT, orjson.dumps(body))).raw)
+    del image["uuid"]
+    assert got == body
+    text = parse(ApiKind.CHAT, orjson.dumps({"model": "llama", "messages": HELLO}))
+    assert without_media_ids(text) is text

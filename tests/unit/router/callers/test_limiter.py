@@ -1,0 +1,275 @@
+"""Limits of callers: one router, and several that tell each other."""
+
+import random
+
+import pytest
+
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.callers.limiter import DAY_SECONDS, MOST_ACCOUNTS, Limiter, longest_answer
+from promptgroup_router.contract.caller_rules import NO_LIMITS, CallerLimits
+
+TICK = 0.05
+
+
+def admitted(limiter, limits, now, *, prompt=0, longest=0.0, caller="a", group="chat/support"):
+    try:
+        return limiter.admit(group, caller, limits, prompt=prompt, longest=longest, now=now)
+    except ApiError as error:
+        return error
+
+
+def refused(*arguments, **options):
+    found = admitted(*arguments, **options)
+    assert isinstance(found, ApiError)
+    return found
+
+
+def test_without_limits_nothing_is_counted():
+    limiter = Limiter()
+    assert admitted(limiter, NO_LIMITS, 0.0) is None
+    assert limiter.export(0.0) == []
+
+
+def test_requests_of_a_minute():
+    limiter, limits = Limiter(), CallerLimits(requests_per_minute=3)
+    for at in (0.0, 10.0, 20.0):
+        limiter.settle(admitted(limiter, limits, at), None, at)
+    error = refused(limiter, limits, 30.0)
+    assert (error.status, error.code, error.retry_after) == (429, "rate_limit_exceeded", 31)
+    assert dict(error.headers()) == {
+        b"content-type": b"application/json",
+        b"retry-after": b"31",
+        b"x-ratelimit-limit-requests": b"3",
+        b"x-ratelimit-remaining-requests": b"0",
+        b"x-ratelimit-reset-requests": b"31s",
+    }
+    assert "3 requests a minute" in str(error)
+    assert not isinstance(admitted(limiter, limits, 61.0), ApiError)
+    refused(limiter, limits, 61.0)
+
+
+def test_no_time_to_come_back_is_longer_than_clients_believe():
+    limiter = Limiter()
+    for limits in (CallerLimits(requests_per_minute=1), CallerLimits(tokens_per_minute=1)):
+        admitted(limiter, limits, 0.0, prompt=1, caller=str(limits))
+        assert refused(limiter, limits, 0.0, prompt=1, caller=str(limits)).retry_after == 60
+
+
+def test_callers_and_groups_have_accounts_of_their_own():
+    limiter, limits = Limiter(), CallerLimits(requests_per_minute=1)
+    for options in ({}, {"caller": "b"}, {"group": "chat/other"}):
+        assert not isinstance(admitted(limiter, limits, 0.0, **options), ApiError)
+        refused(limiter, limits, 0.0, **options)
+
+
+def test_tokens_are_charged_in_advance_and_settled_by_what_the_engine_reports():
+    limiter, limits = Limiter(), CallerLimits(tokens_per_minute=1000)
+    first = admitted(limiter, limits, 0.0, prompt=400)
+    limiter.settle(first, Usage(300, 0, 100), 1.0)
+    assert dict(limiter.headers(first, 1.0))[b"x-ratelimit-remaining-tokens"] == b"600"
+    second = admitted(limiter, limits, 2.0, prompt=300, longest=50)
+    assert second.reserved == 350  # the answer is expected to be like the last, but may not be longer than asked for
+    error = refused(limiter, limits, 2.0, prompt=200, longest=float("inf"))
+    assert (error.code, error.retry_after) == ("tokens_exceeded", 59)
+    limiter.settle(second, Usage(300, 0, 50), 3.0)
+    limiter.settle(second, Usage(9999, 0, 50), 3.0)  # only once
+    assert dict(limiter.headers(second, 3.0))[b"x-ratelimit-remaining-tokens"] == b"250"
+
+
+def test_what_no_engine_served_costs_no_tokens():
+    limiter, limits = Limiter(), CallerLimits(tokens_per_minute=1000, in_flight=1)
+    limiter.give_back(admitted(limiter, limits, 0.0, prompt=900), 0.0)
+    assert not isinstance(admitted(limiter, limits, 0.0, prompt=900), ApiError)
+
+
+def test_a_prompt_larger_than_the_limit_goes_when_nothing_else_does():
+    limiter, limits = Limiter(), CallerLimits(tokens_per_minute=1000)
+    charge = admitted(limiter, limits, 0.0, prompt=5000)
+    assert not isinstance(charge, ApiError)
+    refused(limiter, limits, 0.0, prompt=1)
+
+
+def test_requests_at_a_time():
+    limiter, limits = Limiter(), CallerLimits(in_flight=2)
+    first = admitted(limiter, limits, 0.0)
+    admitted(limiter, limits, 0.0)
+    assert refused(limiter, limits, 0.0).retry_after == 1
+    limiter.settle(first, None, 1.0)
+    assert not isinstance(admitted(limiter, limits, 1.0), ApiError)
+
+
+def test_tokens_of_a_day_come_back_at_midnight():
+    limiter, limits = Limiter(), CallerLimits(tokens_per_day=500)
+    limiter.epoch = 3.5 * DAY_SECONDS
+    limiter.settle(admitted(limiter, limits, 0.0, prompt=400), Usage(400, 0, 100), 0.0)
+    assert refused(limiter, limits, 100.0).retry_after == DAY_SECONDS // 2 - 100
+    assert not isinstance(admitted(limiter, limits, DAY_SECONDS / 2 + 1), ApiError)
+
+
+def test_the_number_of_accounts_is_bounded():
+    limiter, limits = Limiter(), CallerLimits(requests_per_minute=1)
+    for number in range(MOST_ACCOUNTS + 10):
+        admitted(limiter, limits, 0.0, caller=str(number))
+    assert len(limiter._accounts) == MOST_ACCOUNTS
+
+
+@pytest.mark.parametrize(
+    ("body", "most"),
+    [({"max_tokens": 5}, 5), ({"max_completion_tokens": 7, "max_tokens": 9}, 7), ({"max_tokens": "x"}, float("inf"))],
+)
+def test_the_length_of_an_answer_is_what_the_body_allows(body, most):
+    assert longest_answer(body) == most
+
+
+# --- several routers -----------------------------------------------------------------------------------------
+
+
+class Routers:
+    """Routers that exchange what they have charged in each tick, and lose some of it."""
+
+    def __init__(self, count, *, lost=0.0, seed=1):
+        self.live = {number: Limiter() for number in range(count)}
+        self._random = random.Random(seed)
+        self._lost = lost
+        self.join()
+
+    def join(self):
+        for each in self.live.values():
+            each.routers = len(self.live)
+
+    def tick(self, now):
+        for sender, limiter in self.live.items():
+            reports = limiter.export(now)
+            for other in self.live.values():
+                if other is not limiter and self._random.random() >= self._lost:
+                    other.merge(sender, reports, now)
+
+    def kill(self, number):
+        del self.live[number]
+        for each in self.live.values():
+            each.drop_peer(number)
+        self.join()
+
+
+def drive(routers, limits, *, rate, seconds, kill_at=None, prompt=0, answer=0, seed=1):
+    """Offer `rate` requests a second to random routers; return the times at which they were admitted, and tokens."""
+    chooser, log, now, next_tick, running = random.Random(seed), [], 1000.0, 1000.0, []
+    end = now + seconds
+    while now < end:
+        now += chooser.expovariate(rate)
+        while next_tick <= now:
+            routers.tick(next_tick)
+            next_tick += TICK
+        if kill_at is not None and now - 1000.0 >= kill_at:
+            routers.kill(0)
+            kill_at = None
+        while running and running[0][0] <= now:
+            _, router, charge = running.pop(0)
+            routers.live.get(router, Limiter()).settle(charge, Usage(prompt, 0, answer), now)
+        number = chooser.choice(list(routers.live))
+        charge = admitted(routers.live[number], limits, now, prompt=prompt, longest=float("inf"))
+        if not isinstance(charge, ApiError):
+            log.append(now)
+            running.append((now + 1.0, number, charge))
+    return log
+
+
+def worst_minute(log):
+    return max(sum(1 for other in log if 0 <= other - at < 60) for at in log)
+
+
+@pytest.mark.parametrize("rate", [20, 300])
+@pytest.mark.parametrize("lost", [0.0, 0.2])
+def test_three_routers_keep_a_limit_within_two_percent_although_one_is_killed(rate, lost):
+    limits = CallerLimits(requests_per_minute=600)
+    log = drive(Routers(3, lost=lost), limits, rate=rate, seconds=130, kill_at=30)
+    assert worst_minute(log) <= 612
+    first, second = (sum(1 for at in log if start <= at - 1000.0 < start + 60) for start in (0, 60))
+    assert first >= 588
+    assert second >= 588
+
+
+def test_three_routers_keep_a_limit_of_tokens_within_two_percent():
+    limits = CallerLimits(tokens_per_minute=120_000)
+    log = drive(Routers(3), limits, rate=50, seconds=130, kill_at=30, prompt=180, answer=20)
+    assert 0.98 * 600 <= worst_minute(log) <= 1.02 * 600
+
+
+def test_a_router_that_starts_takes_over_what_was_used():
+    routers, limits = Routers(2), CallerLimits(requests_per_minute=100, tokens_per_day=5000)
+    for number in range(40):
+        admitted(routers.live[number % 2], limits, 1000.0 + number / 10, prompt=10)
+        routers.tick(1000.0 + number / 10)
+    started = Limiter()
+    started.began, started.routers = 1010.0, 3
+    for sender in (0, 1):
+        routers.live[sender].announce()
+        started.merge(sender, routers.live[sender].export(1011.0), 1011.0)
+    charge = admitted(started, limits, 1012.0)
+    assert dict(started.headers(charge, 1012.0))[b"x-ratelimit-remaining-requests"] == b"59"
+    assert charge.account.day_tokens == 400
+
+
+def test_requests_at_a_time_are_counted_over_routers_and_end_with_one_that_is_gone():
+    routers, limits = Routers(2), CallerLimits(in_flight=2)
+    for each in routers.live.values():
+        admitted(each, limits, 0.0)
+    routers.tick(0.1)
+    refused(routers.live[1], limits, 0.2)
+    routers.kill(0)
+    assert not isinstance(admitted(routers.live[1], limits, 0.2), ApiError)
+
+
+def test_a_peer_that_is_broken_is_believed_only_so_far():
+    limiter, limits = Limiter(), CallerLimits(requests_per_minute=100, tokens_per_minute=100)
+    admitted(limiter, limits, 0.0, prompt=10)
+    (report,) = limiter.export(0.0)
+    for requests, tokens in ((0, 2**62), (2**62, -(2**62)), (0, 0), (5, 5)):
+        limiter.merge(9, [report._replace(requests=requests, tokens=tokens, in_flight=0)], 1.0)
+    refused(limiter, limits, 2.0)
+    assert not isinstance(admitted(limiter, limits, 70.0, prompt=10), ApiError)
+
+
+def test_a_request_may_end_after_its_account_was_forgotten():
+    limiter, limits = Limiter(), CallerLimits(requests_per_minute=10, tokens_per_minute=1000)
+    charge = admitted(limiter, limits, 0.0, prompt=100)
+    for number in range(MOST_ACCOUNTS):
+        admitted(limiter, limits, 0.0, caller=str(number))
+    assert charge.account.key not in limiter._accounts
+    limiter.headers(charge, 10.0)
+    limiter.settle(charge, Usage(50, 0, 5), 20.0)
+    assert charge.account.in_flight == 0
+    assert admitted(limiter, limits, 20.0).account is not charge.account
+
+
+def test_those_who_ask_often_are_remembered():
+    limiter, limits = Limiter(), CallerLimits(requests_per_minute=10)
+    often = admitted(limiter, limits, 0.0).account
+    for number in range(MOST_ACCOUNTS + 10):
+        admitted(limiter, limits, number / 100, caller=str(number))
+        if number % 100 == 0:
+            assert admitted(limiter, CallerLimits(in_flight=10**6), number / 100).account is often
+
+
+def test_what_was_charged_too_much_gives_no_more_room_in_the_next_minute():
+    """The minute that begins when an estimate was corrected has the limit, and not the correction beside it."""
+    limiter, limits = Limiter(), CallerLimits(tokens_per_minute=1000)
+    limiter.settle(admitted(limiter, limits, 0.0, prompt=900), Usage(100, 0, 0), 10.0)
+    assert not isinstance(admitted(limiter, limits, 11.0, prompt=900), ApiError)
+    refused(limiter, limits, 62.0, prompt=200)  # the first has left the window, and its correction with it
+
+
+def test_a_tick_of_a_router_that_was_killed_costs_no_more_than_its_share():
+    limits = CallerLimits(requests_per_minute=600)
+    routers = Routers(3)
+    first = sum(not isinstance(admitted(routers.live[0], limits, 1000.0), ApiError) for _ in range(600))
+    assert first <= 200
+    routers.kill(0)  # before it told
+    more = 0
+    for step in range(1, 200):
+        routers.tick(1000.0 + step * TICK)
+        for each in routers.live.values():
+            more += not isinstance(admitted(each, limits, 1000.0 + step * TICK), ApiError)
+            more += not isinstance(admitted(each, limits, 1000.0 + step * TICK), ApiError)
+    assert first + more <= 800

@@ -1,0 +1,306 @@
+import pytest
+
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.base.errors import Failure
+from promptgroup_router.contract.table import TimeLimits
+from promptgroup_router.decision.exchange import Exchange
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.retry_budget import LEAST
+from promptgroup_router.routing.state import RouterState
+from support.script import play
+from support.tables import group, revision, table
+
+
+class Case:
+    """A request over some slots, whose order is known."""
+
+    def __init__(self, slots: int, deadline: float = 160.0, *, streamed: bool = True) -> None:
+        self.state = RouterState()
+        limits = TimeLimits(first_token=30, idle=10)
+        self.state.install(table(group("a", revision(slots=slots), time_limits=limits)), "file", 0.0)
+        self.candidates = self.state.index.names["a"].revisions[0].candidates
+        self.exchange = Exchange(self.state, self.candidates, Demand(7, 7, streamed=streamed), deadline)
+        self.order = [member.slot for member in self.candidates.order(7)]
+
+    def play(self, script: str) -> None:
+        """`home`, `next` and `third` stand for the session's choices."""
+        for word, slot in zip(("home", "next", "third", "fourth"), self.order, strict=False):
+            script = script.replace(word, str(slot))
+        play(self.exchange, script)
+
+    def ejected(self, now: float = 100.0) -> list[int]:
+        return [each.slot for each in self.candidates.ready if not self.state.health.available(each.id, "a", now)]
+
+
+def test_an_answer_is_passed_on_and_the_load_released():
+    case = Case(slots=3)
+    case.play("""
+        begin          -> send home
+        answered 200   -> relay
+        relaying
+    """)
+    assert sum(case.state.balancer.loads.values()) == 1
+    case.play("ended")
+    assert case.state.balancer.loads == {}
+    assert case.ejected() == []
+
+
+@pytest.mark.parametrize(("status", "placed"), [(200, True), (400, False), (500, False)])
+def test_of_an_answer_that_is_an_error_nothing_is_learned(status, placed):
+    case = Case(slots=1)
+    balancer = case.state.balancer
+    case.play("begin -> send 0")
+    written = balancer.replicas[case.exchange.member.id].written
+    case.exchange.relaying(101.0, status)
+    case.exchange.ended(102.0, Usage(1000, 0, 10))
+    assert (balancer.locations.get(7) is not None) is placed
+    assert (balancer.replicas[case.exchange.member.id].written > written) is placed
+    assert balancer.loads == {}
+
+
+@pytest.mark.parametrize("failure", ["REFUSED", "CONNECT_TIMEOUT", "RESET"])
+def test_a_slot_that_cannot_be_reached_is_ejected_and_the_next_is_tried(failure):
+    case = Case(slots=3)
+    case.play(f"""
+        begin             -> send home
+        failed {failure}  -> send next
+        answered 200      -> relay
+        relaying
+        ended
+    """)
+    assert case.ejected() == [case.order[0]]
+    assert case.state.balancer.loads == {}
+    assert case.state.metrics.ejections.values[()] == 1
+
+
+def test_three_slots_are_tried_and_no_more():
+    case = Case(slots=5)
+    case.play("""
+        begin           -> send home
+        failed REFUSED  -> send next
+        failed RESET    -> send third
+        failed REFUSED  -> refuse 502 no_answer
+    """)
+    assert case.state.balancer.loads == {}
+    assert sum(case.state.metrics.retries.values.values()) == 2
+
+
+@pytest.mark.parametrize(
+    "dies", ["failed RESET    -> send next", "failed STALE    -> send home fresh\nfailed REFUSED  -> send next"]
+)
+def test_a_request_on_which_two_engines_have_died_is_tried_on_no_third(dies):
+    case = Case(slots=5)
+    case.play(f"begin           -> send home\n{dies}\nfailed RESET    -> refuse 502 no_answer")
+    assert case.state.balancer.loads == {}
+
+
+def test_no_slot_is_tried_twice():
+    Case(slots=2).play("""
+        begin           -> send home
+        failed REFUSED  -> send next
+        failed REFUSED  -> refuse 502 no_answer
+    """)
+
+
+def test_a_stale_connection_is_nobodys_failure():
+    case = Case(slots=2)
+    case.play("""
+        begin           -> send home
+        failed STALE    -> send home fresh
+        answered 200    -> relay
+    """)
+    assert case.ejected() == []
+    assert sum(case.state.balancer.loads.values()) == 1
+    assert case.exchange.tries == 1
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_an_engine_that_says_unavailable_is_left_without_ejecting_it(status):
+    case = Case(slots=2)
+    case.play(f"""
+        begin              -> send home
+        answered {status}  -> send next
+        answered 200       -> relay
+    """)
+    assert case.ejected() == []
+    assert case.state.balancer.loads == {case.candidates.id + f"/{case.order[1]}": 1}
+
+
+def test_when_all_say_unavailable_the_last_answer_is_passed_on():
+    Case(slots=2).play("""
+        begin         -> send home
+        answered 503  -> send next
+        answered 503  -> relay
+    """)
+
+
+@pytest.mark.parametrize("status", [200, 400, 429, 500])
+def test_other_statuses_are_answers(status):
+    Case(slots=2).play(f"""
+        begin              -> send home
+        answered {status}  -> relay
+    """)
+
+
+def test_an_engine_that_dies_between_head_and_first_byte_is_tried_elsewhere():
+    case = Case(slots=2)
+    case.play("""
+        begin         -> send home
+        answered 200  -> relay
+        failed RESET  -> send next
+        answered 200  -> relay
+    """)
+    assert case.ejected() == [case.order[0]]
+
+
+def test_after_the_first_byte_nothing_is_tried_again():
+    case = Case(slots=3)
+    case.play("""
+        begin         -> send home
+        answered 200  -> relay
+        relaying
+        failed RESET  -> cut
+    """)
+    assert case.state.balancer.loads == {}
+    assert case.state.metrics.retries.values == {}
+
+
+def test_a_malformed_answer_is_tried_elsewhere_without_ejecting():
+    case = Case(slots=2)
+    case.play("""
+        begin             -> send home
+        failed MALFORMED  -> send next
+        failed MALFORMED  -> refuse 502 no_answer
+    """)
+    assert case.ejected() == []
+
+
+def test_nothing_is_tried_after_the_deadline():
+    case = Case(slots=3, deadline=160.0)
+    case.play("""
+        begin           -> send home
+        wait 61
+        failed REFUSED  -> refuse 502 no_answer
+    """)
+    late = Case(slots=3, deadline=160.0)
+    late.play("""
+        begin         -> send home
+        wait 61
+        answered 503  -> relay
+    """)
+
+
+def test_the_deadline_before_and_after_the_first_byte():
+    case = Case(slots=3)
+    case.play("""
+        begin    -> send home
+        wait 60
+        expired  -> refuse 504 timeout
+    """)
+    assert case.ejected(160.5) == [case.order[0]]
+    Case(slots=3).play("""
+        begin         -> send home
+        answered 200  -> relay
+        relaying
+        wait 60
+        expired       -> cut
+    """)
+
+
+def test_a_pool_without_replicas():
+    Case(slots=0).play("begin -> refuse 503 no_replica")
+
+
+def test_an_answer_clears_what_is_held_against_a_slot():
+    case = Case(slots=1)
+    member = case.candidates.ready[0]
+    case.state.health.failed(member.id, "a", 0.0)
+    case.play("""
+        begin         -> send home
+        answered 200  -> relay
+        relaying
+    """)
+    assert case.state.health.no_failures()
+
+
+def test_events_before_the_first_are_a_mistake_of_the_caller():
+    with pytest.raises(RuntimeError, match="begin"):
+        Case(slots=1).exchange.ended(0.0)
+
+
+def test_an_engine_that_never_begins_is_late_and_the_next_is_tried():
+    case = Case(slots=3)
+    case.play("begin -> send home")
+    assert case.exchange.late(29.9, 100.0) is None
+    assert case.exchange.late(30.0, 100.0) is Failure.NO_TOKEN
+    case.play("""
+        failed NO_TOKEN -> send next
+        failed NO_TOKEN -> refuse 504 timeout
+    """)
+    assert set(case.ejected()) == set(case.order[:2])
+    assert case.state.retry_budget.trying == 0
+
+
+def test_a_whole_answer_is_late_only_where_the_slot_is_ejected():
+    case = Case(slots=3, streamed=False)
+    case.play("begin -> send home")
+    assert case.exchange.late(500.0, 100.0) is None
+    member = case.exchange.member
+    case.state.health.failed(member.id, member.incarnation, 100.0)
+    assert case.exchange.late(30.0, 100.0) is Failure.NO_TOKEN
+
+
+def test_a_stream_that_stalls_is_cut_and_its_slot_ejected():
+    case = Case(slots=3)
+    case.play("""
+        begin         -> send home
+        answered 200  -> relay
+        relaying
+    """)
+    assert case.exchange.late(9.9, 100.0) is None
+    assert case.exchange.late(10.0, 100.0) is Failure.STALLED
+    case.play("failed STALLED -> cut")
+    assert case.ejected() == case.order[:1]
+
+
+def test_over_the_retry_budget_a_request_waits_and_ejects_nobody_while_it_does():
+    case = Case(slots=3)
+    for _ in range(LEAST):
+        assert case.state.retry_budget.take(case.candidates.id, 0)
+    case.play("""
+        begin           -> send home
+        failed REFUSED  -> wait
+    """)
+    assert case.state.balancer.loads == {}
+    case.state.retry_budget.give_back(case.candidates.id)
+    case.play("begin -> send next")
+    assert case.state.retry_budget.trying == LEAST
+    case.play("""
+        answered 200 -> relay
+        relaying
+    """)
+    assert case.state.retry_budget.trying == LEAST - 1
+
+
+def test_the_deadline_of_a_request_that_waits_to_be_tried_again_is_nobodys_failure():
+    case = Case(slots=3)
+    for _ in range(LEAST):
+        case.state.retry_budget.take(case.candidates.id, 0)
+    case.play("""
+        begin           -> send home
+        failed REFUSED  -> wait
+    """)
+    case.state.health.succeeded(case.exchange.member.id)
+    case.play("expired -> refuse 503 overloaded")
+    assert case.ejected() == []
+
+
+@pytest.mark.parametrize("end", ["ended", "abandoned"])
+def test_the_budget_is_given_back_however_it_ends(end):
+    case = Case(slots=3)
+    case.play(f"""
+        begin           -> send home
+        failed REFUSED  -> send next
+        {end}
+    """)
+    assert case.state.retry_budget.trying == 0

@@ -1,0 +1,176 @@
+import asyncio
+import base64
+import json
+import stat
+from dataclasses import replace
+
+import pytest
+
+from promptgroup_router.access.keyring import Keyring, SecretRef
+from promptgroup_router.base.authorities import Authorities, bundle_of
+from promptgroup_router.feed.key_copy import KeyCopy
+from support.enginecerts import BY_NAME, EngineCerts
+from support.fakeengine import engines, until
+from support.fakekube import fake_kube
+from support.keys import BY_KEY, KEY_A, KEY_B
+from support.routerprocess import started
+from support.tables import group, revision, slot
+from support.wire import ask, chat, post
+
+REF = SecretRef("chat", "keys")
+BUNDLE = bundle_of("chat", BY_NAME)
+
+
+def base64_of(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+class Case:
+    """A router's books, and the copy of them in a folder."""
+
+    def __init__(self, folder, salt=b"salt of a process"):
+        self.path = folder / "table.json.keys"
+        self.keyring, self.authorities = Keyring(salt), Authorities()
+        self.copy = KeyCopy(self.path, self.keyring, self.authorities)
+
+    def whose(self, key):
+        found = self.keyring.whose(key.encode(), "chat", ("keys",))
+        return found.name if found is not None else None
+
+
+@pytest.fixture
+def kept(tmp_path):
+    case = Case(tmp_path)
+    case.keyring.learn_keys(REF, {"team-a": KEY_A.encode(), "team-b": KEY_B.encode()})
+    case.keyring.learn_credentials(SecretRef("chat", "engine-key"), {"key": b"engine-key-0123456789"})
+    case.copy.save()
+    return case
+
+
+def test_another_process_knows_the_keys_and_their_callers(kept, tmp_path):
+    case = Case(tmp_path, b"salt of another process")
+    case.copy.restore()
+    assert (case.whose(KEY_A), case.whose(KEY_B), case.whose("sk-" + "x" * 24)) == ("team-a", "team-b", None)
+    assert case.keyring.unread("chat", ("keys",)) == ""
+    case.keyring.learn_keys(REF, {"team-c": KEY_A.encode()})  # what is read later counts
+    assert (case.whose(KEY_A), case.whose(KEY_B)) == ("team-c", None)
+
+
+def test_the_file_has_no_key_and_is_for_its_owner_alone(kept):
+    content = kept.path.read_bytes()
+    for secret in (KEY_A, KEY_B, "engine-key-0123456789"):
+        assert secret.encode() not in content
+        assert secret.encode().hex().encode() not in content
+    assert stat.S_IMODE(kept.path.stat().st_mode) == 0o600
+
+
+def test_equal_keys_have_different_hashes_in_the_files_of_different_routers(kept, tmp_path):
+    other = Case(tmp_path / "..", b"salt of another process")
+    other.keyring.learn_keys(REF, {"team-a": KEY_A.encode()})
+    assert not set(other.keyring.hashes()[REF]) & set(kept.keyring.hashes()[REF])
+
+
+def test_a_secret_without_keys_is_remembered_as_read(tmp_path):
+    case = Case(tmp_path)
+    case.keyring.learn_keys(REF, {})
+    case.copy.save()
+    later = Case(tmp_path)
+    later.copy.restore()
+    assert later.keyring.unread("chat", ("keys",)) == ""
+
+
+def test_authorities_are_kept_too(tmp_path):
+    case, pem = Case(tmp_path), EngineCerts(tmp_path / "certs").ca.encode()
+    case.authorities.learn(BUNDLE, pem)
+    case.copy.save()
+    later = Case(tmp_path)
+    later.copy.restore()
+    assert later.authorities.bundles() == {BUNDLE: pem}
+
+
+def test_the_file_is_written_only_when_something_has_changed(kept):
+    kept.path.unlink()
+    kept.keyring.learn_keys(REF, {"team-a": KEY_A.encode(), "team-b": KEY_B.encode()})
+    kept.copy.save()
+    assert not kept.path.exists()
+    for change in (
+        lambda: kept.keyring.learn_keys(REF, {"team-a": KEY_B.encode()}),
+        lambda: kept.keyring.keep(frozenset()),
+    ):
+        change()
+        kept.copy.save()
+        assert kept.path.exists()
+        kept.path.unlink()
+
+
+def broken(**fields):
+    return {"format": 1, "salt": "00", "secrets": [], "bundles": []} | fields
+
+
+SECRET = {"namespace": "chat", "name": "keys"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        broken(format=2),
+        broken(salt="x"),
+        broken(salt="00" * 65),
+        broken(secrets=[1]),
+        broken(secrets=[{**SECRET, "hashes": {"00": "team-a"}}]),
+        broken(secrets=[{**SECRET, "hashes": {"00" * 16: "no name"}}]),
+        broken(secrets=[{**SECRET, "hashes": []}]),
+        broken(bundles=[{"namespace": "chat"}]),
+    ],
+    ids=str,
+)
+def test_a_file_that_is_no_copy_is_said_and_nothing_is_taken_from_it(tmp_path, caplog, content):
+    case = Case(tmp_path)
+    case.path.write_text(content if isinstance(content, str) else json.dumps(content))
+    case.copy.restore()
+    assert "copy of the keys not read" in caplog.text
+    assert case.keyring.unread("chat", ("keys",)) == "keys"
+
+
+def test_without_a_file_there_is_nothing_to_say(tmp_path, caplog):
+    Case(tmp_path).copy.restore()
+    assert caplog.text == ""
+
+
+def test_a_file_that_cannot_be_written_stops_nothing(tmp_path, caplog):
+    case = Case(tmp_path / "none")
+    case.keyring.learn_keys(REF, {"team-a": KEY_A.encode()})
+    case.copy.save()
+    assert "copy of the keys not written" in caplog.text
+
+
+def test_a_router_that_is_killed_and_starts_while_the_api_server_is_away_knows_its_callers(tmp_path):
+    async def test():
+        folder = tmp_path / "kube"
+        folder.mkdir()
+        cache = tmp_path / "table.json"
+        flags = ("--service-account-dir", str(folder), "--cache-file", str(cache), "--allow-networks", "127.0.0.0/8")
+        async with engines(1) as (engine,):
+            async with fake_kube(folder) as kube:
+                where = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(kube.port)}
+                slots = (replace(slot(0), address=engine.address),)
+                kube.put(group("support", revision(slots=slots, known=False), access=BY_KEY))
+                kube.put_data("chat", "secrets", "keys", {"team-a": base64_of(KEY_A)})
+                async with started(*flags, **where) as router:
+                    await until((tmp_path / "table.json.keys").exists, "the copy", 20)
+                    assert (await ask(router.port, post(chat(), f"x-api-key: {KEY_A}"))).status == 200
+                    router.process.kill()
+            async with started(*flags, **where) as router:  # nobody listens there any more
+                assert (await ask(router.port, post(chat(), f"x-api-key: {KEY_A}"))).status == 200
+                answer = await ask(router.port, post(chat(), f"x-api-key: {KEY_B}"))
+                assert (answer.status, answer.json["error"]["code"]) == (401, "invalid_api_key")
+            for path in tmp_path.glob("table.json*"):
+                assert stat.S_IMODE(path.stat().st_mode) == 0o600
+                assert KEY_A not in path.read_text()
+
+    asyncio.run(asyncio.wait_for(test(), 60))

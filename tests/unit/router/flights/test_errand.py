@@ -1,0 +1,157 @@
+"""How an answer is got: from the key's home, from a store, or from an engine."""
+
+import asyncio
+import collections
+
+from promptgroup_router.response_cache.answer import KeptAnswer
+from promptgroup_router.response_cache.canonical import CacheKey
+from support.answered import Oracle, exact, keeping, said
+from support.answering_fleet import knowing_each_other
+from support.fakeengine import engines, until
+from support.wire import ask, connected, post, routing, run
+
+STATUS = b"cache-status"
+
+
+def results(router) -> dict:
+    return {result: count for (_, result), count in router.state.metrics.responses.values.items()}
+
+
+def home_of(routers, key: bytes):
+    """The router that answers for a key."""
+    return next(router for router in routers if router.answers.home(CacheKey(key)) is None)
+
+
+def test_equal_requests_to_several_routers_are_one_inference(tmp_path):
+    async def inside() -> None:
+        oracle = Oracle()
+        async with engines(1, oracle) as (engine,), knowing_each_other(tmp_path, keeping(engine.address)) as routers:
+            oracle.gate.clear()
+            asking = [asyncio.ensure_future(ask(routers[n % 3].port, post(exact(stream=True)))) for n in range(60)]
+            await until(lambda: sum(sum(results(router).values()) for router in routers) >= 62, "all to be on the way")
+            oracle.gate.set()
+            answers = await asyncio.gather(*asking)
+            assert oracle.inferences == 1
+            assert {said(answer.body) for answer in answers} == {"Hi #1"}
+            assert len({answer.body for answer in answers}) == 60, "each has ids of its own"
+            assert all(answer.body.endswith(b"data: [DONE]\n\n") for answer in answers)
+            found = collections.Counter()
+            for router in routers:
+                found.update(results(router))
+            assert found["miss"] == 1
+            assert found["forwarded"] == 2
+            again = await asyncio.gather(*(ask(router.port, post(exact(stream=True))) for router in routers))
+            assert all(b"hit" in answer.headers[STATUS] for answer in again), "each has kept it"
+
+    run(inside())
+
+
+def test_a_home_that_is_gone_costs_nobody_an_answer(tmp_path):
+    async def inside() -> None:
+        oracle = Oracle()
+        async with engines(1, oracle) as (engine,), knowing_each_other(tmp_path, keeping(engine.address)) as routers:
+            first = await ask(routers[0].port, post(exact()))
+            home = home_of(routers, bytes.fromhex(first.headers[b"x-promptgroup-cache-key"].decode()))
+            other = next(router for router in routers if router is not home)
+            home._peer_port.close()
+            home._peer_clients.abort()
+            new = await ask(other.port, post(exact(), "Cache-Control: no-cache"))
+            assert (new.status, said(new.body)) == (200, "Hi #2")
+            assert new.headers[STATUS] == b"promptgroup; fwd=request"
+
+    run(inside())
+
+
+def test_a_home_without_the_group_turns_away_and_the_answer_is_computed_here(tmp_path):
+    async def inside() -> None:
+        oracle = Oracle()
+        async with engines(1, oracle) as (engine,), knowing_each_other(tmp_path, keeping(engine.address)) as routers:
+            first = await ask(routers[0].port, post(exact()))
+            home = home_of(routers, bytes.fromhex(first.headers[b"x-promptgroup-cache-key"].decode()))
+            home.state.install(keeping(engine.address, system="Another prompt."), "test", 0.0)
+            other = next(router for router in routers if router is not home)
+            new = await ask(other.port, post(exact(), "Cache-Control: no-cache"))
+            assert new.status == 200
+            assert results(other)["miss"] >= 1
+
+    run(inside())
+
+
+class Shelf:
+    """A store that answers when a test says so."""
+
+    def __init__(self) -> None:
+        self.kept: list[KeptAnswer] = []
+        self.asked: list = []
+        self.called_off = 0
+
+    def get(self, name, found):
+        self.asked.append((name, found))
+        return self.call_off
+
+    def call_off(self) -> None:
+        self.called_off += 1
+
+    def put(self, answer) -> None:
+        self.kept.append(answer)
+
+
+def test_routers_that_take_each_other_for_the_home_do_not_wait_for_each_other(tmp_path):
+    def address_of_the_other(router):
+        homes = (router.answers.home(CacheKey(bytes([n]) * 32)) for n in range(256))
+        return next(home for home in homes if home is not None)
+
+    async def inside() -> None:
+        oracle = Oracle()
+        async with (
+            engines(1, oracle) as (engine,),
+            knowing_each_other(tmp_path, keeping(engine.address), count=2) as routers,
+        ):
+            for router in routers:  # as for a moment when their tables, and so their keys, differ
+                other = address_of_the_other(router)
+                router.answers.home = lambda _key, other=other: other
+            for n in range(20):
+                both = await asyncio.gather(*(ask(router.port, post(exact(f"Hi {n}"))) for router in routers))
+                assert [answer.status for answer in both] == [200, 200]
+
+    run(inside())
+
+
+def test_an_answer_of_the_store_is_given_and_kept_here_too(tmp_path):
+    async def inside() -> None:
+        oracle, shelf = Oracle(), Shelf()
+        async with engines(1, oracle) as (engine,), routing(tmp_path, keeping(engine.address)) as router:
+            router.answers.store = shelf
+            asking = asyncio.ensure_future(ask(router.port, post(exact())))
+            await until(lambda: shelf.asked, "the store to be asked")
+            shelf.asked[0][1](None)
+            assert said((await asking).body) == "Hi #1"
+            (kept,) = shelf.kept
+            router.answers.keep_groups({})
+            asking = asyncio.ensure_future(ask(router.port, post(exact())))
+            await until(lambda: len(shelf.asked) == 2, "the store to be asked")
+            shelf.asked[1][1](kept)
+            again = await asking
+            assert (said(again.body), oracle.inferences) == ("Hi #1", 1)
+            assert b"hit" in again.headers[STATUS]
+            assert len(shelf.kept) == 1
+            third = await ask(router.port, post(exact()))
+            assert b"hit" in third.headers[STATUS]
+            assert len(shelf.asked) == 2
+            assert results(router) == {"miss": 1, "hit_store": 1, "hit": 1}
+
+    run(inside())
+
+
+def test_a_store_is_not_waited_for_by_those_who_have_left(tmp_path):
+    async def inside() -> None:
+        oracle, shelf = Oracle(), Shelf()
+        async with engines(1, oracle) as (engine,), routing(tmp_path, keeping(engine.address)) as router:
+            router.answers.store = shelf
+            async with connected(router.port) as client:
+                client.send(post(exact()))
+                await until(lambda: shelf.asked, "the store to be asked")
+            await until(lambda: shelf.called_off, "the question to be called off")
+            assert oracle.inferences == 0
+
+    run(inside())

@@ -1,0 +1,46 @@
+"""The lines of heads: what is remembered of them, and that no secret is."""
+
+import pytest
+
+from promptgroup_router.base.errors import HttpError
+from promptgroup_router.http11 import lines
+from promptgroup_router.http11.lines import REMEMBERED_BYTES, REMEMBERED_LINES, read_field, read_request_line
+
+
+@pytest.mark.parametrize("line", [b"Accept: a/b", b"content-type:\tapplication/json "])
+def test_a_line_that_is_no_secret_is_read_once(line):
+    assert read_field(line) is read_field(line)
+
+
+@pytest.mark.parametrize("name", [b"authorization", b"x-api-key", b"cookie", b"x-session-id", b"x-anything"])
+def test_values_that_may_be_secret_are_not_remembered(name):
+    line = name + b": hush-4711"
+    assert read_field(line) is not read_field(line)
+    for memory in (lines._fields, lines._names, lines._request_lines, lines._status_lines):
+        assert not any(b"hush" in key for key in memory)
+
+
+def test_a_target_with_a_query_is_not_remembered():
+    line = b"GET /v1/models?key=hush HTTP/1.1"
+    assert read_request_line(line) is not read_request_line(line)
+    assert read_request_line(b"GET /v1/models HTTP/1.1") is read_request_line(b"GET /v1/models HTTP/1.1")
+
+
+def test_what_is_remembered_is_bounded():
+    for number in range(REMEMBERED_LINES + 2):
+        read_field(b"accept: a/%d" % number)
+        read_field(b"x-name-%d: a" % number)
+        read_request_line(b"GET /%d HTTP/1.1" % number)
+    for memory in (lines._fields, lines._names, lines._request_lines):
+        assert 0 < len(memory) <= REMEMBERED_LINES
+    long = b"accept: " + b"a" * REMEMBERED_BYTES
+    assert read_field(long) is not read_field(long)
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"no colon", b": value", b"a b: c", b"a : c", b"a: \x00", b"a: b\rc", b"a: b\nc"]
+)
+def test_a_broken_line_is_refused_again_and_again(line):
+    for _ in range(2):
+        with pytest.raises(HttpError):
+            read_field(line)

@@ -1,0 +1,86 @@
+"""Limits of callers on real sockets: what clients get, and how charges end."""
+
+import orjson
+import pytest
+
+from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
+from support.fakeengine import Call, engines, until
+from support.tables import SYSTEM, group, revision, slot, table
+from support.wire import ask, chat, connected, post, routing, run
+
+
+def table_of(address: str, **limits: int):
+    rules = CallerRules(default=CallerLimits(**limits))
+    return table(group("support", revision(slots=(slot(0, address=address),)), callers=rules))
+
+
+async def counted(call: Call) -> None:
+    call.answer(orjson.dumps({"usage": {"prompt_tokens": 40, "completion_tokens": 10}}))
+
+
+def test_a_third_request_of_two_a_minute_is_refused_in_the_form_of_its_api(tmp_path):
+    async def check():
+        async with (
+            engines(1, counted) as (engine,),
+            routing(tmp_path, table_of(engine.address, requests_per_minute=2, tokens_per_minute=1000)) as router,
+        ):
+            for left in (b"1", b"0"):
+                answer = await ask(router.port, post(chat()))
+                assert answer.status == 200
+                assert answer.headers[b"x-ratelimit-limit-requests"] == b"2"
+                assert answer.headers[b"x-ratelimit-remaining-requests"] == left
+            answer = await ask(router.port, post(chat()))
+            assert (answer.status, answer.json["error"]["code"]) == (429, "rate_limit_exceeded")
+            assert 1 <= int(answer.headers[b"retry-after"]) <= 61
+            assert answer.headers[b"x-ratelimit-remaining-tokens"] == b"900"
+            body = {"model": "llama", "max_tokens": 5, "system": SYSTEM, "messages": [{"role": "user", "content": "x"}]}
+            answer = await ask(router.port, post(body, path="/v1/messages"))
+            assert (answer.status, answer.json["error"]["type"]) == (429, "rate_limit_error")
+            assert b"retry-after" in answer.headers
+            assert len(engine.requests) == 2
+            text = router.state.exposition(0.0, 0)
+            assert 'limited_requests_total{group="chat/support",caller="",code="rate_limit_exceeded"} 2' in text
+
+    run(check())
+
+
+@pytest.mark.parametrize("end", ["answered", "refused by the engine", "reset by the engine", "left by the client"])
+def test_a_request_is_in_flight_until_it_ends_in_whatever_way(tmp_path, end):
+    async def behave(call: Call) -> None:
+        if end == "answered":
+            call.answer()
+        elif end == "refused by the engine":
+            call.answer(b"{}", 400)
+        elif end == "reset by the engine":
+            call.reset()
+        else:
+            await call.client_gone()
+
+    async def check():
+        async with (
+            engines(1, behave) as (engine,),
+            routing(tmp_path, table_of(engine.address, in_flight=1)) as router,
+        ):
+            limiter = router.state.limiter
+            async with connected(router.port) as client:
+                client.send(post(chat()))
+                await until(lambda: engine.requests, "the request")
+                if end != "left by the client":
+                    await client.answer()
+            (account,) = limiter._accounts.values()
+            await until(lambda: account.in_flight == 0, "its end")
+
+    run(check())
+
+
+def test_requests_that_no_group_declares_have_limits_too(tmp_path):
+    async def check():
+        async with (
+            engines(1, counted) as (engine,),
+            routing(tmp_path, table_of(engine.address, requests_per_minute=1)) as router,
+        ):
+            assert (await ask(router.port, post(chat(system="")))).status == 200
+            assert (await ask(router.port, post(chat(system="")))).status == 429
+            assert (await ask(router.port, post(chat()))).status == 200
+
+    run(check())
