@@ -1,6 +1,7 @@
 """Each query of the dashboard finds something in a real Prometheus that watches a router at work and an operator."""
 
 import asyncio
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import start_http_server
 
-from promptgroup_cli.dashboard.past import DashboardPast, asking
+from promptgroup_cli.dashboard.past import FRESH_SECONDS, DashboardPast, asking, past_queries
 from promptgroup_local.kubectl import wait_for
 from promptgroup_local.load.client import Target, drive
 from promptgroup_local.load.workload import Task, conversations, sessions
@@ -106,10 +107,16 @@ def test_every_panel_has_an_answer(tmp_path: Path) -> None:
 
             wait_for(lambda: silent() == OF_TROUBLE or None, "every panel to have an answer", silent, 60)
             past = DashboardPast(asking(PrometheusApi(Settings(prometheus_url=scraper.url))))
-            # what `promptgroup dashboard` shows of the hour before
-            past.refresh("chat/support", datetime.now(UTC), 0.0)
-            assert past.problem == ""
-            assert {name for name, values in past.columns.items() if values} >= set(past.columns) - {"moved"}
+            fresh = itertools.count(0.0, FRESH_SECONDS)
+
+            def shown() -> set[str]:
+                """What `promptgroup dashboard` shows of the hour before, which ends at a whole second."""
+                past.refresh("chat/support", datetime.now(UTC), next(fresh))
+                assert past.problem == ""
+                return {name for name, values in past.columns.items() if values}
+
+            wanted = past_queries("chat/support").keys() - {"moved"}
+            wait_for(lambda: shown() >= wanted or None, "the hour before", shown, 60)
             assert all(0 <= share <= 1 for share in past.columns["hitRate"].values())
     server.shutdown()
     server.server_close()

@@ -68,11 +68,14 @@ class FakeEngine:
     address: str = ""
     requests: list[HttpRequest] = field(default_factory=list)
     connections: int = 0
-    open: set[asyncio.StreamWriter] = field(default_factory=set)
+    open: dict[asyncio.StreamWriter, asyncio.Task[None]] = field(default_factory=dict)
+    """What serves each connection."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        self.open.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self.open[writer] = task
         requests = RequestReader(max_body=2**30)
         try:
             while data := await reader.read(65536):
@@ -84,7 +87,7 @@ class FakeEngine:
         except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
-            self.open.discard(writer)
+            self.open.pop(writer, None)
             writer.transport.abort()
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
                 await writer.wait_closed()
@@ -108,8 +111,10 @@ async def engines(
         for server in servers:
             server.close()
         for engine in found:
-            for writer in list(engine.open):
+            for writer, task in list(engine.open.items()):
                 writer.transport.abort()
+                # one that waits for what a failed test did not get to would hide the failure
+                task.cancel()
         await until(lambda: not any(engine.open for engine in found), "the engines' connections to end")
 
 
