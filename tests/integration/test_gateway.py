@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_router.contract.table import SlotState
+from support.envoy import needs_envoy
 from support.fakeengine import FakeEngine, engines, until
-from support.gateway import gateway, needs_envoy, picking
+from support.gateway import gateway, picking
 from support.ports import free_ports
 from support.tables import group, revision, slot, table
 from support.wire import Answer, ask, chat, connected, get, post, routing, run, table_of

