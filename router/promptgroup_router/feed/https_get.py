@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from promptgroup_router.base.errors import HttpError
-from promptgroup_router.feed.slot_address import Network, refused
-from promptgroup_router.http11.framing import Chunked
-from promptgroup_router.http11.http1 import Framing, encode, lines_of
-from promptgroup_router.http11.reader import ResponseReader
+from promptgroup_router.feed.outside_server import connect
+from promptgroup_router.feed.slot_address import Network
+from promptgroup_router.http11.http1 import encode, lines_of
+from promptgroup_router.http11.whole_answer import AnswerError, WholeAnswer
 
 DOCUMENT_SECONDS = 10.0
 """Time limit for a whole document, look-up and connection included."""
@@ -46,15 +46,16 @@ async def get(url: str, context: ssl.SSLContext, limit: int, networks: Sequence[
             return await _get(host, port, target, context, limit=limit, networks=networks)
     except TimeoutError:
         raise DocumentError(f"{host} did not answer within {DOCUMENT_SECONDS:.0f} s") from None
-    except (OSError, UnicodeError, HttpError, asyncio.IncompleteReadError) as error:
+    except AnswerError as error:
+        raise DocumentError(f"{host} {error}") from None
+    except (OSError, UnicodeError, HttpError) as error:
         raise DocumentError(f"{host}: {type(error).__name__}: {error}") from None
 
 
 async def _get(
     host: str, port: int, target: str, context: ssl.SSLContext, *, limit: int, networks: Sequence[Network]
 ) -> bytes:
-    address = await _address(host, port, networks)
-    reader, writer = await asyncio.open_connection(address, port, ssl=context, server_hostname=host)
+    reader, writer = await connect(host, port, context, networks)
     try:
         name = f"[{host}]" if ":" in host else host
         headers = [
@@ -64,35 +65,11 @@ async def _get(
             (b"connection", b"close"),
         ]
         writer.write(encode(f"GET {target} HTTP/1.1".encode(), lines_of(headers)))
-        answer, chunks, content = ResponseReader(), Chunked(), bytearray()
-        while answer.head is None or not answer.done:
-            data = await reader.read(_READ_BYTES)
-            if not data:
-                if answer.ends_by_close:
-                    break
-                raise DocumentError(f"{host} closed the connection within its answer")
-            body = answer.feed(data)
-            if answer.head is not None and answer.head.status != 200:
-                raise DocumentError(f"{host} answered with status {answer.head.status}")
-            if answer.head is not None and answer.head.framing is Framing.CHUNKED:
-                chunks.feed(body, content)
-            else:
-                content += body
-            if len(content) > limit:
-                raise DocumentError(f"{host} answered with more than {limit} bytes")
-        return bytes(content)
+        answer = WholeAnswer(limit)
+        while not answer.feed(await reader.read(_READ_BYTES)):
+            pass
+        return answer.content
     finally:
         writer.transport.abort()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-
-
-async def _address(host: str, port: int, networks: Sequence[Network]) -> str:
-    """Return an address of a server: a table's author must not lead routers to their own machine or a cloud's keys."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)  # 1: SOCK_STREAM
-    reason = "has no address"
-    for *_, address in found:
-        reason = refused(f"{address[0]}:{port}", networks)
-        if not reason:
-            return str(address[0])
-    raise DocumentError(f"{host}: its address {reason}")

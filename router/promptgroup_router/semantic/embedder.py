@@ -10,10 +10,10 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from promptgroup_router.base.errors import HttpError
-from promptgroup_router.feed.slot_address import Network, refused
-from promptgroup_router.http11.framing import Chunked
-from promptgroup_router.http11.http1 import Framing, encode, lines_of
-from promptgroup_router.http11.reader import ResponseReader
+from promptgroup_router.feed.outside_server import connect
+from promptgroup_router.feed.slot_address import Network
+from promptgroup_router.http11.http1 import encode, lines_of
+from promptgroup_router.http11.whole_answer import AnswerError, NothingSentError, WholeAnswer
 from promptgroup_router.semantic.embedding import MOST_ANSWER_BYTES, EmbeddingError, read_embedding, request_body
 
 EMBEDDING_SECONDS = 5.0
@@ -148,7 +148,7 @@ class Embedder:
         try:
             async with asyncio.timeout(EMBEDDING_SECONDS):
                 result = read_embedding(await self._post(origin, server, request))
-        except (TimeoutError, OSError, ValueError, HttpError, EmbeddingError, EOFError):
+        except (TimeoutError, OSError, ValueError, HttpError, EmbeddingError, AnswerError):
             result = NoEmbedding.FAILED
         finally:
             server.asked -= 1
@@ -164,58 +164,32 @@ class Embedder:
     async def _post(self, origin: _Origin, server: _Server, request: bytes) -> bytes:
         while server.idle:
             connection = server.idle.pop()
-            with contextlib.suppress(EOFError, ConnectionError):  # it was closed meanwhile
+            with contextlib.suppress(NothingSentError, ConnectionError):  # it was closed meanwhile
                 return await self._exchange(server, connection.reader, connection.writer, request)
         return await self._exchange(server, *await self._connect(origin), request)
 
     async def _exchange(
         self, server: _Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
     ) -> bytes:
-        answer, chunks, content = ResponseReader(), Chunked(), bytearray()
+        answer = WholeAnswer(MOST_ANSWER_BYTES)
         kept = False
         try:
             writer.write(request)
-            while answer.head is None or not answer.done:
-                data = await reader.read(_READ_BYTES)
-                if not data and answer.ends_by_close:
-                    break
-                if not data and not answer.begun:
-                    raise EOFError("the server closed the connection")
-                if not data:
-                    raise EmbeddingError("the server closed the connection within its answer")
-                part = answer.feed(data)
-                if answer.head is not None and answer.head.status != 200:
-                    raise EmbeddingError(f"the server answered with status {answer.head.status}")
-                if answer.head is not None and answer.head.framing is Framing.CHUNKED:
-                    chunks.feed(part, content)
-                else:
-                    content += part
-                if len(content) > MOST_ANSWER_BYTES:
-                    raise EmbeddingError(f"the server answered with more than {MOST_ANSWER_BYTES} bytes")
+            while not answer.feed(await reader.read(_READ_BYTES)):
+                pass
             kept = answer.reusable
         finally:
             if kept:
                 server.idle.append(_Connection(reader, writer, self._clock()))
             else:
                 writer.transport.abort()
-        return bytes(content)
+        return answer.content
 
     async def _connect(self, origin: _Origin) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        scheme, host, port = origin
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)  # 1: SOCK_STREAM
-        taken = (str(each[4][0]) for each in found)
-        if self._networks is not None:
-            # a table's author must not lead routers to their own machine, or to a cloud's keys
-            networks = self._networks
-            taken = (address for address in taken if not refused(f"{address}:{port}", networks))
-        address = next(taken, None)
-        if address is None:
-            raise EmbeddingError(f"{host} has no address that a router may use")
-        if scheme != "https":
-            return await asyncio.open_connection(address, port)
-        if self._context is None:
-            self._context = self._make_context()
-        return await asyncio.open_connection(address, port, ssl=self._context, server_hostname=host)
+        context = None
+        if origin.scheme == "https":
+            context = self._context = self._context or self._make_context()
+        return await connect(origin.host, origin.port, context, self._networks)
 
 
 def _cancel(task: "asyncio.Task[None]") -> None:

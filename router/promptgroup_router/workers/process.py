@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.base.logs import fields
-from promptgroup_router.http11.reader import ResponseReader
+from promptgroup_router.http11.whole_answer import AnswerError, WholeAnswer
 from promptgroup_router.workers import pages
 from promptgroup_router.workers.worker import VARIABLE, Inheritance
 
@@ -68,7 +68,7 @@ class WorkerProcess:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await _answer(self._admin_port, request)
-        except (OSError, HttpError) as error:  # a TimeoutError is an OSError
+        except (OSError, HttpError, AnswerError) as error:  # a TimeoutError is an OSError
             raise NoAnswerError(f"worker {self.place} does not answer: {str(error) or type(error).__name__}") from None
 
     async def read_page(self) -> None:
@@ -177,14 +177,9 @@ async def _answer(port: int, request: bytes) -> tuple[int, bytes]:
     reader, writer = await asyncio.open_connection(LOOPBACK, port)
     try:
         writer.write(request)
-        answer, body = ResponseReader(), bytearray()
-        while answer.head is None or not answer.done:
-            data = await reader.read(65536)
-            if not data:
-                raise HttpError(502, "it closed the connection within its answer")
-            body += answer.feed(data)
-            if len(body) > ANSWER_BYTES:
-                raise HttpError(502, f"its answer has more than {ANSWER_BYTES} bytes")
-        return answer.head.status, bytes(body)
+        answer = WholeAnswer(ANSWER_BYTES, any_status=True)
+        while not answer.feed(await reader.read(65536)):
+            pass
+        return answer.status, answer.content
     finally:
         writer.transport.abort()

@@ -1,0 +1,41 @@
+"""Connects to a server that is named in a table, unless its address is one to which no table may lead a router."""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+
+from promptgroup_router.feed.slot_address import Network, refused
+
+
+async def connect(
+    host: str, port: int, context: ssl.SSLContext | None, networks: Sequence[Network] | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the first of a server's addresses that takes the connection.
+
+    The name is looked up once, and its addresses are judged, so that what is judged is what is connected to.
+
+    Args:
+        host: name or address of the server, by which its certificate is verified, too.
+        port: of the server.
+        context: how it is verified; None without TLS.
+        networks: networks whose addresses are taken although no server of a cluster or of others has them; None where
+            whoever wrote the table may name any address.
+
+    Raises:
+        OSError: no address may be connected to, or none takes the connection.
+        UnicodeError: the host is no name.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)  # 1: SOCK_STREAM
+    problem: OSError = OSError("has no address")
+    for address in dict.fromkeys(str(each[4][0]) for each in found):
+        reason = "" if networks is None else refused(f"{address}:{port}", networks)
+        if reason:
+            problem = OSError(f"its address {reason}")
+            continue
+        try:
+            return await asyncio.open_connection(
+                address, port, ssl=context, server_hostname=None if context is None else host
+            )
+        except OSError as error:
+            problem = error
+    raise problem
