@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 import orjson
 
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.exposition import accepted
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.explain import explain, parse_explain_request
 from promptgroup_router.http11.reader import HttpRequest
@@ -26,7 +27,6 @@ PATHS = (b"/healthz", b"/readyz", b"/metrics", b"/table", b"/unmatched", EXPLAIN
 JSON = b"application/json"
 JSON_LINES = b"application/jsonl"
 TEXT = b"text/plain; charset=utf-8"
-METRICS = b"text/plain; version=0.0.4; charset=utf-8"
 
 log = logging.getLogger("promptgroup.router")
 
@@ -116,8 +116,9 @@ class Admin:
                 problem = self._not_ready()
                 client.answer(503 if problem else 200, [(b"content-type", TEXT)], problem or b"ok\n")
             case b"/metrics":
-                text = self._state.exposition(self._clock(), self._connections())
-                client.answer(200, [(b"content-type", METRICS)], text.encode())
+                form = accepted(request.head.fields.get(b"accept", b""))
+                text = self._state.exposition(self._clock(), self._connections(), form)
+                client.answer(200, [(b"content-type", form.content_type)], text.encode())
             case b"/table":
                 client.answer(200, [(b"content-type", JSON)], self._table())
             case b"/unmatched":

@@ -16,6 +16,7 @@ from promptgroup_router.access.keyring import Keyring
 from promptgroup_router.admin import Admin
 from promptgroup_router.base import build
 from promptgroup_router.base.core_settings import BUFFER_BYTES, ApiServerAddress, CoreSettings
+from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
 from promptgroup_router.feed.file_feed import FileFeed
 from promptgroup_router.feed.issuer_feed import IssuerFeed
 from promptgroup_router.feed.key_copy import KeyCopy
@@ -167,9 +168,9 @@ class RoutingCore:
         if self._feed is not None:
             self._feed.reload()
 
-    def exposition(self) -> str:
+    def exposition(self, form: TextFormat = PROMETHEUS) -> str:
         """Return the metrics as of this moment, as text."""
-        return self.state.exposition(self.clock(), self._connections())
+        return self.state.exposition(self.clock(), self._connections(), form)
 
     async def failure(self) -> None:
         """Return once a task has ended that must run for ever."""
@@ -207,7 +208,7 @@ class RoutingCore:
 
     def _set_epoch(self, now: float) -> None:
         """Tell those who read no clock what time it is for everybody else."""
-        self.state.authenticator.epoch = self.state.limiter.epoch = epoch = _epoch(now)
+        self.state.authenticator.epoch = self.state.limiter.epoch = self.state.metrics.epoch = epoch = _epoch(now)
         if self.state.tracer is not None:
             self.state.tracer.epoch = epoch
 

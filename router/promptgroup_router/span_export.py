@@ -14,7 +14,7 @@ from typing import Protocol
 
 from promptgroup_router.base.logs import fields
 from promptgroup_router.contract.otel import NOT_INSTALLED, spans_wanted
-from promptgroup_router.tracing.sampling import ARGUMENT, SAMPLER, Sampling, sampling
+from promptgroup_router.tracing.sampling import Sampling, sampling
 from promptgroup_router.tracing.trace_context import TraceContext
 from promptgroup_router.tracing.tracer import EndedSpan, Tracer
 
@@ -70,14 +70,13 @@ def span_export(environment: Mapping[str, str], service: str) -> SpanExport | No
         chosen = sampling(environment)
     except ValueError as error:
         chosen = sampling({})
-        log.warning("all requests are sampled", extra=fields(problem=error))
+        log.warning("one of a hundred requests is sampled", extra=fields(problem=error))
     try:
         export = SpanExport(chosen, service)
     except ImportError as error:
         log.warning(NOT_INSTALLED, extra=fields(problem=error))
         return None
-    about = {SAMPLER: environment.get(SAMPLER, ""), ARGUMENT: environment.get(ARGUMENT, "")}
-    log.info("spans are exported", extra=fields(**about))
+    log.info("spans are exported", extra=fields(ratio=chosen.ratio, callers_decide=chosen.parent_based))
     return export
 
 

@@ -62,6 +62,7 @@ async def collecting(
     async with engines(1, behave or found.take) as [found.server]:
         variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{found.server.address}",
+            "OTEL_TRACES_SAMPLER": "parentbased_always_on",
             "OTEL_BSP_SCHEDULE_DELAY": "20",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
             **variables,

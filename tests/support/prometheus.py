@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class Prometheus:
                 f"--config.file={self._folder}/prometheus.yml",
                 f"--storage.tsdb.path={self._folder}/data",
                 f"--web.listen-address=127.0.0.1:{self._port}",
+                "--enable-feature=exemplar-storage",
                 "--log.level=error",
             ]
         )
@@ -65,6 +67,18 @@ class Prometheus:
         assert answer.status == 200, answer.data
         found: list[dict[str, Any]] = answer.json()["data"]["result"]
         return found
+
+    def exemplars(self, query: str) -> list[dict[str, Any]]:
+        """Exemplars of a query's series within the last hour; of each its labels, and those of its series."""
+        now = datetime.now(UTC).timestamp()
+        fields = {"query": query, "start": f"{now - 3600}", "end": f"{now + 60}"}
+        answer = urllib3.request("GET", f"{self.url}/api/v1/query_exemplars", fields=fields, timeout=5)
+        assert answer.status == 200, answer.data
+        return [
+            {"series": series["seriesLabels"], **exemplar}
+            for series in answer.json()["data"]
+            for exemplar in series["exemplars"]
+        ]
 
     def stop(self) -> None:
         """End."""

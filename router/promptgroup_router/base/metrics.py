@@ -1,4 +1,4 @@
-"""The router's metrics, and their text in Prometheus' exposition format. Does no I/O and reads no clock.
+"""The router's metrics, and their text. Does no I/O and reads no clock.
 
 Label values come from the routing table and from fixed lists, never from clients: the table bounds their number.
 """
@@ -6,6 +6,8 @@ Label values come from the routing table and from fixed lists, never from client
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import accumulate
+
+from promptgroup_router.base.exposition import PROMETHEUS, Exemplar, TextFormat, number
 
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Seconds: from a cached first token on a small model to a long reasoning answer."""
@@ -47,22 +49,26 @@ class Counter:
         """Replace all values of a gauge."""
         self.values = dict(values)
 
-    def lines(self) -> Iterable[str]:
+    def lines(self, form: TextFormat = PROMETHEUS) -> Iterable[str]:
         """Yield the lines of the exposition."""
-        yield f"# HELP {self.name} {self._help}"
-        yield f"# TYPE {self.name} {self._kind}"
+        yield from form.heading(self.name, self._help, self._kind)
         for labels, value in self.values.items():
             yield f"{self.name}{_braces(self._labels, labels)} {number(value)}"
+
+
+_NO_EXEMPLARS: dict[int, Exemplar] = {}
 
 
 class Observations:
     """Counts by bucket, and a sum, for one set of labels."""
 
-    __slots__ = ("counts", "sum")
+    __slots__ = ("counts", "exemplars", "sum")
 
     def __init__(self, buckets: int) -> None:
         self.counts = [0] * buckets
         self.sum = 0.0
+        self.exemplars: dict[int, Exemplar] = {}
+        """Bucket → the last observation in it whose trace is recorded."""
 
 
 class LatencyHistogram:
@@ -89,19 +95,27 @@ class LatencyHistogram:
         known.counts[bisect_left(self._buckets, value)] += 1
         known.sum += value
 
+    def mark(self, labels: tuple[str, ...], exemplar: Exemplar) -> None:
+        """Keep an observation, which was recorded, as the exemplar of its bucket."""
+        known = self.values.get(labels)
+        if known is not None:
+            known.exemplars[bisect_left(self._buckets, exemplar.value)] = exemplar
+
     def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
         """Drop the series whose first labels are these, and whose values of them are not wanted."""
         if self._labels[: len(labels)] == labels:
             self.values = {found: value for found, value in self.values.items() if found[: len(labels)] in wanted}
 
-    def lines(self) -> Iterable[str]:
+    def lines(self, form: TextFormat = PROMETHEUS) -> Iterable[str]:
         """Yield the lines of the exposition."""
-        yield f"# HELP {self.name} {self._help}"
-        yield f"# TYPE {self.name} histogram"
-        bounds = [*(number(bound) for bound in self._buckets), "+Inf"]
+        yield from form.heading(self.name, self._help, "histogram")
+        bounds = [*(repr(float(bound)) for bound in self._buckets), "+Inf"]  # as OpenMetrics wants them
         for labels, known in self.values.items():
-            for bound, total in zip(bounds, accumulate(known.counts), strict=True):
-                yield f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}"
+            exemplars = known.exemplars if form.openmetrics else _NO_EXEMPLARS
+            for at, (bound, total) in enumerate(zip(bounds, accumulate(known.counts), strict=True)):
+                found = exemplars.get(at)
+                example = found.text() if found is not None else ""
+                yield f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}{example}"
             yield f"{self.name}_sum{_braces(self._labels, labels)} {number(known.sum)}"
             yield f"{self.name}_count{_braces(self._labels, labels)} {sum(known.counts)}"
 
@@ -137,6 +151,8 @@ class Metrics:
     def __init__(self) -> None:
         self.all: list[Counter | LatencyHistogram] = []
         """All of them, in the order of the exposition."""
+        self.epoch = 0.0
+        """Seconds since 1970 at which the monotonic clock was 0."""
         self.requests = self._counter("requests_total", "Requests ended, by status code sent.", ("group", "code"))
         self.callers = CallerMetrics(self._counter)
         self.access_refused = self._counter(
@@ -359,9 +375,9 @@ class Metrics:
         for metric in self.all:
             metric.keep(labels, wanted)
 
-    def text(self) -> str:
+    def text(self, form: TextFormat = PROMETHEUS) -> str:
         """Return the exposition."""
-        return "".join(f"{line}\n" for metric in self.all for line in metric.lines())
+        return form.page(line for metric in self.all for line in metric.lines(form))
 
     def _counter(self, name: str, help_text: str, labels: tuple[str, ...] = (), kind: str = "counter") -> Counter:
         counter = Counter(name, help_text, labels, kind)
@@ -384,8 +400,3 @@ def _braces(names: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def number(value: float) -> str:
-    """Return a value as the exposition writes it."""
-    return str(int(value)) if value == int(value) else repr(value)

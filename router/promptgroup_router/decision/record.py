@@ -5,7 +5,9 @@ from collections.abc import Mapping
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
+from promptgroup_router.base.exposition import Exemplar
 from promptgroup_router.base.logs import ACCESS, FIELDS, fields
+from promptgroup_router.base.metrics import LatencyHistogram
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import short
 from promptgroup_router.decision.exchange import ERRORS, Exchange
@@ -14,7 +16,7 @@ from promptgroup_router.policy.misses import find_miss, seconds_saved
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.unmatched import UNMATCHED
-from promptgroup_router.tracing.trace_context import HEADER, trace_id
+from promptgroup_router.tracing.trace_context import HEADER, sampled_trace, trace_id
 from promptgroup_router.tracing.tracer import RequestSpan, Value
 
 log = logging.getLogger("promptgroup.router")
@@ -111,6 +113,7 @@ class RequestRecord:
         "_state",
         "_status",
         "_stratum",
+        "_trace",
         "_traceparent",
     )
 
@@ -147,6 +150,12 @@ class RequestRecord:
         self._header, self._span = tracer.begin(traceparent, began) if tracer is not None else _NO_SPAN
         """The header `traceparent` for engines, empty for the client's; and the span, None for a request that is not
         sampled."""
+        self._trace = 0
+        """The trace, if it is recorded: by this process, or by the client where this process records none."""
+        if self._span is not None:
+            self._trace = self._span.context.trace
+        elif traceparent and tracer is None:
+            self._trace = sampled_trace(traceparent)
         self._status = 0
         self._answered = began
         """When the first byte went to the client."""
@@ -186,7 +195,7 @@ class RequestRecord:
     def admitted(self, now: float) -> None:
         """Record that the request waits no longer: a replica has room, or it has waited for too long."""
         if self._held is not None:
-            self._state.metrics.held_seconds.observe(self._route.group, value=now - self._held)
+            self._observe(self._state.metrics.held_seconds, (self._route.group,), now - self._held, now)
             self._held = None
             if self._span is not None:
                 self._span.note("admitted", now, {})
@@ -199,9 +208,9 @@ class RequestRecord:
         metrics.requests.count((route.group, str(status)))
         self._count_caller(status)
         if status < ERRORS:
-            metrics.first_byte.record((route.group,), now - self._began)
+            self._observe(metrics.first_byte, (route.group,), now - self._began, now)
         if route.revision and status < ERRORS:
-            metrics.revision_first_token.record(self._stratum, now - self._began)
+            self._observe(metrics.revision_first_token, self._stratum, now - self._began, now)
         if route.group != UNMATCHED and (origin := self._exchange.moved_from):
             metrics.sessions_moved.add(route.group)
             self._state.moves.add(origin, self._exchange.member.id, now)
@@ -214,7 +223,7 @@ class RequestRecord:
         self._count_outcome(failed=self._status >= UPSTREAM_ERRORS)
         self._settle(usage, now, worked=self._status < ERRORS)
         if self._status < ERRORS:
-            metrics.duration.record((route.group,), now - self._began)
+            self._observe(metrics.duration, (route.group,), now - self._began, now)
             self._count_times(usage, now)
             if usage is not None:
                 self._count_tokens(usage)
@@ -273,11 +282,17 @@ class RequestRecord:
         route, metrics = self._route, self._state.metrics
         if not route.revision or not route.demand.streamed:
             return
-        found = quarter(usage)
-        metrics.ttft.record((route.group, route.revision, found), self._answered - self._began)
+        labels = route.group, route.revision, quarter(usage)
+        self._observe(metrics.ttft, labels, self._answered - self._began, now)
         if usage is not None and usage.completion_tokens > 1:
             each = (now - self._answered) / (usage.completion_tokens - 1)
-            metrics.tpot.record((route.group, route.revision, found), each)
+            self._observe(metrics.tpot, labels, each, now)
+
+    def _observe(self, histogram: LatencyHistogram, labels: tuple[str, ...], value: float, now: float) -> None:
+        """Add an observation, by which the request's trace can be found if it is recorded."""
+        histogram.record(labels, value)
+        if self._trace:
+            histogram.mark(labels, Exemplar(self._trace, value, self._state.metrics.epoch + now))
 
     def _count_tokens(self, usage: Usage) -> None:
         route, metrics = self._route, self._state.metrics

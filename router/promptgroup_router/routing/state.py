@@ -8,6 +8,7 @@ from promptgroup_router.access.caller import CallerLabels
 from promptgroup_router.access.keyring import Keyring
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.authorities import Authorities
+from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.callers.salts import Salts
@@ -138,7 +139,7 @@ class RouterState:
                 waiter.time_out()
             self.admit_waiting(now)
 
-    def exposition(self, now: float, connections: int) -> str:
+    def exposition(self, now: float, connections: int, form: TextFormat = PROMETHEUS) -> str:
         """Return the metrics as text, with the gauges as of this moment."""
         self._forget_series(now)
         in_flight: dict[tuple[str, ...], float] = {}
@@ -174,4 +175,4 @@ class RouterState:
         self.metrics.table_age.replace({(): now - self.confirmed if self.loaded else 0})
         self.metrics.waiting.replace({(): len(self.admission_queue)})
         self.metrics.connections.replace({(): connections})
-        return self.metrics.text()
+        return self.metrics.text(form)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from promptgroup_router.tracing.trace_context import TraceContext
 
 SAMPLER, ARGUMENT = "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"
-DEFAULT = "parentbased_always_on"
+DEFAULT_RATIO = 0.01
+"""OpenTelemetry's default records every request, which more than doubles what a request costs a router."""
 _BITS = 64
 """Bits of a trace's id, the low ones, by which all samplers of a ratio decide alike."""
 _LOW = (1 << _BITS) - 1
@@ -27,11 +28,17 @@ class Sampling(NamedTuple):
     parent_based: bool
     """True if callers decide who send a trace with their request."""
 
+    @property
+    def bound(self) -> bytes:
+        """The low bytes of a trace's id below which it is recorded where no caller decides."""
+        below = round(self.ratio * (1 << _BITS))
+        return b"\xff" * (_BITS // 8 + 1) if below >> _BITS else below.to_bytes(_BITS // 8, "big")
+
     def samples(self, trace: int, parent: TraceContext | None) -> bool:
         """Return True if a request is recorded that belongs to this trace."""
         if self.parent_based and parent is not None:
             return parent.sampled
-        return trace & _LOW < self.ratio * (1 << _BITS)
+        return (trace & _LOW).to_bytes(_BITS // 8, "big") < self.bound
 
 
 def sampling(environment: Mapping[str, str]) -> Sampling:
@@ -40,7 +47,9 @@ def sampling(environment: Mapping[str, str]) -> Sampling:
     Raises:
         ValueError: one has another value; the message names the variable, the value and what is expected.
     """
-    name = environment.get(SAMPLER, "") or DEFAULT
+    name = environment.get(SAMPLER, "")
+    if not name:
+        return Sampling(DEFAULT_RATIO, parent_based=True)
     root = name.removeprefix(_PARENT)
     if root in _RATIOS:
         return Sampling(_RATIOS[root], name != root)

@@ -8,6 +8,7 @@ SAMPLED = 0x01
 """The flag by which a caller says that it records the trace."""
 
 _FORM = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_FLAGS = slice(53, 55)
 
 
 class TraceContext(NamedTuple):
@@ -37,6 +38,14 @@ def parse(value: bytes) -> TraceContext | None:
         return None
     trace, span = int(found[2], 16), int(found[3], 16)
     return TraceContext(trace, span, int(found[4], 16)) if trace and span else None
+
+
+def sampled_trace(value: bytes) -> int:
+    """Return the trace that a header names, if its caller records it; else 0."""
+    if value[_FLAGS] == b"00":  # most of those that are not recorded, at next to no cost
+        return 0
+    found = parse(value)
+    return found.trace if found is not None and found.sampled else 0
 
 
 def trace_id(value: bytes) -> str:

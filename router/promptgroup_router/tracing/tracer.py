@@ -11,6 +11,9 @@ from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.trace_context import SAMPLED, TraceContext, parse
 
 TRACE_BITS, SPAN_BITS = 128, 64
+_TRACE, _SPAN = TRACE_BITS // 8, SPAN_BITS // 8
+_LOW = slice(_TRACE - 8, _TRACE)
+"""The bytes of a trace's id that decide whether it is recorded."""
 MOST_SPAN = (1 << SPAN_BITS) - 1
 MOST_EVENTS = 32
 """Most events of a span: a request is tried on three replicas at most, and each try has three events."""
@@ -81,6 +84,7 @@ class Tracer:
             epoch: seconds since 1970 at which the monotonic clock was 0.
         """
         self._sampling = sampling
+        self._bound = sampling.bound
         self._random = random
         self._export = export
         self.epoch = epoch
@@ -97,13 +101,17 @@ class Tracer:
         """
         parent = parse(traceparent) if traceparent else None
         drawn = self._random(TRACE_BITS + SPAN_BITS)
-        trace = parent.trace if parent is not None else drawn >> SPAN_BITS or 1
-        span = drawn & MOST_SPAN or 1
-        if self._sampling.samples(trace, parent):
-            context = TraceContext(trace, span, (parent.flags if parent is not None else 0) | SAMPLED)
-            return context.header(), RequestSpan(context, parent, now, self.epoch)
         if parent is None:
-            return b"00-%032x-%016x-00" % (trace, span), None
+            # most requests: decided, and told to the engine, before anything else is made
+            ids = drawn.to_bytes(_TRACE + _SPAN, "big")
+            if ids[_LOW] >= self._bound:
+                return f"00-{ids.hex('-', -_TRACE)}-00".encode(), None
+            context = TraceContext(drawn >> SPAN_BITS or 1, drawn & MOST_SPAN or 1, SAMPLED)
+            return context.header(), RequestSpan(context, None, now, self.epoch)
+        trace, span = parent.trace, drawn & MOST_SPAN or 1
+        if self._sampling.samples(trace, parent):
+            context = TraceContext(trace, span, parent.flags | SAMPLED)
+            return context.header(), RequestSpan(context, parent, now, self.epoch)
         # a client that does not record is told so by its own header already
         return (TraceContext(trace, span, parent.flags & ~SAMPLED).header() if parent.sampled else b""), None
 

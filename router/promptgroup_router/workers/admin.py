@@ -8,7 +8,6 @@ from promptgroup_router.admin import (
     EXPLAIN_PATH,
     JSON,
     JSON_LINES,
-    METRICS,
     PURGE_PATH,
     SAMPLES_PATH,
     TEXT,
@@ -17,6 +16,7 @@ from promptgroup_router.admin import (
     no_samples,
 )
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.exposition import accepted
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.response_cache.purge import parse_purge
@@ -55,7 +55,8 @@ class WorkersAdmin:
         crew = self._crew
         match request.head.path:
             case b"/metrics":
-                client.answer(200, [(b"content-type", METRICS)], (await crew.page()).encode())
+                form = accepted(request.head.fields.get(b"accept", b""))
+                client.answer(200, [(b"content-type", form.content_type)], (await crew.page(form)).encode())
             case b"/table":
                 await self._merge(client, "/table", merge_tables)
             case b"/unmatched":

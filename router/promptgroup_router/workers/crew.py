@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.workers import pages, plan
 from promptgroup_router.workers.process import NoAnswerError, WorkerProcess
@@ -56,7 +57,7 @@ class Crew:
         for place, sockets in plan.sockets_of(self.places, self._sockets, list(self.serving), ready).items():
             self.serving[place].accept_on(sockets)
 
-    async def page(self) -> str:
+    async def page(self, form: TextFormat = PROMETHEUS) -> str:
         """Return one page of metrics for all workers, those that have ended included."""
         workers = list(self.running)
         await asyncio.gather(*(worker.read_page() for worker in workers), return_exceptions=True)
@@ -64,7 +65,7 @@ class Crew:
         # one that ended meanwhile is among those that have; one that did not answer counts as it did last
         still = [worker.counted() for worker in self.running]
         self._ended = pages.still_told(self._ended, still)
-        return pages.text(pages.merge([*still, self._ended, own]))
+        return pages.text(pages.merge([*still, self._ended, own]), form)
 
     async def ask_all(self, request: bytes) -> Sequence[bytes]:
         """Return the answers of the workers that serve; those that do not answer are left out."""

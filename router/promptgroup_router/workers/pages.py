@@ -9,9 +9,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from operator import attrgetter
 from statistics import median_low
 
-from promptgroup_router.base.metrics import PREFIX, number
+from promptgroup_router.base.exposition import PROMETHEUS, TOTAL, Exemplar, TextFormat, number
+from promptgroup_router.base.metrics import PREFIX
 from promptgroup_router.routing.unmatched import UNMATCHED
 
 ADDED = frozenset({
@@ -38,12 +40,16 @@ ONCE: dict[str, Callable[[list[float]], float]] = {
 class Family:
     """A metric's lines."""
 
-    comments: list[str] = field(default_factory=list)
+    help_text: str = ""
     kind: str = ""
     values: dict[str, float] = field(default_factory=dict)
     """Series (name and labels as written) → value."""
+    exemplars: dict[str, Exemplar] = field(default_factory=dict)
+    """Series → its exemplar."""
 
 
+_EXEMPLAR_BEGINS = ' # {trace_id="'
+_EXEMPLAR = re.compile(r'(.*) # \{trace_id="([0-9a-f]{32})"\} (\S+) (\S+)')
 _SUBJECT = re.compile(r'\{group="((?:[^"\\]|\\.)*)"(?:,revision="((?:[^"\\]|\\.)*)")?')
 
 Page = dict[str, Family]
@@ -51,24 +57,30 @@ Page = dict[str, Family]
 
 
 def parse(text: str) -> Page:
-    """Parse a page as this router writes it; lines that cannot be read are passed over."""
+    """Parse a page as this router writes it, in either format; lines that cannot be read are passed over."""
     page: Page = {}
-    family = Family()
+    family, help_text = Family(), ""
     for line in text.split("\n"):
         words = line.split(" ", 3)
-        if words[0] == "#" and len(words) == 4:
-            family = page.setdefault(words[2].removeprefix(PREFIX), Family())
-            family.comments.append(line)
-            if words[1] == "TYPE":
-                family.kind = words[3]
+        if words[0] == "#":
+            if len(words) == 4 and words[1] == "HELP":
+                help_text = words[3]
+            elif len(words) == 4:
+                name, kind = words[2].removeprefix(PREFIX), words[3]
+                name = name.removesuffix(TOTAL) + TOTAL if kind == "counter" else name
+                family = page.setdefault(name, Family(help_text, kind))
             continue
-        series, _, written = line.rpartition(" ")
+        found = _EXEMPLAR.fullmatch(line) if _EXEMPLAR_BEGINS in line else None
+        series, _, written = (found[1] if found is not None else line).rpartition(" ")
         try:
             value = float(written)
+            exemplar = Exemplar(int(found[2], 16), float(found[3]), float(found[4])) if found is not None else None
         except ValueError:
             continue
         if isfinite(value):
             family.values[series] = value
+            if exemplar is not None:
+                family.exemplars[series] = exemplar
     return page
 
 
@@ -104,9 +116,10 @@ def still_told(ended: Page, running: Sequence[Page]) -> Page:
     alive |= {(group, "") for group, _ in alive} | {("", ""), (UNMATCHED, "")}
     return {
         name: Family(
-            family.comments,
+            family.help_text,
             family.kind,
             {series: value for series, value in family.values.items() if _subject(series) in alive},
+            {series: exemplar for series, exemplar in family.exemplars.items() if _subject(series) in alive},
         )
         for name, family in ended.items()
     }
@@ -118,22 +131,27 @@ def _subject(series: str) -> tuple[str, str]:
     return (found[1], found[2] or "") if found is not None else ("", "")
 
 
-def text(page: Page) -> str:
+def text(page: Page, form: TextFormat = PROMETHEUS) -> str:
     """Return the page as text."""
-    return "".join(f"{line}\n" for family in page.values() for line in _lines(family))
+    return form.page(line for name, family in page.items() for line in _lines(PREFIX + name, family, form))
 
 
 def _merged(families: Sequence[Family], rule: Callable[[list[float]], float]) -> Family:
+    first = families[0]
     if len(families) == 1:
-        return Family(families[0].comments, families[0].kind, dict(families[0].values))
+        return Family(first.help_text, first.kind, dict(first.values), dict(first.exemplars))
     values: dict[str, list[float]] = {}
+    exemplars: dict[str, Exemplar] = {}
     for family in families:
         for series, value in family.values.items():
             values.setdefault(series, []).append(value)
-    return Family(families[0].comments, families[0].kind, {series: rule(each) for series, each in values.items()})
+        for series, exemplar in family.exemplars.items():
+            exemplars[series] = max(exemplar, exemplars.get(series, exemplar), key=attrgetter("at"))
+    return Family(first.help_text, first.kind, {series: rule(each) for series, each in values.items()}, exemplars)
 
 
-def _lines(family: Family) -> Iterable[str]:
-    yield from family.comments
+def _lines(name: str, family: Family, form: TextFormat) -> Iterable[str]:
+    yield from form.heading(name, family.help_text, family.kind)
     for series, value in family.values.items():
-        yield f"{series} {number(value)}"
+        found = family.exemplars.get(series) if form.openmetrics else None
+        yield f"{series} {number(value)}{found.text() if found is not None else ''}"

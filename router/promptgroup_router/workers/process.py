@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from promptgroup_router.base.errors import HttpError
+from promptgroup_router.base.exposition import OPENMETRICS
 from promptgroup_router.base.logs import fields
 from promptgroup_router.http11.whole_answer import AnswerError, WholeAnswer
 from promptgroup_router.workers import pages
@@ -77,7 +78,7 @@ class WorkerProcess:
         Raises:
             NoAnswerError: it did not answer in time, or not as it should.
         """
-        _, body = await self.ask(get("/metrics"))
+        _, body = await self.ask(get("/metrics", accept=OPENMETRICS.content_type))
         self.page = body.decode()
 
     async def look_whether_ready(self) -> None:
@@ -162,9 +163,9 @@ async def start(
     return WorkerProcess(place, process, port, began)
 
 
-def get(path: str) -> bytes:
+def get(path: str, accept: bytes = b"*/*") -> bytes:
     """Return a request."""
-    return f"GET {path} HTTP/1.1\r\nhost: worker\r\nconnection: close\r\n\r\n".encode()
+    return b"GET %b HTTP/1.1\r\nhost: worker\r\naccept: %b\r\nconnection: close\r\n\r\n" % (path.encode(), accept)
 
 
 def post(path: str, body: bytes) -> bytes:

@@ -16,6 +16,7 @@ from pathlib import Path
 import orjson
 
 from promptgroup_router.base.core_settings import PeerName
+from promptgroup_router.base.exposition import OPENMETRICS
 from promptgroup_router.base.settings import Settings
 from promptgroup_router.server import Router, Sockets, serve
 from promptgroup_router.workers.plan import share
@@ -88,7 +89,7 @@ async def run(settings: Settings, given: Inheritance) -> int:
     for task in orders:
         task.cancel()
     await asyncio.gather(*orders, return_exceptions=True)
-    _leave_behind(router.core.exposition())
+    _leave_behind(router.core.exposition(OPENMETRICS))
     return status
 
 

@@ -1,8 +1,10 @@
 import re
 from pathlib import Path
 
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from promptgroup_router.base.exposition import OPENMETRICS, Exemplar
 from promptgroup_router.base.metrics import LATENCY_BUCKETS, Counter, LatencyHistogram, Metrics
 
 
@@ -34,7 +36,7 @@ def test_histograms_count_up_to_each_bound():
     def bucket(bound):
         return found["time_to_first_byte_seconds_bucket", (("group", "g"), ("le", bound))]
 
-    assert [bucket(bound) for bound in ("0.005", "0.25", "0.5", "600", "+Inf")] == [2, 2, 3, 3, 4]
+    assert [bucket(bound) for bound in ("0.005", "0.25", "0.5", "600.0", "+Inf")] == [2, 2, 3, 3, 4]
     assert found["time_to_first_byte_seconds_count", (("group", "g"),)] == 4
     assert found["time_to_first_byte_seconds_sum", (("group", "g"),)] == 0.001 + 0.005 + 0.3 + 9999.0
 
@@ -76,3 +78,37 @@ def test_the_page_has_every_metric_with_its_type_and_its_labels():
 
 def every():
     return Metrics().all
+
+
+def test_the_page_in_openmetrics_says_the_same_and_has_exemplars():
+    metrics = Metrics()
+    metrics.requests.add("g", "200")
+    for value, trace in ((0.3, 7), (0.4, 8), (30.0, 9)):
+        metrics.first_byte.observe("g", value=value)
+        metrics.first_byte.mark(("g",), Exemplar(trace, value, 1700000000.25))
+    families = list(openmetrics.text_string_to_metric_families(metrics.text(OPENMETRICS)))
+    samples = [sample for family in families for sample in family.samples]
+    assert {(each.name, frozenset(each.labels.items())): each.value for each in samples} == {
+        (f"promptgroup_router_{name}", frozenset(labels)): value for (name, labels), value in parsed(metrics).items()
+    }
+    marked = {each.labels["le"]: each.exemplar for each in samples if each.exemplar is not None}
+    assert {bound: (found.labels["trace_id"], found.value) for bound, found in marked.items()} == {
+        "0.5": (f"{8:032x}", 0.4),  # the last of a bucket
+        "30.0": (f"{9:032x}", 30.0),
+    }
+    assert {float(found.timestamp) for found in marked.values()} == {1700000000.25}
+    assert "trace_id" not in metrics.text()
+
+
+def test_a_mark_without_an_observation_makes_no_series():
+    metrics = Metrics()
+    metrics.first_byte.mark(("gone",), Exemplar(7, 0.3, 1.0))
+    assert metrics.first_byte.values == {}
+
+
+def test_every_counter_is_named_as_openmetrics_wants_it():
+    assert all(each.name.endswith("_total") == (kind(each) == "counter") for each in every())
+
+
+def kind(metric):
+    return metric._kind if isinstance(metric, Counter) else "histogram"

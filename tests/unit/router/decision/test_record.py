@@ -10,7 +10,7 @@ from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.logs import ACCESS
-from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.base.metrics import LatencyHistogram, Metrics
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.decision.record import RequestRecord, quarter
 from promptgroup_router.policy.balancer import Pick
@@ -62,7 +62,17 @@ def lines():
         yield found
 
 
-def record(state, *, revision=REVISION, tries=1, moved_from=NO_MEMBER, streamed=True, pick=None, caller=ANONYMOUS):
+def record(
+    state,
+    *,
+    revision=REVISION,
+    tries=1,
+    moved_from=NO_MEMBER,
+    streamed=True,
+    pick=None,
+    caller=ANONYMOUS,
+    traceparent=b"",
+):
     demand = SimpleNamespace(streamed=streamed, session=7)
     route = SimpleNamespace(
         group=GROUP,
@@ -84,7 +94,8 @@ def record(state, *, revision=REVISION, tries=1, moved_from=NO_MEMBER, streamed=
         pick=pick or picked(),
         member=SimpleNamespace(id=MemberId("chat/support/x/0"), label="chat/support/x/0"),
     )
-    return RequestRecord(state, route, exchange, b"id", began=100.0, path=b"/v1/chat/completions")
+    path = b"/v1/chat/completions"
+    return RequestRecord(state, route, exchange, b"id", began=100.0, path=path, traceparent=traceparent)
 
 
 def observed(histogram, *labels):
@@ -234,6 +245,53 @@ def test_a_request_that_is_not_sampled_makes_no_span_and_tells_the_engine_so(sta
     told.served(None, now=101.0)
     [(_, line)] = lines
     assert line["trace_id"] == f"{2**128 - 1:032x}"
+
+
+def marked(state):
+    """Return the names of histograms, and the traces that their buckets name with values and times."""
+    return {
+        metric.name.removeprefix("promptgroup_router_"): tuple(exemplar)
+        for metric in state.metrics.all
+        if isinstance(metric, LatencyHistogram)
+        for known in metric.values.values()
+        for exemplar in known.exemplars.values()
+    }
+
+
+def serve(told):
+    told.waits(now=100.0)
+    told.admitted(now=100.25)
+    told.answer_began(200, now=100.5)
+    told.served(Usage(100, 60, 11), now=101.5)
+
+
+def test_the_trace_of_a_sampled_request_is_the_exemplar_of_each_of_its_times(state):
+    ended = []
+    state.metrics.epoch = 1000.0
+    state.tracer = Tracer(Sampling(1.0, parent_based=True), lambda _bits: 7 << 64 | 5, ended.append)
+    serve(record(state))
+    assert ended[0].context.trace == 7
+    assert marked(state) == {
+        "held_seconds": (7, 0.25, 1100.25),
+        "time_to_first_byte_seconds": (7, 0.5, 1100.5),
+        "revision_first_token_seconds": (7, 0.5, 1100.5),
+        "time_to_first_token_seconds": (7, 0.5, 1101.5),
+        "time_per_output_token_seconds": (7, pytest.approx(0.1), 1101.5),
+        "request_duration_seconds": (7, 1.5, 1101.5),
+    }
+
+
+@pytest.mark.parametrize("flags", [0, 1])
+def test_without_spans_of_its_own_a_router_names_the_traces_that_clients_record(state, flags):
+    serve(record(state, traceparent=f"00-{9:032x}-{5:016x}-{flags:02x}".encode()))
+    assert {trace for trace, _, _ in marked(state).values()} == ({9} if flags else set())
+
+
+@pytest.mark.parametrize("traceparent", [b"", f"00-{9:032x}-{5:016x}-01".encode()], ids=["no trace", "a client's"])
+def test_a_request_whose_span_is_not_recorded_is_no_exemplar(state, traceparent):
+    state.tracer = Tracer(Sampling(0.0, parent_based=False), lambda _bits: 2**192 - 1, None)
+    serve(record(state, traceparent=traceparent))
+    assert marked(state) == {}
 
 
 def test_without_spans_engines_get_the_clients_header(state):

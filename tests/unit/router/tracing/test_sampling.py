@@ -7,7 +7,8 @@ from promptgroup_router.tracing.sampling import ARGUMENT, SAMPLER, Sampling, sam
 from promptgroup_router.tracing.trace_context import TraceContext
 
 NAMED = {
-    "": Sampling(1.0, parent_based=True),
+    "": Sampling(0.01, parent_based=True),
+    "parentbased_always_on": Sampling(1.0, parent_based=True),
     "always_on": Sampling(1.0, parent_based=False),
     "always_off": Sampling(0.0, parent_based=False),
     "parentbased_always_off": Sampling(0.0, parent_based=True),
@@ -37,7 +38,7 @@ def test_a_caller_decides_where_callers_may():
     assert [alone.samples(1, parent) for parent in (sampled, unsampled, None)] == [True, True, True]
 
 
-@pytest.mark.parametrize("ratio", [0.0, 0.01, 0.5, 1.0])
+@pytest.mark.parametrize("ratio", [0.0, 1e-12, 0.01, 0.5, 0.999999, 1.0])
 def test_a_ratio_decides_as_the_sdk_does_so_that_all_services_record_the_same_traces(ratio):
     draw, theirs, ours = random.Random(1), TraceIdRatioBased(ratio), Sampling(ratio, parent_based=False)
     for trace in (draw.getrandbits(128) for _ in range(2000)):

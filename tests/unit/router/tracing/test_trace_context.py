@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.tracing.trace_context import TraceContext, parse, trace_id
+from promptgroup_router.tracing.trace_context import TraceContext, parse, sampled_trace, trace_id
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 HEADERS = {
@@ -28,8 +28,10 @@ def test_a_header_is_read_as_it_was_written(trace, span, flags):
     written = TraceContext(trace, span, flags)
     assert parse(written.header()) == written
     assert written.sampled == bool(flags & 1)
+    assert sampled_trace(written.header()) == (trace if flags & 1 else 0)
 
 
 @given(st.binary(max_size=80))
 def test_no_header_raises(value):
     assert isinstance(trace_id(value), str)
+    assert isinstance(sampled_trace(value), int)

@@ -1,4 +1,7 @@
+import random
+
 import pytest
+from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
 from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.trace_context import parse
@@ -62,3 +65,14 @@ def test_events_are_bounded():
     for _ in range(1000):
         span.note("waits", 1.0, {})
     assert len(span.events) == MOST_EVENTS
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.01, 0.5, 1.0])
+def test_requests_without_a_trace_are_decided_as_the_sdk_decides_and_engines_are_told_so(ratio):
+    draw, theirs = random.Random(1), TraceIdRatioBased(ratio)
+    one = Tracer(Sampling(ratio, parent_based=True), draw.getrandbits, lambda _: None)
+    for _ in range(2000):
+        header, span = one.begin(b"", now=1.0)
+        told = parse(header)
+        assert told.sampled == (span is not None) == theirs.should_sample(None, told.trace, "").decision.is_sampled()
+        assert told.header() == header

@@ -3,6 +3,7 @@ import contextlib
 import json
 import time
 
+from promptgroup_router.base.exposition import OPENMETRICS, PROMETHEUS
 from promptgroup_router.proxy.downstream import ClientListener
 from promptgroup_router.workers.admin import WorkersAdmin
 from promptgroup_router.workers.crew import Crew
@@ -22,8 +23,8 @@ class FakeCrew(Crew):
     def ready(self):
         return list(self.answers) if self.is_ready else []
 
-    async def page(self):
-        return "page\n"
+    async def page(self, form=PROMETHEUS):
+        return "page with exemplars\n" if form.openmetrics else "page\n"
 
     async def ask_all(self, request):
         return self.answers
@@ -67,6 +68,8 @@ def test_answers_of_workers_are_put_together():
         said = json.dumps({"unmatched": []}).encode()
         async with admin(FakeCrew(said, said)) as client:
             assert (await client.ask(get("/metrics"))).body == b"page\n"
+            asked = get("/metrics", f"accept: {OPENMETRICS.content_type.decode()}")
+            assert (await client.ask(asked)).body == b"page with exemplars\n"
             assert (await client.ask(get("/unmatched"))).json == {"unmatched": []}
             asked = await client.ask(post(b"{}", path="/explain"))
             assert (asked.status, asked.body) == (400, b"{}")

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from promptgroup_router.base.exposition import OPENMETRICS, Exemplar
 from promptgroup_router.base.metrics import Counter, LatencyHistogram, Metrics
 from promptgroup_router.routing.unmatched import UNMATCHED
 from promptgroup_router.workers import pages
@@ -158,3 +159,41 @@ def test_tables_that_workers_have_for_a_moment_are_all_shown():
     other.table_info.replace({("v2", "file"): 1})
     found = values(pages.text(pages.merge([pages.parse(each.text()) for each in (one, other, other)])))
     assert [value for (name, _), value in found.items() if name.endswith("table_info")] == [1, 1]
+
+
+def test_exemplars_of_workers_are_put_together_and_the_last_of_a_bucket_stays():
+    workers = [Metrics() for _ in range(3)]
+    for metrics, trace, value, at in zip(workers, (1, 2, 3), (0.3, 0.4, 9.0), (20.0, 10.0, 5.0), strict=True):
+        metrics.first_byte.observe("chat/a", value=value)
+        metrics.first_byte.mark(("chat/a",), Exemplar(trace, value, at))
+    read = [pages.parse(each.text(OPENMETRICS)) for each in workers]
+    merged = pages.merge([pages.counters(read[0]), *read[1:]])
+    lines = pages.text(merged, OPENMETRICS).splitlines()
+    assert [line.partition(" # ")[2] for line in lines if " # {" in line] == [
+        f'{{trace_id="{1:032x}"}} 0.3 20.000',
+        f'{{trace_id="{3:032x}"}} 9.0 5.000',
+    ]
+    assert lines[-1] == "# EOF"
+    assert "trace_id" not in pages.text(merged)
+    assert 'seconds_count{group="chat/a"} 3' in pages.text(merged)
+
+
+@given(EVENTS)
+def test_a_page_in_openmetrics_alone_stays_as_it_is(events):
+    alone = Metrics()
+    for _, name, labels, amount in events:
+        record(alone, name, labels, amount)
+        metric = getattr(alone, name)
+        if isinstance(metric, LatencyHistogram):
+            metric.mark(tuple(labels[: len(metric._labels)]), Exemplar(2**127, amount / 8, 1.7e9))
+    page = pages.parse(alone.text(OPENMETRICS))
+    assert pages.text(page, OPENMETRICS) == alone.text(OPENMETRICS)
+    assert pages.text(page) == alone.text()
+
+
+def test_a_label_that_looks_like_an_exemplar_is_a_label():
+    alone = Metrics()
+    alone.unmatched.add(f'm # {{trace_id="{1:032x}"}} 1 1')
+    page = pages.parse(alone.text(OPENMETRICS))
+    assert pages.text(page) == alone.text()
+    assert page["unmatched_requests_total"].exemplars == {}
