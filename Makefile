@@ -33,11 +33,19 @@ demo: setup ## Bring up a cluster on this machine, apply three groups, measure t
 
 .PHONY: demo-vllm
 demo-vllm: setup ## The same path with two real vLLM engines on CPU (VLLM=folder with venv/ and tiny/)
-	@$(RUN) python -m promptgroup_local.realvllm --vllm "$(VLLM)"
+	@$(RUN) python -m promptgroup_local.real.demo --vllm "$(VLLM)"
+
+.PHONY: demo-sglang
+demo-sglang: setup ## The same path with two real SGLang engines on CPU (SGLANG=folder with venv/, tiny/ and shims/)
+	@$(RUN) python -m promptgroup_local.real.demo --sglang "$(SGLANG)"
 
 .PHONY: demo-vllm-diagnosis
 demo-vllm-diagnosis: setup ## What is said of two real vLLM engines with small caches: healthy, thrash, drift (VLLM)
-	@$(RUN) python -m promptgroup_local.vllmdiagnosis --vllm "$(VLLM)"
+	@$(RUN) python -m promptgroup_local.real.diagnosis --vllm "$(VLLM)"
+
+.PHONY: demo-sglang-diagnosis
+demo-sglang-diagnosis: setup ## The same of two real SGLang engines (SGLANG)
+	@$(RUN) python -m promptgroup_local.real.diagnosis --sglang "$(SGLANG)"
 
 .PHONY: check
 check: setup ## Format, lint, types, import contracts, unit and property tests: a minute
@@ -82,7 +90,11 @@ fix: setup ## Format and mend what ruff can
 .PHONY: integration
 integration: setup envoy ## All examples of the properties; tests on real control planes, as processes on this machine, three at a time (CLUSTERS=1)
 	$(RUN) pytest -m 'not slow' tests/property --numprocesses=$(JOBS) --dist=worksteal
-	$(RUN) pytest -m 'integration or slow' --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20
+	$(RUN) pytest -m '(integration or slow) and not real' --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20
+
+.PHONY: real
+real: setup ## Tests against real engines, of those that are here (VLLM=, SGLANG=, VLLM_POOL=folder); not part of make test
+	$(RUN) pytest -m real tests/integration
 
 .PHONY: lint-manifests
 lint-manifests: setup ## What helm, kube-score, promtool and actionlint say of charts/, manifests/ and .github/ (built from their Go modules)

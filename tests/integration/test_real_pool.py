@@ -18,17 +18,18 @@ from typing import Any, Self
 
 import pytest
 
-from promptgroup_local import lab, vllm
+from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_local.load.prompts import system_prompt
-from promptgroup_operator.engines.dialect import VLLM as DIALECT
+from promptgroup_local.real.engine import MODEL, REPLICAS, TASK
+from promptgroup_local.real.vllm import VLLM
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.world.snapshot import ContainerId, Reading
 from support.ports import free_ports
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.real, pytest.mark.integration]
 
 logger = logging.getLogger(__name__)
 
@@ -85,9 +86,9 @@ def running(pool: Pool) -> Iterator[Pool]:
 def ask(url: str, question: str, timeout: float = 300) -> tuple[int, int]:
     """Prompt tokens of one request, and those of them that usage says were cached."""
     body = {
-        "model": vllm.MODEL,
+        "model": MODEL,
         "messages": [
-            {"role": "system", "content": system_prompt(vllm.TASK, 1)},
+            {"role": "system", "content": system_prompt(TASK, 1)},
             {"role": "user", "content": f"Explain {question} in one sentence."},
         ],
         "max_tokens": 1,
@@ -102,7 +103,7 @@ def ask(url: str, question: str, timeout: float = 300) -> tuple[int, int]:
 
 
 def readings(client: EngineClient, engines: list[str]) -> list[Reading]:
-    return [client.read(each.removeprefix("http://"), DIALECT) for each in engines]
+    return [client.read(each.removeprefix("http://"), VLLM.dialect) for each in engines]
 
 
 def copied(engine: str) -> float:
@@ -166,11 +167,9 @@ def test_a_real_pool_is_counted_told_and_missed_by_nobody(tmp_path: Path) -> Non
         kubectl.run("create", "namespace", GROUP)
         lab.install_router(kubectl)
         store = {"type": "LMCache", "address": f"127.0.0.1:{pool.port}", "monitor": f"127.0.0.1:{pool.http}"}
-        environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-        kubectl.apply(
-            vllm.group(GROUP, ["--max-model-len=8192"], environment, replicas=vllm.REPLICAS, cache={"pool": store})
-        )
-        kubectl.wait_warm(GROUP, f"{vllm.REPLICAS}/{vllm.REPLICAS}", START_SECONDS)
+        environment = {"VLLM_NO_USAGE_STATS": "1"}
+        kubectl.apply(VLLM.group(GROUP, (), environment, replicas=REPLICAS, cache={"pool": store}))
+        kubectl.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}", START_SECONDS)
         _proofs_say_what_was_copied(kubectl)
         _tokens_of_tiers_are_counted_exactly(kubectl)
         _a_pool_that_dies_fails_no_request(kubectl, pool)

@@ -1,67 +1,31 @@
 """Real vLLM engines on CPU. Skipped where VLLM names no folder with venv/ and tiny/."""
 
-import contextlib
-import os
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import urllib3
 
-from promptgroup_local import vllm, vllmdiagnosis
-from promptgroup_local.kubectl import wait_for
+from promptgroup_local.real import diagnosis
+from promptgroup_local.real.vllm import VLLM
 from support.crosscaller import all_learned, timed_pairs, within, world
-from support.ports import free_ports
+from support.realengines import marks, named, serving
 
-VLLM = os.environ.get("VLLM", "")
 SECONDS = 1500.0
 """Longest time of 600 prompts on two cores that have other work."""
 WORDS = 60
 """Words of a text: some ten blocks."""
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slow,
-    pytest.mark.skipif(not VLLM, reason="VLLM names no folder with a real vLLM: see docs/research/real-vllm.md"),
-]
+pytestmark = marks(VLLM)
 
 
 def test_conditions_say_what_is_done_to_real_engines() -> None:
-    assert vllmdiagnosis.main([f"--vllm={VLLM}"]) == 0
+    assert diagnosis.main([f"--vllm={named('VLLM')}"]) == 0
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of one engine that serves its model as `llama`."""
-    found = vllm.folder("pytest", __doc__, [f"--vllm={VLLM}"])
-    (port,) = free_ports(1)
-    command, environment = vllm.served(found, "llama", port, ["--max-model-len=8192"])
-    log = tmp_path_factory.mktemp("vllm") / "log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, cwd=found, env=os.environ | environment, stdout=out, stderr=out, start_new_session=True
-        )
-
-        def up() -> bool | None:
-            assert process.poll() is None, log.read_text()[-4000:]
-            with contextlib.suppress(urllib3.exceptions.HTTPError):
-                return urllib3.request("GET", f"http://127.0.0.1:{port}/health", retries=False).status == 200 or None
-            return None
-
-        try:
-            wait_for(up, "vLLM to serve", seconds=vllm.START_SECONDS)
-            yield f"127.0.0.1:{port}"
-        finally:
-            # its workers are processes of their own
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+    with serving(VLLM, tmp_path_factory.mktemp("vllm") / "log") as address:
+        yield address
 
 
 @pytest.mark.parametrize("isolated", [True, False])

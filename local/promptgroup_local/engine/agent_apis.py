@@ -15,6 +15,7 @@ from aiohttp import web
 from promptgroup_local.engine import messages, protocol, responses
 from promptgroup_local.engine.answer import Finish
 from promptgroup_local.engine.core import Engine, Token
+from promptgroup_local.engine.flags import Speech
 from promptgroup_local.engine.messages import MessageEnvelope
 from promptgroup_local.engine.metrics.page import Source
 from promptgroup_local.engine.protocol import ApiError, Completion, Json, Model, Usage
@@ -46,14 +47,17 @@ class AgentApis:
     def messages_routes(self) -> list[web.RouteDef]:
         """Return the routes of the Messages API."""
         return [
-            web.post("/v1/messages", _anthropic(self._messages)),
-            web.post("/v1/messages/count_tokens", _anthropic(self._count_tokens)),
+            web.post("/v1/messages", _anthropic(self._messages, self._model.speech)),
+            web.post("/v1/messages/count_tokens", _anthropic(self._count_tokens, self._model.speech)),
         ]
 
     def responses_routes(self) -> list[web.RouteDef]:
         """Return the routes of the Responses API."""
+        asked = [web.post("/v1/responses", self._respond)]
+        if self._model.speech is Speech.SGLANG:
+            return asked  # it keeps none unless it is started so
         return [
-            web.post("/v1/responses", self._respond),
+            *asked,
             web.get("/v1/responses/{id}", self._retrieve),
             web.post("/v1/responses/{id}/cancel", self._cancel),
         ]
@@ -62,7 +66,7 @@ class AgentApis:
 
     async def _messages(self, request: web.Request) -> web.StreamResponse:
         body = protocol.decode(request.content_type, await request.read())
-        completion = protocol.chat_completion(messages.chat_body(body), self._model)
+        completion = protocol.chat_completion(messages.chat_body(body, self._model.speech), self._model)
         envelope = MessageEnvelope(f"msg_{uuid.uuid4().hex}", completion.model, messages.forced_tool(body))
         async with contextlib.aclosing(self._engine.generate(completion, Source.CLIENT)) as tokens:
             if not completion.stream:
@@ -86,7 +90,7 @@ class AgentApis:
 
     async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
         body = protocol.decode(request.content_type, await request.read())
-        tokens = len(protocol.tokenization(messages.chat_body(body, counts=True), self._model))
+        tokens = len(protocol.tokenization(messages.chat_body(body, self._model.speech, counts=True), self._model))
         return _json({"input_tokens": tokens, "context_management": {"original_input_tokens": tokens}})
 
     # --- Responses ---------------------------------------------------------------------------------------------
@@ -94,6 +98,10 @@ class AgentApis:
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         body = protocol.decode(request.content_type, await request.read())
         previous = body.get("previous_response_id")
+        if previous is not None and self._model.speech is Speech.SGLANG:
+            raise ApiError(
+                400, "Response store is disabled: it is on with --enable-response-store.", "previous_response_id"
+            )
         before = self._find(previous).messages if isinstance(previous, str) else []
         chat = responses.chat_body(body, before)
         completion = protocol.chat_completion(chat, self._model)
@@ -185,14 +193,14 @@ class AgentApis:
 _Handler = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
 
 
-def _anthropic(handler: _Handler) -> _Handler:
+def _anthropic(handler: _Handler, speech: Speech) -> _Handler:
     """Return a handler whose errors are in Anthropic's envelope."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             return await handler(request)
         except ApiError as error:
-            return _json(messages.error_body(error), error.status)
+            return _json(messages.error_body(error, speech), error.status)
 
     return handle
 

@@ -40,6 +40,7 @@ class _Ticket:
 
     source: Source
     tier1: int
+    streamed: bool
     tokens: asyncio.Queue[Token] = field(default_factory=asyncio.Queue)
     first: float = 0.0
     """When the first token came."""
@@ -62,6 +63,8 @@ class Engine:
         self._scheduler = Scheduler(self._cache, knobs.cost, flags.limits)
         self._scale = knobs.time_scale
         self._tickets: dict[Request, _Ticket] = {}
+        self._evicted = 0
+        """Tokens whose eviction is counted."""
         self._work = asyncio.Event()
         gauges = Gauges(
             running=lambda: len(self._scheduler.running),
@@ -90,7 +93,7 @@ class Engine:
             answer(prompt.tokens, completion.max_tokens, ignore_eos=completion.ignore_eos),
             time.monotonic(),
         )
-        ticket = _Ticket(source, prompt.tier1)
+        ticket = _Ticket(source, prompt.tier1, completion.stream)
         self._tickets[request] = ticket
         self._scheduler.add(request)
         self._work.set()
@@ -111,11 +114,14 @@ class Engine:
         while True:
             step = self._scheduler.schedule(time.monotonic())
             if step is None:
+                self.metrics.rested()
                 self._work.clear()
                 await self._work.wait()
                 end = time.monotonic()
                 continue
+            self.metrics.stepped(len(step.admitted))
             self._count_admissions(step)
+            self._count_evictions()
             end = max(end, time.monotonic() - MAX_LAG) + step.seconds * self._scale
             await asyncio.sleep(end - time.monotonic())
             self._hand_out(step)
@@ -132,6 +138,11 @@ class Engine:
                 if ticket.source is Source.CLIENT:
                     logger.warning("%s: %d of %d tokens in cache", COLD, request.cached, ticket.tier1)
 
+    def _count_evictions(self) -> None:
+        if self._cache.evicted > self._evicted:
+            self.metrics.evicted(self._cache.evicted - self._evicted)
+            self._evicted = self._cache.evicted
+
     def _hand_out(self, step: Step) -> None:
         now = time.monotonic()
         for request, finish in self._scheduler.complete(step):
@@ -141,14 +152,20 @@ class Engine:
             ticket.tokens.put_nowait(Token(number, finish, request.cached))
             if finish is not None:
                 del self._tickets[request]
-                self.metrics.served(_served(request, finish, ticket.first, now))
+                self.metrics.served(_served(request, finish, ticket, now))
 
     def _count_token(self, request: Request, ticket: _Ticket, now: float) -> None:
         self.metrics.token()
         if request.produced == 1:
             ticket.first = now
             admitted = _admitted(request)
-            self.metrics.first_token(admitted - request.arrived, now - admitted, request.prompt_tokens, request.cached)
+            self.metrics.first_token(
+                admitted - request.arrived,
+                now - admitted,
+                request.prompt_tokens,
+                request.cached,
+                streamed=ticket.streamed,
+            )
         else:
             self.metrics.later_token(now - ticket.last)
         ticket.last = now
@@ -158,7 +175,7 @@ def _admitted(request: Request) -> float:
     return request.arrived if request.admitted is None else request.admitted
 
 
-def _served(request: Request, finish: Finish, first: float, now: float) -> Served:
+def _served(request: Request, finish: Finish, ticket: _Ticket, now: float) -> Served:
     admitted = _admitted(request)
     return Served(
         finish=finish,
@@ -167,6 +184,7 @@ def _served(request: Request, finish: Finish, first: float, now: float) -> Serve
         copied=request.copied,
         generated=request.produced,
         queue=admitted - request.arrived,
-        prefill=first - admitted,
-        decode=now - first,
+        prefill=ticket.first - admitted,
+        decode=now - ticket.first,
+        streamed=ticket.streamed,
     )

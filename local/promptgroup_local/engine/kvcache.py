@@ -52,6 +52,8 @@ class KVCache:
         self.capacity = capacity
         self.block_size = block_size
         self.caching = caching
+        self.evicted = 0
+        """Tokens that made room for others."""
         self._empty = capacity
         self._idle: OrderedDict[Block, None] = OrderedDict()
         """Cached blocks that nobody uses, the next to be evicted first."""
@@ -174,6 +176,7 @@ class KVCache:
         return Block(references=1)
 
     def _evict(self, block: Block) -> None:
+        self.evicted += self.block_size
         copies = self._cached[block.key]
         copies.remove(block)
         if not copies:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from promptgroup_local.engine.answer import Finish
+from promptgroup_local.engine.flags import Speech
 from promptgroup_local.engine.protocol import ApiError, Json, Usage
 
 BILLING = "x-anthropic-billing-header"
@@ -12,14 +13,18 @@ BILLING = "x-anthropic-billing-header"
 _REASONS = {Finish.STOP: "end_turn", Finish.LENGTH: "max_tokens", Finish.ABORT: None}
 
 
-def error_body(error: ApiError) -> Json:
-    """Return an error as vLLM answers it on this API: its own type in Anthropic's envelope."""
+def error_body(error: ApiError, speech: Speech) -> Json:
+    """Return an error as the engine answers it on this API: vLLM has its own types in Anthropic's envelope."""
+    if speech is Speech.SGLANG:
+        return {"type": "error", "error": {"type": "invalid_request_error", "message": str(error)}}
     kind = {400: "BadRequestError", 404: "NotFoundError"}.get(error.status, "InternalServerError")
     return {"type": "error", "error": {"type": kind, "message": str(error)}}
 
 
-def chat_body(body: Json, *, counts: bool = False) -> Json:
+def chat_body(body: Json, speech: Speech, *, counts: bool = False) -> Json:
     """Return the chat completion that says the same; `counts` is for a request that asks for no answer.
+
+    SGLang passes over salts on this API.
 
     Raises:
         ApiError: 400, for what the API does not take.
@@ -35,7 +40,8 @@ def chat_body(body: Json, *, counts: bool = False) -> Json:
         chat["max_tokens"] = most
     if isinstance(tools, list):
         chat["tools"] = [_function(tool) for tool in tools]
-    chat |= {name: body[name] for name in ("stream", "cache_salt") if body.get(name) is not None}
+    kept = ("stream",) if speech is Speech.SGLANG else ("stream", "cache_salt")
+    chat |= {name: body[name] for name in kept if body.get(name) is not None}
     return chat
 
 

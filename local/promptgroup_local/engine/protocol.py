@@ -1,4 +1,4 @@
-"""Requests and answers in the form of vLLM's OpenAI-compatible API: bodies in, bodies out, no I/O.
+"""Requests and answers of the OpenAI-compatible API in the form of vLLM, and where it differs of SGLang. No I/O.
 
 Fields that change only how tokens are sampled (temperature, top_p, n, stop, ...) are taken and ignored.
 """
@@ -10,6 +10,7 @@ import orjson
 
 from promptgroup_local.engine import chat
 from promptgroup_local.engine.answer import Finish
+from promptgroup_local.engine.flags import Speech
 
 Json = dict[str, object]
 
@@ -31,6 +32,11 @@ class ApiError(Exception):
         """The error envelope of vLLM."""
         kind = {400: "BadRequestError", 404: "NotFoundError"}.get(self.status, "InternalServerError")
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.status}}
+
+    def flat_body(self) -> Json:
+        """The same as SGLang says it, without an envelope."""
+        found: Json = self.body()["error"]  # type: ignore[assignment]
+        return {"object": "error", **found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,8 @@ class Model:
     names: tuple[str, ...]
     max_model_len: int
     default_max_tokens: int
+    speech: Speech = Speech.VLLM
+    """SGLang serves its model under whatever name is asked for, and takes any text as a salt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +152,7 @@ def _completion(body: Json, model: Model, name: str, prompt: chat.Prompt, limit:
     options = body.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise ApiError(400, f"stream_options is a {type(options).__name__}, expected an object", "stream_options")
-    if options is not None and not stream:
+    if options is not None and not stream and model.speech is not Speech.SGLANG:
         raise ApiError(400, "stream_options is given without stream: set stream to true", "stream_options")
     length = len(prompt.tokens)
     if length >= model.max_model_len:
@@ -158,7 +166,7 @@ def _completion(body: Json, model: Model, name: str, prompt: chat.Prompt, limit:
         prompt=prompt,
         model=name,
         max_tokens=_max_tokens(body, limit, length, model),
-        salt=_salt(body),
+        salt=_key(body) if model.speech is Speech.SGLANG else _salt(body),
         stream=stream,
         include_usage=options is not None and _flag(options, "include_usage", default=False),
         ignore_eos=_flag(body, "ignore_eos", default=False),
@@ -181,7 +189,7 @@ def _model_name(body: Json, model: Model) -> str:
         return model.names[0]
     if not isinstance(name, str):
         raise ApiError(400, f"model is a {type(name).__name__}, expected a string", "model")
-    if name not in model.names:
+    if name not in model.names and model.speech is not Speech.SGLANG:
         raise ApiError(404, f"The model `{name}` does not exist.", "model")
     return name
 
@@ -248,6 +256,14 @@ def _salt(body: Json) -> str:
     return salt
 
 
+def _key(body: Json) -> str:
+    """Return the part of the cache in which SGLang keeps a request: each pair of its two fields is another one."""
+    given = [body.get(field) or "" for field in ("extra_key", "cache_salt")]
+    if not all(isinstance(each, str) for each in given):
+        raise ApiError(400, "extra_key or cache_salt is no text", "cache_salt")
+    return orjson.dumps(given).decode() if any(given) else ""
+
+
 def _flag(body: Mapping[str, object], field: str, *, default: bool) -> bool:
     value = body.get(field)
     if value is None:
@@ -295,6 +311,10 @@ class Envelope:
             part = text if finish is None else text + '"}'
             return self._chunk({"delta": {"tool_calls": [{"index": 0, "function": {"arguments": part}}]}}, finish)
         return self._chunk({"delta": {"content": text}} if self.chat else {"text": text}, finish)
+
+    def ending(self, finish: Finish) -> Json:
+        """The last event without usage as SGLang sends it: the reason, and no text."""
+        return self._chunk({"delta": {}} if self.chat else {"text": ""}, finish)
 
     def closing(self, usage: Usage) -> Json:
         """The event after the last text, when usage was asked for."""

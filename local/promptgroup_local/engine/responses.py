@@ -29,7 +29,7 @@ def chat_body(body: Json, before: list[Json]) -> Json:
         chat["tools"] = [_function(tool) for tool in tools if isinstance(tool, dict) and tool.get("type") == "function"]
     if body.get("max_output_tokens") is not None:
         chat["max_tokens"] = body["max_output_tokens"]
-    return chat | {name: body[name] for name in ("stream", "cache_salt") if body.get(name) is not None}
+    return chat | {name: body[name] for name in ("stream", "cache_salt", "extra_key") if body.get(name) is not None}
 
 
 def forced_tool(body: Json) -> str:

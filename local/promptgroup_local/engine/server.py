@@ -33,8 +33,8 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Application:
     """The engine as an aiohttp application; `dev_mode` adds what vLLM has only with VLLM_SERVER_DEV_MODE=1."""
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[_errors])
     server = _Server(flags, knobs)
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[server.counted, server.errors])
     app.cleanup_ctx.append(server.stepping)
     app.add_routes(
         [
@@ -42,11 +42,12 @@ def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Ap
             web.post("/v1/completions", server.completions),
             web.get("/v1/models", server.models),
             web.get("/health", server.health),
-            web.get("/version", server.version),
         ]
     )
     agents = server.agents
     app.add_routes(agents.responses_routes())
+    if flags.speech is not Speech.SGLANG:
+        app.add_routes([web.get("/version", server.version)])
     if flags.speech is not Speech.TENSORRT_LLM:
         app.add_routes(agents.messages_routes())
     match flags.speech:
@@ -65,7 +66,10 @@ def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Ap
             app.add_routes(
                 [
                     web.post("/tokenize", server.tokenize),
+                    web.post("/detokenize", server.detokenize),
+                    web.get("/ready", server.health),
                     web.get("/server_info", server.server_info),
+                    web.get("/flush_cache", server.flush_cache),
                     web.post("/flush_cache", server.flush_cache),
                 ]
             )
@@ -103,25 +107,11 @@ async def serving(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> Asyn
         await runner.cleanup()
 
 
-@web.middleware
-async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except ApiError as error:
-        return _json(error.body(), error.status)
-    except web.HTTPRequestEntityTooLarge:
-        return _json(ApiError(413, f"the body is larger than {MAX_BODY} bytes").body(), 413)
-    except web.HTTPException as error:
-        if error.status in {404, 405}:  # as FastAPI says it of a path that vLLM, SGLang or TensorRT-LLM do not have
-            return _json({"detail": error.reason}, error.status)
-        return _json(ApiError(error.status, error.reason).body(), error.status)
-
-
 class _Server:
     def __init__(self, flags: Flags, knobs: Knobs) -> None:
         self._flags = flags
         self._engine = Engine(flags, knobs)
-        self._model = protocol.Model(flags.served_names, flags.max_model_len, knobs.max_tokens)
+        self._model = protocol.Model(flags.served_names, flags.max_model_len, knobs.max_tokens, flags.speech)
         self._error_rate = knobs.error_rate
         self._errors_due = 0.0
         self._started = _unix_time()
@@ -134,6 +124,33 @@ class _Server:
             yield
             run.cancel()
 
+    @web.middleware
+    async def counted(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Tell the metrics of a request until the end of its answer."""
+        self._engine.metrics.entered(request.method, request.path)
+        try:
+            return await handler(request)
+        finally:
+            self._engine.metrics.left(request.method, request.path)
+
+    @web.middleware
+    async def errors(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Answer what went wrong as the engine does."""
+        try:
+            return await handler(request)
+        except ApiError as error:
+            return self._refused(error, request.path)
+        except web.HTTPRequestEntityTooLarge:
+            return self._refused(ApiError(413, f"the body is larger than {MAX_BODY} bytes"), request.path)
+        except web.HTTPException as error:
+            if error.status in {404, 405}:  # as FastAPI says it of a path that vLLM, SGLang or TensorRT-LLM do not have
+                return _json({"detail": error.reason}, error.status)
+            return self._refused(ApiError(error.status, error.reason), request.path)
+
+    def _refused(self, error: ApiError, path: str) -> web.Response:
+        flat = self._flags.speech is Speech.SGLANG and path != "/v1/responses"
+        return _json(error.flat_body() if flat else error.body(), error.status)
+
     async def chat_completions(self, request: web.Request) -> web.StreamResponse:
         return await self._complete(request, protocol.chat_completion(await _body(request), self._model), chat=True)
 
@@ -141,7 +158,8 @@ class _Server:
         return await self._complete(request, protocol.text_completion(await _body(request), self._model), chat=False)
 
     async def models(self, _: web.Request) -> web.Response:
-        card = {"object": "model", "owned_by": "vllm", "root": self._flags.model, "parent": None}
+        owner = "sglang" if self._flags.speech is Speech.SGLANG else "vllm"
+        card = {"object": "model", "owned_by": owner, "root": self._flags.model, "parent": None}
         limits = {"created": self._started, "max_model_len": self._flags.max_model_len}
         return _json({"object": "list", "data": [{"id": name, **card, **limits} for name in self._model.names]})
 
@@ -153,7 +171,8 @@ class _Server:
     async def detokenize(self, request: web.Request) -> web.Response:
         tokens = protocol.detokenization(await _body(request), self._model)
         try:
-            return _json({"prompt": detokenize(tokens)})
+            field = "text" if self._flags.speech is Speech.SGLANG else "prompt"
+            return _json({field: detokenize(tokens)})
         except ValueError as error:
             raise ApiError(400, str(error), "tokens") from error
 
@@ -179,13 +198,16 @@ class _Server:
         return _json(settings | {"disable_radix_cache": not flags.prefix_caching})
 
     async def flush_cache(self, _: web.Request) -> web.Response:
-        return web.Response(status=200 if self._engine.reset_prefix_cache() else 400)
+        if self._engine.reset_prefix_cache():
+            return web.Response(text="Cache flushed.\n")
+        return web.Response(text="Flush cache failed.\n", status=400)
 
     async def _complete(self, request: web.Request, completion: Completion, *, chat: bool) -> web.StreamResponse:
         self._fail_on_purpose()
         source = Source.WARMUP if HEADER_WARMUP in request.headers else Source.CLIENT
         number = request.headers.get("x-request-id") or uuid.uuid4().hex
-        id_ = f"{'chatcmpl' if chat else 'cmpl'}-{number}"
+        kind = "chatcmpl-" if chat else "cmpl-"
+        id_ = number if self._flags.speech is Speech.SGLANG else kind + number
         envelope = Envelope(id_, _unix_time(), completion.model, chat, completion.tool)
         async with contextlib.aclosing(self._engine.generate(completion, source)) as tokens:
             if completion.stream:
@@ -208,7 +230,10 @@ class _Server:
         async for token in tokens:
             events = b"" if count or (opening := envelope.opening()) is None else _event(opening)
             count += 1
-            events += _event(envelope.piece(detokenize([token.number]), token.finish))
+            apart = self._flags.speech is Speech.SGLANG and not envelope.tool  # it tells the end in an event of its own
+            events += _event(envelope.piece(detokenize([token.number]), None if apart else token.finish))
+            if apart and token.finish is not None:
+                events += _event(envelope.ending(token.finish))
             if token.finish is not None:
                 if completion.include_usage:
                     events += _event(envelope.closing(self._usage(completion, count, token)))
@@ -219,8 +244,6 @@ class _Server:
 
     def _usage(self, completion: Completion, produced: int, last: Token) -> Usage:
         cached = last.cached if self._flags.prompt_tokens_details else None
-        if self._flags.speech is Speech.SGLANG and cached == 0:
-            cached = None  # as SGLang did before 0.5.23
         return Usage(len(completion.prompt.tokens), produced, cached)
 
     def _fail_on_purpose(self) -> None:

@@ -1,6 +1,6 @@
 """The counters of the engines: a scrape before, a scrape after, and the difference.
 
-Metric names are vLLM's; the stand-in's own count of cold prefixes is absent on a real engine, and unknown then.
+The names are vLLM's and SGLang's. The stand-in's own count of cold prefixes is unknown of a real engine.
 """
 
 import asyncio
@@ -9,6 +9,10 @@ from dataclasses import dataclass
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
+
+_QUERIES = ("vllm:prefix_cache_queries_total", "sglang:prompt_tokens_total")
+_HITS = ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total")
+_REQUESTS = ("vllm:request_success_total", "sglang:num_requests_total")
 
 SCRAPE_SECONDS = 10.0
 """An engine that does not answer a scrape within this is reported, not waited for."""
@@ -60,11 +64,15 @@ def parse(text: str) -> Counters:
             if sample.labels.get("source", "client") == "client":  # warm-up is not the clients' traffic
                 sums[sample.name] = sums.get(sample.name, 0) + sample.value
     return Counters(
-        queries=sums.get("vllm:prefix_cache_queries_total", 0),
-        hits=sums.get("vllm:prefix_cache_hits_total", 0),
-        requests=sums.get("vllm:request_success_total", 0),
+        queries=_first(sums, _QUERIES),
+        hits=_first(sums, _HITS),
+        requests=_first(sums, _REQUESTS),
         cold=sums.get("standin_cold_prefix_requests_total"),
     )
+
+
+def _first(sums: Mapping[str, float], names: Sequence[str]) -> float:
+    return next((sums[name] for name in names if name in sums), 0)
 
 
 async def scrape(urls: Sequence[str]) -> dict[str, Counters]:

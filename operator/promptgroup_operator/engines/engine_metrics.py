@@ -31,7 +31,7 @@ def reading(page: str, names: MetricNames) -> Reading:
     peaks: dict[str, float] = {}
     buckets: dict[float, float] = {}
     info: list[Mapping[str, str]] = []
-    tiered = 0.0
+    tiered = active = 0.0
     bucket = f"{names.first_token}_bucket"
     spelled = frozenset(names.spelled())
     for name, labels, value in exposition.samples(page, (*spelled, bucket, *filter(None, (names.info,)))):
@@ -43,6 +43,8 @@ def reading(page: str, names: MetricNames) -> Reading:
                 name in names.hits and labels.get(names.source_label, names.device) != names.device
             ):
                 tiered += number
+            elif name in names.active and labels.get("method") == "POST":  # else it counts this very look at its page
+                active += number
         elif name == bucket and "le" in labels:
             bound = exposition.bound(labels["le"])
             if bound is None or (bound not in buckets and len(buckets) >= MAX_BUCKETS):
@@ -72,6 +74,8 @@ def reading(page: str, names: MetricNames) -> Reading:
         decode_seconds=total(names.decode_seconds),
         queue_seconds=total(names.queue_seconds),
         preemptions=total(names.preemptions),
+        evicted=(total(names.evicted) or 0.0) if names.evicted else None,
+        active=active,
         first_token=histogram(buckets) if buckets else Histogram(),
         step=_step(info, names) or int(total(names.block_size) or 1),
         caching=_caching(info, names),

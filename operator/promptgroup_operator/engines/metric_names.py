@@ -37,6 +37,8 @@ class MetricNames:
     """Label of `hits` that says where they were found, for engines whose `hits` have them all."""
     device: str = ""
     """Value of that label for the GPU's memory."""
+    active: Spellings = ()
+    """Gauge: HTTP requests in progress, for engines that look at what runs from time to time only."""
     late: bool = False
     """True if its counters appear with the first request: until then they are zero, and not unknown."""
     computed: Spellings = ()
@@ -49,6 +51,8 @@ class MetricNames:
     """Counter: seconds that requests waited."""
     preemptions: Spellings = ()
     """Counter: running requests that gave their blocks back."""
+    evicted: Spellings = ()
+    """Counter: tokens whose KV made room for others in the GPU's memory. It may appear with the first of them."""
     kv_tokens: Spellings = ()
     """Gauge: tokens that the cache holds."""
     blocks: Spellings = ()
@@ -78,7 +82,7 @@ class MetricNames:
         return (
             *self.queries, *self.hits, *self.tier_hits, *self.generated, *self.requests, *self.running, *self.waiting,
             *self.usage, *self.computed, *self.prefill_seconds, *self.decode_seconds, *self.queue_seconds,
-            *self.preemptions, *self.kv_tokens, *self.blocks, *self.block_size,
+            *self.preemptions, *self.evicted, *self.active, *self.kv_tokens, *self.blocks, *self.block_size,
         )  # fmt: skip
 
 
@@ -119,10 +123,12 @@ SGLANG = MetricNames(
     waiting=("sglang:num_queue_reqs",),
     usage=("sglang:token_usage",),
     first_token="sglang:time_to_first_token_seconds",  # noqa: S106 - tokens of text
+    active=("sglang:http_requests_active",),
     late=True,
     computed=("sglang:uncached_prompt_tokens_histogram_sum",),
     queue_seconds=("sglang:queue_time_seconds_sum",),
     preemptions=("sglang:num_retracted_requests_total",),
+    evicted=("sglang:evicted_tokens_total",),
     kv_tokens=("sglang:max_total_num_tokens",),
     blocks=("sglang:num_pages",),
     block_size=("sglang:page_size",),

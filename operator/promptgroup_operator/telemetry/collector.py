@@ -249,6 +249,12 @@ OF_REPLICAS: Final[tuple[tuple[type[GaugeMetricFamily] | type[CounterMetricFamil
         lambda replica: replica.reading.tiered,
     ),
     (
+        CounterMetricFamily,
+        "promptgroup_replica_evicted_tokens_total",
+        "Tokens whose KV made room for others in the GPU's memory, since the engine began.",
+        lambda replica: replica.reading.evicted,
+    ),
+    (
         GaugeMetricFamily,
         "promptgroup_replica_warmup_seconds",
         "From the readiness of the replica's containers to its proof of warmth.",

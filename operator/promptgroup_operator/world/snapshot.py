@@ -111,13 +111,17 @@ class Reading:
     """Seconds that requests waited."""
     preemptions: float | None = None
     """Running requests that gave their blocks back."""
+    evicted: float | None = None
+    """Tokens whose KV made room for others in the GPU's memory."""
+    active: float = 0.0
+    """Requests that clients have sent and that have no whole answer yet, where the engine counts them."""
     first_token: Histogram = field(default_factory=Histogram)
     """Seconds from arrival to the first token."""
 
     @property
     def busy(self) -> int:
-        """Requests that run or wait."""
-        return int(self.running + self.waiting)
+        """Requests that run or wait: an engine may tell of a prompt only once it is computed, but knows its sender."""
+        return int(max(self.running + self.waiting, self.active))
 
 
 @dataclass(frozen=True, slots=True)

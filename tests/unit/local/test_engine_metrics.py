@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -6,8 +7,9 @@ from prometheus_client import generate_latest
 from promptgroup_local.engine.answer import Finish
 from promptgroup_local.engine.flags import parse
 from promptgroup_local.engine.metrics import sglang, tensorrt, vllm
-from promptgroup_local.engine.metrics.page import Gauges, Served, Source
+from promptgroup_local.engine.metrics.page import Gauges, Metrics, Served, Source
 from promptgroup_operator.engines import engine_metrics, metric_names
+from promptgroup_operator.world.snapshot import Reading
 
 NAMES = """
 vllm:prefix_cache_queries_total vllm:prefix_cache_hits_total vllm:prompt_tokens_total vllm:prompt_tokens_cached_total
@@ -73,6 +75,7 @@ def test_what_the_other_engines_count_is_read_as_it_was_counted(engine: str) -> 
     metrics.admitted(100, 64)
     metrics.first_token(0.5, 1.0, 100, 64)
     metrics.served(REQUEST)
+    metrics.rested()
     found = engine_metrics.reading(page(), names)
     assert (found.queries, found.hits, found.generated, found.requests) == (100, 64, 7, 1)
     assert (found.running, found.waiting, found.usage, found.queue_seconds) == (2, 3, 0.5, 0.5)
@@ -80,6 +83,40 @@ def test_what_the_other_engines_count_is_read_as_it_was_counted(engine: str) -> 
     assert found.kv_tokens == flags.blocks * flags.block_size
     assert found.computed == (36 if engine == "SGLang" else None)
     assert found.prefill_seconds == (1.0 if engine == "TensorRT-LLM" else None)
+
+
+def sglangs(running: int) -> tuple[Metrics, Callable[[], Reading]]:
+    """Its metrics, and what is read of them."""
+    metrics = sglang.of(parse(OTHERS["SGLang"][1]), Gauges(lambda: running, lambda: 0, lambda: 0.5))
+    return metrics, lambda: engine_metrics.reading(generate_latest(metrics.registry).decode(), metric_names.SGLANG)
+
+
+def test_sglang_tells_of_a_prompt_late_and_of_its_client_at_once() -> None:
+    metrics, read = sglangs(running=1)
+    metrics.entered("POST", "/v1/chat/completions")
+    metrics.entered("GET", "/metrics")
+    for _ in range(sglang.GAUGE_STEPS):
+        metrics.stepped(admitted=1)
+    assert (read().running, read().busy) == (0, 1)
+    for _ in range(sglang.GAUGE_STEPS):
+        metrics.stepped(admitted=0)
+    assert read().running == 1
+    metrics.left("POST", "/v1/chat/completions")
+    assert read().active == 0
+
+
+def test_sglang_tells_streams_apart_and_counts_evictions_from_the_first_on() -> None:
+    metrics, read = sglangs(running=0)
+    metrics.first_token(0.5, 1.0, 100, 64)
+    metrics.served(REQUEST)
+    metrics.first_token(0.5, 1.0, 100, 64, streamed=True)
+    metrics.served(replace(REQUEST, streamed=True))
+    assert (read().queries, read().requests, read().first_token.total) == (200, 2, 2)
+    page = generate_latest(metrics.registry).decode()
+    assert 'sglang:prompt_tokens_total{engine_type="unified",is_streaming="true"' in page
+    assert "sglang:evicted_tokens_total{" not in page
+    metrics.evicted(32)
+    assert read().evicted == 32
 
 
 TIERED = {

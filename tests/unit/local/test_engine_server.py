@@ -314,19 +314,65 @@ async def statuses(client: Client, *paths: str) -> list[int]:
     return found
 
 
-def test_as_sglang_it_says_nothing_of_cached_tokens_where_there_are_none() -> None:
+SGLANG = ("python3", "-m", "sglang.launch_server", "--model-path=m", "--enable-cache-report", "--enable-metrics")
+
+
+def test_as_sglang_it_says_how_many_tokens_were_cached_and_forgets_them() -> None:
     async def test(client: Client) -> None:
-        assert await cached(client, "a") is None
+        assert await cached(client, "a") == 0
         assert (await cached(client, "b") or 0) > 100
         async with client.http.post(client.url + "/flush_cache") as response:
-            assert response.status == 200
-        assert await cached(client, "c") is None
+            assert (response.status, await response.text()) == (200, "Cache flushed.\n")
+        assert await cached(client, "c") == 0
         assert (await client.get("/server_info"))[1]["disable_radix_cache"] is False
         assert await statuses(client, "/health", "/metrics", "/prometheus/metrics", "/load") == [200, 200, 404, 404]
+        assert await statuses(client, "/ready", "/version") == [200, 404]
 
-    speaking(
-        test, "python3", "-m", "sglang.launch_server", "--model-path=m", "--enable-cache-report", "--enable-metrics"
-    )
+    speaking(test, *SGLANG)
+
+
+def test_as_sglang_it_serves_its_model_under_any_name_and_says_errors_without_an_envelope() -> None:
+    async def test(client: Client) -> None:
+        status, answer = await client.post("/v1/chat/completions", chat("a", model="other"))
+        assert (status, answer["model"]) == (200, "other")
+        status, answer = await client.post("/v1/chat/completions", {"model": "m", "messages": []})
+        assert (status, answer["object"], answer["type"], answer["code"]) == (400, "error", "BadRequestError", 400)
+        status, answer = await client.post("/v1/messages", {"model": "m", "max_tokens": 1})
+        assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+        again = {"model": "m", "input": "a", "previous_response_id": "resp_1"}
+        status, answer = await client.post("/v1/responses", again)
+        assert (status, answer["error"]["param"]) == (400, "previous_response_id")
+
+    speaking(test, *SGLANG)
+
+
+def test_as_sglang_each_pair_of_salts_has_its_own_cache_and_messages_have_none() -> None:
+    async def test(client: Client) -> None:
+        async def found(**fields: str) -> int:
+            _, answer = await client.post("/v1/chat/completions", chat("a", **fields))
+            return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+        ways = ({}, {"cache_salt": "a"}, {"extra_key": "a"}, {"cache_salt": "a/b@", "extra_key": "a"})
+        assert [await found(**way) for way in ways] == [0, 0, 0, 0]
+        assert all([await found(**way) > 100 for way in (*ways, {"cache_salt": ""})])
+        body = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "words " * 200}]}
+        await client.post("/v1/messages", body)
+        _, answer = await client.post("/v1/messages", body | {"cache_salt": "a", "extra_key": "b"})
+        assert answer["usage"]["cache_read_input_tokens"] > 100
+
+    speaking(test, *SGLANG)
+
+
+def test_as_sglang_a_stream_tells_its_end_in_an_event_of_its_own() -> None:
+    async def test(client: Client) -> None:
+        async with client.http.post(client.url + "/v1/chat/completions", json=chat("a", stream=True)) as response:
+            lines = (await response.text()).split("\n\n")
+        events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+        *texts, last = [event["choices"][0] for event in events]
+        assert {text["finish_reason"] for text in texts} == {None}
+        assert (last["finish_reason"], last["delta"]) == ("length", {})
+
+    speaking(test, *SGLANG)
 
 
 def test_as_sglang_it_reports_and_counts_only_what_it_is_asked_for() -> None:

@@ -22,6 +22,23 @@ def test_series_of_one_name_are_added_up_and_warm_up_is_left_out() -> None:
     assert parse(PAGE + COLD) == Counters(queries=150, hits=75, requests=7, cold=2)
 
 
+SGLANG = """
+# TYPE sglang:prompt_tokens counter
+sglang:prompt_tokens_total{is_streaming="false",model_name="m"} 100.0
+sglang:prompt_tokens_total{is_streaming="true",model_name="m"} 50.0
+# TYPE sglang:cached_tokens counter
+sglang:cached_tokens_total{cache_source="device",model_name="m"} 60.0
+sglang:cached_tokens_total{cache_source="host",model_name="m"} 20.0
+# TYPE sglang:num_requests counter
+sglang:num_requests_total{is_streaming="false",model_name="m"} 3.0
+sglang:num_requests_total{is_streaming="true",model_name="m"} 4.0
+"""
+
+
+def test_sglangs_counters_are_those_of_all_requests_and_of_all_sources() -> None:
+    assert parse(SGLANG) == Counters(queries=150, hits=80, requests=7, cold=None)
+
+
 def test_a_real_engine_counts_no_cold_prefixes() -> None:
     assert parse(PAGE).cold is None
     assert measure({}, {"a": parse(PAGE)}).cold is None

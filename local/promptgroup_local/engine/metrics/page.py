@@ -44,6 +44,8 @@ class Served:
     """First token to last token."""
     copied: int = 0
     """Those of `cached` that came from a tier behind the cache."""
+    streamed: bool = False
+    """True if its answer was a stream."""
 
 
 class Metrics:
@@ -62,10 +64,25 @@ class Metrics:
         self.requests = {source: requests.labels(source=source.value) for source in Source}
         self.cold = {source: cold.labels(source=source.value) for source in Source}
 
+    def entered(self, method: str, path: str) -> None:
+        """An HTTP request came."""
+
+    def left(self, method: str, path: str) -> None:
+        """It was answered to the end, or its client left."""
+
+    def stepped(self, admitted: int) -> None:
+        """A step began, which admits so many requests."""
+
+    def rested(self) -> None:
+        """There is nothing to do."""
+
+    def evicted(self, tokens: int) -> None:
+        """So many cached tokens made room for others."""
+
     def preempted(self, requests: int) -> None:
         """So many requests gave their blocks back."""
 
-    def first_token(self, queue: float, prefill: float, prompt: int, cached: int) -> None:
+    def first_token(self, queue: float, prefill: float, prompt: int, cached: int, *, streamed: bool = False) -> None:
         """A prompt is computed, after so many seconds of waiting and so many of prefill."""
 
     def served(self, request: Served) -> None:

@@ -52,7 +52,7 @@ class _Metrics(Metrics):
             self._stepped = True
             self._first_step()
 
-    def first_token(self, queue: float, prefill: float, prompt: int, cached: int) -> None:
+    def first_token(self, queue: float, prefill: float, prompt: int, cached: int, *, streamed: bool = False) -> None:
         self._ttft.observe(queue + prefill)
 
     def served(self, request: Served) -> None:

@@ -93,7 +93,7 @@ class _Metrics(Metrics):
     def preempted(self, requests: int) -> None:
         self._preemptions.inc(requests)
 
-    def first_token(self, queue: float, prefill: float, prompt: int, cached: int) -> None:
+    def first_token(self, queue: float, prefill: float, prompt: int, cached: int, *, streamed: bool = False) -> None:
         self._ttft.observe(queue + prefill)
         self._queue.observe(queue)
         self._prefill.observe(prefill)

@@ -201,6 +201,7 @@ def test_sglang_tells_hits_by_where_they_were():
         step=64,
         caching=None,
         kv_tokens=200_000,
+        evicted=0.0,
         first_token=Histogram((0.1,), (6, 1)),
     )
 

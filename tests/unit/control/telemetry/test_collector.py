@@ -131,7 +131,7 @@ def test_the_time_of_a_load_stands_until_another_is_known():
 
 
 def test_a_replica_tells_by_its_slot_what_its_engine_said_last():
-    last = reading(usage=0.4, running=3, waiting=2, preemptions=7.0, tiered=640.0)
+    last = reading(usage=0.4, running=3, waiting=2, preemptions=7.0, tiered=640.0, evicted=900.0)
     there = pod("p1", 1, last_seen=LastSeen(NOW, reading(), last))
     without = pod("p2", 2, last_seen=LastSeen(NOW, reading(), reading()))
     unread, leaving = pod("p3", 3), pod("p4", 4, deleting=True, last_seen=LastSeen(NOW, reading(), last))
@@ -143,6 +143,7 @@ def test_a_replica_tells_by_its_slot_what_its_engine_said_last():
         "waiting_requests": [2],
         "preemptions_total": [7],
         "tier_tokens_total": [640],
+        "evicted_tokens_total": [900],
         "queue_seconds_total": [],
         "warmup_seconds": [60],
     }

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from promptgroup_local.load.counters import Measured
-from promptgroup_local.vllmdiagnosis import LOADS, RESET, Row, report
+from promptgroup_local.real.diagnosis import LOADS, RESET, Row, report
 
 HEALTHY, DRIFT, THRASH = LOADS
 
@@ -37,7 +37,7 @@ def test_more_replicas_are_asked_for_where_they_help_and_nowhere_else():
 
 def test_the_table_says_which_step_is_not_as_promised():
     console = Console(file=StringIO(), width=80)
-    console.print(report([row(DRIFT), row(HEALTHY, reason="Unexplained")]))
+    console.print(report([row(DRIFT), row(HEALTHY, reason="Unexplained")], "vLLM"))
     (drift,) = (line for line in console.file.getvalue().splitlines() if DRIFT.name in line)
     (healthy,) = (line for line in console.file.getvalue().splitlines() if "NO" in line)
     assert "PromptDrift" in drift

@@ -1,9 +1,9 @@
-"""`make demo-vllm-diagnosis VLLM=DIR`: what the operator says of two real vLLM engines with small KV caches.
+"""`make demo-vllm-diagnosis VLLM=DIR`, `make demo-sglang-diagnosis SGLANG=DIR`: two real engines with small KV caches.
 
 The same engines, one after the other: nobody asks, and the warm prefix is looked after, also when their caches were
 reset; a load that fits; clients that put the time on top of the declared prompt; more sessions than fit, for which
-alone more replicas are asked for. Each time a condition of the group must say so, from vLLM's own counters. The exit
-status is 1 when one does not.
+alone more replicas are asked for. Each time a condition of the group must say so, from the engines' own counters. The
+exit status is 1 when one does not.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from promptgroup_local import lab, vllm
+from promptgroup_local import lab
 from promptgroup_local.cluster import binaries
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import DEADLINE, Kubectl, KubectlError, wait_for
@@ -29,15 +29,12 @@ from promptgroup_local.load.client import Outcome, Target, drive
 from promptgroup_local.load.counters import Measured, measure, scrape
 from promptgroup_local.load.prompts import system_prompt
 from promptgroup_local.load.workload import Conversation, conversations, sessions, tasks
-from promptgroup_local.vllm import MODEL, REPLICAS, START_SECONDS, TASK
+from promptgroup_local.real.engine import MODEL, REPLICAS, START_SECONDS, TASK, RealEngine, chosen
+from promptgroup_local.real.sglang import SGLANG
+from promptgroup_local.real.vllm import VLLM
 from promptgroup_router.contract import names
 
-GROUP = "vllm-diagnosis"
-BLOCKS = 256
-"""Blocks of 32 tokens, 8,192 in all. The declared prompt takes 2,304, a session of twelve turns some 2,000."""
-ARGS = ("--max-model-len=6144", f"--num-gpu-blocks-override={BLOCKS}")
-ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
-"""With `POST /reset_prefix_cache`."""
+GROUP = "real-diagnosis"
 TOUCH_SECONDS = 20
 """Time between two looks at a warm prefix, instead of five minutes."""
 LEAST_SECONDS = 90.0
@@ -79,7 +76,7 @@ class Step:
     """Part of the message."""
     clients: Sequence[Clients] = ()
     found: float = 0.0
-    """Least hit rate by vLLM's counters, 0 to 1."""
+    """Least hit rate by the engines' counters, 0 to 1."""
     more: bool = False
     """True if the operator must ask for more replicas, False if it must not."""
 
@@ -131,8 +128,9 @@ LOADS = (
 class Diagnosis:
     """The steps, on a group that runs."""
 
-    def __init__(self, kubectl: Kubectl) -> None:
+    def __init__(self, kubectl: Kubectl, engine: RealEngine) -> None:
         self._kubectl = kubectl
+        self._reset = engine.reset
         self._router = lab.router_url(kubectl)
         self._engines = [lab.engine_url(pod) for pod in lab.engine_pods(kubectl, GROUP)]
 
@@ -148,15 +146,23 @@ class Diagnosis:
 
     async def reset(self) -> Row:
         """Both caches are emptied; once the operator has told of it, each engine is asked once."""
-        async with aiohttp.ClientSession(raise_for_status=True) as http:
+        async with asyncio.timeout(DEADLINE):
             for url in self._engines:
-                async with http.post(f"{url}/reset_prefix_cache") as response:
-                    await response.read()
+                await self._emptied(url)
         await asyncio.to_thread(wait_for, self._all_told, f"{RESET.reason} of every replica")
         said = await self._settled(RESET, 0.0, DEADLINE)
         before, drawn = await scrape(self._engines), itertools.islice(_endless(0, turns=1), REPLICAS)
         outcomes = await drive(drawn, Target(self._engines, MODEL), concurrency=1)
         return Row(RESET, outcomes, measure(before, await scrape(self._engines)), *said)
+
+    async def _emptied(self, url: str) -> None:
+        """Empty one cache; an engine refuses it while a request runs, and the operator may be asking."""
+        async with aiohttp.ClientSession() as http:
+            while True:
+                async with http.post(f"{url}{self._reset}") as response:
+                    if response.ok:
+                        return
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def load(self, step: Step, seed: int) -> Row:
         """Drive a load until the condition is as promised, or the time is up."""
@@ -232,12 +238,12 @@ def _words(kind: str, said: Mapping[str, str]) -> str:
     return f"{kind}={said.get('status')} {said.get('reason')}"
 
 
-def report(rows: Sequence[Row]) -> Table:
+def report(rows: Sequence[Row], engine: str) -> Table:
     """One line a step."""
-    table = Table(title="Two vLLM engines with small caches: what the group's conditions say")
+    table = Table(title=f"Two {engine} engines with small caches: what the group's conditions say")
     for heading in ("step", "requests", "failed", "hit rate", "said", "as it must"):
         table.add_column(heading, justify="right" if heading in ("requests", "failed", "hit rate") else "left")
-    table.caption = "hit rate: by vLLM's counters; drift: the time on top of the declared prompt"
+    table.caption = f"hit rate: by {engine}'s counters; drift: the time on top of the declared prompt"
     for row in rows:
         rate, failed = row.measured.hit_rate, sum(each.failed for each in row.outcomes)
         table.add_row(
@@ -253,28 +259,28 @@ def report(rows: Sequence[Row]) -> Table:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    folder = vllm.folder("make demo-vllm-diagnosis", __doc__, argv)
+    engine, folder = chosen((VLLM, SGLANG), "promptgroup_local.real.diagnosis", __doc__, argv)
     console = Console()
     try:
         with (
             tempfile.TemporaryDirectory() as state,
-            LocalCluster(Path(state), images=vllm.images(folder), say=console.print) as cluster,
+            LocalCluster(Path(state), images=engine.images(folder), say=console.print) as cluster,
         ):
             kubectl = cluster.kubectl(GROUP)
             lab.install_operator(kubectl)
             lab.set_operator(kubectl, touch_seconds=TOUCH_SECONDS)
             kubectl.run("create", "namespace", GROUP)
             lab.install_router(kubectl)
-            console.print(f"starting {REPLICAS} vLLM engines")
+            console.print(f"starting {REPLICAS} {engine.name} engines")
             sizing = {"minReplicas": REPLICAS, "maxReplicas": REPLICAS}
-            kubectl.apply(vllm.group(GROUP, ARGS, ENVIRONMENT, sizing=sizing))
+            kubectl.apply(engine.group(GROUP, engine.small, sizing=sizing))
             kubectl.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}", START_SECONDS)
             wait_for(lambda: kubectl.get("promptroute", GROUP), "the route")
-            rows = uvloop.run(_steps(Diagnosis(kubectl), console))
+            rows = uvloop.run(_steps(Diagnosis(kubectl, engine), console))
     except (binaries.MissingPrograms, KubectlError, TimeoutError) as error:
         console.print(f"[red]error[/red]: {error}", highlight=False)
         return 1
-    console.print(report(rows))
+    console.print(report(rows, engine.name))
     return 0 if all(row.kept for row in rows) else 1
 
 

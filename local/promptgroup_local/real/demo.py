@@ -1,4 +1,4 @@
-"""`make demo-vllm VLLM=DIR`: the same path with two real vLLM engines on CPU as replicas."""
+"""`make demo-vllm VLLM=DIR`, `make demo-sglang SGLANG=DIR`: the same path with two real engines on CPU as replicas."""
 
 import sys
 import tempfile
@@ -8,7 +8,7 @@ import aiohttp
 import uvloop
 from rich.console import Console
 
-from promptgroup_local import lab, vllm
+from promptgroup_local import lab
 from promptgroup_local.cluster import binaries
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
@@ -18,9 +18,11 @@ from promptgroup_local.load.prompts import system_prompt
 from promptgroup_local.load.report import comparison
 from promptgroup_local.load.summary import Summary, summarise
 from promptgroup_local.load.workload import conversations, sessions, tasks
-from promptgroup_local.vllm import MODEL, REPLICAS, START_SECONDS, TASK
+from promptgroup_local.real.engine import MODEL, REPLICAS, START_SECONDS, TASK, RealEngine, chosen
+from promptgroup_local.real.sglang import SGLANG
+from promptgroup_local.real.vllm import VLLM
 
-GROUP = "vllm-code"
+GROUP = "real-code"
 SESSIONS = 16
 CONCURRENCY = 4
 
@@ -54,12 +56,13 @@ async def _salted(url: str) -> list[tuple[str, int]]:
     return found
 
 
-async def _run(kubectl: Kubectl, console: Console) -> None:
+async def _run(kubectl: Kubectl, engine: RealEngine, console: Console) -> None:
     router = lab.router_url(kubectl)
     engines = [lab.engine_url(pod) for pod in lab.engine_pods(kubectl, GROUP)]
     routed = await _measure("PromptGroup router", [router], engines, seed=1)
     robin = await _measure("round robin", engines, engines, seed=2)
-    console.print(comparison([robin, routed], title="Two vLLM engines on CPU: hit rates by vLLM's own counters"))
+    title = f"Two {engine.name} engines on CPU: hit rates by {engine.name}'s own counters"
+    console.print(comparison([robin, routed], title=title))
     console.print("cache_salt through the router, cached tokens of one request sent three times:")
     for salt, cached in await _salted(router):
         console.print(f"  tenant-{salt}: {cached}")
@@ -67,26 +70,26 @@ async def _run(kubectl: Kubectl, console: Console) -> None:
 
 def main() -> int:
     """Entry point; returns the exit status."""
-    folder = vllm.folder("make demo-vllm", __doc__)
+    engine, folder = chosen((VLLM, SGLANG), "promptgroup_local.real.demo", __doc__)
     console = Console()
     try:
         with (
             tempfile.TemporaryDirectory() as state,
-            LocalCluster(Path(state), images=vllm.images(folder), say=console.print) as it,
+            LocalCluster(Path(state), images=engine.images(folder), say=console.print) as it,
         ):
             kubectl = it.kubectl(GROUP)
             lab.install_operator(kubectl)
             kubectl.run("create", "namespace", GROUP)
             lab.install_router(kubectl)
-            console.print(f"starting {REPLICAS} vLLM engines")
+            console.print(f"starting {REPLICAS} {engine.name} engines")
             routing = {"allowedEngineFields": ["cache_salt"]}
-            kubectl.apply(vllm.group(GROUP, ["--max-model-len=8192"], replicas=REPLICAS, routing=routing))
+            kubectl.apply(engine.group(GROUP, replicas=REPLICAS, routing=routing))
             kubectl.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}", START_SECONDS)
             for pod in lab.engine_pods(kubectl, GROUP):
                 gate = next(each for each in pod["status"]["conditions"] if each["type"].endswith("/prefix-warm"))
                 console.print(f"  {pod['metadata']['name']}: {gate['reason']}: {gate['message']}", highlight=False)
             wait_for(lambda: kubectl.get("promptroute", GROUP), "the route")
-            uvloop.run(_run(kubectl, console))
+            uvloop.run(_run(kubectl, engine, console))
     except (binaries.MissingPrograms, TimeoutError) as error:
         console.print(f"[red]error[/red]: {error}", highlight=False)
         return 1
