@@ -107,9 +107,7 @@ def test_an_engine_without_prefix_caching_is_not_warm_and_the_group_says_what_to
     assert f"remove {engine.off} from spec.engine" in warm_condition(pod)["message"]
 
 
-def test_a_flushed_sglang_is_warmed_again_though_it_does_not_say_that_it_found_nothing(
-    kube: Kubectl, cluster: LocalCluster, no_operator: None
-) -> None:
+def test_a_flushed_sglang_is_warmed_again(kube: Kubectl, cluster: LocalCluster, no_operator: None) -> None:
     with operator_process(cluster, kube.namespace, "--touch-seconds=1"):
         kube.apply(made("flushed", "SGLang", ENGINES["SGLang"].args, replicas=1))
         kube.wait_warm("flushed", "1/1")

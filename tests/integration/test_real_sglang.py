@@ -148,7 +148,7 @@ def test_salts_part_the_cache_where_the_operator_says_that_they_do(address: str)
 
 def test_no_way_tells_anything_of_callers_who_are_kept_apart(tmp_path: Path, address: str) -> None:
     async def check() -> None:
-        async with world(tmp_path, isolated=True, salted=SGLANG.dialect.salted, engine=address, words=60) as it:
+        async with world(tmp_path, isolated=True, dialect=SGLANG.dialect, engine=address, words=60) as it:
             found, again = await all_learned(it)
             print(found, "own:", again)  # noqa: T201 - shown by pytest -s
             assert again > 100

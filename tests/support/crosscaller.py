@@ -16,7 +16,7 @@ import uvloop
 
 from promptgroup_local.engine.flags import Knobs
 from promptgroup_local.engine.scheduler import Cost
-from promptgroup_operator.engines.dialect import VLLM
+from promptgroup_operator.engines.dialect import VLLM, Dialect
 from promptgroup_router.access.caller import Caller
 from promptgroup_router.contract.caller_rules import CallerRules
 from promptgroup_router.contract.table import RoutingTable
@@ -84,16 +84,16 @@ async def world(
     folder: Path,
     *,
     isolated: bool,
-    salted: frozenset[str] = VLLM.salted,
+    dialect: Dialect = VLLM,
     time_scale: float = 0.0,
     engine: str = "",
     words: int = WORDS,
 ) -> AsyncIterator[World]:
-    """Two callers, A and B, of one group that may salt some APIs; its engine is a stand-in, or at an address."""
+    """Two callers, A and B, of one group. Its engine is a stand-in, or at an address."""
     write_keys(folder / "secrets", team_a=KEY_A, team_b=KEY_B)
-    async with standing_in(1, Knobs(Cost(), time_scale=time_scale, startup=0.0), engine) as addresses:
+    async with standing_in(1, Knobs(Cost(), time_scale=time_scale, startup=0.0), engine, dialect) as addresses:
         slots = (slot(0, address=addresses[0]),)
-        rules = CallerRules(salted=salted if isolated else frozenset())
+        rules = CallerRules(salted=dialect.salted if isolated else frozenset())
         known: RoutingTable = table(group("support", revision(slots=slots), access=BY_KEY, callers=rules))
         async with routing(folder, known, secrets_dir=folder / "secrets") as router:
             await until(lambda: router.state.keys_tried, "the keys")

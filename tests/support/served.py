@@ -14,6 +14,7 @@ import uvloop
 from promptgroup_local.engine.flags import Knobs, parse
 from promptgroup_local.engine.scheduler import Cost
 from promptgroup_local.engine.server import serving
+from promptgroup_operator.engines.dialect import VLLM, Dialect, arguments
 from promptgroup_router.contract.access import Access
 from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_router.contract.table import RoutingTable
@@ -41,12 +42,14 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def standing_in(count: int, knobs: Knobs, known: str = ENGINES) -> AsyncIterator[list[str]]:
-    """Addresses of stand-in engines, or of those that are known and run already."""
+async def standing_in(
+    count: int, knobs: Knobs, known: str = ENGINES, dialect: Dialect = VLLM
+) -> AsyncIterator[list[str]]:
+    """Addresses of stand-in engines that speak a dialect, or of those that are known and run already."""
     if known or ENGINES:
         yield (known or ENGINES).split(",")[:count]
         return
-    flags = parse(["llama", "--host=127.0.0.1", "--port=0", "--enable-prompt-tokens-details"])
+    flags = parse(arguments(dialect, "llama", 0, ("--host=127.0.0.1",)))
     async with contextlib.AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(serving(flags, knobs)) for _ in range(count)]
         yield [url.removeprefix("http://") for url in urls]

@@ -1,11 +1,12 @@
 """What a caller learns of another's prompts by twenty ways: nothing with `isolation: Caller`, nearly all with `Group`.
 
-docs/how-to/callers.md says the same. The ways go to a real engine in tests/integration/test_real_vllm.py, too, and
-`COMPAT_ENGINES` names real engines of the model `llama` for these tests.
+docs/how-to/callers.md says the same. The ways go to real engines in tests/integration/test_real_vllm.py and
+test_real_sglang.py, too, and `COMPAT_ENGINES` names real engines of the model `llama` for these tests.
 """
 
 import pytest
 
+from promptgroup_operator.engines.dialect import SGLANG, VLLM
 from support.crosscaller import RESPONSES, WAYS, all_learned, timed_pairs, within, world
 from support.keys import KEY_A, KEY_B
 from support.tables import SYSTEM
@@ -16,10 +17,11 @@ def test_there_are_twenty_ways():
     assert len(WAYS) >= 20
 
 
+@pytest.mark.parametrize("dialect", [VLLM, SGLANG], ids=["vLLM", "SGLang"])
 @pytest.mark.parametrize("isolated", [True, False])
-def test_no_way_tells_anything_of_callers_who_are_kept_apart_and_nearly_all_do_of_others(tmp_path, isolated):
+def test_no_way_tells_anything_of_callers_who_are_kept_apart_and_nearly_all_do_of_others(tmp_path, isolated, dialect):
     async def check():
-        async with world(tmp_path, isolated=isolated) as it:
+        async with world(tmp_path, isolated=isolated, dialect=dialect) as it:
             found, again = await all_learned(it)
             assert again > 100  # one's own text is found
             if isolated:
