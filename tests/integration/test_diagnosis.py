@@ -1,11 +1,14 @@
 """What replicas cannot mend is named on a real control plane: prompts that drift, caches that are too small."""
 
 import json
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from promptgroup_local.kubectl import wait_for
+from support import quickoperator
+from support.pools import pool_at
 from support.sized import AWAY, GROUP, MINUTES, TASK, Sized, sized
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -14,6 +17,7 @@ SMALL = ("--num-gpu-blocks-override=512",)
 """8,192 tokens of KV cache, of which 1,000 are the prompt's."""
 QUICK = 5000
 """Prompt tokens a second of engines that are never short of time."""
+TWO_WINDOWS = 2 * quickoperator.WINDOW.total_seconds()
 READS = 6.0
 """Seconds between two turns of those who read what they get: routers hold a session to be live for five."""
 SHORT = 8
@@ -64,6 +68,40 @@ def test_a_fixed_number_that_somebody_else_changes_is_explained_as_well(quickly_
         wait_for(lambda: _effective(group, "True", "Healthy"), "the hits to recover", group.told, MINUTES)
         assert kube.condition(GROUP, "ScalingActive")["reason"] == "FixedReplicas"
     assert "the KV cache is too small for the live sessions" in found["message"]
+
+
+def test_a_pool_that_goes_away_under_load_is_told_within_two_windows_and_no_request_fails(
+    quickly_operated: Sized,
+) -> None:
+    group, kube = quickly_operated, quickly_operated.kube
+    with ExitStack() as pool:
+        address = f"127.0.0.1:{pool.enter_context(pool_at(0))}"
+        wanted = sized(rate=QUICK)
+        del wanted["spec"]["sizing"]
+        wanted["spec"] |= {
+            "replicas": 2,
+            "cache": {"pool": {"type": "LMCache", "address": address, "monitor": address}},
+        }
+        kube.apply(wanted)
+        kube.wait_warm(GROUP, "2/2")
+        kube.wait_condition(GROUP, "CachePoolReady", "True", "PoolReady")
+        with group.load(4) as load:
+            wait_for(lambda: _effective(group, "True", "Healthy"), "the hits to be seen", group.told, MINUTES)
+            with load.watched() as seen:
+                pool.close()
+                found = wait_for(lambda: _away(group), "the pool to be missed", group.told, TWO_WINDOWS)
+                group.steady(2, TWO_WINDOWS)
+                assert _effective(group, "True", "Healthy"), group.told()  # GPUs hold these sessions
+                assert _away(group)
+    assert address in found["message"]
+    assert "engines serve on" in found["message"]
+    assert seen.requests > 0
+    assert (seen.failed, seen.cut, seen.moved()) == ([], [], 0)
+
+
+def _away(group: Sized) -> dict[str, Any] | None:
+    found = group.kube.condition(GROUP, "CachePoolReady")
+    return found if (found.get("status"), found.get("reason")) == ("False", "PoolUnreachable") else None
 
 
 def _effective(group: Sized, status: str, reason: str) -> dict[str, Any] | None:

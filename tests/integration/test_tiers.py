@@ -1,10 +1,7 @@
 """KV tiers behind stand-in engines: counted to the token, told apart from the GPU, and missed by nobody."""
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -20,6 +17,7 @@ from promptgroup_operator.world.snapshot import ContainerId
 from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 from support.operators import operator_process
+from support.pools import pool_at
 
 pytestmark = pytest.mark.integration
 
@@ -98,31 +96,6 @@ def test_a_prefix_that_only_the_tier_has_left_is_told_as_lost_by_the_gpu(
         assert "0 of" in found["message"]
         assert "copied from a KV tier" in found["message"]
         assert found["status"] == "True"
-
-
-@contextmanager
-def pool_at(port: int) -> Iterator[int]:
-    """The HTTP side of an LMCache server, which is healthy; it is the pool's other port as well."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_engines_wait_for_their_pool_and_serve_on_without_it(kube: Kubectl, operator: None) -> None:

@@ -23,8 +23,11 @@ DEADLINE = 30.0
 
 
 def find_browser() -> str:
-    """Path of a browser; skips the test, aloud, where there is none."""
-    found = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    """Path of a browser. Where there is none the test is skipped, aloud; where CHROMIUM names one it fails instead."""
+    named = os.environ.get("CHROMIUM", "")
+    found = next(filter(None, map(shutil.which, [named] if named else PROGRAMS)), None)
+    if named and found is None:
+        pytest.fail(f"CHROMIUM is {named!r}, which is no program")
     if found is None:
         pytest.skip(f"no browser: install one of {', '.join(PROGRAMS)} (Debian: apt install chromium)")
     return found

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -27,17 +27,27 @@ class Collector:
 
     @property
     def spans(self) -> list[Span]:
-        return [
-            span
-            for export in self.exports
-            for resource in export.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
+        return spans(self.exports)
 
     @property
     def resource(self) -> dict[str, object]:
-        return told(self.exports[0].resource_spans[0].resource.attributes)
+        return resource(self.exports)
+
+
+def spans(exports: Sequence[ExportTraceServiceRequest]) -> list[Span]:
+    """All spans that were sent."""
+    return [
+        span
+        for export in exports
+        for resource in export.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+
+
+def resource(exports: Sequence[ExportTraceServiceRequest]) -> dict[str, object]:
+    """Who sent them."""
+    return told(exports[0].resource_spans[0].resource.attributes)
 
 
 def told(attributes) -> dict[str, object]:

@@ -1,6 +1,10 @@
-"""Flags that several commands have: where the cluster and its routers are."""
+"""Flags that several commands have: where the cluster and its routers are, and how often they are looked at."""
 
 import argparse
+from functools import partial
+
+HOUR = 3600
+"""Most seconds between two looks."""
 
 
 def add_namespace(parser: argparse._ActionsContainer) -> None:
@@ -8,11 +12,34 @@ def add_namespace(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("-n", "--namespace", metavar="NS", help="namespace (default: that of the kubeconfig's context)")
 
 
-def add_router(parser: argparse._ActionsContainer) -> None:
-    """Add the flag that names a router."""
+def add_router(parser: argparse._ActionsContainer, *, several: bool = False) -> None:
+    """Add the flag that names a router, or as many as one likes."""
+    more = "; may be given several times" if several else ""
     parser.add_argument(
         "--router",
+        action="append" if several else "store",
         metavar="URL",
-        help="ask this router, by its admin port, as in http://127.0.0.1:9090 (default: the routers of the namespace, "
-        "through the API server)",
+        help=f"ask this router, by its admin port, as in http://127.0.0.1:9090{more} (default: the routers of the "
+        "namespace, through the API server)",
     )
+
+
+def add_interval(parser: argparse._ActionsContainer, default: float, least: float, what: str) -> None:
+    """Add the flag that says how many seconds lie between two looks."""
+    parser.add_argument(
+        "--interval",
+        type=partial(_seconds, least),
+        default=default,
+        metavar="SECONDS",
+        help=f"{what} (default: %(default)g)",
+    )
+
+
+def _seconds(least: float, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not least <= value <= HOUR:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from {least:g} to {HOUR}")
+    return value

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from promptgroup_cli.base.errors import exit_statuses
-from promptgroup_cli.flags.cluster import add_namespace
+from promptgroup_cli.flags.cluster import add_interval, add_namespace, add_router
 
 SECONDS = 2.0
 """Default interval: a session that moves is seen to move, and a cluster hardly notices."""
@@ -25,13 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = EPILOG
     add_namespace(parser)
-    parser.add_argument(
-        "--router",
-        action="append",
-        metavar="URL",
-        help="ask this router, by its admin port, as in http://127.0.0.1:9090; may be given several times (default: "
-        "the routers of the namespace, through the API server)",
-    )
+    add_router(parser, several=True)
     parser.add_argument(
         "--no-cluster", action="store_true", help="ask the routers given with --router alone, and no cluster"
     )
@@ -51,26 +45,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="port of the page on 127.0.0.1 (default: any that is free)",
     )
-    parser.add_argument(
-        "--interval",
-        type=_seconds,
-        default=SECONDS,
-        metavar="SECONDS",
-        help="time between two looks (default: %(default)g)",
-    )
+    add_interval(parser, SECONDS, 0.5, "time between two looks")
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or not 0 <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.5 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.5 to 3600")
-    return value

@@ -3,7 +3,7 @@
 import argparse
 
 from promptgroup_cli.base.errors import exit_statuses
-from promptgroup_cli.flags.cluster import add_namespace, add_router
+from promptgroup_cli.flags.cluster import add_interval, add_namespace, add_router
 
 SECONDS = 3.0
 """Default interval: long enough for a few requests of a quiet group, short enough to watch."""
@@ -20,9 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_namespace(parser)
     add_router(parser)
     parser.add_argument("--once", action="store_true", help="print one frame, after one interval, and exit")
-    parser.add_argument(
-        "--interval", type=_seconds, default=SECONDS, metavar="SECONDS", help="time of a frame (default: %(default)g)"
-    )
+    add_interval(parser, SECONDS, 0.1, "time of a frame")
     parser.add_argument(
         "-o",
         "--output",
@@ -30,13 +28,3 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="table",
         help="format of the output, json with one line a frame (default: %(default)s)",
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
-    return value

@@ -25,11 +25,16 @@ POLICIES = [
     *read("operator/base/networkpolicy.yaml", SYSTEM),
     *read("team/networkpolicy.yaml", TEAM),
     *read("router/networkpolicy.yaml", TEAM),
+    *read("picker/networkpolicy.yaml", TEAM),
     *read("router/networkpolicy.yaml", OTHER),  # a team that set its own router up
     *read("operator/base/networkpolicy.yaml", ALONE),
     *read("operator-namespaced/networkpolicy.yaml", ALONE),  # a team with an operator of its own, too
     *read("router/networkpolicy.yaml", ALONE),
 ]
+
+
+TO_COLLECTOR = [each for space in (SYSTEM, TEAM) for each in read("tracing/networkpolicy.yaml", space)]
+"""What docs/how-to/tracing.md adds to namespaces whose programs send spans."""
 
 
 def named(role):
@@ -50,6 +55,8 @@ AGENT = End(TEAM, {names.LABEL_GROUP: "agents", names.LABEL_REVISION: "9f2c61d0"
 OPERATOR = End(SYSTEM, named("promptgroup-operator"), {"metrics": Settings().metrics_port})
 API, DNS, NODE_DNS = End(), End("kube-system", {"k8s-app": "kube-dns"}), End(address="169.254.20.10")
 PROMETHEUS = End("monitoring", named("prometheus"))
+COLLECTOR = End("observability", named("collector"))
+PICKER = End(TEAM, named("promptgroup-picker"), {"admin": 9090, "grpc": 9002})
 CLIENT, NEIGHBOUR, INTERNET = End("shop", named("shop")), End(TEAM, named("batch")), End()
 INTERNET_6, NODE_LINK_6 = End(address="2606:4700::1"), End(address="fe80::1")
 METADATA = [End(address=each) for each in ("169.254.169.254", "100.100.100.200", "168.63.129.16", "fd00:ec2::254")]
@@ -145,3 +152,19 @@ def test_all_else_is_closed(source, target, port, protocol):
 def test_a_teams_own_pods_are_left_alone_where_it_sets_a_router_up():
     assert allowed(POLICIES, CLIENT, End(OTHER, named("anything")), 80)
     assert allowed(POLICIES, End(OTHER, named("anything")), INTERNET, 443)
+
+
+@pytest.mark.parametrize("source", [OPERATOR, router(), PICKER], ids=["operator", "router", "picker"])
+def test_spans_reach_a_collector_only_where_a_policy_names_it(source):
+    assert not allowed(POLICIES, source, COLLECTOR, 4318)
+    opened = [*POLICIES, *TO_COLLECTOR]
+    assert allowed(opened, source, COLLECTOR, 4318)
+    assert not allowed(opened, source, COLLECTOR, 4317)
+    assert not allowed(opened, source, End("shop", named("collector")), 4318)
+    assert not allowed(opened, source, INTERNET, 4318)
+
+
+def test_the_way_to_a_collector_is_open_for_nobody_else():
+    opened = [*POLICIES, *TO_COLLECTOR]
+    assert not allowed(opened, NEIGHBOUR, COLLECTOR, 4318)
+    assert not allowed(opened, router(OTHER), COLLECTOR, 4318)  # a team that did not ask for it

@@ -1,6 +1,8 @@
 import argparse
 
-from promptgroup_cli.flags.cluster import add_namespace, add_router
+import pytest
+
+from promptgroup_cli.flags.cluster import add_interval, add_namespace, add_router
 
 
 def test_without_the_flags_the_kubeconfig_and_the_routers_of_the_namespace_decide():
@@ -12,3 +14,26 @@ def test_without_the_flags_the_kubeconfig_and_the_routers_of_the_namespace_decid
         "namespace": "chat",
         "router": "http://r:9090",
     }
+
+
+def test_several_routers_can_be_named_where_a_command_asks_several():
+    parser = argparse.ArgumentParser()
+    add_router(parser, several=True)
+    assert parser.parse_args(["--router", "http://a:1", "--router", "http://b:1"]).router == [
+        "http://a:1",
+        "http://b:1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"), [("0.5", True), ("3600", True), ("0.4", False), ("nan", False), ("a", False)]
+)
+def test_the_interval_has_bounds(text, valid, capsys):
+    parser = argparse.ArgumentParser()
+    add_interval(parser, 2.0, 0.5, "time between two looks")
+    if valid:
+        assert parser.parse_args(["--interval", text]).interval == float(text)
+        return
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--interval", text])
+    assert f"{text!r} is not a number of seconds from 0.5 to 3600" in capsys.readouterr().err
