@@ -3,17 +3,17 @@
 import pytest
 
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_operator.kube.store import SHORTENED, WHOLE_SPEC, normalized
+from promptgroup_operator.kube.kept import SHORTENED, WHOLE_CHARACTERS, kept
 from support.groups import PROMPTS, group
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-MORE = " Be brief." * (WHOLE_SPEC // 10)
+MORE = " Be brief." * (WHOLE_CHARACTERS // 10)
 
 
 def long(name: str, letter: str, variable: str, **spec: object) -> dict:
     """A group with a long prompt, and a template that is long by itself."""
-    return group(name, PROMPTS[letter] + MORE, env={"VARIABLE": variable, "NOTES": "x" * WHOLE_SPEC}, **spec)
+    return group(name, PROMPTS[letter] + MORE, env={"VARIABLE": variable, "NOTES": "x" * WHOLE_CHARACTERS}, **spec)
 
 
 def container(kube: Kubectl, name: str) -> dict:
@@ -29,9 +29,9 @@ def test_a_group_with_a_long_prompt_and_a_long_template_lives_as_any_other(kube:
     kube.apply(long("long", "a", "one", replicas=1))
     kube.wait_warm("long", "1/1")
     stored = kube.get("promptgroup", "long") or {}
-    kept = normalized(stored, "PromptGroup")
-    assert kept[SHORTENED]
-    assert len(str(kept["spec"])) < WHOLE_SPEC
+    in_store = kept(stored, "PromptGroup")
+    assert in_store[SHORTENED]
+    assert len(str(in_store["spec"])) < WHOLE_CHARACTERS
     first = stored["status"]["revision"]
     assert variable(kube, "long") == "one"
 

@@ -16,7 +16,7 @@ from promptgroup_cli.base import bounded_json, bounded_yaml
 from promptgroup_operator.api.model import KeyRef
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.api_server import _json_object
-from promptgroup_operator.kube.store import normalized
+from promptgroup_operator.kube.kept import kept
 from promptgroup_operator.load import promql
 from promptgroup_operator.plan.prompt import _Ref, _tools
 from promptgroup_operator.rollout import annotations
@@ -76,7 +76,7 @@ def of_usage(body):
 
 def of_group(body):
     found = _json_object(b'{"metadata":{"name":"a","namespace":"b"},"spec":{"model":"m","prompt":' + body + b"}}", "x")
-    normalized(found, "PromptGroup")
+    kept(found, "PromptGroup")
 
 
 READERS = {

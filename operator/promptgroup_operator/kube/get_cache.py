@@ -1,14 +1,14 @@
 """Copies of objects that are read by name and are not watched: an operator should not need the right to list Secrets.
 
 A copy is used again while it is young, and while users have not changed the group that asks since it was read. That
-there is no such object is never remembered. The copies hold prompts, so their size together is bounded.
+there is no such object is never remembered. The copies hold prompts and templates, so their size together is bounded:
+they are kept as JSON, whose size no structure hides.
 """
 
-import hashlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
@@ -19,18 +19,17 @@ Read = Callable[[str, str, str], Manifest | None]
 
 KEPT_SECONDS = 3600.0
 """Age beyond which a copy is dropped: it belongs to a group that is gone."""
-MAX_CHARACTERS = 64 << 20
-"""Most characters of data in all copies: seventy prompts of the largest size, or thousands of common ones. Beyond it
-the copies that were used least recently are dropped, and read again when they are needed."""
+MAX_BYTES = 64 << 20
+"""Most bytes of all copies: seventy prompts of the largest size, or thousands of common ones. Beyond it the copies that
+were used least recently are dropped, and read again when they are needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    found: Manifest
+    found: bytes
+    """The object as JSON."""
     read: float
     """When it was requested."""
-    size: int
-    """Characters of its data or spec."""
 
 
 class GetCache:
@@ -46,9 +45,8 @@ class GetCache:
         """Group → hash of what users wrote of it, and when a pass first saw it so."""
         self._lock = threading.Lock()
 
-    def begin_pass(self, key: Key, group: Manifest) -> None:
-        """Note that a pass begins on the group as it is."""
-        written = _written(group)
+    def begin_pass(self, key: Key, written: str) -> None:
+        """Note that a pass begins on the group as it is, by a digest of what users wrote of it."""
         with self._lock:
             if self._groups.get(key, ("", 0.0))[0] != written:
                 self._groups[key] = written, self._clock()
@@ -71,13 +69,14 @@ class GetCache:
                 self._copies.move_to_end((kind, key.namespace, name))
             since = self._groups.get(key, ("", now))[1]
         if copy is not None and copy.read >= since and now - copy.read < seconds:
-            return copy.found
-        found = self._read(kind, key.namespace, name)
-        if found is None:
+            found: Manifest = json.loads(copy.found)
+            return found
+        fresh = self._read(kind, key.namespace, name)
+        if fresh is None:
             self.drop(kind, key.namespace, name)
         else:
-            self._keep(kind, found, now)
-        return found
+            self._keep(kind, fresh, now)
+        return fresh
 
     def record_write(self, kind: str, answer: Manifest) -> None:
         """Keep the API server's answer to a write of this process."""
@@ -89,35 +88,20 @@ class GetCache:
             self._remove((kind, namespace, name))
 
     def _keep(self, kind: str, found: Manifest, now: float) -> None:
-        metadata = found["metadata"]
+        metadata, copy = found["metadata"], _Copy(json.dumps(found, separators=(",", ":")).encode(), now)
         with self._lock:
-            for known, copy in list(self._copies.items()):
-                if now - copy.read > KEPT_SECONDS:
+            for known, each in list(self._copies.items()):
+                if now - each.read > KEPT_SECONDS:
                     self._remove(known)
             name = kind, metadata["namespace"], metadata["name"]
             self._remove(name)
-            self._copies[name] = _Copy(found, now, _size(found))
-            self._size += self._copies[name].size
-            while self._size > MAX_CHARACTERS:
+            self._copies[name] = copy
+            self._size += len(copy.found)
+            while self._size > MAX_BYTES:
                 self._remove(next(iter(self._copies)))
 
     def _remove(self, name: tuple[str, str, str]) -> None:
         """Drop a copy; the lock is held."""
         copy = self._copies.pop(name, None)
         if copy is not None:
-            self._size -= copy.size
-
-
-def _size(found: Manifest) -> int:
-    """Return the characters of an object's data, or of its spec."""
-    data = found.get("data")
-    if isinstance(data, Mapping):
-        return sum(len(str(value)) for value in data.values())
-    return len(json.dumps(found.get("spec", {})))
-
-
-def _written(group: Manifest) -> str:
-    """Return a hash, since annotations may have 256 KiB."""
-    metadata = group["metadata"]
-    written = [metadata["uid"], metadata["generation"], metadata.get("labels"), metadata.get("annotations")]
-    return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
+            self._size -= len(copy.found)

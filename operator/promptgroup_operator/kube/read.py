@@ -13,8 +13,9 @@ from promptgroup_operator.base.errors import ClusterError, StoredSpecError
 from promptgroup_operator.gateway import inference_pool
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
 from promptgroup_operator.kube.decode import fingerprint_of, group_of, pod_of, prompt_ref, revision_of, router_of
-from promptgroup_operator.kube.get_cache import GetCache
-from promptgroup_operator.kube.store import SHORTENED, Store, normalized
+from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
+from promptgroup_operator.kube.kept import DIGEST, SHORTENED, WRITTEN, digest, whole, with_template
+from promptgroup_operator.kube.store import Store
 from promptgroup_operator.plan import prompt, prompt_route, references, validate
 from promptgroup_operator.world.snapshot import (
     NO_POOLS,
@@ -94,21 +95,23 @@ class ClusterReader:
             self.cache.forget_group(key)
             self._stores["InferencePool"].miss(key, missed=False)
             return None
-        self.cache.begin_pass(key, raw)
+        self.cache.begin_pass(key, raw[WRITTEN])
         if SHORTENED in raw:
-            whole = self.get_cached(key, "PromptGroup", key.name)
-            if whole is None:
+            found = self.get_cached(key, "PromptGroup", key.name)
+            if found is None:
                 return None
-            raw = {**whole, "status": raw.get("status", {})}  # the copy's status may be older
+            raw = {**found, "status": raw.get("status", {})}  # the copy's status may be older
         group = _group(key, raw)
         live: dict[tuple[str, str], Manifest] = {}
-        for kind in ("Deployment", "PodDisruptionBudget", "PromptRoute"):
+        for kind in ("PodDisruptionBudget", "PromptRoute"):
             for each in self._stores[kind].list_group(key):
                 live[kind, each["metadata"]["name"]] = each
+        deployments = self._deployments(group)
+        live |= {("Deployment", each["metadata"]["name"]): each for each in deployments}
         pods = [pod_of(each, group.spec.engine.port) for each in self._stores["Pod"].list_group(key)]
         standing = prompt_route.standing(live.get(("PromptRoute", key.name)))
         revisions = []
-        for deployment in self._stores["Deployment"].list_group(key):
+        for deployment in deployments:
             deleting = "deletionTimestamp" in deployment["metadata"]
             if not deleting and validate.is_owned(group, deployment) and fingerprint_of(deployment):
                 revisions.append(self._revision(group, deployment, pods, standing, live))
@@ -173,6 +176,26 @@ class ClusterReader:
             found |= {wanted: pool} if pool is not None else {}
         return SeenPools(found)
 
+    def _deployments(self, group: GroupObject) -> list[Manifest]:
+        """Return the Deployments with the group's label, its own ones with their templates."""
+        found = (
+            self._with_template(group.key, each) if validate.is_owned(group, each) else each
+            for each in self._stores["Deployment"].list_group(group.key)
+        )
+        return [each for each in found if each is not None]
+
+    def _with_template(self, key: Key, deployment: Manifest) -> Manifest | None:
+        """Return a Deployment as it stands; None if it is gone. A template that is not kept is read unless known."""
+        if SHORTENED not in deployment:
+            return with_template(deployment)
+        for seconds in (KEPT_SECONDS, 0.0):
+            copy = self.get_cached(key, "Deployment", deployment["metadata"]["name"], seconds)
+            if copy is None:
+                return None
+            if digest(copy["spec"].get("template")) == deployment[DIGEST]:
+                return with_template(deployment, copy["spec"]["template"])
+        return copy  # the watch will tell of it
+
     def _revision(
         self,
         group: GroupObject,
@@ -209,10 +232,10 @@ class ClusterReader:
             # as one of a list, which the watch needs the right to anyway
             query = {"fieldSelector": f"metadata.name={name}"}
             path = collection_path(kind, namespace)
-            found, _ = list_objects(self._client, path, query, lambda each: normalized(each, ""))
+            found, _ = list_objects(self._client, path, query, lambda each: whole(each, ""))
             return {**found[0], "kind": kind} if found else None
         try:
-            return normalized(self._client.request("GET", f"{collection_path(kind, namespace)}/{quote(name)}"), kind)
+            return whole(self._client.request("GET", f"{collection_path(kind, namespace)}/{quote(name)}"), kind)
         except ClusterError as error:
             if error.status == 404:
                 return None

@@ -12,7 +12,8 @@ from time import monotonic
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.api_server import GONE, KubeClient, collection_path, list_objects
-from promptgroup_operator.kube.store import KINDS, OPTIONAL, REFUSED, Store, normalized
+from promptgroup_operator.kube.kept import kept
+from promptgroup_operator.kube.store import KINDS, OPTIONAL, REFUSED, Store
 from promptgroup_operator.kube.work_queue import backoff
 
 logger = logging.getLogger(__name__)
@@ -127,9 +128,7 @@ class Reflector:
             ClusterError: the API server did not answer or refused, or its answer is not a list of objects.
         """
         try:
-            objects, version = list_objects(
-                self._client, self._path, self._query, lambda each: normalized(each, self._kind)
-            )
+            objects, version = list_objects(self._client, self._path, self._query, lambda each: kept(each, self._kind))
         except ClusterError as error:
             if self._kind in OPTIONAL and error.status in REFUSED:
                 self._store.refuse(self._namespace, error.status)
@@ -162,7 +161,7 @@ class Reflector:
                 found = event["object"]
                 if event["type"] == "ERROR":
                     raise ClusterError(f"watch {self._path}: {found.get('message')}", status=found.get("code", GONE))
-                self._store.handle_event(self._namespace, event["type"], normalized(found, self._kind))
+                self._store.handle_event(self._namespace, event["type"], kept(found, self._kind))
                 self._version = found["metadata"]["resourceVersion"]
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise ClusterError(f"watch {self._path}: an event is not one of Kubernetes", status=GONE) from error

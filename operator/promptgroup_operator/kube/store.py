@@ -5,12 +5,9 @@ answers are stored as well. Within a resource, resourceVersions are whole number
 newest known version of an object is kept. An answer that the watch has already passed is dropped: what the watch told
 of the object, or of its deletion, is as new or newer.
 
-What nobody reads is not kept: `managedFields`, kubectl's copy of what was applied (which repeats a group's prompt), and
-most of a pod. Nor are the prompt and the template of a PromptGroup whose spec is long: a pass reads them when it needs
-them, through a cache of bounded size.
+What is kept of an object is decided elsewhere (`kube.kept`).
 """
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
@@ -181,45 +178,6 @@ class Store:
     def _notify(self, touched: Iterable[Key]) -> None:
         for key in touched:
             self._changed(key)
-
-
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""kubectl's annotation: the whole object as it was applied."""
-
-WHOLE_SPEC = 16_384
-"""Most characters of a PromptGroup's spec that is kept whole."""
-SHORTENED = "shortened"
-"""Key of an object that lacks a part of its spec."""
-
-_POD_METADATA = frozenset(
-    ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "labels", "annotations")
-)
-_OWN = "promptgroup.dev/"
-"""Prefix of the annotations that the operator reads; others may have 256 KiB."""
-_POD_STATUS = frozenset(("phase", "podIP", "conditions", "initContainerStatuses", "containerStatuses"))
-
-
-def normalized(found: Manifest, kind: str) -> Manifest:
-    """Return the part of an object that is kept, with its kind, which items of lists lack."""
-    metadata = {key: value for key, value in found["metadata"].items() if key != "managedFields"}
-    if LAST_APPLIED in (metadata.get("annotations") or {}):
-        metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != LAST_APPLIED}
-    if kind == "PromptGroup" and len(json.dumps(spec := found.get("spec", {}))) > WHOLE_SPEC:
-        engine = {key: value for key, value in spec.get("engine", {}).items() if key != "template"}
-        kept = {key: value for key, value in spec.items() if key != "prompt"} | {"engine": engine}
-        return {**found, "kind": kind, "metadata": metadata, "spec": kept, SHORTENED: True}
-    if kind != "Pod":
-        return {**found, "kind": kind, "metadata": metadata}
-    containers = found.get("spec", {}).get("containers") or []  # null in a bookmark
-    annotations = metadata.get("annotations") or {}
-    if annotations:
-        metadata["annotations"] = {key: value for key, value in annotations.items() if key.startswith(_OWN)}
-    return {
-        "kind": kind,
-        "metadata": {key: value for key, value in metadata.items() if key in _POD_METADATA},
-        "spec": {"containers": [{"name": each.get("name"), "ports": each.get("ports", [])} for each in containers]},
-        "status": {key: value for key, value in found.get("status", {}).items() if key in _POD_STATUS},
-    }
 
 
 def _name(found: Manifest) -> ObjectName:

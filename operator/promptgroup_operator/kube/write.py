@@ -11,8 +11,9 @@ from promptgroup_operator.kube.api_server import KubeClient, collection_path
 from promptgroup_operator.kube.decode import ANNOTATION_DRAINING
 from promptgroup_operator.kube.events import EventAggregator
 from promptgroup_operator.kube.get_cache import GetCache
+from promptgroup_operator.kube.kept import SHORTENED, kept, whole
 from promptgroup_operator.kube.leader_election import Term
-from promptgroup_operator.kube.store import Store, normalized
+from promptgroup_operator.kube.store import Store
 from promptgroup_operator.rollout.annotations import rfc3339
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
@@ -197,10 +198,11 @@ class ClusterWriter:
         """Let no later pass read what was there before the write."""
         if not answer:
             return  # the object was gone
-        if kind in self._stores:
-            self._stores[kind].record_write(normalized(answer, kind))
-        else:
-            self._cache.record_write(kind, normalized(answer, kind))
+        part = kept(answer, kind) if kind in self._stores else None
+        if part is None or SHORTENED in part:
+            self._cache.record_write(kind, whole(answer, kind))
+        if part is not None:
+            self._stores[kind].record_write(part)
 
     def _request(
         self,

@@ -1,3 +1,6 @@
+import json
+import tracemalloc
+
 import pytest
 
 from promptgroup_operator.kube import get_cache
@@ -6,11 +9,6 @@ from promptgroup_operator.world.snapshot import Key
 
 KEY = Key("chat", "support")
 AGE = 600.0
-
-
-def group(generation=1, labels=None, **status):
-    metadata = {"uid": "u", "generation": generation, "labels": labels or {}, "resourceVersion": str(len(status))}
-    return {"metadata": metadata, "status": status}
 
 
 def secret(name="key", data="1"):
@@ -36,7 +34,7 @@ def server():
 @pytest.fixture
 def copies(server):
     copies = GetCache(server.read, lambda: server.now)
-    copies.begin_pass(KEY, group())
+    copies.begin_pass(KEY, "as it was")
     return copies
 
 
@@ -62,19 +60,18 @@ def test_each_who_asks_says_how_old_it_may_be(copies, server):
     assert server.reads == 2
 
 
-@pytest.mark.parametrize("changed", [group(generation=2), group(labels={"poke": "1"})])
-def test_what_users_change_of_the_group_has_everything_read_anew(copies, server, changed):
+def test_what_users_change_of_the_group_has_everything_read_anew(copies, server):
     get(copies)
     server.now += 1
-    copies.begin_pass(KEY, changed)
+    copies.begin_pass(KEY, "otherwise")
     get(copies)
     assert server.reads == 2
 
 
-def test_a_status_is_no_change(copies, server):
+def test_another_pass_is_no_change(copies, server):
     get(copies)
     server.now += 1
-    copies.begin_pass(KEY, group(warm="2/2"))
+    copies.begin_pass(KEY, "as it was")
     get(copies)
     assert server.reads == 1
 
@@ -104,7 +101,7 @@ def test_the_own_write_is_the_copy(copies, server):
 def test_groups_of_a_namespace_share_a_copy(copies, server):
     get(copies)
     other = Key("chat", "other")
-    copies.begin_pass(other, group())
+    copies.begin_pass(other, "as it was")
     assert copies.get(other, "Secret", "key", AGE) == secret()
     assert server.reads == 1
 
@@ -113,7 +110,7 @@ def test_a_group_that_went_and_came_again_is_another(copies, server):
     get(copies)
     copies.forget_group(KEY)
     server.now += 1
-    copies.begin_pass(KEY, group())
+    copies.begin_pass(KEY, "as it was")
     get(copies)
     assert server.reads == 2
 
@@ -126,16 +123,36 @@ def test_copies_that_nobody_reads_go(copies, server):
 
 
 def test_the_size_of_all_copies_is_bounded_and_those_used_least_recently_go(monkeypatch):
-    monkeypatch.setattr(get_cache, "MAX_CHARACTERS", 25)
     reads = []
 
     def read(kind, namespace, name):
         reads.append(name)
         return {"metadata": {"namespace": namespace, "name": name}, "data": {"system": "x" * 10}}
 
+    one = len(json.dumps(read("", "chat", "a"), separators=(",", ":")))
+    monkeypatch.setattr(get_cache, "MAX_BYTES", 2 * one + 1)
+    reads.clear()
     copies = GetCache(read)
-    copies.begin_pass(KEY, group())
+    copies.begin_pass(KEY, "as it was")
     for name in ("a", "b", "a", "c", "a", "b"):
         copies.get(KEY, "ConfigMap", name, 60)
     assert reads == ["a", "b", "c", "b"]
-    assert copies._size == 20
+    assert copies._size == 2 * one
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"tools": [[]] * 100_000},  # 24 times the memory of its JSON
+        {"system": "x" * 299_000 + "\N{GRINNING FACE}"},  # four times
+    ],
+    ids=["empty lists", "one wide character"],
+)
+def test_a_copy_takes_the_memory_that_is_counted_whatever_it_holds(data):
+    copies = GetCache(lambda *_: None)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    copies.record_write("Secret", json.loads(json.dumps({"metadata": {"namespace": "a", "name": "b"}, "data": data})))
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 1.1 * copies._size

@@ -1,9 +1,11 @@
 import pytest
 
-from promptgroup_operator.base.errors import StoredSpecError
+from promptgroup_operator.base.errors import ClusterError, StoredSpecError
+from promptgroup_operator.kube.kept import SHORTENED, WHOLE_CHARACTERS, kept
 from promptgroup_operator.kube.read import ClusterReader
-from promptgroup_operator.kube.store import KINDS, WHOLE_SPEC, Store, normalized
+from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.world.snapshot import Key
+from promptgroup_router.contract import names
 from support.builders import CREATED
 
 KEY = Key("chat", "support")
@@ -42,7 +44,8 @@ def test_a_group_that_an_older_version_stored_names_the_field_and_never_its_valu
     stores = {kind: Store(kind, lambda _: None) for kind in KINDS}
     metadata = {"namespace": "chat", "name": "support", "uid": "u", "generation": 3, "creationTimestamp": CREATED}
     spec = {"model": 7, "prompt": {"system": {"secret": "words"}}}
-    stores["PromptGroup"].replace("", [{"metadata": {**metadata, "resourceVersion": "1"}, "spec": spec}], "1")
+    stored = {"metadata": {**metadata, "resourceVersion": "1"}, "spec": spec}
+    stores["PromptGroup"].replace("", [kept(stored, "PromptGroup")], "1")
     with pytest.raises(StoredSpecError, match=r"spec\.model: .*spec\.prompt\.system: ") as refused:
         ClusterReader(Pages(), stores).observe(KEY)
     assert refused.value.generation == 3
@@ -58,16 +61,15 @@ def group(generation=1, version=1, **prompt):
 
 def test_a_long_prompt_is_read_when_a_pass_needs_it_and_not_kept_by_the_store():
     stores = {kind: Store(kind, lambda _: None) for kind in KINDS}
-    long, longer = "a" * WHOLE_SPEC, "b" * WHOLE_SPEC
+    long, longer = "a" * WHOLE_CHARACTERS, "b" * WHOLE_CHARACTERS
     pages = Pages([group(system=long)])
     reader = ClusterReader(pages, stores)
 
     def told(version, generation, text):
-        kept = normalized(
-            group(generation, version, system=text) | {"status": {"revision": str(version)}}, "PromptGroup"
-        )
-        assert text not in str(kept)
-        stores["PromptGroup"].handle_event("", "MODIFIED", kept)
+        found = group(generation, version, system=text) | {"status": {"revision": str(version)}}
+        in_store = kept(found, "PromptGroup")
+        assert text not in str(in_store)
+        stores["PromptGroup"].handle_event("", "MODIFIED", in_store)
 
     told(1, 1, long)
     assert reader.observe(KEY).group.spec.prompt.system == long
@@ -81,3 +83,91 @@ def test_a_long_prompt_is_read_when_a_pass_needs_it_and_not_kept_by_the_store():
     pages.pages = [[]]
     told(4, 3, longer)
     assert reader.observe(KEY) is None  # deleted meanwhile
+
+
+class ApiServer:
+    """A group and its Deployment, and how often that is read."""
+
+    def __init__(self, deployment):
+        self.deployment, self.reads = deployment, 0
+
+    def request(self, method, path, **_):
+        if "deployments" in path:
+            self.reads += 1
+            if self.deployment is not None:
+                return self.deployment
+        raise ClusterError("none", status=404)
+
+
+def deployment(version, image, notes="x" * WHOLE_CHARACTERS):
+    annotations = {names.ANNOTATION_FINGERPRINT: "f" * 64, names.ANNOTATION_APPLIED: "0" * 16}
+    owners = [{"uid": "u"}]
+    metadata = {"namespace": "chat", "name": "support-ffffffff", "uid": "d", "creationTimestamp": CREATED}
+    metadata |= {"labels": {names.LABEL_GROUP: "support"}, "annotations": annotations, "ownerReferences": owners}
+    container = {
+        "name": "engine",
+        "image": image,
+        "args": ["--max-num-batched-tokens", "512"],
+        "env": [{"name": notes}],
+    }
+    template = {"metadata": {}, "spec": {"containers": [container]}}
+    return {"metadata": metadata | {"resourceVersion": version}, "spec": {"replicas": 2, "template": template}}
+
+
+@pytest.fixture
+def stores():
+    stores = {kind: Store(kind, lambda _: None) for kind in KINDS}
+    stores["PromptGroup"].replace("", [kept(group(), "PromptGroup")], "1")
+    return stores
+
+
+def images(state):
+    found = (each for (kind, _), each in state.live.items() if kind == "Deployment")
+    return [each["spec"]["template"]["spec"]["containers"][0]["image"] for each in found]
+
+
+def test_a_long_template_is_read_once_for_each_change_of_it(stores):
+    server = ApiServer(deployment("2", "one"))
+    reader = ClusterReader(server, stores)
+
+    def told(found, event="MODIFIED"):
+        stores["Deployment"].handle_event("", event, kept(found, "Deployment"))
+
+    told(server.deployment)
+    assert images(reader.observe(KEY)) == images(reader.observe(KEY)) == ["one"]
+    assert server.reads == 1
+
+    server.deployment = deployment("3", "one") | {"status": {"observedGeneration": 1, "availableReplicas": 2}}
+    told(server.deployment)  # its status has changed: the copy's template stands
+    state = reader.observe(KEY)
+    assert (images(state), server.reads) == (["one"], 1)
+    assert state.live["Deployment", "support-ffffffff"]["status"]["availableReplicas"] == 2
+    assert SHORTENED not in state.live["Deployment", "support-ffffffff"]
+
+    server.deployment = deployment("4", "two")
+    told(server.deployment)
+    assert (images(reader.observe(KEY)), server.reads) == (["two"], 2)
+
+    server.deployment = deployment("6", "four")
+    told(deployment("5", "three"))  # the watch is behind what is read
+    assert (images(reader.observe(KEY)), server.reads) == (["four"], 3)
+
+    server.deployment = None
+    told(deployment("7", "five"))
+    assert images(reader.observe(KEY)) == []
+
+
+def test_a_short_template_is_kept_and_never_read(stores):
+    server = ApiServer(None)
+    stores["Deployment"].handle_event("", "ADDED", kept(deployment("2", "one", notes=""), "Deployment"))
+    state = ClusterReader(server, stores).observe(KEY)
+    assert (images(state), server.reads) == (["one"], 0)
+    assert state.revisions[0].replicas == 2
+
+
+def test_a_long_template_of_a_deployment_that_is_not_the_groups_is_not_read(stores):
+    foreign = deployment("2", "one")
+    foreign["metadata"]["ownerReferences"] = [{"uid": "another"}]
+    server = ApiServer(foreign)
+    stores["Deployment"].handle_event("", "ADDED", kept(foreign, "Deployment"))
+    assert (ClusterReader(server, stores).observe(KEY).revisions, server.reads) == ((), 0)

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_operator.kube.store import KINDS, LAST_APPLIED, SHORTENED, WHOLE_SPEC, Store, normalized
+from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.world.snapshot import Key
 
 SUPPORT = Key("chat", "support")
@@ -133,52 +133,9 @@ def test_a_namespaces_objects(store):
     assert [each["metadata"]["name"] for each in store.list_namespace("chat")] == ["a"]
 
 
-def test_an_items_kind_is_filled_in_and_what_nobody_reads_is_left_out():
-    annotations = {"a": "b", LAST_APPLIED: '{"spec": {"prompt": {"system": "text"}}}'}
-    found = {"metadata": {"name": "a", "managedFields": [{}], "annotations": annotations}, "spec": 1}
-    assert normalized(found, "PromptGroup") == {
-        "kind": "PromptGroup",
-        "metadata": {"name": "a", "annotations": {"a": "b"}},
-        "spec": 1,
-    }
-
-
-def test_of_a_pod_only_what_passes_read_is_kept():
-    container = {"name": "engine", "image": "vllm", "env": [{"name": "A"}], "ports": [{"containerPort": 8000}]}
-    raw = {
-        "metadata": {"name": "p", "uid": "u", "ownerReferences": [{}], "finalizers": ["x"]},
-        "spec": {"containers": [container], "volumes": [{}] * 9},
-        "status": {"podIP": "10.0.0.1", "phase": "Running", "hostIP": "10.0.0.9"},
-    }
-    assert normalized(raw, "Pod") == {
-        "kind": "Pod",
-        "metadata": {"name": "p", "uid": "u"},
-        "spec": {"containers": [{"name": "engine", "ports": [{"containerPort": 8000}]}]},
-        "status": {"podIP": "10.0.0.1", "phase": "Running"},
-    }
-
-
 def test_all_is_every_object_of_every_namespace(store):
     store.replace("", [pod("a", 1), pod("b", 2, namespace="else")], "5")
     assert [each["metadata"]["name"] for each in store.list_all()] == ["a", "b"]
-
-
-def test_a_long_spec_is_kept_without_its_prompt_and_its_template():
-    engine = {"type": "VLLM", "template": {"metadata": {}}}
-    spec = {"model": "m", "prompt": {"system": "a" * WHOLE_SPEC}, "engine": engine, "sizing": {"maxReplicas": 3}}
-    found = {"metadata": {"namespace": "chat", "name": "support"}, "spec": spec, "status": {"replicas": 1}}
-    kept = normalized(found, "PromptGroup")
-    assert kept["spec"] == {"model": "m", "engine": {"type": "VLLM"}, "sizing": {"maxReplicas": 3}}
-    assert (kept[SHORTENED], kept["status"]) == (True, {"replicas": 1})
-    short = {**found, "spec": spec | {"prompt": {"system": "a"}}}
-    assert normalized(short, "PromptGroup") == {**short, "kind": "PromptGroup"}
-    assert normalized({"metadata": {}}, "PromptGroup") == {"kind": "PromptGroup", "metadata": {}}  # a bookmark
-
-
-def test_of_a_pods_annotations_only_the_operators_own_are_kept():
-    annotations = {"promptgroup.dev/engine": "{}", "team.example/notes": "a" * 200_000}
-    kept = normalized({"metadata": {"name": "a", "annotations": annotations}}, "Pod")
-    assert kept["metadata"] == {"name": "a", "annotations": {"promptgroup.dev/engine": "{}"}}
 
 
 def test_a_kind_that_is_refused_has_no_objects_and_their_groups_get_a_pass():

@@ -4,6 +4,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.kube.kept import kept
 from promptgroup_operator.kube.leader_election import Term
 from promptgroup_operator.kube.read import OWN_SECONDS, ClusterReader
 from promptgroup_operator.kube.store import KINDS, Store
@@ -99,8 +100,8 @@ PLURALS = {
 
 def deliver(server, stores, found):
     """Somebody else wrote it, and the watch tells of it."""
-    kept = server.put(f"{PLURALS[found['kind']]}/{found['metadata']['name']}", found)
-    stores[found["kind"]].handle_event("", "MODIFIED", kept)
+    stored = server.put(f"{PLURALS[found['kind']]}/{found['metadata']['name']}", found)
+    stores[found["kind"]].handle_event("", "MODIFIED", kept(stored, found["kind"]))
 
 
 def create(cluster):
@@ -134,8 +135,8 @@ def test_what_was_written_is_seen_before_any_watch_tells(cluster, server, stores
     cluster.update_pod("chat", PodUpdate("p", "uid", 1, None), None, NOW)
     cluster.write_status(KEY, {"warm": "1/2"})
     assert cluster.observe(KEY).group.status == {"warm": "1/2"}
-    (kept,) = stores["Pod"].list_group(KEY)
-    assert kept["metadata"]["labels"]["promptgroup.dev/slot"] == "1"
+    (found,) = stores["Pod"].list_group(KEY)
+    assert found["metadata"]["labels"]["promptgroup.dev/slot"] == "1"
 
 
 def test_a_deleted_prompt_object_is_read_anew(cluster, server):
@@ -194,9 +195,9 @@ def test_a_pods_proof_and_its_condition_are_one_write(cluster, server, stores):
     change = ConditionChange("p", "uid", Outcome(WarmReason.PROVEN, "in cache", Measured(prefix_tokens=96)))
     cluster.set_condition("chat", change, warm=True, now=NOW, container="containerd://1")
     assert server.version == before + 1
-    (kept,) = stores["Pod"].list_group(KEY)
-    assert kept["metadata"]["annotations"]["promptgroup.dev/warmed-container"] == "containerd://1"
-    assert kept["status"]["conditions"][0]["status"] == "True"
+    (found,) = stores["Pod"].list_group(KEY)
+    assert found["metadata"]["annotations"]["promptgroup.dev/warmed-container"] == "containerd://1"
+    assert found["status"]["conditions"][0]["status"] == "True"
 
 
 @pytest.mark.parametrize(("again", "rate"), [("containerd://1", 9_800), ("containerd://2", 0)], ids=["same", "another"])

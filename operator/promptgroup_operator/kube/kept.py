@@ -1,0 +1,191 @@
+"""Decides what the operator keeps of an object that it watches: what decisions read, and no more than a bounded size.
+
+Anybody who may create objects in a namespace decides how large they are: an annotation may have 256 KiB, an object
+1.5 MiB, and the label of a group is theirs to set. So of foreign labels and annotations nothing is kept, of a pod its
+state, and of a Deployment its template as JSON, which takes a fifth of the memory of what it says. What is long is not
+kept: the prompt and the template of a PromptGroup, the template of a Deployment. A pass reads these through a cache of
+bounded size, and the digest of a template tells if the copy there is the one that stands.
+
+Does no I/O and reads no clock.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from promptgroup_operator.plan.desired import CONTAINER
+from promptgroup_operator.world.snapshot import Manifest
+from promptgroup_router.contract import names
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""kubectl's annotation: the whole object as it was applied."""
+
+WHOLE_CHARACTERS = 16_384
+"""Most characters of JSON that are kept of a PromptGroup's spec, or of a Deployment's template."""
+WHOLE_VALUES = 1_000
+"""Most values in such a spec: an empty list takes thirty times more memory than its characters of JSON."""
+ITEMS = 32
+"""Most items that are kept of a list or a map of which an ordinary object has few."""
+LONGEST = 4_096
+"""Most characters that are kept of a text: of an annotation, or a message. What the operator writes is shorter."""
+
+SHORTENED = "shortened"
+"""Key of a PromptGroup that lacks most of its spec, and of a Deployment that lacks its template."""
+WRITTEN = "written"
+"""Key of a PromptGroup: digest of all that users wrote of it."""
+TEMPLATE = "template"
+"""Key of a Deployment: its template as JSON, unless that is long."""
+DIGEST = "digest"
+"""Key of a Deployment: digest of its template."""
+
+_VERSIONS = {"Deployment": "apps/v1", "PodDisruptionBudget": "policy/v1"}
+"""Kind → apiVersion of the kinds whose items of lists lack it."""
+_OWN = "promptgroup.dev/"
+"""Prefix of the labels and annotations that the operator reads."""
+_MANAGED_BY = "app.kubernetes.io/managed-by"
+_METADATA = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
+_OWNER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+_CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
+_POD_CONDITIONS = frozenset(("ContainersReady", "PodScheduled", names.CONDITION_PREFIX_WARM))
+
+
+def kept(found: Manifest, kind: str) -> Manifest:
+    """Return what is kept of an object of a watched kind, with its kind and version, which items of lists lack.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it is not an object of Kubernetes.
+    """
+    identity = {"apiVersion": found.get("apiVersion", _VERSIONS.get(kind, "")), "kind": kind}
+    return {**identity, "metadata": _metadata(found["metadata"]), **_PARTS.get(kind, _others)(found)}
+
+
+def whole(found: Manifest, kind: str) -> Manifest:
+    """Return all of an object, with its kind, but for what nobody reads of any."""
+    metadata = {key: value for key, value in found["metadata"].items() if key != "managedFields"}
+    if LAST_APPLIED in (metadata.get("annotations") or {}):
+        metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != LAST_APPLIED}
+    return {**found, "kind": kind, "metadata": metadata}
+
+
+def with_template(deployment: Manifest, template: Mapping[str, Any] | None = None) -> Manifest:
+    """Return a Deployment that was kept, with its template: with the given one, or with its own if it has that."""
+    if template is None and TEMPLATE in deployment:
+        template = json.loads(deployment[TEMPLATE])
+    rest = {key: value for key, value in deployment.items() if key not in (TEMPLATE, DIGEST, SHORTENED)}
+    return {**rest, "spec": {**deployment["spec"], "template": template}}
+
+
+def digest(value: Any) -> str:
+    """Return the digest of a template, or of any other JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _group(found: Manifest) -> dict[str, Any]:
+    metadata, spec = found["metadata"], found.get("spec", {})
+    annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
+    mine = [metadata.get("uid"), metadata.get("generation"), metadata.get("labels"), annotations]
+    told = {"spec": spec, WRITTEN: digest(mine)} | _picked(found, ("status",))
+    if not _is_long(json.dumps(spec)):
+        return told
+    summary = _picked(spec, ("model", "replicas"))
+    summary["engine"] = _picked(spec.get("engine", {}), ("type",))
+    if sizing := spec.get("sizing"):
+        summary["sizing"] = _picked(sizing, ("minReplicas", "maxReplicas"))
+    return {**told, "spec": summary, SHORTENED: True}
+
+
+def _deployment(found: Manifest) -> dict[str, Any]:
+    spec, status = found.get("spec") or {}, found.get("status") or {}
+    text = json.dumps(spec.get("template"))
+    told = {
+        "spec": {key: _short(value) for key, value in spec.items() if key != "template"},
+        "status": {
+            **_picked(status, ("observedGeneration", "availableReplicas")),
+            "conditions": _each(status.get("conditions"), _CONDITION),
+        },
+        DIGEST: digest(spec.get("template")),
+    }
+    return told | ({SHORTENED: True} if _is_long(text) else {TEMPLATE: text.encode()})
+
+
+def _budget(found: Manifest) -> dict[str, Any]:
+    return {"spec": {key: _short(value) for key, value in (found.get("spec") or {}).items()}}
+
+
+def _pod(found: Manifest) -> dict[str, Any]:
+    spec, status = found.get("spec") or {}, found.get("status") or {}
+    conditions = (each for each in status.get("conditions") or () if each.get("type") in _POD_CONDITIONS)
+    engine = [each for each in spec.get("containers") or () if each.get("name") == CONTAINER]
+    ports = ([port for port in each.get("ports") or () if port.get("name") == "http"] for each in engine)
+    return {
+        "spec": {"containers": [{"name": CONTAINER, "ports": each[:ITEMS]} for each in ports]},
+        "status": {
+            **_picked(status, ("phase", "podIP")),
+            "conditions": _each(conditions, _CONDITION),
+            "initContainerStatuses": _containers(status.get("initContainerStatuses")),
+            "containerStatuses": _containers(status.get("containerStatuses")),
+        },
+    }
+
+
+def _containers(found: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+    """Return the states of the engine's container, and of those that wait."""
+    told: list[dict[str, Any]] = []
+    for each in found or ():
+        state, name = each.get("state") or {}, each.get("name")
+        if name == CONTAINER or ("waiting" in state and len(told) < ITEMS):
+            now = {
+                kind: _picked(state[kind] or {}, ("reason", "message"))
+                for kind in ("running", "waiting")
+                if kind in state
+            }
+            told.append(_picked(each, ("name", "containerID")) | {"state": now})
+    return told
+
+
+def _others(found: Manifest) -> dict[str, Any]:
+    """Return spec and status of a kind whose schema bounds them."""
+    return _picked(found, ("spec", "status"))
+
+
+_PARTS = {"PromptGroup": _group, "Deployment": _deployment, "PodDisruptionBudget": _budget, "Pod": _pod}
+
+
+def _metadata(found: Mapping[str, Any]) -> dict[str, Any]:
+    told = _picked(found, _METADATA)
+    for field in ("labels", "annotations"):
+        if field in found:
+            told[field] = _own(found[field] or {})
+    if "ownerReferences" in found:
+        told["ownerReferences"] = _each(found["ownerReferences"], _OWNER)
+    return told
+
+
+def _own(found: Mapping[str, Any]) -> dict[str, str]:
+    own = {
+        key: value
+        for key, value in found.items()
+        if (key.startswith(_OWN) or key == _MANAGED_BY) and isinstance(value, str) and len(value) <= LONGEST
+    }
+    return own if len(own) <= ITEMS else {}
+
+
+def _each(found: Iterable[Mapping[str, Any]] | None, keys: Iterable[str]) -> list[dict[str, Any]]:
+    return [_picked(each, keys) for each in list(found or ())[:ITEMS]]
+
+
+def _picked(found: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Return some of the fields; of a long text its beginning."""
+    picked = {key: found[key] for key in keys if key in found}
+    return {key: value[:LONGEST] if isinstance(value, str) else value for key, value in picked.items()}
+
+
+def _short(value: Any) -> Any:
+    """Return a value if it is as short as what the operator writes; None otherwise, which is not what it wants."""
+    return value if isinstance(value, int) or len(json.dumps(value)) <= LONGEST else None
+
+
+def _is_long(text: str) -> bool:
+    values = text.count(",") + text.count("[") + text.count("{")  # more in texts, which are then taken for long
+    return len(text) > WHOLE_CHARACTERS or values > WHOLE_VALUES
