@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections import Counter
@@ -63,6 +64,8 @@ class World:
     failed: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     """Labels of the replicas whose streams broke."""
+    cut: list[str] = field(default_factory=list)
+    """The same of whole answers, which had begun."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     versions: int = 0
 
@@ -154,6 +157,8 @@ async def ask(world: World, name: str) -> None:
                     world.count("whole")
                 else:
                     world.failed.append(f"whole: {answer.status} {content}")
+        except aiohttp.ClientPayloadError:
+            world.cut.append(answer.headers["x-promptgroup-served-by"])
         except aiohttp.ClientError as error:
             world.failed.append(f"whole: {error!r}")
 
@@ -207,6 +212,39 @@ async def half_open(world: World) -> None:
         filler.connect_ex(("127.0.0.1", engine.port))
 
 
+async def cutting(world: World) -> None:
+    """What stands before the engine ends its connections early: within a head, a body, a chunk or an event."""
+    engine, choose = world.engines[0], random.Random(1)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: float) -> None:
+        with contextlib.suppress(OSError):
+            while left > 0 and (data := await reader.read(4096)):
+                writer.write(data[: int(min(left, len(data)))])
+                left -= len(data)
+                await writer.drain()
+        if left <= 0 and choose.random() < 0.5:
+            with contextlib.closing(socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))) as raw:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # so the end is a reset
+        writer.transport.abort()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind, to_engine = await asyncio.open_connection("127.0.0.1", engine.port)
+        ends = choose.choice([0, 20, 140, 400, 1_000, 5_000, 20_000])
+        try:
+            await asyncio.gather(relay(reader, to_engine, float("inf")), relay(behind, writer, ends))
+        except asyncio.CancelledError:
+            pass  # the test ends
+        finally:
+            to_engine.transport.abort()
+            writer.transport.abort()
+
+    server = await world.stack.enter_async_context(await asyncio.start_server(serve, "127.0.0.1", 0))
+    world.engines[0] = replace(engine, port=server.sockets[0].getsockname()[1])
+    world.install(world.slots())
+    while not (world.broken and world.cut):
+        await world.answers(10)
+
+
 async def slow(world: World) -> None:
     """The engine was slow from the start."""
 
@@ -253,6 +291,7 @@ async def churn(world: World) -> None:
 ROWS = {
     "engine killed": (killed, True),
     "engine hung": (hung, True),
+    "engine's answers cut": (cutting, True),
     "engine slow": (slow, False),
     "engine half-open": (half_open, True),
     "pod replaced": (replaced, False),
@@ -273,6 +312,10 @@ def test_a_fault_costs_only_the_streams_that_it_hits(row, tmp_path):
             await world.answers(60)
             assert not world.failed, world.failed[:3]
             assert {label[-2:] for label in world.broken} <= ({"/0"} if may_break else set())
+            if fault is cutting:
+                assert {label[-2:] for label in world.cut} <= {"/0"}
+                return
+            assert not world.cut
             assert len(world.broken) <= (STREAMS if may_break else 0) + (fault is hung) * STREAMS
         await drained(world)
 

@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import os
+import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -44,6 +47,12 @@ class Call:
 
     def reset(self) -> None:
         """Close at once, without a word."""
+        self.writer.transport.abort()
+
+    def lose(self) -> None:
+        """Reset the connection: what the other side has not read yet is lost."""
+        with socket.socket(fileno=os.dup(self.writer.get_extra_info("socket").fileno())) as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
     async def client_gone(self) -> None:
