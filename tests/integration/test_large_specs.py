@@ -3,7 +3,7 @@
 import pytest
 
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_operator.kube.kept import SHORTENED, WHOLE_CHARACTERS, kept
+from promptgroup_operator.world.kept import SHORTENED, WHOLE_CHARACTERS, kept
 from support.groups import PROMPTS, group
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -16,11 +16,11 @@ from promptgroup_cli.base import bounded_json, bounded_yaml
 from promptgroup_operator.api.model import KeyRef
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.api_server import _json_object
-from promptgroup_operator.kube.kept import kept
 from promptgroup_operator.load import promql
 from promptgroup_operator.plan.prompt import _Ref, _tools
 from promptgroup_operator.rollout import annotations
 from promptgroup_operator.world import engine_facts
+from promptgroup_operator.world.kept import kept
 from promptgroup_router.apis import request, structure
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.usage import MessagesTail

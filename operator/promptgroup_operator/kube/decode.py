@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from promptgroup_operator.api import prompt_group
-from promptgroup_operator.plan.desired import ANNOTATION_PROMPT, CONTAINER
+from promptgroup_operator.plan.desired import ANNOTATION_PROMPT
 from promptgroup_operator.rollout.annotations import parse_time, progress, rolled_back, size, superseded_at
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.snapshot import (
+    CONTAINER,
     NO_CONTAINER,
     ContainerId,
     GroupObject,

@@ -14,9 +14,9 @@ from promptgroup_operator.gateway import inference_pool
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
 from promptgroup_operator.kube.decode import fingerprint_of, group_of, pod_of, prompt_ref, revision_of, router_of
 from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
-from promptgroup_operator.kube.kept import DIGEST, SHORTENED, WRITTEN, digest, whole, with_template
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.plan import prompt, prompt_route, references, validate
+from promptgroup_operator.world.kept import DIGEST, SHORTENED, WRITTEN, digest, whole, with_template
 from promptgroup_operator.world.snapshot import (
     NO_POOLS,
     ContainerId,

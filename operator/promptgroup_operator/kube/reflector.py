@@ -12,9 +12,9 @@ from time import monotonic
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.api_server import GONE, KubeClient, collection_path, list_objects
-from promptgroup_operator.kube.kept import kept
 from promptgroup_operator.kube.store import KINDS, OPTIONAL, REFUSED, Store
 from promptgroup_operator.kube.work_queue import backoff
+from promptgroup_operator.world.kept import kept
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ answers are stored as well. Within a resource, resourceVersions are whole number
 newest known version of an object is kept. An answer that the watch has already passed is dropped: what the watch told
 of the object, or of its deletion, is as new or newer.
 
-What is kept of an object is decided elsewhere (`kube.kept`).
+What is kept of an object is decided elsewhere (`world.kept`).
 """
 
 import threading

@@ -11,12 +11,12 @@ from promptgroup_operator.kube.api_server import KubeClient, collection_path
 from promptgroup_operator.kube.decode import ANNOTATION_DRAINING
 from promptgroup_operator.kube.events import EventAggregator
 from promptgroup_operator.kube.get_cache import GetCache
-from promptgroup_operator.kube.kept import SHORTENED, kept, whole
 from promptgroup_operator.kube.leader_election import Term
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.rollout.annotations import rfc3339
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
+from promptgroup_operator.world.kept import SHORTENED, kept, whole
 from promptgroup_operator.world.snapshot import NO_CONTAINER, ContainerId, GroupObject, Key, Manifest
 from promptgroup_router.contract import names
 

@@ -11,7 +11,7 @@ from promptgroup_operator.plan import diff
 from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.plan.merge import merge
 from promptgroup_operator.plan.reserved import reserved
-from promptgroup_operator.world.snapshot import GroupObject, Manifest, Problem
+from promptgroup_operator.world.snapshot import CONTAINER, GroupObject, Manifest, Problem
 from promptgroup_router.contract import names, table
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.fingerprint import Fingerprint, short
@@ -22,9 +22,6 @@ ANNOTATION_PROMPT = "promptgroup.dev/prompt-from"
 
 ANNOTATION_CONFIG = "promptgroup.dev/engine-config"
 """On a pod: the file of settings that its engine reads. A template that sets it gives the engine others."""
-
-CONTAINER = "engine"
-"""Name of the engine container: what spec.engine.template merges into."""
 
 STARTUP_MINUTES = 60
 """Longest start of an engine: large weights are pulled and loaded in it."""

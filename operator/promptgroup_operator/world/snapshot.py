@@ -16,6 +16,9 @@ from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
 
+CONTAINER: Final = "engine"
+"""Name of the engine container: what spec.engine.template merges into."""
+
 ContainerId = NewType("ContainerId", str)
 """Id of a running container, as the kubelet reports it: `containerd://3e5f...`. It names one process, which a pod's
 name does not: a restarted container has another id, and nothing in its cache."""

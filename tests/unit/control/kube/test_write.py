@@ -4,7 +4,6 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError
-from promptgroup_operator.kube.kept import kept
 from promptgroup_operator.kube.leader_election import Term
 from promptgroup_operator.kube.read import OWN_SECONDS, ClusterReader
 from promptgroup_operator.kube.store import KINDS, Store
@@ -12,6 +11,7 @@ from promptgroup_operator.kube.write import ClusterWriter
 from promptgroup_operator.plan import plan
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from promptgroup_operator.world.engine_facts import Measured, decode
+from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_operator.world.warming import Outcome, WarmReason
 from support.builders import CREATED, NOW, TEXT, group, world

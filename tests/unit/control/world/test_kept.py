@@ -4,7 +4,8 @@ import tracemalloc
 import pytest
 
 from promptgroup_operator.kube.decode import pod_of
-from promptgroup_operator.kube.kept import (
+from promptgroup_operator.plan import desired, diff
+from promptgroup_operator.world.kept import (
     DIGEST,
     LAST_APPLIED,
     SHORTENED,
@@ -17,7 +18,6 @@ from promptgroup_operator.kube.kept import (
     whole,
     with_template,
 )
-from promptgroup_operator.plan import desired, diff
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import PromptRef
 from support.builders import CREATED, FINGERPRINT, group

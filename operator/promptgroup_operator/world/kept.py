@@ -14,8 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from promptgroup_operator.plan.desired import CONTAINER
-from promptgroup_operator.world.snapshot import Manifest
+from promptgroup_operator.world.snapshot import CONTAINER, Manifest
 from promptgroup_router.contract import names
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
