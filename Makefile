@@ -147,6 +147,10 @@ bench-callers: setup $(COMPILED)/.built ## What access and limits of callers cos
 	@$(RUN) python tests/bench/caller_cost.py
 	@$(COMPILED)/bin/python tests/bench/caller_cost.py
 
+.PHONY: bench-picker
+bench-picker: setup envoy ## What a request costs picker, Envoy and router, from 200 tokens to a million: 4 min (ARGS="--quick")
+	@$(RUN) python tests/bench/picker_cost.py $(ARGS)
+
 .PHONY: bench-router
 bench-router: setup ## The same beside HAProxy, Envoy and routers of engines, as ratios: 15 min (ARGS="--quick", "--install")
 	@PYTHONPATH=tests $(RUN) python -m bench.router $(ARGS)

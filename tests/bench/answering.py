@@ -17,20 +17,27 @@ class AnsweringEngine(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self.transport = transport
-        self.received = b""
+        self.received = bytearray()
+        self.start = 0
+        """Where the body begins; 0 until the head is whole."""
+        self.length: int | None = None
 
     def data_received(self, data: bytes) -> None:
         self.received += data
-        head, blank, body = self.received.partition(b"\r\n\r\n")
-        if not blank:
-            return
-        lower = head.lower()
-        if b"content-length: " in lower:
-            whole = len(body) >= int(lower.split(b"content-length: ")[1].split(b"\r\n")[0])
+        if not self.start:
+            end = self.received.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            self.start = end + 4
+            _, told, rest = self.received[:end].lower().partition(b"content-length: ")
+            self.length = int(rest.split(b"\r\n")[0]) if told else None
+        if self.length is None:
+            whole = self.received.endswith(b"0\r\n\r\n", self.start)
         else:
-            whole = body.endswith(b"0\r\n\r\n")
+            whole = len(self.received) - self.start >= self.length
         if whole:
-            self.received = b""
+            body = bytes(self.received[self.start :])
+            self.received, self.start = bytearray(), 0
             self.answer(body)
 
     def answer(self, _: bytes) -> None:

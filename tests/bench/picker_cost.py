@@ -1,12 +1,14 @@
 """CPU that the picker and Envoy take for a request, beside the router's: what a request through a gateway costs.
 
-    python tests/bench/picker_cost.py [--seconds 10] [--rates 10,100,200,500] [--words 200[,100000]] [--table FILE.md]
+    python tests/bench/picker_cost.py [--quick] [--points 200@500,1000000@10] [--seconds 10] [--table FILE.md]
+
+All points take four minutes, with `--quick` two.
 
 Ten trivial engines, the client, a real Envoy (`make envoy`) and the picker, or the router instead of both,
 run as processes on loopback. The client sends so many requests a second, open loop, of 200 sessions; the policy is the
 real one. CPU is the sum over all threads (/proc/PID/task/*/schedstat), those of the process for large bodies among
-them, so that waiting and others' work do not count. Several lengths of prompts are measured at each rate in turn.
-Latencies are of the whole request, and mean something only where cores are free.
+them, so that waiting and others' work do not count; memory is their sum of peaks so far. Latencies are of the whole
+request, and mean something only where `Idle`, the cores that nobody used, is far from 0.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -26,6 +29,7 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.answering import ANSWER_BODY, AnsweringEngine
+from promptgroup_router.base import build
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
 from support.gateway import gateway
@@ -34,6 +38,10 @@ from support.wire import table_of
 
 ENGINES = 10
 SESSIONS = 200
+POINTS = "200@10,200@100,200@200,200@500,1000@10,10000@10,100000@10,1000000@10"
+"""Words of one token @ requests a second: those for which llm-d publishes what its picker takes."""
+QUICK = 4.0
+"""Seconds for each point with `--quick`."""
 
 
 def request(session: int, words: int) -> bytes:
@@ -124,13 +132,20 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def rss(pid: int) -> float:
-    """MiB that a process and those that it started hold."""
-    pages = 0
+def peak(pid: int) -> float:
+    """MiB that a process and those that it started held at their largest."""
+    kilobytes = 0
     for each in family(pid):
         with contextlib.suppress(OSError):
-            pages += int(Path(f"/proc/{each}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+            told = Path(f"/proc/{each}/status").read_text().partition("VmHWM:")[2]
+            kilobytes += int(told.split()[0])
+    return kilobytes / 2**10
+
+
+def idle() -> float:
+    """Seconds that the machine's cores have had nothing to do."""
+    told = Path("/proc/stat").read_text().split(maxsplit=6)
+    return (int(told[4]) + int(told[5])) / os.sysconf("SC_CLK_TCK")
 
 
 def envoy_of(folder: Path) -> int:
@@ -161,6 +176,20 @@ async def listening(port: int) -> None:
     raise TimeoutError(f"nobody listens on {port}")
 
 
+def points_of(text: str) -> list[tuple[int, float]]:
+    pairs = (each.split("@") for each in text.split(","))
+    return [(int(words), float(rate)) for words, rate in pairs]
+
+
+def about() -> str:
+    """Say what is measured where."""
+    model = Path("/proc/cpuinfo").read_text().partition("model name")[2].partition("\n")[0].lstrip("\t: ")
+    return (
+        f"{os.cpu_count()} cores ({model}), load {os.getloadavg()[0]:.1f}; Python {platform.python_version()}, "
+        f"the router's part {'compiled' if build.compiled() else 'interpreted'}\n"
+    )
+
+
 def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -170,14 +199,16 @@ async def row(name: str, port: int, pids: dict[str, int], point: tuple[int, floa
     words, rate = point
     await load(port, min(rate, 50), 2, words)
     before = {each: cpu(pid) for each, pid in pids.items()}
+    began, free = time.monotonic(), idle()
     count, failed, took = await load(port, rate, seconds, words)
     used = {each: (cpu(pid) - before[each]) / count * 1e6 for each, pid in pids.items()}
+    free = (idle() - free) / (time.monotonic() - began)
     cuts = statistics.quantiles(took, n=20)
     own = next(iter(used))
     envoy = f"{used['envoy']:,.0f}" if "envoy" in used else ""
     line = (
         f"| {name} | {words:,} | {rate:g} | {used[own]:,.0f} | {used[own] * rate / 1e6:.2f} | {envoy} | "
-        f"{cuts[9] * 1e3:.1f} | {cuts[18] * 1e3:.1f} | {failed} | {rss(pids[own]):.0f} |"
+        f"{cuts[9] * 1e3:.1f} | {cuts[18] * 1e3:.1f} | {free:.1f} | {failed} | {peak(pids[own]):.0f} |"
     )
     say(line)
     return line
@@ -193,11 +224,12 @@ async def main(arguments: argparse.Namespace) -> None:
     for port in engine_ports:
         await listening(port)
     lines = [
-        "| Server | Tokens | Requests/s | µs of CPU each | Cores | Envoy's µs | p50 ms | p95 ms | Failed | MiB |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| Server | Tokens | Requests/s | µs of CPU | Cores | Envoy's µs | p50 ms | p95 ms | Idle | Failed | MiB |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
+    say(about())
     say("\n".join(lines))
-    points = [(words, rate) for words in arguments.words for rate in arguments.rates]
+    seconds = QUICK if arguments.quick else arguments.seconds
     served: RoutingTable = table_of(*addresses)
     try:
         with tempfile.TemporaryDirectory() as name:
@@ -210,13 +242,13 @@ async def main(arguments: argparse.Namespace) -> None:
                 await listening(port)
                 async with gateway(folder, port, addresses) as envoy:
                     pids = {"picker": picker, "envoy": envoy_of(folder)}
-                    for point in points:
-                        lines += [await row("picker behind Envoy", envoy.strict, pids, point, arguments.seconds)]
+                    for point in arguments.points:
+                        lines += [await row("picker behind Envoy", envoy.strict, pids, point, seconds)]
             ports = ["--port", str(router_port), "--admin-port", str(router_admin), "--workers", "1"]
             with running("promptgroup_router", *flags, *ports) as router:
                 await listening(router_port)
-                for point in points:
-                    lines += [await row("router alone", router_port, {"router": router}, point, arguments.seconds)]
+                for point in arguments.points:
+                    lines += [await row("router alone", router_port, {"router": router}, point, seconds)]
     finally:
         os.kill(child, 9)
         await loop.run_in_executor(None, os.waitpid, child, 0)
@@ -233,14 +265,9 @@ async def serve(ports: list[int]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--quick", action="store_true", help=f"measure each point for {QUICK:g} seconds")
     parser.add_argument(
-        "--rates", type=lambda text: [float(each) for each in text.split(",")], default=[10, 100, 200, 500]
-    )
-    parser.add_argument(
-        "--words",
-        type=lambda text: [int(each) for each in text.split(",")],
-        default=[200],
-        help="lengths of prompts, in words of one token",
+        "--points", type=points_of, default=POINTS, help="TOKENS@REQUESTS_A_SECOND, with commas between"
     )
     parser.add_argument("--table", type=Path, help="write the table to this file")
     uvloop.run(main(parser.parse_args()))
