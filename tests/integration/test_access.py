@@ -1,7 +1,6 @@
 """Callers with API keys on a real control plane: the operator waits for the Secret, routers read it, keys rotate."""
 
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +11,7 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
 from support.keys import KEY_A, KEY_A2
+from support.routed import answered, reason, routed
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -20,28 +20,21 @@ ACCESS = {"type": "APIKey", "apiKey": {"secrets": ["keys"]}}
 
 @pytest.fixture
 def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
-    lab.install_operator(cluster.kubectl())
-    kubectl = cluster.kubectl("access")
-    kubectl.run("create", "namespace", "access")
-    lab.install_router(kubectl)
-    yield kubectl
-    kubectl.run("delete", "namespace", "access", "--wait=false")
+    with routed(cluster, "access") as kubectl:
+        yield kubectl
 
 
 def secret(name: str, **data: str) -> dict:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
 
 
-def reason(kube: Kubectl, condition: str) -> str:
-    status = (kube.get("promptgroup", "closed") or {}).get("status", {})
-    return next((each["reason"] for each in status.get("conditions", []) if each["type"] == condition), "")
-
-
 def test_a_group_with_keys_waits_for_them_is_closed_to_others_and_keys_rotate_under_load(kube: Kubectl) -> None:
     made = group("closed", PROMPTS["a"], replicas=1, access=ACCESS)
     made["spec"]["engine"]["credentialFrom"] = {"name": "engine-key", "key": "key"}
     kube.apply(secret("engine-key", key="engine-key-0123456789"), made)
-    missing = wait_for(lambda: reason(kube, "ResolvedRefs") or None, "the condition", lambda: reason(kube, "Ready"))
+    missing = wait_for(
+        lambda: reason(kube, "closed", "ResolvedRefs") or None, "the condition", lambda: reason(kube, "closed", "Ready")
+    )
     assert missing == "KeysNotFound"
     kube.apply(secret("keys", **{"team-a": KEY_A}))
     kube.wait_warm("closed", "1/1")
@@ -59,19 +52,8 @@ def test_a_group_with_keys_waits_for_them_is_closed_to_others_and_keys_rotate_un
     assert slot["credential"] == "engine-key/key"
     assert KEY_A not in json.dumps(kube.get("promptroute", "closed"))
 
-    current, failed, stop, done = [KEY_A], [], threading.Event(), [0]
-
-    def load() -> None:
-        while not stop.is_set():
-            found = status(current[0])
-            done[0] += 1
-            if found != 200:
-                failed.append(found)
-
-    threads = [threading.Thread(target=load) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
+    current = [KEY_A]
+    with answered(lambda: status(current[0])) as done:
         kube.apply(secret("keys", **{"team-a": f"{KEY_A}\n{KEY_A2}"}))
         wait_for(lambda: True if status(KEY_A2) == 200 else None, "the new key", lambda: str(status(KEY_A2)))
         # each router, and each of its workers, reads the Secret in its own time
@@ -79,10 +61,5 @@ def test_a_group_with_keys_waits_for_them_is_closed_to_others_and_keys_rotate_un
         current[0] = KEY_A2
         kube.apply(secret("keys", **{"team-a": KEY_A2}))
         wait_for(lambda: True if status(KEY_A) == 401 else None, "the end of the old key", lambda: str(status(KEY_A)))
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-        pool.clear()
-    assert failed == []
-    assert done[0] > 20
+    assert done() > 20
+    pool.clear()

@@ -10,6 +10,7 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
 from support.load import sessions_by_name
+from support.routed import routed
 
 pytestmark = pytest.mark.integration
 
@@ -24,14 +25,10 @@ STEPS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
     """A namespace with a router and one group of three replicas."""
-    lab.install_operator(cluster.kubectl())
-    kubectl = cluster.kubectl("canary")
-    kubectl.run("create", "namespace", "canary")
-    lab.install_router(kubectl)
-    kubectl.apply(canary("a"))
-    kubectl.wait_warm(NAME, "3/3")
-    yield kubectl
-    kubectl.run("delete", "namespace", "canary", "--wait=false")
+    with routed(cluster, "canary") as kubectl:
+        kubectl.apply(canary("a"))
+        kubectl.wait_warm(NAME, "3/3")
+        yield kubectl
 
 
 def canary(letter: str, **env: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from promptgroup_local.load.workload import Task
 from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 from support.load import Load, endless
+from support.routed import routed
 
 pytestmark = pytest.mark.integration
 
@@ -34,19 +35,15 @@ HELD = 5
 @pytest.fixture(scope="module")
 def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
     """A namespace with routers, a group by expected TTFT and one by turns, which lend each other replicas."""
-    lab.install_operator(cluster.kubectl())
-    kubectl = cluster.kubectl("cliview")
-    kubectl.run("create", "namespace", "cliview")
-    lab.install_router(kubectl)
-    slow = {"STANDIN_STEP_MS": "40"}
-    kubectl.apply(
-        group("talks", PROMPTS["a"], replicas=3, env=slow),
-        group("turns", PROMPTS["b"], replicas=2, env=slow, routing={"policy": "RoundRobin"}),
-    )
-    kubectl.wait_warm("talks", "3/3")
-    kubectl.wait_warm("turns", "2/2")
-    yield kubectl
-    kubectl.run("delete", "namespace", "cliview", "--wait=false")
+    with routed(cluster, "cliview") as kubectl:
+        slow = {"STANDIN_STEP_MS": "40"}
+        kubectl.apply(
+            group("talks", PROMPTS["a"], replicas=3, env=slow),
+            group("turns", PROMPTS["b"], replicas=2, env=slow, routing={"policy": "RoundRobin"}),
+        )
+        kubectl.wait_warm("talks", "3/3")
+        kubectl.wait_warm("turns", "2/2")
+        yield kubectl
 
 
 @pytest.fixture(scope="module")

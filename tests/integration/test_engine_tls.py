@@ -1,9 +1,7 @@
 """Engines that serve TLS on a real control plane: begun under load, verified by what the group names, and replaced."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_router.contract import names
 from support.enginecerts import BY_NAME, NAME, EngineCerts
 from support.groups import PROMPTS, group
+from support.routed import answered, reason, routed
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -27,12 +26,8 @@ TLS = {
 
 @pytest.fixture
 def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
-    lab.install_operator(cluster.kubectl())
-    kubectl = cluster.kubectl("secure")
-    kubectl.run("create", "namespace", "secure")
-    lab.install_router(kubectl)
-    yield kubectl
-    kubectl.run("delete", "namespace", "secure", "--wait=false")
+    with routed(cluster, "secure") as kubectl:
+        yield kubectl
 
 
 def certificate(certs: EngineCerts) -> dict:
@@ -46,11 +41,6 @@ def bundle(*authorities: str) -> dict:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": BY_NAME.name}, "data": data}
 
 
-def reason(kube: Kubectl, condition: str) -> str:
-    status = (kube.get("promptgroup", "secure") or {}).get("status", {})
-    return next((each["reason"] for each in status.get("conditions", []) if each["type"] == condition), "")
-
-
 def slots(kube: Kubectl) -> list[dict]:
     return (kube.get("promptroute", "secure") or {}).get("spec", {}).get("revisions", [{}])[0].get("slots", [])
 
@@ -59,30 +49,6 @@ def ready(kube: Kubectl, tls: str | None) -> bool | None:
     """True once each slot is ready and says this of its engine."""
     found = slots(kube)
     return True if found and all((each["state"], each.get("tls")) == ("Ready", tls) for each in found) else None
-
-
-@contextmanager
-def load(status: Callable[[], int]) -> Iterator[Callable[[], int]]:
-    """Requests, all of which must be answered, while the context lasts; gives how many were."""
-    failed, stop, done = [], threading.Event(), [0]
-
-    def ask() -> None:
-        while not stop.is_set():
-            found = status()
-            done[0] += 1
-            if found != 200:
-                failed.append(found)
-
-    threads = [threading.Thread(target=ask) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield lambda: done[0]
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert failed == []
 
 
 def test_engines_begin_to_serve_tls_under_load_and_their_authority_is_replaced(kube: Kubectl, tmp_path: Path) -> None:
@@ -99,10 +65,12 @@ def test_engines_begin_to_serve_tls_under_load_and_their_authority_is_replaced(k
     wait_for(lambda: True if status() == 200 else None, "the first answer", lambda: str(status()))
     first, second = EngineCerts(tmp_path / "first"), EngineCerts(tmp_path / "second")
     made["spec"]["engine"]["tls"] = TLS
-    with load(status) as done:
+    with answered(status) as done:
         # a group whose authorities are missing keeps serving as it did
         kube.apply(made)
-        wait_for(lambda: True if reason(kube, "ResolvedRefs") == "AuthorityNotFound" else None, "the condition")
+        wait_for(
+            lambda: True if reason(kube, "secure", "ResolvedRefs") == "AuthorityNotFound" else None, "the condition"
+        )
         # those of somebody else: the new pods are not let in, and the old ones serve on
         kube.apply(certificate(first), bundle(second.ca))
         wait_for(

@@ -17,6 +17,7 @@ from promptgroup_local.load.client import Outcome, Target
 from promptgroup_local.load.workload import Conversation, Task
 from support.groups import PROMPTS, group
 from support.load import Load, endless
+from support.routed import routed
 
 pytestmark = pytest.mark.integration
 
@@ -49,14 +50,10 @@ def released(letter: str, step: str = STEP_MS) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
     """A namespace with a router and the group."""
-    lab.install_operator(cluster.kubectl())
-    kubectl = cluster.kubectl("figures")
-    kubectl.run("create", "namespace", "figures")
-    lab.install_router(kubectl)
-    kubectl.apply(released("a"))
-    kubectl.wait_warm(NAME, "3/3")
-    yield kubectl
-    kubectl.run("delete", "namespace", "figures", "--wait=false")
+    with routed(cluster, "figures") as kubectl:
+        kubectl.apply(released("a"))
+        kubectl.wait_warm(NAME, "3/3")
+        yield kubectl
 
 
 @dataclass(frozen=True, slots=True)

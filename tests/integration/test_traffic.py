@@ -15,6 +15,7 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.demo import REPLICAS, WATCHED, WATCHED_SCALING, Demo
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
+from support.routed import routed
 
 pytestmark = pytest.mark.integration
 
@@ -22,15 +23,11 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(scope="module")
 def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
     """A namespace with a router and one group of two replicas."""
-    lab.install_operator(cluster.kubectl())
-    kubectl = cluster.kubectl("traffic")
-    kubectl.run("create", "namespace", "traffic")
-    lab.install_router(kubectl)
-    kubectl.apply(group("polite", PROMPTS["a"], replicas=2))
-    kubectl.wait_warm("polite", "2/2")
-    wait_for(lambda: True if "polite" in get(kubectl, "/v1/models")[1] else None, "the router to know the group")
-    yield kubectl
-    kubectl.run("delete", "namespace", "traffic", "--wait=false")
+    with routed(cluster, "traffic") as kubectl:
+        kubectl.apply(group("polite", PROMPTS["a"], replicas=2))
+        kubectl.wait_warm("polite", "2/2")
+        wait_for(lambda: True if "polite" in get(kubectl, "/v1/models")[1] else None, "the router to know the group")
+        yield kubectl
 
 
 pool = urllib3.PoolManager(retries=False, timeout=20)

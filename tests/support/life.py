@@ -16,6 +16,7 @@ from promptgroup_local.load.workload import Task
 from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 from support.load import Load, Seen, endless
+from support.routed import routed
 
 GROUP = "lives"
 REPLICAS = 3
@@ -111,16 +112,12 @@ def lives(
 @contextmanager
 def living(cluster: LocalCluster, namespace: str) -> Iterator[Life]:
     """The group in a namespace of its own, warm, routed and under load."""
-    lab.install_operator(cluster.kubectl())
-    kube = cluster.kubectl(namespace)
-    kube.run("create", "namespace", namespace)
-    lab.install_router(kube)
-    kube.apply(lives())
-    kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
-    target = Target([lab.router_url(kube)], "tiny", groups={"life": GROUP})
-    with Load(target, endless(Task("life", PROMPTS["g"])), lambda: cold(cluster.folder, namespace)) as load:
-        yield Life(cluster, kube, load)
-    kube.run("delete", "namespace", namespace, "--wait=false")
+    with routed(cluster, namespace) as kube:
+        kube.apply(lives())
+        kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
+        target = Target([lab.router_url(kube)], "tiny", groups={"life": GROUP})
+        with Load(target, endless(Task("life", PROMPTS["g"])), lambda: cold(cluster.folder, namespace)) as load:
+            yield Life(cluster, kube, load)
 
 
 def unharmed(seen: Seen) -> bool:

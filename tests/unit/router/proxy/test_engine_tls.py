@@ -8,11 +8,8 @@ import pytest
 from promptgroup_router.proxy import upstream
 from support.enginecerts import BY_ADDRESS, BY_NAME, EngineCerts, secure_table, write_bundle
 from support.fakeengine import engines, until
+from support.slowreader import LongAnswer
 from support.wire import ask, chat, connected, post, routing, run
-
-PART = b"x" * 65536
-PARTS = 500
-"""Parts of an answer that no buffers of this machine hold."""
 
 
 @contextlib.asynccontextmanager
@@ -180,28 +177,10 @@ def test_a_connection_is_not_used_again_once_its_authority_is_withdrawn(tmp_path
 
 
 def test_a_slow_client_slows_its_engine_down_and_gets_everything(tmp_path):
-    sent = []
-
-    async def behave(call):
-        call.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (PARTS * len(PART)))
-        for _ in range(PARTS):
-            call.send(PART)
-            await call.writer.drain()
-            sent.append(1)
-        call.writer.close()
-
     async def test():
-        async with served(tmp_path, behave) as (router, _), connected(router.port) as client:
-            client.writer.transport.pause_reading()
-            client.send(post(chat(), "Connection: close"))
-            before = -1
-            while len(sent) > before or not sent:  # until nothing moves any more
-                before = len(sent)
-                await asyncio.sleep(0.3)
-            assert 0 < before < PARTS / 2  # held back by the client, not buffered here
-            client.writer.transport.resume_reading()
-            await client.reader.readuntil(b"\r\n\r\n")
-            assert len(await client.reader.read()) == PARTS * len(PART)
+        answer = LongAnswer()
+        async with served(tmp_path, answer.behave) as (router, _), connected(router.port) as client:
+            await answer.read_slowly(client)
 
     run(test())
 

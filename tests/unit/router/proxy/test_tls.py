@@ -11,12 +11,9 @@ import uvloop
 from promptgroup_router.feed import certificate_feed, table_file
 from support.fakeengine import engines, until
 from support.routerprocess import started
+from support.slowreader import LongAnswer
 from support.tlsfiles import TlsFiles
 from support.wire import ask, chat, connected, post, routing, run, table_of
-
-PART = b"x" * 65536
-PARTS = 500
-"""Parts of an answer that no buffers of this machine hold."""
 
 
 @contextlib.asynccontextmanager
@@ -125,31 +122,13 @@ def test_clients_show_a_certificate_where_an_authority_is_given(tmp_path):
 
 
 def test_a_slow_reader_gets_the_whole_answer_and_slows_its_engine_down(tmp_path):
-    sent = []
-
-    async def behave(call):
-        call.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (PARTS * len(PART)))
-        for _ in range(PARTS):
-            call.send(PART)
-            await call.writer.drain()
-            sent.append(1)
-
     async def test():
+        answer = LongAnswer()
         async with (
-            served(tmp_path, behave) as (router, _, files),
+            served(tmp_path, answer.behave) as (router, _, files),
             connected(router.port, files.client()) as client,
         ):
-            client.writer.transport.pause_reading()
-            client.send(post(chat(), "Connection: close"))
-            before = -1
-            while len(sent) > before:  # until nothing moves any more
-                before = len(sent)
-                await asyncio.sleep(0.3)
-            assert 0 < before < PARTS / 2  # held back by the client, not buffered here
-            client.writer.transport.resume_reading()
-            head = await client.reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 200")
-            assert len(await client.reader.read()) == PARTS * len(PART)
+            await answer.read_slowly(client)
 
     run(test())
 
