@@ -83,6 +83,7 @@ class ModelPod:
     """Container that really holds the prefix in cache."""
     ready: bool = False
     """The kubelet's Ready condition: it follows containers and gate when the kubelet next looks."""
+    ready_since: datetime | None = None
     deleting: bool = False
     slot: int | None = None
     inference_pool: str = ""
@@ -340,6 +341,7 @@ class Model:
             measured=measured.decode(pod.measured),
             settings=pod.settings,
             in_flight=pod.requests if pod.draining_since is not None else None,
+            ready_since=pod.ready_since.replace(microsecond=0) if pod.ready_since is not None else None,
         )
 
     # --- the operator's writes -----------------------------------------------------------------------------
@@ -407,6 +409,7 @@ class Model:
         warm = {pod.name: pod for each in world.revisions for pod in each.pods if pod.is_warm}
         taken: set[str] = set()
         self._check_choice(world, route)
+        self._check_known(world, route)
         for revision in route.revisions:
             for slot in revision.slots:
                 if slot.state == "Absent":
@@ -427,6 +430,21 @@ class Model:
                     raise ViolationError(f"slot {slot.index} would be lent as what {slot.pod} is not")
                 if pod.fingerprint != revision.fingerprint:
                     raise ViolationError(f"slot {slot.index} leads to a pod of another revision")
+
+    def _check_known(self, world: World, route: Group) -> None:
+        """A replica that comes beside another which serves is offered when gateways have had two seconds to know it."""
+        before = world.live.get(("PromptRoute", KEY.name))
+        if before is None or world.group.spec.gateway is None:
+            return
+        slots = [slot for each in decode_group("chat", "support", before["spec"]).revisions for slot in each.slots]
+        named = {slot.pod for slot in slots if slot.pod}
+        warm = {pod.name: pod for each in world.revisions for pod in each.pods if pod.is_warm}
+        if not any(slot.state == "Ready" and slot.pod in warm for slot in slots):
+            return
+        for slot in (slot for each in route.revisions for slot in each.slots if slot.state == "Ready"):
+            since = warm[slot.pod].ready_since if slot.pod in warm else self.now
+            if slot.pod not in named and (since is None or self.now - since < timedelta(seconds=2)):
+                raise ViolationError(f"slot {slot.index} is Ready, and gateways may not know {slot.pod} yet")
 
     def _check_choice(self, world: World, route: Group) -> None:
         """What was told to go is not called back while another is told to go in its place."""
@@ -612,7 +630,7 @@ class Model:
             ready = pod.gate is not None and pod.gate.status == "True"
             if ready == pod.ready:
                 return False
-            pod.ready = ready
+            pod.ready, pod.ready_since = ready, self.now if ready else None
         return True
 
     def kill(self, pod: ModelPod, *, at_once: bool) -> None:
@@ -628,7 +646,7 @@ class Model:
         pod.container = "" if seen else f"c{next(self._count)}"
         pod.containers_ready = not seen and pod.containers_ready
         if not pod.containers_ready:
-            pod.containers_ready_since = None
+            pod.containers_ready_since = pod.ready_since = None
             pod.ready = False
 
     # --- engines and routers -------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ class SimulatedCluster:
 
     def _set_condition(self, pod: str, outcome: Outcome) -> None:
         said = PodCondition(str(outcome.warm), outcome.reason, outcome.message, self.now)
-        self._pods[pod] = replace(self._pods[pod], warm=said)
+        self._pods[pod] = replace(self._pods[pod], warm=said, ready_since=self.now if outcome.warm else None)
 
     def _mark(self, mark: PodUpdate) -> None:
         self._pods[mark.pod] = replace(

@@ -116,7 +116,8 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         (each for each in status.get("containerStatuses", []) if each["name"] == CONTAINER), {}
     )
     running = engine.get("state", {}).get("running") is not None
-    ready = conditions.get("ContainersReady", {})
+    containers = conditions.get("ContainersReady", {})
+    ready = conditions.get("Ready", {})
     gate = conditions.get(names.CONDITION_PREFIX_WARM)
     ip = status.get("podIP", "")
     return Pod(
@@ -126,8 +127,8 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         created=metadata["creationTimestamp"],
         deleting="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
         address=f"{f'[{ip}]' if ':' in ip else ip}:{_port(raw, port)}" if ip else "",
-        containers_ready=ready.get("status") == "True",
-        containers_ready_since=parse_time(ready.get("lastTransitionTime")),
+        containers_ready=containers.get("status") == "True",
+        containers_ready_since=parse_time(containers.get("lastTransitionTime")),
         container_id=ContainerId(engine.get("containerID", "")) if running else NO_CONTAINER,
         slot=_slot(labels.get(names.LABEL_SLOT, "")),
         warmed=ContainerId(annotations.get(names.ANNOTATION_WARMED, "")),
@@ -143,6 +144,7 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         trouble=_trouble(status, conditions),
         credential=annotations.get(names.ANNOTATION_CREDENTIAL, ""),
         tls=annotations.get(names.ANNOTATION_ENGINE_TLS, ""),
+        ready_since=parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
     )
 
 

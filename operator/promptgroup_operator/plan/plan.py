@@ -4,6 +4,7 @@ It asks these modules, in this order:
 
 
 validate      is the spec one that can be acted on, and which prompt does it declare
+settling      which warm replicas gateways may not know of yet
 sizing        how many replicas
 rollout       which revision serves, which one comes, which ones go; analysis: is the new one worse
 replica_split how many of the replicas each revision has; kept_slots: which slots stay
@@ -25,7 +26,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from promptgroup_operator.base import durations
-from promptgroup_operator.gateway import inference_pool
+from promptgroup_operator.gateway import inference_pool, settling
 from promptgroup_operator.gateway.inference_pool import PoolDecision
 from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, references, slots, status, validate
 from promptgroup_operator.rollout import annotations, release, replica_split, retirement, rollout
@@ -44,7 +45,7 @@ from promptgroup_router.contract.table import PromptRef
 SETTLED = timedelta(minutes=1)
 """Time to the next pass over a group at rest: watches may miss an event, and the hit rate is read again."""
 MOVING = timedelta(seconds=1)
-"""Time to the next pass while replicas drain."""
+"""Time to the next pass while replicas drain, or settle."""
 WAITING = timedelta(seconds=5)
 """Time to the next pass while something is missing: objects that a spec refers to are not watched, since that needs the
 right to list them. Also while revisions share the traffic, which only the routers' counters show."""
@@ -159,6 +160,12 @@ def _refused(world: World, problem: Problem, now: datetime) -> Plan:
 
 def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: Problem | None, now: datetime) -> Plan:
     group = world.group
+    pool = _pool(world)
+    routed = prompt_route.sends_to(_live_route(world))
+    if pool.member_of:
+        world = replace(
+            world, revisions=settling.mark(world.revisions, routed, prompt_route.leads_to(_live_route(world)), now)
+        )
     before = replica_split.wanted(world.revisions, target)
     size = _size(world, target, before, now)
     cache = _diagnosis(world, size)
@@ -172,8 +179,6 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     waits = _with_holders(world, steps, stage, target)
     serving = _serving(steps, target)
     assigned = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].ring) for each in world.revisions}
-    routed = prompt_route.sends_to(_live_route(world))
-    pool = _pool(world)
     pod_updates = [
         update
         for each in world.revisions
@@ -386,7 +391,8 @@ def _requeue_after(
         slots.leaving(each.pods, assigned[each.fingerprint], steps[each.fingerprint].ring, each.replicas)
         for each in world.revisions
     )
-    if draining or any(step.phase is RevisionPhase.RETIRING for step in steps.values()):
+    settles = any(pod.settling for each in world.revisions for pod in each.pods)
+    if draining or settles or any(step.phase is RevisionPhase.RETIRING for step in steps.values()):
         return MOVING
     shared = sum(step.replicas > 0 for step in steps.values()) > 1
     if waits is not None or shared or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):

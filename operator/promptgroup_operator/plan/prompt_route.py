@@ -1,6 +1,6 @@
 """The PromptRoute: what routers may send where."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -158,12 +158,24 @@ def ready(route: table.Group) -> dict[Fingerprint, int]:
 
 def sends_to(route: Manifest | None) -> frozenset[str]:
     """Pods that a PromptRoute, as it stands, lets routers send to."""
-    slots = (slot for revision in _revisions(route) for slot in revision.get("slots", []))
-    return frozenset(slot.get("pod", "") for slot in slots if slot.get("state") == table.SlotState.READY)
+    return frozenset(pod for pod, state in _pods(route) if state == table.SlotState.READY)
+
+
+def leads_to(route: Manifest | None) -> frozenset[str]:
+    """Pods that a PromptRoute, as it stands, names: those that drain among them."""
+    return frozenset(pod for pod, _ in _pods(route))
+
+
+def _pods(route: Manifest | None) -> Iterator[tuple[str, str]]:
+    """Yield each pod that a PromptRoute names, with the state of its slot."""
+    for revision in _revisions(route):
+        for slot in revision.get("slots", []):
+            if slot.get("pod"):
+                yield slot["pod"], slot.get("state", "")
 
 
 def _slot(index: int, pod: Pod | None, *, drains: bool) -> table.Slot:
-    if pod is None or not pod.is_warm:
+    if pod is None or not pod.is_warm or pod.settling:
         return table.Slot(index, table.SlotState.ABSENT)
     tls = engine_tls.parse(pod.tls)
     if pod.tls and tls is None:  # somebody changed the annotation: nobody knows how to verify it

@@ -250,15 +250,19 @@ def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count
 
 
 def _worst(pods: Sequence[Pod]) -> Problem | None:
-    """Why a replica is not warm, in the words of the worst one; None when all are."""
-    problems = [why_cold(pod) for pod in sorted(pods, key=lambda pod: pod.name) if not pod.deleting and not pod.is_warm]
+    """Why a replica does not serve, in the words of the worst one; None when all do."""
+    ordered = sorted(pods, key=lambda pod: pod.name)
+    problems = [why_cold(pod) for pod in ordered if not pod.deleting and (pod.settling or not pod.is_warm)]
     return max(problems, key=lambda problem: problem.reason not in SELF_MENDING, default=None)
 
 
 def why_cold(pod: Pod) -> Problem:
-    """Why a replica is not warm."""
+    """Why a replica does not serve."""
     if pod.trouble:
         return Problem("PodNotStarting", pod.trouble)
+    if pod.settling:
+        text = "the replica is warm, and serves once it has been Ready for so long that gateways know of it"
+        return Problem(WarmReason.STARTING, text)
     stale = warmup.stale_condition(pod)
     if stale is not None:
         return Problem(stale.reason, stale.message)

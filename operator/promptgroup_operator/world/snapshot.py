@@ -188,6 +188,10 @@ class Pod:
     """Requests that the engine has queued or running; looked up for draining pods only."""
     last_seen: LastSeen | None = None
     """State of the prefix in the engine that runs; None before its first reading."""
+    ready_since: datetime | None = None
+    """Since when the kubelet says that the pod is Ready; None while it is not."""
+    settling: bool = False
+    """Decided, not seen: it is warm, and not offered yet, since gateways may not know of it."""
 
     @property
     def is_warm(self) -> bool:
@@ -288,8 +292,8 @@ class RevisionState:
 
     @property
     def ready(self) -> int:
-        """Slots that a warm replica holds."""
-        return len({pod.slot for pod in self.pods if pod.is_warm and pod.slot is not None})
+        """Slots that a warm replica holds which may be offered."""
+        return len({pod.slot for pod in self.pods if pod.is_warm and not pod.settling and pod.slot is not None})
 
 
 @dataclass(frozen=True, slots=True)

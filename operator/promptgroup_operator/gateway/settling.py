@@ -1,0 +1,45 @@
+"""Decides which warm replicas nobody is sent to yet, since gateways may not know of them.
+
+A gateway learns of a pod from its EndpointSlices, some time after the kubelet has made it Ready; the routing table
+changes at once. Where a picker names a replica that its gateway does not know, the gateway takes any other, which may
+serve another prompt. So a replica of an InferencePool comes into the table once it has been Ready for a while, unless
+no other one could serve.
+
+Does no I/O and reads no clock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from promptgroup_operator.world.snapshot import Pod, RevisionState
+
+SETTLING = timedelta(seconds=3)
+"""Age of Ready from which gateways know of a pod. Its time has whole seconds, so that it is two seconds at least: for
+EndpointSlices, the gateway's control plane or its DNS lookups each second, and their way to the proxies."""
+
+
+def mark(
+    revisions: Sequence[RevisionState], routed: frozenset[str], named: frozenset[str], now: datetime
+) -> tuple[RevisionState, ...]:
+    """Return the revisions with the pods marked that settle.
+
+    Args:
+        revisions: those of a group whose replicas are in an InferencePool.
+        routed: pods that routers send to, by the PromptRoute as it stands.
+        named: pods that it names: what was offered stays so, and drains in its time.
+        now: the time.
+    """
+    if not any(pod.is_warm and pod.name in routed for each in revisions for pod in each.pods):
+        return tuple(revisions)
+    return tuple(
+        replace(each, pods=tuple(replace(pod, settling=_settles(pod, named, now)) for pod in each.pods))
+        for each in revisions
+    )
+
+
+def _settles(pod: Pod, named: frozenset[str], now: datetime) -> bool:
+    if not pod.is_warm or pod.name in named:
+        return False
+    # a node's clock that is far ahead does not keep its pods out
+    return pod.ready_since is None or abs(now - pod.ready_since) < SETTLING
