@@ -58,8 +58,7 @@ def test_replicas_come_and_go_behind_a_gateway(
     assert unharmed(scaled)
     assert {slot.rpartition("/")[2] for slot in (*scaled.served, *lost.served)} == {"0", "1", "2"}
     assert (lost.failed, lost.cold) == ([], [])  # streams of the engine that died are cut
-    # by name: the gateway may learn of a new member a second after the picker names it, and then takes another
-    assert (released.failed, released.cut) == ([], [])
+    assert unharmed(released)
 
 
 def test_without_any_picker_a_gateway_that_holds_bodies_goes_on(

@@ -4,15 +4,18 @@
 #   epp-core/gateway-profile.sh GATEWAY_CLASS PICKER_IMAGE [TAG]
 #
 # It needs a cluster (KUBECONFIG) whose gateway knows InferencePools, with the CRDs of Gateway API and of the Inference
-# Extension; that cluster's access to gcr.io for the tests' echo server; git, Go, and Python with PyYAML here.
+# Extension; that cluster's access to gcr.io for the tests' echo server; Go, and Python with PyYAML here. The tests come from
+# the Go module proxy, which checks them against the sums that everybody has.
 #
 # Nobody has run it as a whole. What was run is the picker's test mode behind a real Envoy
 # (tests/integration/test_gateway.py) and the change of base.yaml below.
 set -euo pipefail
-class=$1 image=$2 tag=${3:-v1.6.2}
+class=$1 image=$2 tag=${3:-v1.2.0}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-git clone --quiet --depth 1 --branch "$tag" https://github.com/kubernetes-sigs/gateway-api-inference-extension "$folder"
+found=$(cd "$folder" && go mod download -json "sigs.k8s.io/gateway-api-inference-extension@$tag")
+cp -r "$(python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])' <<< "$found")/." "$folder"
+chmod -R u+w "$folder"
 python3 - "$folder/conformance/resources/base.yaml" "$image" <<'P'
 # the tests' own objects, with this picker wherever the reference picker stands
 import sys
