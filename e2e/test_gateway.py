@@ -78,6 +78,13 @@ def test_without_any_picker_a_gateway_that_holds_bodies_goes_on(
         with running.watched(settle=48) as seen:
             kubectl.run("delete", "pods", "-l", PICKER, "--grace-period=0", "--force")
         kubectl.run("rollout", "status", "deployment/promptgroup-picker", "--timeout=90s")
+        # Envoy looks for pickers each second: what every session has just been answered was picked again
+        wait_for(
+            lambda: True if all(each.served for each in running.outcomes()[-2 * plan.at_once :]) else None,
+            "the gateway to ask pickers again",
+            lambda: str([each.served for each in running.outcomes()[-2 * plan.at_once :]]),
+            seconds=60,
+        )
         with running.watched(settle=48) as later:
             pass
     assert (seen.failed, seen.cold) == ([], [])
