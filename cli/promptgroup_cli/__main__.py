@@ -22,6 +22,7 @@ COMMANDS = {
     "responses": "purge answers that routers keep, or calibrate a semantic cache",
     "plan": "show what would be done about a PromptGroup, without a cluster",
     "size": "compute how many replicas a load needs",
+    "probe": "measure the prefill rate and the KV tier of a running replica",
     "lint": "find what breaks prefix caching in prompts and logs",
     "discover": "list the prompts that deserve a group, and write one",
     "fingerprint": "print the fingerprint of a prompt, a request or a PromptGroup",

@@ -7,6 +7,7 @@
     replicas    what the group wanted at the last look; `serving` of them are warm, all of them unless given
     engines, clients, departure     fields of the Load, merged over the base; `none` for what could not be observed
     firstToken  seconds: 95 of 100 requests had their first token by then, as many by half of it as not
+    tiers       who can copy from the KV tiers: Replica or Shared; None unless given
     stale       why nothing newer is known; early: whether reading has just begun
     pool        other groups of the pool: name → {replicas, bounds, engines, clients}
     before      recommended: [number, seconds since, seconds until], oldest first; changes: [by, seconds ago];
@@ -26,7 +27,7 @@ import yaml
 from promptgroup_operator.api.prompt_group import SizingSpec
 from promptgroup_operator.sizing.diagnosis import diagnose
 from promptgroup_operator.sizing.recommend import SizingInput, decide
-from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad, GroupLoad, PoolMember
+from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad, GroupLoad, PoolMember, TierReach
 from promptgroup_operator.world.samples import Histogram
 from promptgroup_operator.world.sizing_history import Cause, GroupShape, History, Past, Recommendation, SizeChange, Wave
 
@@ -63,7 +64,7 @@ def test_decision(name):
 
 def test_there_are_cases_for_every_row_of_the_diagnosis():
     told = {read(name)["expect"].get("cache", "").partition(", ")[2] for name in CASES}
-    assert {"Thrashing", "PromptDrift", "LowSharing", "ScalingWave", "Release", "Healthy"} <= told
+    assert {"Thrashing", "PromptDrift", "LowSharing", "ScalingWave", "Release", "Healthy", "CarriedByTier"} <= told
     assert len(CASES) >= 30
 
 
@@ -117,6 +118,7 @@ def load_of(case, replicas):
         block(Departure, base, case, "departure", {}),
         case.get("stale", ""),
         case.get("early", False),
+        TierReach(case.get("tiers", "None")),
     )
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.prefill_rate import prefill_rate
 from promptgroup_operator.sizing.recommend import SizingInput, decide
 from promptgroup_operator.sizing.shared import split
-from promptgroup_operator.world.load import Departure
+from promptgroup_operator.world.load import Departure, GroupLoad, TierReach
 from promptgroup_operator.world.sizing_history import NEW
 from support.examples import examples
 from support.loads import load
@@ -23,7 +24,13 @@ from support.loads import load
 NOW = datetime(2026, 11, 3, 12, 0, 0, tzinfo=UTC)
 SIZING = SizingSpec.model_validate({"minReplicas": 1, "maxReplicas": 40, "targets": {"ttft": "300ms"}})
 
-loads = st.builds(
+
+def behind(seen: GroupLoad, tiers: TierReach, brought: float) -> GroupLoad:
+    """Return the load of engines whose tiers brought such a share of what was found."""
+    return replace(seen, tiers=tiers, engines=replace(seen.engines, tiered=brought * seen.engines.hits))
+
+
+without_tiers = st.builds(
     load,
     st.floats(0, 200),
     replicas=st.floats(1, 20),
@@ -44,6 +51,7 @@ loads = st.builds(
     preemptions=st.none() | st.floats(0, 5),
     opening=st.none() | st.floats(0.01, 1),
 )
+loads = st.builds(behind, without_tiers, st.sampled_from(TierReach), st.floats(0, 1))
 
 
 @given(loads | st.none(), st.none() | st.integers(0, 60), st.integers(1, 20), st.integers(0, 20), st.data())

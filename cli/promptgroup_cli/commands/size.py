@@ -10,11 +10,12 @@ from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError
 from promptgroup_cli.flags import size as flags
 from promptgroup_cli.flags.size import TOKEN_BYTES, TURNS
-from promptgroup_cli.forecast import kv
+from promptgroup_cli.forecast import kv, measured
 from promptgroup_cli.forecast.catalogue import MODELS, SIXTEEN_BITS, KnownModel, model
 from promptgroup_cli.forecast.estimate import MBU, MFU, EngineEstimate, replica
 from promptgroup_cli.forecast.forecast import ReplicaForecast, Workload
 from promptgroup_cli.forecast.gpus import Gpu, gpu
+from promptgroup_cli.forecast.measured import ReplicaFigures
 from promptgroup_cli.forecast.model_config import ConfigError, ModelConfig, shape
 from promptgroup_cli.forecast.reuse import ReuseCurve, TraceRequest, curve
 from promptgroup_cli.reach import trace
@@ -22,6 +23,7 @@ from promptgroup_cli.reach.files import read_bytes
 from promptgroup_cli.reach.size_answer import MOST, SizeQuestion, answer
 from promptgroup_cli.render import size_observed, size_output
 
+MEASURED_BYTES = 1 << 16
 CONFIG_BYTES = 4 << 20
 """Limit of a model's config.json, which has a few kilobytes."""
 
@@ -64,6 +66,10 @@ def _question(arguments: argparse.Namespace) -> SizeQuestion:
         ValueError: with the flag, its value and a way out.
     """
     assumed: list[str] = []
+    found = _measured(arguments.measured) if arguments.measured is not None else None
+    if found is not None:
+        arguments.prefill_rate = arguments.prefill_rate or found.rate
+        arguments.kv_tokens = arguments.kv_tokens or found.kv_tokens or None
     engine = EngineEstimate(
         _model(arguments, assumed),
         _gpu(arguments.gpu),
@@ -74,7 +80,10 @@ def _question(arguments: argparse.Namespace) -> SizeQuestion:
     workload = _workload(arguments, assumed)
     one, reported = _replica(engine, arguments, assumed)
     _check(workload, one)
-    if not all(tier.measured for tier in arguments.tier):
+    tiers = list(arguments.tier)
+    if found is not None and found.tier is not None and tiers:
+        tiers[-1] = tiers[-1].filled(found.tier.rate * engine.token_bytes, found.tier.latency)
+    if not all(tier.measured for tier in tiers):
         assumed.append(
             "tiers copy at the rates and after the latencies of their kinds; --tier KIND=SIZE,BANDWIDTH,LATENCY takes "
             "measured ones"
@@ -87,10 +96,22 @@ def _question(arguments: argparse.Namespace) -> SizeQuestion:
         target=arguments.ttft,
         reported=reported,
         assumed=tuple(assumed),
-        tiers=tuple(arguments.tier),
+        tiers=tuple(tiers),
         reuse=_reuse(arguments.trace) if arguments.trace is not None else None,
         gpu_hour=arguments.gpu_hour,
     )
+
+
+def _measured(path: Path) -> ReplicaFigures:
+    """Return what `promptgroup probe` measured.
+
+    Raises:
+        ValueError: the file is something else.
+    """
+    try:
+        return measured.read(bounded_json.parse(read_bytes(str(path), MEASURED_BYTES, f"--measured {path}")))
+    except ValueError as error:
+        raise ValueError(f"--measured {path}: {error}") from None
 
 
 def _reuse(path: Path) -> ReuseCurve:

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from promptgroup_cli.base.cluster_flags import add_interval, add_namespace, add_router
 from promptgroup_cli.base.errors import exit_statuses
-from promptgroup_cli.flags.cluster import add_interval, add_namespace, add_router
 
 SECONDS = 2.0
 """Default interval: a session that moves is seen to move, and a cluster hardly notices."""

@@ -2,8 +2,8 @@
 
 import argparse
 
+from promptgroup_cli.base.cluster_flags import add_namespace, add_router
 from promptgroup_cli.base.errors import exit_statuses
-from promptgroup_cli.flags.cluster import add_namespace, add_router
 from promptgroup_cli.reach.inputs import InputFormat
 
 LIMIT = 20

@@ -150,6 +150,13 @@ def _tier_flags(parser: argparse.ArgumentParser) -> None:
         "nvme are those of each replica); measured figures may follow, as in tcp=2TiB,3GB/s,15ms",
     )
     group.add_argument(
+        "--measured",
+        type=Path,
+        metavar="FILE",
+        help="output of `promptgroup probe -o json`: its prefill rate, KV cache and figures of the last --tier stand "
+        "where no flag gives them",
+    )
+    group.add_argument(
         "--trace",
         type=Path,
         metavar="FILE",

@@ -2,8 +2,8 @@
 
 import argparse
 
+from promptgroup_cli.base.cluster_flags import add_namespace
 from promptgroup_cli.base.errors import exit_statuses
-from promptgroup_cli.flags.cluster import add_namespace
 
 EPILOG = exit_statuses("every group shown is Ready for its present spec", "a group shown is not Ready")
 

@@ -2,8 +2,8 @@
 
 import argparse
 
+from promptgroup_cli.base.cluster_flags import add_interval, add_namespace, add_router
 from promptgroup_cli.base.errors import exit_statuses
-from promptgroup_cli.flags.cluster import add_interval, add_namespace, add_router
 
 SECONDS = 3.0
 """Default interval: long enough for a few requests of a quiet group, short enough to watch."""

@@ -13,7 +13,7 @@ keeps it once.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LINK_SHARE = 0.8
 """Share of a link's raw rate that large copies reach: pinned copies over PCIe 4 x16 run at 25 to 26 of 32 GB/s."""
@@ -81,6 +81,11 @@ class Tier:
     def measured(self) -> bool:
         """True when both figures are the user's own."""
         return self.bandwidth is not None and self.latency is not None
+
+    def filled(self, bandwidth: float, latency: float) -> "Tier":
+        """Return the tier with these figures where it has none of its own."""
+        own = self.bandwidth if self.bandwidth is not None else bandwidth
+        return replace(self, bandwidth=own, latency=self.latency if self.latency is not None else latency)
 
     def forecast(self, replicas: int, prefix: int, token_bytes: int, link: float) -> TierForecast:
         """Return the tier as the prediction for so many replicas takes it.

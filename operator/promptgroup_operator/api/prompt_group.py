@@ -669,8 +669,8 @@ class PromptGroupStatus(ApiModel):
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = []
     """Ready, Progressing, Degraded, Accepted, ResolvedRefs, PrefixWarm, RouterProgrammed, ScalingActive;
-    of a group with sizing AbleToScale, ScalingLimited and CacheEffective as well, of one with a gateway
-    GatewayProgrammed, of one with a KV pool CachePoolReady."""
+    of a group whose load is observed CacheEffective and CacheTierUseful, of one with sizing AbleToScale and
+    ScalingLimited as well, of one with a gateway GatewayProgrammed, of one with a KV pool CachePoolReady."""
 
 
 class PromptGroup(ApiModel):

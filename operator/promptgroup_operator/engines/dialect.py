@@ -49,6 +49,8 @@ class Dialect:
     """Path of its settings as a JSON object, for engines whose metrics do not say whether prefix caching is on."""
     state_off: str = ""
     """Key of that object that is true when it is off."""
+    reset: str = ""
+    """Path that empties the prefix cache of an idle engine; vLLM has it with VLLM_SERVER_DEV_MODE=1 alone."""
     omits_zero: bool = False
     """True if usage omits the number of cached tokens where it is zero."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -70,6 +72,7 @@ VLLM = Dialect(
     metrics=metric_names.VLLM,
     batch_flag="--max-num-batched-tokens",
     caching_off="--no-enable-prefix-caching",
+    reset="/reset_prefix_cache",
     key_env="VLLM_API_KEY",
     tls_args=_TLS_ARGS,
     # embeddings and their like ("by model") too; not forms
@@ -86,6 +89,7 @@ SGLANG = Dialect(
     metrics=metric_names.SGLANG,
     batch_flag="--chunked-prefill-size",
     caching_off="--disable-radix-cache",
+    reset="/flush_cache",
     state="/server_info",
     state_off="disable_radix_cache",
     omits_zero=True,  # 0.5.23 says it, releases before it did not

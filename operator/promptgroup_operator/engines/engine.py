@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import urllib3
 
@@ -38,6 +38,18 @@ TOKEN_BYTES = 8
 """Most bytes of the tokenizer's answer for each byte of its request: one token, its separator and room."""
 MAX_TOKENS = 10**9
 """Largest count of tokens in a usage; a larger one was not counted by an engine."""
+
+
+class TimedAnswer(NamedTuple):
+    """One request."""
+
+    prompt: int
+    """Tokens of the prompt."""
+    cached: int
+    """Those of them that were found, wherever."""
+    tiered: int
+    """Those of them that a KV tier brought, at most."""
+    seconds: float
 
 
 class EngineClient:
@@ -159,6 +171,34 @@ class EngineClient:
             return RefreshAnswer(reading, None, None, spent)
         counted = [each - tier if each is not None else None for each, tier in zip(found, tiers, strict=True)]
         return RefreshAnswer(reading, counted[0], counted[-1], spent, copied=tiers[0])
+
+    def time(self, address: str, dialect: Dialect, model: str, text: str) -> TimedAnswer | None:
+        """Send a prompt for one token; return what it took, or None if the engine does not say what it found in cache.
+
+        Raises:
+            EngineError: the engine refused the request or could not be reached.
+        """
+        before = self.read(address, dialect)
+        started = time.monotonic()
+        usage = self._chat(address, _bodies(model, Prompt(text))[0])
+        seconds = time.monotonic() - started
+        after = self.read(address, dialect)
+        (cached,) = _cached_tokens(dialect, usage)
+        if cached is None:
+            cached = 0 if dialect.omits_zero else _grown(before, after)
+        if cached is None or not _prompt_tokens(usage):
+            return None
+        return TimedAnswer(_prompt_tokens(usage), cached, _tiered(before, after, cached), seconds)
+
+    def reset(self, address: str, dialect: Dialect) -> None:
+        """Empty the prefix cache in the engine's GPU memory.
+
+        Raises:
+            EngineError: the engine refuses to, or cannot.
+        """
+        if not dialect.reset:
+            raise EngineError("this engine has no way to empty its cache")
+        self._request("POST", address, dialect.reset, None, seconds=ASK_SECONDS, limit=MAX_CHAT)
 
     def _caching(self, address: str, dialect: Dialect, reading: Reading | None) -> bool | None:
         """Return True if prefix caching is on, by the engine's metrics or settings; None if neither says."""

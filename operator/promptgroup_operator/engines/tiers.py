@@ -21,7 +21,8 @@ from typing import Any
 from promptgroup_operator.api.cache import OffloadSpec, PoolSpec, PoolType, TierName, TierStatus, Transport
 from promptgroup_operator.api.prompt_group import EngineSpec, EngineType, PromptGroupSpec
 from promptgroup_operator.base import sizes
-from promptgroup_operator.engines.dialect import ADDRESS, CONFIG_FILE
+from promptgroup_operator.engines.dialect import ADDRESS, CONFIG_FILE, DIALECTS
+from promptgroup_operator.world.load import TierReach
 
 FOLDER = "/var/cache/promptgroup"
 """Where an engine's volume for KV is mounted."""
@@ -167,6 +168,19 @@ def namespace(spec: PromptGroupSpec) -> str:
     whole = [engine.type, spec.model, engine.image, engine.args, engine.template]
     digest = hashlib.sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     return f"pg-{digest[:12]}"
+
+
+def reach(spec: PromptGroupSpec) -> TierReach:
+    """Return who can copy from the tiers of a group. Of those that arguments set up nobody else is taken to."""
+    cache = spec.cache
+    if cache is None and not by_hand(spec.engine):
+        return TierReach.NONE
+    if not DIALECTS[spec.engine.type].metrics.tells_tiers:
+        return TierReach.UNSEEN
+    if cache is None:
+        return TierReach.REPLICA
+    volume = cache.offload is not None and cache.offload.claim_name is not None
+    return TierReach.SHARED if cache.pool is not None or volume else TierReach.REPLICA
 
 
 def tiers_on(spec: PromptGroupSpec, kv_tokens: int) -> list[TierStatus]:

@@ -143,7 +143,8 @@ def router_queries(
         "departed_at": f"quantile(0.5, {router.METRIC_DEPARTED_AT}{any_revision})",
     }
     first = {"first": f"sum by (le) (increase({router.METRIC_REVISION_FIRST_TOKEN}_bucket{streamed}{_range()}))"}
-    return [PromQuery(counted), PromQuery(first)]
+    evicted = {"evicted": f"sum by (within) (rate({router.METRIC_REVISION_EVICTED}{where}{_range()}))"}
+    return [PromQuery(counted), PromQuery(first | evicted)]
 
 
 def _range() -> str:
@@ -230,7 +231,13 @@ def clients(found: Answer, declared_tokens: int) -> ClientLoad | None:
         first_token=_histogram(found),
         opening=values.get("opening", 0.0) / requests if requests else None,
         held=values.get("waiting", 0.0),
+        evicted=_evicted(found),
     )
+
+
+def _evicted(found: Answer) -> tuple[float, ...]:
+    bands = {labels.get("within"): value for labels, value in found if labels.get("what") == "evicted"}
+    return tuple(bands.get(band, 0.0) for band in router.EVICTED_WITHIN)
 
 
 def departure(found: Answer, declared_bytes: int) -> Departure | None:

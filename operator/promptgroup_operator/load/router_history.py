@@ -169,6 +169,7 @@ class RouterHistory:
         if not seconds:
             return None
         total, opening, prompt_tokens = Stratum(), 0.0, 0.0
+        evicted = dict.fromkeys(names.EVICTED_WITHIN, 0.0)
         stocks = [last.stocks.get(revision, RevisionGauges()) for *_, last in spans]
         for _, first, _, last in spans:
             for name, stratum in last.samples.get(revision, {}).items():
@@ -177,6 +178,9 @@ class RouterHistory:
                 opening += came.requests if name.turn == names.TURN_FIRST else 0.0
             before = first.stocks.get(revision, RevisionGauges()).prompt_tokens
             prompt_tokens += max(0.0, last.stocks.get(revision, RevisionGauges()).prompt_tokens - before)
+            lost, lost_before = last.evicted.get(revision, {}), first.evicted.get(revision, {})
+            for band, tokens in lost.items():
+                evicted[band] += max(0.0, tokens - lost_before.get(band, 0.0))
         return ClientLoad(
             requests=total.requests / seconds,
             errors=total.errors / seconds,
@@ -187,6 +191,7 @@ class RouterHistory:
             first_token=total.first_token,
             opening=opening / total.requests if total.requests else None,
             held=sum(each.waiting for each in stocks),
+            evicted=tuple(tokens / seconds for tokens in evicted.values()),
         )
 
     def slot_use(self, key: Key, revision: ShortFingerprint, now: datetime) -> dict[int, SlotUse]:

@@ -47,6 +47,8 @@ class RouterCounts:
     stocks: Mapping[ShortFingerprint, RevisionGauges] = field(default_factory=dict)
     slots: Mapping[ShortFingerprint, Mapping[int, SlotUse]] = field(default_factory=dict)
     """Revision → slot → what the router has there at the moment."""
+    evicted: Mapping[ShortFingerprint, Mapping[str, float]] = field(default_factory=dict)
+    """Revision → band of EVICTED_WITHIN → evicted tokens."""
     departed: float = 0
     """Requests that nearly matched the group's prompt."""
     departed_at: float = 0
@@ -93,6 +95,7 @@ class _Page:
         self._buckets: dict[tuple[ShortFingerprint, StratumKey], dict[str, dict[float, float]]] = {}
         self._stocks: dict[ShortFingerprint, dict[str, float]] = {}
         self._slots: dict[ShortFingerprint, dict[int, SlotUse]] = {}
+        self._evicted: dict[ShortFingerprint, dict[str, float]] = {}
         self._alone: dict[str, float] = {}
 
     def add(self, name: str, labels: Mapping[str, str], value: float) -> None:
@@ -112,6 +115,9 @@ class _Page:
             bound = exposition.bound(labels["le"])
             if bound is not None:
                 self._buckets.setdefault(key, {}).setdefault(name, {})[bound] = value
+        elif name == names.METRIC_REVISION_EVICTED:
+            if labels.get("within") in names.EVICTED_WITHIN:
+                self._evicted.setdefault(revision, {})[labels["within"]] = value
         elif "slot" in labels:
             self._add_slot(revision, labels["slot"], name, value)
         elif revision and not turn:
@@ -154,4 +160,4 @@ class _Page:
             for revision, said in self._stocks.items()
         }
         departed, at = self._alone.get(names.METRIC_DEPARTED, 0), self._alone.get(names.METRIC_DEPARTED_AT, 0)
-        return RouterCounts(self._flows, samples, stocks, self._slots, departed, at)
+        return RouterCounts(self._flows, samples, stocks, self._slots, self._evicted, departed, at)

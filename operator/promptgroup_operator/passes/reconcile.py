@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from promptgroup_operator.base.errors import ClusterError, EngineError, StoredSpecError
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.engines import tiers
 from promptgroup_operator.engines.connections import PLAIN, EngineAccess, Trust
 from promptgroup_operator.engines.dialect import DIALECTS, Dialect
 from promptgroup_operator.engines.engine import EngineClient
@@ -367,7 +368,8 @@ class Reconciler:
         if serving is None or not serving.ready:
             return None
         metric_names = DIALECTS[state.group.spec.engine.type].metrics
-        return self._source.load(load_subject(state.group.key, serving, metric_names), now)
+        load = self._source.load(load_subject(state.group.key, serving, metric_names), now)
+        return replace(load, tiers=tiers.reach(state.group.spec))
 
     def _observes(self, state: ClusterState) -> bool:
         return self._observes_all or state.group.spec.sizing is not None

@@ -34,6 +34,7 @@ from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing import diagnosis, recommend
 from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import SizingDecision
+from promptgroup_operator.sizing.tier_use import tier_use
 from promptgroup_operator.warmth import refresh, warmup
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from promptgroup_operator.world.snapshot import Manifest, Pod, Problem, PromptText, RevisionState, World
@@ -194,7 +195,10 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     route = prompt_route.route(group, world.revisions, steps, assigned, world.live)
     ready = prompt_route.ready(route)
     conditions = (
-        status.conditions(world, steps, target, size, cache, serving=serving, ready=ready, waits=waits)
+        [
+            *status.conditions(world, steps, target, size, cache, serving=serving, ready=ready, waits=waits),
+            *status.tier(tier_use(world.load, status.last_reason(group, "CacheTierUseful"))),
+        ]
         if problem is None
         else status.rejected(world, problem)
     )

@@ -16,6 +16,7 @@ ScalingLimited    bounds or policies hold the number of replicas back           
 CacheEffective    what repeats in prompts is found in cache                     False
 GatewayProgrammed a gateway uses the InferencePool that the replicas are in     False
 CachePoolReady    every server of the group's KV pool answers and stores        False
+CacheTierUseful   KV tiers find what GPUs have lost, or would if there were any -
 """
 
 from collections.abc import Mapping, Sequence
@@ -159,6 +160,11 @@ def gateway(verdict: GatewayVerdict | None) -> list[Condition]:
     if verdict is None:
         return []
     return [Condition("GatewayProgrammed", verdict.status, verdict.reason, verdict.message)]
+
+
+def tier(verdict: Diagnosis | None) -> list[Condition]:
+    """Return whether a KV tier does something for the group, or would; none while nothing is known."""
+    return [Condition("CacheTierUseful", verdict.status, verdict.reason, verdict.message)] if verdict else []
 
 
 def _pool(world: World) -> list[Condition]:
@@ -315,7 +321,7 @@ def _cache(world: World, *, accepted: bool) -> dict[str, Any]:
 
 HIT_RATE_STEP = 5
 """Percentage points by which the hit rate must differ to be written alone: under traffic its last digit never rests."""
-MEASURED = frozenset({"ScalingActive", "AbleToScale", "ScalingLimited", "CacheEffective"})
+MEASURED = frozenset({"ScalingActive", "AbleToScale", "ScalingLimited", "CacheEffective", "CacheTierUseful"})
 """Conditions whose messages carry measured numbers: while status and reason stand, a message is not written alone."""
 
 

@@ -4,7 +4,9 @@ hit rate             cache                   then
 of what may be found
 low                  prompts leave the       PromptDrift: replicas do not help
                      declared prefix
-low                  sessions do not fit     Thrashing: more replicas (or a KV pool) help
+low                  sessions do not fit     Thrashing: more replicas (or a KV pool) help; behind a tier, a larger one
+else, low in the     a KV tier brings back   CarriedByTier: the GPUs are too small, and no replica is needed for it
+GPUs' memory alone   what they evict
 low                  a change just before    ScalingWave, Release: expected, it recovers
 low                  full, blocks evicted    Thrashing
 little is shared     -                       LowSharing: grouping does not pay
@@ -19,9 +21,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from promptgroup_operator.sizing.max_hit_rate import SLACK, ceiling, expected
-from promptgroup_operator.sizing.model import fit
+from promptgroup_operator.sizing.model import TIERED, fit
 from promptgroup_operator.sizing.prompt_drift import BYTES_A_TOKEN, find_drift
-from promptgroup_operator.world.load import Departure, EngineLoad, GroupLoad
+from promptgroup_operator.world.load import Departure, EngineLoad, GroupLoad, TierReach
 from promptgroup_operator.world.sizing_history import Cause
 from promptgroup_operator.world.warming import WarmReason
 
@@ -32,13 +34,15 @@ FEW = 30
 FULL = 0.9
 """Share of the KV cache held by running requests from which it is full."""
 HEALTHY = "Healthy"
-TOLD = 0.01
-"""Share of prompt tokens from which on what KV tiers bring is told."""
+CARRIED = "CarriedByTier"
+WELL = frozenset({"", HEALTHY, CARRIED})
+"""Reasons before which hits are low only below LOW."""
 
 
 CACHING_OFF: Final = WarmReason.CACHING_OFF.value
 STANDING: Final = {
     HEALTHY: True,
+    CARRIED: True,
     "Thrashing": False,
     "PromptDrift": False,
     "LowSharing": False,
@@ -102,15 +106,14 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
     if may is None:
         return _alone(load, engines, rate)
     told = f"{_found(engines, rate)}, of {_share(may)} that repeat"
-    low = rate < (LOW if before in ("", HEALTHY) else RECOVERED).of(may)
+    low = rate < (LOW if before in WELL else RECOVERED).of(may)
     if low and drift is not None:
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
     if load.clients is not None and load.clients.opening == 0 and before in STANDING:
         return Diagnosis(STANDING[before], before, f"{told}; no session began, so the length of sessions is unknown")
     if low and (_outgrown(load) or (wave is None and caches_full(load))):
         # no wave makes sessions outgrow the caches: a replica that joins brings more room than what moves takes
-        text = "the KV cache is too small for the live sessions: more replicas or a KV pool would help"
-        return Diagnosis(False, "Thrashing", f"{told}: {text}")
+        return Diagnosis(False, "Thrashing", f"{told}: {_too_small(load)}")
     if low and wave is not None:
         return Diagnosis(
             None, wave.value, f"{told}: this is expected after a change of the group and recovers by itself"
@@ -125,7 +128,39 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
             "keep their session key"
         )
         return Diagnosis(None, "Unexplained", f"{told}: {text}")
+    return _well(engines, rate, may, before, told)
+
+
+def _well(engines: EngineLoad, rate: float, may: float, before: str, told: str) -> Diagnosis:
+    """Return the diagnosis of hits that are well, which they may be for a KV tier."""
+    brought = _brought(engines)
+    if brought >= TIERED and rate - brought < (RECOVERED if before == CARRIED else LOW).of(may):
+        text = (
+            "the GPUs' memory is too small for the live sessions, and the KV tier carries them: no replica is missing"
+        )
+        return Diagnosis(True, CARRIED, f"{told}: {text}")
     return Diagnosis(True, HEALTHY, told)
+
+
+def _too_small(load: GroupLoad) -> str:
+    """Say what is too small, and what helps."""
+    if load.tiers is TierReach.NONE:
+        return "the KV cache is too small for the live sessions: more replicas or a KV pool would help"
+    if load.tiers is TierReach.UNSEEN:
+        return "the KV cache is too small for the live sessions: more replicas or a larger KV tier would help"
+    if load.engines is None or _brought(load.engines) < TIERED:
+        return (
+            "the KV cache is too small for the live sessions, and the KV tier brings nothing of what it evicts: look "
+            "whether it is there; more replicas would help"
+        )
+    if load.tiers is TierReach.SHARED:
+        return "what the live sessions need is lost by the KV tier, too: a larger one would help"
+    return "what the live sessions need is lost by the KV tier, too: a larger one or more replicas would help"
+
+
+def _brought(engines: EngineLoad) -> float:
+    """Return the share of prompt tokens that KV tiers brought."""
+    return engines.tiered / engines.queries if engines.queries else 0.0
 
 
 def _many(load: GroupLoad) -> bool:
@@ -164,8 +199,8 @@ def _alone(load: GroupLoad, engines: EngineLoad, rate: float) -> Diagnosis:
 
 def _found(engines: EngineLoad, rate: float) -> str:
     """Say what was found, and what KV tiers brought of it."""
-    tiered = engines.tiered / engines.queries if engines.queries else 0.0
-    brought = f" ({_share(tiered)} brought from a KV tier)" if tiered >= TOLD else ""
+    tiered = _brought(engines)
+    brought = f" ({_share(tiered)} brought from a KV tier)" if tiered >= TIERED else ""
     return f"{_share(rate)} of prompt tokens were found in cache{brought}"
 
 

@@ -64,8 +64,8 @@ def exceeded(model: Model, n: int, target: Target, margin: float = 1.0) -> Limit
         target: what must be kept.
         margin: what of each limit may be used, 0 to 1.
     """
-    room = model.room()
-    if room is not None and model.working_set is not None and model.working_set > (margin + ROUNDING) * n * room:
+    capacity = model.capacity(n) if model.sessions_need_replicas else None
+    if capacity is not None and model.working_set is not None and model.working_set > (margin + ROUNDING) * capacity:
         return Limit.WORKING_SET
     if model.utilisation(n) > margin * UTILISATION:
         return Limit.UTILISATION

@@ -6,6 +6,9 @@ hit ratio     h(n) = tier_one + history r(n),  r(n) = min(1, n (SHARE kv - prefi
               What fits is found, what does not fit is computed anew. With least recently used eviction and sessions
               that come back alike, the share that is found is the share that fits (Che, Tung, Wang, IEEE JSAC 2002,
               with one popularity; Denning, CACM 1968, for the working set).
+              KV tiers behind the GPUs' memory hold what they were seen to bring, and all that is used sooner, since
+              they are written through and drop what was unused for longest. A tier of each replica grows with n; one
+              that all share does not, so that no number of replicas is asked for the sessions that it holds or loses.
 demand        D(n) = U(n) / R + B,  U(n) = (1 - h(n)) prompt tokens/s
               replica-seconds a second: prefill of what is not found, and decoding.
 decoding      B = m (1 - U/(R m)) k u / (1 + k u) at the m replicas observed, u their KV usage
@@ -28,7 +31,7 @@ from dataclasses import dataclass, replace
 
 from promptgroup_operator.sizing.max_hit_rate import SLACK, ceiling
 from promptgroup_operator.sizing.prefill_rate import KV_OVER_WEIGHTS, interference, prefill_rate
-from promptgroup_operator.world.load import GroupLoad
+from promptgroup_operator.world.load import GroupLoad, TierReach
 from promptgroup_operator.world.samples import Histogram, quantile
 
 SHARE = 0.75
@@ -44,6 +47,8 @@ TAIL = -math.log(1 - QUANTILE)
 """That quantile over the mean, of an exponential distribution."""
 FEW = 30
 """First tokens below which their 95th percentile is chance: then the model alone speaks."""
+TIERED = 0.01
+"""Share of prompt tokens that KV tiers bring from which on they hold sessions; below it they do nothing."""
 NO_QUEUE = 0.5
 """Waiting requests a replica that are no queue: they begin with the next step."""
 
@@ -66,6 +71,10 @@ class Model:
     """Tokens of the live sessions beyond it, those included that wait for room; None when nobody knows."""
     kv_tokens: int
     """KV cache of one replica in tokens; 0 when unknown."""
+    tiers: TierReach
+    """Who can copy from the KV tiers, if they brought anything; else NONE."""
+    carried: float
+    """Tokens of the working set that were found at the observed number, wherever; 0 without such tiers."""
     rate: float
     """Prompt tokens a second of a replica that does nothing else."""
     decode: float
@@ -83,17 +92,30 @@ class Model:
         """KV tokens of a replica that live sessions may take; None when unknown."""
         return max(0.0, SHARE * self.kv_tokens - self.prefix_tokens) if self.kv_tokens else None
 
-    def filled(self, n: float) -> float | None:
-        """Working set over the room that `n` replicas have for it; above 1 it does not fit. None when unknown."""
+    @property
+    def sessions_need_replicas(self) -> bool:
+        """Return True if the sessions have more room with more replicas: not where they live in a tier of all."""
+        return self.tiers is not TierReach.SHARED
+
+    def capacity(self, n: float) -> float | None:
+        """KV tokens of live sessions that `n` replicas and their tiers hold; None when unknown."""
         room = self.room()
-        return self.working_set / (n * room) if self.working_set is not None and room else None
+        if room is None:
+            return None
+        share = n / self.observed if self.tiers is TierReach.REPLICA else 1.0
+        return max(n * room, share * self.carried)
+
+    def filled(self, n: float) -> float | None:
+        """Working set over the room that there is for it; above 1 it does not fit. None when unknown."""
+        capacity = self.capacity(n)
+        return self.working_set / capacity if self.working_set is not None and capacity else None
 
     def resident(self, n: float) -> float:
         """Share of the live sessions that fits `n` replicas; where nobody knows, all that was there is needed."""
-        room = self.room()
-        if self.working_set is None or room is None:
+        capacity = self.capacity(n)
+        if self.working_set is None or capacity is None:
             return min(1.0, n / self.observed)
-        return min(1.0, n * room / self.working_set) if self.working_set > 0 else 1.0
+        return min(1.0, capacity / self.working_set) if self.working_set > 0 else 1.0
 
     def hit_rate(self, n: float) -> float:
         """Share of prompt tokens found in cache."""
@@ -184,6 +206,8 @@ def fit(load: GroupLoad) -> Model | None:
         prefix_tokens=prefix,
         working_set=None,
         kv_tokens=engines.kv_tokens,
+        tiers=load.tiers if engines.tiered > TIERED * engines.queries else TierReach.NONE,
+        carried=0.0,
         rate=rate,
         decode=_decode(load, rate),
         running=engines.running,
@@ -193,7 +217,10 @@ def fit(load: GroupLoad) -> Model | None:
     )
     most = (ceiling(load) or 1.0) - SLACK - tier_one
     seen = min(1.0, (hit_rate - tier_one) / most) if most > 0 else 1.0
-    sized = replace(base, working_set=_working_set(load, base.room(), seen))
+    room = base.room() if base.tiers is TierReach.NONE else None
+    working_set = _working_set(load, room, seen)
+    carried = seen * working_set if working_set is not None and base.tiers is not TierReach.NONE else 0.0
+    sized = replace(base, working_set=working_set, carried=carried)
     found = sized.resident(engines.replicas)
     history = (hit_rate - tier_one) / found if found > 0 else 0.0
     return replace(sized, history=min(history, 1 - tier_one))
@@ -228,7 +255,8 @@ def _decode(load: GroupLoad, rate: float) -> float:
 def _working_set(load: GroupLoad, room: float | None, seen: float) -> float | None:
     """Tokens of the live sessions beyond the Tier-1 prefix, and of those that wait for room.
 
-    Routers estimate what a session needs. What is found fits: `seen`, the share of its history that is, bounds them.
+    Routers estimate what a session needs. What is found fits: `seen`, the share of its history that is, bounds them
+    where the GPUs' memory is all the room that there is.
     """
     clients, engines = load.clients, load.engines
     if clients is None or engines is None or clients.session_tokens is None or clients.sessions is None:

@@ -55,9 +55,8 @@ def _part(members: Sequence[PoolMember], weights: Sequence[float], total: int, *
 def _weight(model: Model) -> float:
     """Replicas that a load would take alone, unrounded: by its work, or by its working set."""
     work = model.demand(model.observed) / limits.UTILISATION
-    room = model.room()
-    kept = model.working_set / room if room and model.working_set is not None else 0.0
-    return max(work, kept, 1e-6)
+    filled = model.filled(1) if model.sessions_need_replicas else None
+    return max(work, filled or 0.0, 1e-6)
 
 
 def split(total: int, weights: Sequence[float], bounds: Sequence[tuple[int, int]]) -> list[int]:
@@ -86,6 +85,7 @@ def together(loads: Sequence[GroupLoad]) -> GroupLoad:
         seconds=max(each.seconds for each in loads),
         engines=_engines(engines),
         clients=_clients(clients) if len(clients) == len(loads) else None,
+        tiers=loads[0].tiers,  # their engines are the same
     )
 
 
@@ -134,6 +134,7 @@ def _clients(each: Sequence[ClientLoad]) -> ClientLoad:
         declared_tokens=round(declared),
         first_token=first_token,
         opening=None,
+        evicted=(),
         held=sum(one.held for one in each),
     )
 

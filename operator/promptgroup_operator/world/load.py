@@ -7,6 +7,7 @@ Unknown is not zero: what an engine does not say is None.
 Does no I/O and reads no clock.
 """
 
+import enum
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,6 +19,19 @@ HorizontalPodAutoscaler's (--horizontal-pod-autoscaler-sync-period)."""
 LOAD_WINDOW = 4 * PERIOD
 """Length of the window of the operator's own readings: as far back as HorizontalPodAutoscaler's
 metrics reach, four of them."""
+
+
+class TierReach(enum.StrEnum):
+    """Who can copy from the KV tiers behind a group's engines."""
+
+    NONE = "None"
+    """There are none."""
+    REPLICA = "Replica"
+    """Each replica from its own, so that more replicas have more of them."""
+    SHARED = "Shared"
+    """All of them from one, whose size does not follow their number."""
+    UNSEEN = "Unseen"
+    """There are some, and engines do not say what they bring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +104,8 @@ class ClientLoad:
     """Share of the requests that open a session, 0 to 1; None when routers do not say."""
     held: float = 0.0
     """Requests that wait in routers for room, at the end of the window."""
+    evicted: tuple[float, ...] = ()
+    """Prompt tokens that replicas had evicted and computed again, by the bands of EVICTED_WITHIN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +136,8 @@ class GroupLoad:
     """Why nothing newer is known, for people ("Prometheus at … does not answer since 12:04"), or empty."""
     early: bool = False
     """True if reading began so lately that missing figures are no failure."""
+    tiers: TierReach = TierReach.NONE
+    """The KV tiers that the group's spec asks for."""
 
 
 @dataclass(frozen=True, slots=True)

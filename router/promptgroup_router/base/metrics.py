@@ -299,6 +299,11 @@ class Metrics:
             "Prompt tokens that repeat and were computed anew all the same, by cause.",
             ("group", "revision", "cause"),
         )
+        self.revision_evicted = self._counter(
+            "revision_evicted_tokens_total",
+            "Those of them that the replica had evicted, by how many times its KV cache would hold them still.",
+            ("group", "revision", "within"),
+        )
         self.missed_seconds = self._counter(
             "missed_seconds_total",
             "Seconds of prefill that these tokens took, by the replica's measured rate.",

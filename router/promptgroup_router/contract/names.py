@@ -102,6 +102,10 @@ METRIC_REVISION_SESSION_TOKENS: Final = METRIC_REVISION + "session_tokens"
 """Gauge of their tokens beyond the declared prompt."""
 METRIC_REVISION_WAITING: Final = METRIC_REVISION + "waiting"
 """Gauge of the requests that wait in the router for room."""
+METRIC_REVISION_EVICTED: Final = METRIC_REVISION + "evicted_tokens_total"
+"""Prompt tokens that a replica had evicted and computed again. Labels: group, revision and `within`."""
+EVICTED_WITHIN: Final = ("2", "4", "8", "16", "more")
+"""Values of `within`: a memory of so many times the replica's KV cache would have held the tokens still."""
 METRIC_INFLIGHT: Final = "promptgroup_router_inflight"
 """Gauge of the router's requests that a slot is working on. This and the next two have the labels group, revision and
 slot, by which the operator chooses the slots that leave."""

@@ -12,7 +12,7 @@ from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import short
 from promptgroup_router.decision.exchange import ERRORS, Exchange
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
-from promptgroup_router.policy.misses import find_miss, seconds_saved
+from promptgroup_router.policy.misses import EVICTED, find_miss, seconds_saved
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.unmatched import UNMATCHED
@@ -326,6 +326,8 @@ class RequestRecord:
         if miss is not None:
             metrics.missed_tokens.add(route.group, route.revision, miss.cause, amount=miss.tokens)
             metrics.missed_seconds.add(route.group, route.revision, miss.cause, amount=miss.seconds)
+            if miss.cause == EVICTED:
+                metrics.revision_evicted.add(route.group, route.revision, miss.within, amount=miss.tokens)
 
     def _count_outcome(self, *, failed: bool) -> None:
         """Count how a revision's request ended, for the analysis of its release."""

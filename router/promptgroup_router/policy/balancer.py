@@ -34,7 +34,7 @@ class Pick:
     """A request that is counted on a member until it ends."""
 
     __slots__ = ("alone", "before", "cached", "counted", "demand", "first", "guessed", "member", "moved", "placement",
-                 "replica", "sent", "since", "step")  # fmt: skip
+                 "replica", "sent", "since", "step", "written")  # fmt: skip
 
     def __init__(self, member: Member, replica: ReplicaLoad, demand: Demand, now: float) -> None:
         self.member = member
@@ -56,6 +56,8 @@ class Pick:
         """True while nothing else has run there between sending the request and its first token."""
         self.first: float | None = None
         """When the first token came."""
+        self.written = 0.0
+        """Tokens that had been written there when the request was sent."""
         self.placement: Placement | None = None
         """The record of a session without one, kept once the first token has come."""
         self.sent: PendingPrefill
@@ -250,8 +252,8 @@ class Balancer:
         replica.live.expire(now)
         replica.live.enter(demand.session, demand.prefix, demand.tier1, demand.prompt - demand.tier1 + ANSWER)
         self._remember_tier1(demand.prefix, demand.tier1)
-        written = replica.tokens_written
-        placement = Placement(member.id, demand.prefix, demand.turn, demand.prompt, written, now)
+        pick.written = replica.tokens_written
+        placement = Placement(member.id, demand.prefix, demand.turn, demand.prompt, pick.written, now)
         if place is not None:
             self._place(placement, demand, replica, came_back=True)
         else:

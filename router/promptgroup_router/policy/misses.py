@@ -10,12 +10,18 @@ record is kept of, only the declared prefix counts: nobody knows that its histor
 | `cold`     | the replica was not known to hold the declared prefix: it is lent, or has just begun      |
 | `evicted`  | the same process held it: blocks were evicted, or the client changed what it had sent     |
 
+What was evicted has a distance: the tokens that other requests used on its replica since. A memory of that many tokens
+would hold it still. Of these tokens some were written since, which is known, and others were found, which are no more
+than the cache holds: so the distance is at most what was written and one cache.
+
 Does no I/O and reads no clock.
 """
 
+import math
 from typing import Final, NamedTuple
 
 from promptgroup_router.apis.usage import Usage
+from promptgroup_router.contract import names
 from promptgroup_router.policy.balancer import Pick
 
 MOVED: Final = "moved"
@@ -23,6 +29,9 @@ REPLACED: Final = "replaced"
 COLD: Final = "cold"
 EVICTED: Final = "evicted"
 
+UNLIKELY = 0.1
+"""Share of a cache below which so little was written that nothing can have been evicted for it: rather the client has
+changed what it had sent."""
 SLACK_TOKENS = 64
 """Tokens that may be missing without a cause: hits end with a whole block, and four blocks of 16 are usual."""
 SLACK_SHARE = 0.05
@@ -36,6 +45,8 @@ class Miss(NamedTuple):
     seconds: float
     """Seconds of prefill that they took, by the replica's measured rate."""
     cause: str
+    within: str
+    """One of EVICTED_WITHIN; what has another cause than EVICTED, and what nobody knows, is in the last."""
 
 
 def find_miss(pick: Pick, usage: Usage) -> Miss | None:
@@ -53,7 +64,7 @@ def find_miss(pick: Pick, usage: Usage) -> Miss | None:
     lost = repeats - cached
     if lost <= SLACK_TOKENS + SLACK_SHARE * repeats:
         return None
-    return Miss(lost, pick.replica.costs.prefill(cached, cached + lost), _cause(pick))
+    return Miss(lost, pick.replica.costs.prefill(cached, cached + lost), *_cause(pick))
 
 
 def expect_miss(pick: Pick) -> Miss | None:
@@ -63,7 +74,7 @@ def expect_miss(pick: Pick) -> Miss | None:
     lost = repeats - pick.cached
     if not demand.cached or lost <= SLACK_TOKENS + SLACK_SHARE * repeats:
         return None
-    return Miss(lost, pick.replica.costs.prefill(pick.cached, repeats), _cause(pick))
+    return Miss(lost, pick.replica.costs.prefill(pick.cached, repeats), *_cause(pick))
 
 
 def seconds_saved(pick: Pick, usage: Usage) -> float:
@@ -72,10 +83,20 @@ def seconds_saved(pick: Pick, usage: Usage) -> float:
     return costs.prefill(0.0, prompt) - costs.prefill(float(usage.cached_tokens or 0), prompt)
 
 
-def _cause(pick: Pick) -> str:
-    before = pick.before
+def _cause(pick: Pick) -> tuple[str, str]:
+    before, unknown = pick.before, names.EVICTED_WITHIN[-1]
     if before is not None and before.member != pick.member.id:
-        return MOVED
+        return MOVED, unknown
     if before is not None and before.seen <= pick.replica.inherited:
-        return REPLACED
-    return COLD if pick.cached < pick.demand.tier1 else EVICTED
+        return REPLACED, unknown
+    if pick.cached < pick.demand.tier1:
+        return COLD, unknown
+    return EVICTED, _within(pick.written - before.written, pick.replica.costs.cache_tokens) if before else unknown
+
+
+def _within(written: float, cache: float) -> str:
+    """Return the band of what was used last before so many tokens were written, in caches of so many."""
+    if math.isinf(cache) or written < UNLIKELY * cache:
+        return names.EVICTED_WITHIN[-1]
+    caches = 1 + written / cache
+    return next((band for band in names.EVICTED_WITHIN[:-1] if caches <= float(band)), names.EVICTED_WITHIN[-1])

@@ -12,6 +12,7 @@ import yaml
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.engines import tiers
+from promptgroup_operator.world.load import TierReach
 from support.builders import spec
 
 ROOT = Path(__file__).parents[4]
@@ -191,6 +192,21 @@ def test_the_gate_waits_for_the_pool_and_says_for_what():
             assert f"the pool at 127.0.0.1:{port} is away" in gate.stdout.readline()
             pool.listen()
             assert gate.wait(timeout=30) == 0
+
+
+def test_who_can_copy_from_the_tiers():
+    pool = {"pool": {"type": "LMCache", "address": "kv:5555"}}
+    memory, volume = {"memory": "8Gi"}, {"memory": "8Gi", "claimName": "kv"}
+    flag = {"type": "vLLM", "image": "vllm", "args": ["--kv-offloading-size=8"]}
+    cases = {
+        "None": spec(),
+        "Shared": spec(cache=pool),
+        "Replica": spec(cache={"offload": memory}),
+        "Unseen": spec(cache={"offload": memory}, engine={"type": "TensorRTLLM", "image": "trtllm"}),
+    }
+    assert {want: tiers.reach(each).value for want, each in cases.items()} == {want: want for want in cases}
+    assert tiers.reach(spec(cache={"offload": volume})) is TierReach.SHARED
+    assert tiers.reach(spec(engine=flag)) is TierReach.REPLICA
 
 
 SAMPLES = sorted(

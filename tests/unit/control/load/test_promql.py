@@ -153,6 +153,11 @@ def test_clients_and_where_they_leave_the_prompt():
     assert promql.departure(found, 4000) == Departure(0.25, 120, 4000)
 
 
+def test_what_was_evicted_by_its_distance():
+    bands = [({"what": "evicted", "within": band}, value) for band, value in (("2", 3.0), ("more", 1.0))]
+    assert promql.clients(told(sessions=1.0) + bands, 96).evicted == (3.0, 0.0, 0.0, 0.0, 1.0)
+
+
 def test_without_routers_nothing_is_known_of_clients_and_nobody_departs():
     assert promql.clients([], 96) is None
     assert promql.departure([], 4000) is None

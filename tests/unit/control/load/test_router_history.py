@@ -93,6 +93,13 @@ def test_clients_of_all_routers_together():
     assert readings.clients(KEY, "bb", 96, after(60)).opening is None
 
 
+def test_what_was_evicted_adds_up_by_its_distance():
+    early, later = {"evicted": {"aa": {"4": 100.0}}}, {"evicted": {"aa": {"2": 60.0, "4": 400.0}}}
+    readings = read((0, counts(0, **early), counts(0)), (60, counts(60, **later), counts(30, **early)), routers="rs")
+    assert readings.clients(KEY, "aa", 96, after(60)).evicted == pytest.approx((1, 400 / 60, 0, 0, 0))
+    assert readings.clients(KEY, "bb", 96, after(60)).evicted == (0, 0, 0, 0, 0)
+
+
 def test_first_tokens_are_those_of_all_strata():
     def timed(named, matched):
         times = [Histogram((0.1, 1.0), each) for each in (named, matched)]

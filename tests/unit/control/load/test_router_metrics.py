@@ -76,6 +76,16 @@ def test_what_a_router_has_at_the_moment_is_read():
     assert (found.departed, found.departed_at) == (5, 120)
 
 
+def test_what_was_evicted_is_read_by_its_distance():
+    metrics = Metrics()
+    metrics.revision_evicted.add("chat/support", "aa", "4", amount=700)
+    metrics.revision_evicted.add("chat/support", "aa", "more", amount=30)
+    metrics.revision_evicted.add("chat/support", "aa", "never heard of", amount=1)
+    found = parse(metrics.text(), everybody)[KEY]
+    assert found.evicted == {"aa": {"4": 700, "more": 30}}
+    assert found.stocks == {}
+
+
 def test_what_each_slot_works_on_and_holds_is_read():
     metrics = Metrics()
     metrics.in_flight.replace({("chat/support", "aa", "0"): 2, ("chat/support", "aa", "3"): 0})

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_operator.sizing.diagnosis import HEALTHY, diagnose
-from promptgroup_operator.world.load import Departure
+from promptgroup_operator.world.load import Departure, TierReach
 from promptgroup_operator.world.sizing_history import Cause
 from support.loads import load
 
@@ -82,3 +82,35 @@ def test_what_kv_tiers_bring_is_told():
     assert "found in cache (30% brought from a KV tier), of 96%" in diagnose(tiered, None, "").message
     alone = diagnose(replace(tiered, clients=None), None, "")
     assert "(30% brought from a KV tier)" in alone.message
+
+
+def tiered(share, reach=TierReach.SHARED, **fields):
+    found = load(**fields)
+    return replace(found, tiers=reach, engines=replace(found.engines, tiered=share * found.engines.queries))
+
+
+def test_gpus_that_are_too_small_are_well_where_a_tier_carries_the_sessions():
+    carried = diagnose(tiered(0.3, **FULL), None, "")
+    assert (carried.status, carried.reason) == (True, "CarriedByTier")
+    assert "no replica is missing" in carried.message
+    assert diagnose(tiered(0.02, **FULL), None, "").reason == HEALTHY
+    # the line at which it began is not the one at which it ends: 94 less 5 lies between them
+    assert diagnose(tiered(0.05, **FULL), None, "").reason == HEALTHY
+    assert diagnose(tiered(0.05, **FULL), None, "CarriedByTier").reason == "CarriedByTier"
+    assert diagnose(tiered(0.3, requests=0), None, "CarriedByTier").status is True
+
+
+@pytest.mark.parametrize(
+    ("share", "reach", "said"),
+    [
+        (0.0, TierReach.NONE, "more replicas or a KV pool would help"),
+        (0.3, TierReach.SHARED, "is lost by the KV tier, too: a larger one would help"),
+        (0.3, TierReach.REPLICA, "is lost by the KV tier, too: a larger one or more replicas would help"),
+        (0.0, TierReach.SHARED, "brings nothing of what it evicts: look whether it is there"),
+        (0.0, TierReach.UNSEEN, "more replicas or a larger KV tier would help"),
+    ],
+)
+def test_what_is_lost_says_what_is_too_small(share, reach, said):
+    found = diagnose(tiered(share, reach, hit_rate=0.7, **FULL), None, "")
+    assert found.reason == "Thrashing"
+    assert found.message.endswith(said) or said in found.message

@@ -4,6 +4,7 @@ import pytest
 
 from promptgroup_operator.sizing.model import SHARE, credited, fit
 from promptgroup_operator.sizing.prefill_rate import RATE_LEAST
+from promptgroup_operator.world.load import TierReach
 from support.loads import histogram, load
 
 
@@ -120,3 +121,40 @@ def test_a_load_with_more_found_decodes_as_much_in_less_time():
     assert better.engines.usage < 0.3
     assert fit(better).first_token is None
     assert credited(seen, 0.5 * 160_000) is seen
+
+
+def behind(reach, share=0.3, **fields):
+    """The load, with tiers that brought such a share of prompt tokens."""
+    found = load(**fields)
+    return replace(found, tiers=reach, engines=replace(found.engines, tiered=share * found.engines.queries))
+
+
+def test_sessions_that_a_pool_holds_fit_any_number_of_replicas():
+    """Sessions that need thrice the room of the GPUs, and are all found."""
+    model = fit(behind(TierReach.SHARED, hit_rate=0.97, sessions=1000, history=3500))
+    assert [model.resident(n) for n in (1, 4, 8)] == [1.0, 1.0, 1.0]
+    assert model.filled(1) == 1.0
+    assert not model.sessions_need_replicas
+
+
+def test_what_a_pool_loses_no_replica_finds_before_the_gpus_hold_more_than_it_does():
+    model = fit(behind(TierReach.SHARED, hit_rate=0.87, sessions=1000, history=3500))
+    seen = model.resident(4)
+    assert 0.5 < seen < 0.8
+    assert model.hit_rate(4) == model.hit_rate(7) == pytest.approx(0.87)
+    alone = 3_500_000 / model.room()
+    assert model.resident(1.01 * seen * alone) > seen
+    assert model.resident(alone) == 1.0
+
+
+def test_tiers_of_each_replica_grow_with_them():
+    model = fit(behind(TierReach.REPLICA, hit_rate=0.87, sessions=1000, history=3500))
+    assert model.resident(6) == pytest.approx(1.5 * model.resident(4))
+    assert model.resident(2) == pytest.approx(model.resident(4) / 2)
+    assert model.sessions_need_replicas
+
+
+@pytest.mark.parametrize("reach", TierReach)
+def test_tiers_that_bring_nothing_change_nothing(reach):
+    fields = {"hit_rate": 0.85, "sessions": 1000, "history": 3500}
+    assert fit(behind(reach, 0.0, **fields)) == fit(load(**fields))

@@ -17,6 +17,7 @@ from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.replica_load import ReplicaLoad
+from promptgroup_router.policy.session_locations import Placement
 from promptgroup_router.rings.ids import NO_MEMBER, MemberId, PrefixKey, member_hash
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.match import MatchedBy
@@ -166,6 +167,16 @@ def test_what_repeats_and_was_computed_anew_counts_with_its_cause(state):
     served.served(Usage(1000, 0), now=101.5)
     assert state.metrics.missed_tokens.values == {(GROUP, REVISION, "cold"): 800}
     assert state.metrics.missed_seconds.values[GROUP, REVISION, "cold"] == pytest.approx(8 * (1 + 400 / 30_000))
+
+
+def test_what_was_evicted_counts_by_its_distance(state):
+    pick = picked(tier1=50, history=900)
+    pick.before = Placement(pick.member.id, PrefixKey(1), 3, 900.0, 0.0, 50.0)
+    pick.replica.inherited, pick.written = -1.0, 25_000.0
+    served = record(state, pick=pick)
+    served.answer_began(200, now=100.5)
+    served.served(Usage(1000, 100), now=101.5)
+    assert state.metrics.revision_evicted.values == {(GROUP, REVISION, "4"): 800}
 
 
 def test_the_access_log_has_a_line_for_each_request_in_the_conventions_names(state, lines):

@@ -60,6 +60,24 @@ def test_what_is_expected_to_be_missed_is_told_before_the_engine_answers():
     assert expect_miss(pick(changed(DEMAND, cached=False), cached=0.0)) is None
 
 
+@pytest.mark.parametrize(
+    ("written", "within"),
+    [(9_000, "more"), (20_000, "2"), (100_000, "2"), (101_000, "4"), (700_000, "8"), (1_500_000, "16"), (9e9, "more")],
+)
+def test_what_was_evicted_has_the_distance_of_what_was_written_since(written, within):
+    made = pick()
+    made.written = LAST.written + written
+    assert find_miss(made, Usage(10_000, 4000, 100)).within == within
+
+
+def test_a_distance_that_nobody_knows_is_the_last():
+    unsized = pick()
+    unsized.replica.costs = EngineCosts()
+    unsized.written = 50_000.0
+    for made in (unsized, pick(before=None, cached=4000.0), pick(before=changed(LAST, member=THERE), cached=4000.0)):
+        assert find_miss(made, Usage(10_000, 0, 100)).within == "more"
+
+
 def test_of_an_engine_that_does_not_tell_nothing_is_missed():
     assert find_miss(pick(), Usage(10_000, None, 100)) is None
 

@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from promptgroup_cli.flags.cluster import add_interval, add_namespace, add_router
+from promptgroup_cli.base.cluster_flags import add_interval, add_namespace, add_router
 
 
 def test_without_the_flags_the_kubeconfig_and_the_routers_of_the_namespace_decide():
