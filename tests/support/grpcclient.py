@@ -44,7 +44,7 @@ class Client:
         self._encoder = Encoder()
         self._decoder = Decoder()
         self._reader = FrameReader()
-        self._reader._preface = True
+        self._reader.begun = True
         self.frames: list[frames.Frame] = []
         """All that the server has sent."""
         self.server.receive(frames.PREFACE + frames.settings({}))

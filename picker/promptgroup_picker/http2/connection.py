@@ -138,11 +138,16 @@ class ServerConnection:
         self._window = DEFAULT_WINDOW
         """Bytes that may be sent on all streams together."""
         self._initial_window = DEFAULT_WINDOW
+        """Bytes that may be sent on a new stream; a change of it reaches the open ones at the end of a read."""
+        self._widened = 0
+        """Bytes by which the windows of the open streams are still to grow."""
+        self._unacknowledged = 0
+        """SETTINGS of this read: data that is sent before their ACK counts by what was agreed before them."""
         self._unread = 0
         self._resets = 0
         self._control = 0
         """Frames of this read that need an answer."""
-        self._block: tuple[int, int, bytes] | None = None
+        self._block: tuple[int, int, bytearray] | None = None
         """Stream, flags and first bytes of fields that go on in the next frame."""
         self._blocked: dict[int, Stream] = {}
         """Streams with data that waits for the window of the connection, in order."""
@@ -168,6 +173,11 @@ class ServerConnection:
         return out
 
     @property
+    def begun(self) -> bool:
+        """True once the peer has begun to speak HTTP/2."""
+        return self._reader.begun
+
+    @property
     def has_output(self) -> bool:
         """True if there is something to send."""
         return bool(self._out)
@@ -180,6 +190,7 @@ class ServerConnection:
         try:
             for each in self._reader.feed(data):
                 self._take(each)
+            self._agree()
         except Http2Error as error:
             self._out.append(frames.goaway(self._last, error.code))
             self.lost()
@@ -271,16 +282,17 @@ class ServerConnection:
         if not each.payload and not each.flags & frames.END_HEADERS:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "a frame continues fields with nothing")
         _, flags, begun = self._block
-        self._take_fields(each.stream, flags | each.flags & frames.END_HEADERS, begun + each.payload)
+        begun += each.payload
+        self._take_fields(each.stream, flags | each.flags & frames.END_HEADERS, begun)
 
-    def _take_fields(self, number: int, flags: int, block: bytes) -> None:
+    def _take_fields(self, number: int, flags: int, block: bytes | bytearray) -> None:
         if len(block) > MAX_FIELD_BYTES:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, f"fields of a stream have more than {MAX_FIELD_BYTES} bytes")
         if not flags & frames.END_HEADERS:
-            self._block = number, flags, block
+            self._block = number, flags, block if isinstance(block, bytearray) else bytearray(block)
             return
         self._block = None
-        path = self._fields.path(block)  # also where it is not wanted: each list may change the table
+        path = self._fields.path(bytes(block))  # also where it is not wanted: each list may change the table
         stream = self.streams.get(number)
         if stream is not None:
             self._half_close(stream)  # trailers
@@ -296,7 +308,7 @@ class ServerConnection:
         self._open(number, path, ended=bool(flags & frames.END_STREAM))
 
     def _open(self, number: int, path: str, *, ended: bool) -> None:
-        stream = Stream(self, number, self._initial_window, self._max_message)
+        stream = Stream(self, number, self._initial_window - self._widened, self._max_message)
         call = self._opener(path, stream)
         if call is None:
             refused = fields.refusal(GrpcStatus.UNIMPLEMENTED, "there is no such method")
@@ -375,12 +387,19 @@ class ServerConnection:
         self._count_control()
         values = frames.read_settings(each.payload)
         window = values.get(frames.SETTINGS_INITIAL_WINDOW_SIZE)
-        self._out.append(frames.frame(FrameType.SETTINGS, frames.ACK, 0))
+        self._unacknowledged += 1
         if window is not None:
-            more, self._initial_window = window - self._initial_window, window
-            for stream in list(self.streams.values()):
-                stream.window += more
-                self.flush(stream)
+            self._widened += window - self._initial_window
+            self._initial_window = window
+
+    def _agree(self) -> None:
+        """Let a change of the initial window reach the open streams: once a read, however often it was changed."""
+        more, self._widened = self._widened, 0
+        for stream in list(self.streams.values()) if more else ():
+            stream.window += more
+            self.flush(stream)
+        self._out += [frames.frame(FrameType.SETTINGS, frames.ACK, 0)] * self._unacknowledged
+        self._unacknowledged = 0
 
     def _window_update(self, each: Frame) -> None:
         if len(each.payload) != 4:
@@ -397,9 +416,8 @@ class ServerConnection:
         self._window += more
         if not more or self._window >= 2**31:
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window grows by nothing, or above 2^31 - 1")
-        blocked, self._blocked = self._blocked, {}
-        for stream in blocked.values():
-            self.flush(stream)
+        while self._blocked and self._window > 0:  # those that are left stay blocked, and cost nothing
+            self.flush(self._blocked.pop(next(iter(self._blocked))))
 
     # --- The end of a stream -----------------------------------------------------------------------------------------
 

@@ -77,11 +77,12 @@ class Frame(NamedTuple):
 class FrameReader:
     """Splits received bytes into frames; each byte is copied at most twice."""
 
-    __slots__ = ("_buffer", "_preface")
+    __slots__ = ("_buffer", "begun")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._preface = False
+        self.begun = False
+        """True once the preface is here."""
 
     @property
     def waiting(self) -> int:
@@ -97,12 +98,12 @@ class FrameReader:
         buffer = self._buffer
         buffer += data
         at = 0
-        if not self._preface:
+        if not self.begun:
             if not PREFACE.startswith(buffer[: len(PREFACE)]):
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the connection does not begin as HTTP/2")
             if len(buffer) < len(PREFACE):
                 return
-            self._preface, at = True, len(PREFACE)
+            self.begun, at = True, len(PREFACE)
         end = len(buffer)
         try:
             while end - at >= HEADER_BYTES:

@@ -10,6 +10,8 @@ UNSENT_BYTES = 2**24
 """Bytes that a connection may leave unread before nothing more is read from it."""
 IDLE_SECONDS = 3600.0
 """Time after which a connection without a stream is closed: gateways keep theirs as long as they live."""
+PREFACE_SECONDS = 10.0
+"""Time limit for a peer to begin to speak HTTP/2."""
 STALL_SECONDS = 60.0
 """Time limit for a peer that reads nothing of what is sent to it."""
 
@@ -58,6 +60,17 @@ class GrpcListener:
         self.connections.add(connection)
         self._idle.clear()
 
+    def make_room(self) -> bool:
+        """Return True if there is room for another connection; the one that is idle for the longest gives way."""
+        if len(self.connections) < self.max_connections:
+            return True
+        idle = min((each for each in self.connections if each.idle), key=lambda each: each.seen, default=None)
+        if idle is None:
+            return False
+        self.remove(idle)
+        idle.abort()
+        return True
+
     def remove(self, connection: "GrpcConnection") -> None:
         """Remove a connection that was closed."""
         self.connections.discard(connection)
@@ -68,16 +81,16 @@ class GrpcListener:
 class GrpcConnection(asyncio.Protocol):
     """One connection of a gateway."""
 
-    __slots__ = ("_http2", "_listener", "_receiving", "_seen", "_sent", "_transport", "_unsent")
+    __slots__ = ("_http2", "_listener", "_receiving", "_sent", "_transport", "_unsent", "seen")
 
     def __init__(self, listener: GrpcListener) -> None:
         self._listener = listener
         self._http2 = ServerConnection(listener.opener, listener.max_message, self.flush)
         self._transport: asyncio.Transport
         self._receiving = False
-        self._seen = listener.clock()
+        self.seen = listener.clock()
         """When something was last received."""
-        self._sent = self._seen
+        self._sent = self.seen
         """When the peer last read something, or had nothing to read."""
         self._unsent = 0
 
@@ -87,7 +100,7 @@ class GrpcConnection(asyncio.Protocol):
         name = transport.get_extra_info("peername")
         self._http2.peer = name[0] if isinstance(name, tuple) else ""
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        if len(self._listener.connections) >= self._listener.max_connections:
+        if not self._listener.make_room():
             transport.abort()
             return
         self._listener.add(self)
@@ -97,7 +110,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and write all that they cause at once."""
-        self._seen = self._listener.clock()
+        self.seen = self._listener.clock()
         self._receiving = True
         try:
             self._http2.receive(data)
@@ -123,6 +136,11 @@ class GrpcConnection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
+    @property
+    def idle(self) -> bool:
+        """True if it has no call."""
+        return not self._http2.streams
+
     def drain(self) -> None:
         """Take no more calls, and close once there is none."""
         self._http2.drain()
@@ -133,12 +151,12 @@ class GrpcConnection(asyncio.Protocol):
         self._transport.abort()
 
     def tick(self, now: float) -> None:
-        """Close if the peer reads nothing, or has gone silent without a call."""
+        """Close if the peer reads nothing, or has gone silent without a call, or has not begun."""
         unsent = self._transport.get_write_buffer_size()
         if unsent < self._unsent or not unsent:
             self._sent = now
         self._unsent = unsent
-        idle = now - self._seen > IDLE_SECONDS and not self._http2.streams
+        idle = self.idle and now - self.seen > (IDLE_SECONDS if self._http2.begun else PREFACE_SECONDS)
         if idle or now - self._sent > STALL_SECONDS:
             self._transport.abort()
 

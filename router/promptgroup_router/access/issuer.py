@@ -25,6 +25,9 @@ MAX_JWKS_BYTES = 262_144
 MAX_KEYS = 64
 """Most keys of an issuer that are used."""
 MAX_KEY_ID = 256
+LONGEST_FIELDS = {"n": 1366, "e": 8, "crv": 16, "x": 128, "y": 128, "alg": 16, "use": 16, "kty": 16}
+"""Field of a public key → its most characters: RSA keys have at most 8,192 bits and a small exponent. Other fields are
+not passed on. From those of a private key PyJWT would compute the primes, which takes hours for a long one."""
 MAX_TIME = 2**53
 LEEWAY_SECONDS = 60
 """Difference of clocks that is passed over (RFC 7519 section 4.1.4)."""
@@ -72,8 +75,11 @@ def parse_jwks(content: bytes) -> "dict[str, PyJWK]":
         key_id = each.get("kid", "")
         if not isinstance(key_id, str) or len(key_id) > MAX_KEY_ID or (key_id in found and key_id):
             continue
+        public = {field: each[field] for field in LONGEST_FIELDS if field in each}
+        if any(not isinstance(text, str) or len(text) > LONGEST_FIELDS[field] for field, text in public.items()):
+            continue
         try:
-            found[key_id] = PyJWK(each)
+            found[key_id] = PyJWK(public)
         except (PyJWTError, ValueError, TypeError, KeyError, AttributeError):
             continue
     if not found:

@@ -25,6 +25,8 @@ FAILURES = 5
 """Questions that fail one behind the other before an endpoint is left alone."""
 REST_SECONDS = 5.0
 """Time for which it is left alone."""
+FORGET_SECONDS = 60.0
+"""Time after the last question for which a server is remembered: tables may name ever new ones."""
 IDLE_SECONDS = 4.0
 """Time limit for a pooled connection, below the keep-alive of 5 s that many servers have."""
 
@@ -76,6 +78,8 @@ class _Server:
         self.failures = 0
         """Questions that failed, since one did not."""
         self.rests_until = 0.0
+        self.asked_at = 0.0
+        """When it was asked last."""
 
 
 class Embedder:
@@ -132,6 +136,11 @@ class Embedder:
             for connection in [each for each in server.idle if now - each.since >= IDLE_SECONDS]:
                 server.idle.remove(connection)
                 connection.writer.transport.abort()
+        self._servers = {
+            origin: server
+            for origin, server in self._servers.items()
+            if server.asked or now - server.asked_at < FORGET_SECONDS
+        }
 
     async def _ask(self, endpoint: EmbeddingSource, text: str, found: Found) -> None:
         try:
@@ -144,6 +153,7 @@ class Embedder:
             found(NoEmbedding.BUSY)
             return
         server.asked += 1
+        server.asked_at = self._clock()
         result: array[float] | NoEmbedding
         try:
             async with asyncio.timeout(EMBEDDING_SECONDS):

@@ -217,3 +217,69 @@ def test_no_frames_raise(written):
     client.server.take()
     client.server.lost()
     assert not client.server.streams
+
+
+# --- cost -------------------------------------------------------------------------------------------------------
+
+CALLS = 200
+
+
+def counted(client):
+    """Count how often the connection looks at a stream to send what waits there."""
+    looks, flush = [], client.server.flush
+
+    def look(stream):
+        looks.append(stream.id)
+        flush(stream)
+
+    client.server.flush = look
+    return looks
+
+
+def waiting(size=100):
+    """A client with many calls whose answers wait for the connection's window."""
+    client = Client()
+    client.send(*(client.head(1 + 2 * number) for number in range(CALLS)))
+    client.server._window = 0
+    for call in client.calls:
+        call.stream.send(b"x" * size)
+    client.hear()
+    return client
+
+
+def test_settings_cost_the_same_however_many_calls_are_open_and_are_all_answered():
+    client = waiting()
+    looks = counted(client)
+    sizes = [10, 2**20] * 500
+    found = client.send(*(frames.settings({frames.SETTINGS_INITIAL_WINDOW_SIZE: size}) for size in sizes))
+    assert kinds(found) == ["SETTINGS"] * len(sizes)
+    assert len(looks) <= CALLS
+    assert {each.window for each in client.server.streams.values()} == {2**20}
+
+
+def test_a_window_that_grows_byte_by_byte_costs_the_same_however_many_calls_wait():
+    client = waiting(size=3)
+    looks = counted(client)
+    found = client.send(*[frames.window_update(0, 1)] * CALLS)
+    assert len(found) == CALLS
+    assert len(looks) <= 2 * CALLS
+    client.send(frames.window_update(0, 8 * CALLS))  # a message has a prefix of five bytes
+    assert [client.messages(1 + 2 * number) for number in range(CALLS)] == [[b"xxx"]] * CALLS
+
+
+def test_a_window_that_shrinks_holds_from_the_answer_to_the_settings_on():
+    client = Client()
+    client.send(client.head(1))
+    (call,) = client.calls
+    call.message = lambda _: call.stream.send(b"x" * 100)
+    client.send(frames.settings({frames.SETTINGS_INITIAL_WINDOW_SIZE: 105}))
+    found = client.send(frames.settings({frames.SETTINGS_INITIAL_WINDOW_SIZE: 50}), client.data(1, b"ask"))
+    assert kinds(found) == ["HEADERS", "DATA", "SETTINGS"]
+    assert client.server.streams[1].window == -55
+    assert kinds(client.send(client.data(1, b"ask"))) == []
+
+
+def test_a_stream_that_is_opened_behind_settings_has_their_window():
+    client = Client()
+    client.send(frames.settings({frames.SETTINGS_INITIAL_WINDOW_SIZE: 7}), client.head(1))
+    assert client.server.streams[1].window == 7

@@ -177,6 +177,34 @@ def test_keys_for_other_uses_and_of_unknown_kinds_are_passed_over():
     assert set(found) == {"one"}
 
 
+def number(value: int) -> str:
+    return base64.urlsafe_b64encode(value.to_bytes((value.bit_length() + 7) // 8, "big")).rstrip(b"=").decode()
+
+
+def test_a_private_key_is_taken_for_its_public_part_and_nothing_is_computed_of_it(monkeypatch):
+    monkeypatch.setattr(jwt.algorithms, "rsa_recover_prime_factors", None)
+    published = jwk("one") | {"d": number(2**2047 + 1)}
+    known = Issuer()
+    known.learn(json.dumps({"keys": [published]}).encode(), 0.0)
+    assert caller(known, token("one")) == "team-a"
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"n": number(2**16_384 - 1)},
+        {"n": number(2**1_500_000 - 1)},
+        {"e": number(2**2_000 + 1)},  # with which each signature would take twenty milliseconds
+        {"n": 7},
+        {"e": None},
+    ],
+    ids=["16,384 bits", "1,500,000 bits", "a large exponent", "no text", "null"],
+)
+def test_a_key_that_costs_more_than_others_is_passed_over(field):
+    listed = [jwk("odd") | field, jwk("one")]
+    assert set(parse_jwks(json.dumps({"keys": listed}).encode())) == {"one"}
+
+
 def test_a_token_without_a_keys_id_has_the_only_key():
     assert caller(issuer("one"), token("one", headers={"kid": ""})) == "team-a"
     with pytest.raises(TokenError):

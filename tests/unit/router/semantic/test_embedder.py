@@ -123,6 +123,25 @@ def test_an_endpoint_that_fails_is_left_alone_for_a_while():
     run(inside())
 
 
+def test_an_endpoint_that_nobody_asks_is_forgotten():
+    now = [100.0]
+
+    async def inside() -> None:
+        async with asking(fails, clock=lambda: now[0]) as (embedder, url, server):
+            for number in range(3):
+                await asked(embedder, url.replace("127.0.0.1", f"127.0.0.{number + 2}"))
+            now[0] += module.FORGET_SECONDS - 1
+            server.behave = well
+            await asked(embedder, url)
+            embedder.tick(now[0])
+            assert len(embedder._servers) == 4
+            now[0] += 1
+            embedder.tick(now[0])
+            assert [each.port for each in embedder._servers] == [int(server.address.rpartition(":")[2])]
+
+    run(inside())
+
+
 def test_an_endpoint_is_asked_so_many_questions_at_once():
     gate = asyncio.Event()
 
