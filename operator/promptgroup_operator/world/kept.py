@@ -46,7 +46,7 @@ _MANAGED_BY = "app.kubernetes.io/managed-by"
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
 _OWNER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
-_POD_CONDITIONS = frozenset(("ContainersReady", "PodScheduled", names.CONDITION_PREFIX_WARM))
+_POD_CONDITIONS = frozenset(("ContainersReady", "PodScheduled", "Ready", names.CONDITION_PREFIX_WARM))
 
 
 def kept(found: Manifest, kind: str) -> Manifest:

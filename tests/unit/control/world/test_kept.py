@@ -58,6 +58,8 @@ def test_of_a_pod_its_state_is_kept():
         "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}},
         "lastState": {"a": 1},
     }
+    true = {"status": "True", "lastTransitionTime": CREATED}
+    conditions = [{"type": kind, **true} for kind in ("ContainersReady", "Ready")]
     raw = {
         "metadata": {"name": "p", "uid": "u", "creationTimestamp": CREATED, "finalizers": ["x"]},
         "spec": {"containers": [{"name": "side"}, engine], "volumes": [{}] * 9},
@@ -65,7 +67,7 @@ def test_of_a_pod_its_state_is_kept():
             "podIP": "10.0.0.1",
             "phase": "Running",
             "hostIP": "10.0.0.9",
-            "conditions": [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "True"}],
+            "conditions": [*conditions, {"type": "Initialized", "status": "True"}],
             "containerStatuses": [running, waiting, {"name": "fine", "state": {"running": {}}}],
         },
     }
@@ -78,7 +80,7 @@ def test_of_a_pod_its_state_is_kept():
         "status": {
             "podIP": "10.0.0.1",
             "phase": "Running",
-            "conditions": [{"type": "ContainersReady", "status": "True"}],
+            "conditions": conditions,
             "initContainerStatuses": [],
             "containerStatuses": [
                 {"name": "engine", "containerID": "c", "state": {"running": {}}},
