@@ -10,6 +10,7 @@ import urllib3
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.errors import InputError, ReachError
+from promptgroup_cli.base.unreachable import reason
 from promptgroup_router.semantic.embedding import EmbeddingError, unit
 
 SECONDS = 60.0
@@ -59,7 +60,7 @@ def _ask(pool: urllib3.PoolManager, url: str, model: str, texts: Sequence[str]) 
         content = response.read(MOST_BYTES + 1)
         response.release_conn()
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-        raise ReachError(f"{url} does not answer: {type(error).__name__}") from None
+        raise ReachError(f"{url} does not answer: {reason(error)}") from None
     if response.status != 200:
         raise ReachError(f"{url} answered with status {response.status}: is it an endpoint for embeddings?")
     if len(content) > MOST_BYTES:

@@ -11,6 +11,7 @@ from prometheus_client import Counter
 from promptgroup_cli.base import bounded_yaml
 from promptgroup_cli.base.bounded_yaml import YamlError
 from promptgroup_cli.base.errors import InputError, ReachError
+from promptgroup_cli.base.unreachable import reason
 from promptgroup_cli.reach.files import read_text
 from promptgroup_operator.base import deadline
 from promptgroup_operator.base.errors import ClusterError
@@ -124,7 +125,7 @@ def router_at(url: str) -> Router:
                 )
                 answer = response.read(ANSWER_BYTES + 1, decode_content=False)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ReachError(f"--router {url} does not answer: {type(error).__name__}") from None
+            raise ReachError(f"--router {url} does not answer: {reason(error)}") from None
         if len(answer) > ANSWER_BYTES:
             limits = f"{SECONDS:.0f} s and {ANSWER_BYTES >> 20} MiB"
             raise ReachError(f"--router {url}: the answer to {path} exceeds {limits}: is it an admin port (9090)?")

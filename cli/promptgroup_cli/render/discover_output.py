@@ -41,7 +41,8 @@ def table(
     lines = columns([heads, *rows], right=range(2, 8))
     lines += [
         "",
-        "TOKENS/S is what a group would find in cache instead of computing it, but for once on each replica.",
+        "A group would find TOKENS/S in its caches: each replica computes the text once, when it is warmed.",
+        "`--write FILE --hash HASH` makes a PromptGroup of a line.",
     ]
     if any(int(each["texts"]) > 1 for each in listed):
         lines.append(

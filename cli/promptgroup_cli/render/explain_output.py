@@ -75,7 +75,7 @@ def _session(session: Told) -> str:
     last = session["last"]
     where = "not seen before"
     if last:
-        where = f"{last['secondsAgo']:g} s ago on {last['replica']} with {last['tokens']:,} tokens"
+        where = f"served {last['secondsAgo']:g} s ago by {last['replica']}, with {last['tokens']:,} tokens"
     return f"{session['key']}, {key}; {where}"
 
 

@@ -72,7 +72,7 @@ def test_a_policy_that_weighs_no_time_shows_none():
             {"session": {"key": "ff", "named": True, "source": "header a",
                          "last": {"replica": "a/b/c/0", "tokens": 2345, "secondsAgo": 3.5}}},
             "Session",
-            "3.5 s ago on a/b/c/0 with 2,345 tokens",
+            "served 3.5 s ago by a/b/c/0, with 2,345 tokens",
         ),
         (
             {"revision": {"fingerprint": "a" * 32, "weight": 10, "weights": 100, "why": "weight"}},
