@@ -1,4 +1,4 @@
-"""What `promptgroup probe` prints. Does no I/O."""
+"""The answers of `promptgroup probe` as text. Does no I/O."""
 
 import json
 import math
