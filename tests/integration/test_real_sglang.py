@@ -6,6 +6,7 @@ What is judged is what is counted: the times of these engines say nothing.
 import itertools
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,39 @@ def test_warmth_is_proven_and_a_reset_is_seen(address: str, client: EngineClient
     lost = client.refresh(address, SGLANG.dialect, SERVED, PROMPT, needed)
     assert (lost.cached or 0) < needed
     assert (lost.then or 0) >= needed
+
+
+def computed(address: str) -> float:
+    """Prompt tokens that the engine computed, for whomever."""
+    page = urllib3.request("GET", f"http://{address}{SGLANG.dialect.metrics.path}", timeout=30).data.decode()
+    names = ("sglang:realtime_tokens_total{", 'mode="prefill_compute"')
+    return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if all(name in line for name in names))
+
+
+def test_a_probe_computes_nothing(address: str) -> None:
+    before = computed(address)
+    assert before > 0
+    assert urllib3.request("GET", f"http://{address}{SGLANG.dialect.health}", timeout=30).status == 200
+    assert computed(address) == before
+
+
+def test_evictions_are_counted_and_a_prompt_is_busy_while_it_is_computed(address: str, client: EngineClient) -> None:
+    flush(address)
+    before = client.read(address, SGLANG.dialect)
+    written = 0
+    with ThreadPoolExecutor(1) as executor:
+        while written <= POOL:
+            text = " ".join(f"{written}-{word}" for word in range(1000))
+            body = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
+            asked, seen = executor.submit(post, address, CHAT, body), 0
+            while not asked.done():
+                seen = max(seen, client.read(address, SGLANG.dialect).busy)
+            assert seen == 1
+            usage = asked.result()["usage"]
+            written += usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
+    evicted = (client.read(address, SGLANG.dialect).evicted or 0) - (before.evicted or 0)
+    # the prompts that were least recently used leave: what does not fit, and the rest of one at most
+    assert written - POOL <= evicted <= written
 
 
 def test_hit_rates_are_exact_to_the_token(address: str, client: EngineClient) -> None:

@@ -19,8 +19,8 @@ from promptgroup_operator.engines.dialect import ADDRESS, DIALECTS, Dialect, arg
 MODEL = "tiny"
 TASK = "code"
 REPLICAS = 2
-START_SECONDS = 600.0
-"""Longest start of two engines that share the cores: one to two minutes each on a free machine."""
+START_SECONDS = 1200.0
+"""Longest start of two engines that share cores with others: one to two minutes each on a free machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class RealEngine:
         given = arguments(self.dialect, f"./{MODEL}", port, (f"--served-model-name={model}", *self.args))
         (program,) = self.images(folder).values()
         command = [word.replace("{pod_ip}", address) for word in program]
-        return [*command, *(word.replace(ADDRESS, address) for word in given)], dict(self.environment)
+        return [*command, *(word.replace(ADDRESS, address) for word in given)], {**self.dialect.env, **self.environment}
 
     def group(
         self, name: str, args: Sequence[str] = (), environment: Mapping[str, str] | None = None, **spec: Any

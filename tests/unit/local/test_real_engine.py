@@ -50,7 +50,8 @@ def test_a_group_of_real_engines_is_sound_and_has_what_it_was_given(engine):
 
 @pytest.mark.parametrize("engine", BOTH, ids=lambda each: each.name)
 def test_an_engine_beside_no_cluster_is_started_as_in_a_pod(tmp_path, engine):
-    command, _ = engine.served(tmp_path, "llama", 8123)
+    command, environment = engine.served(tmp_path, "llama", 8123)
+    assert engine.dialect.env.items() <= environment.items()
     assert list(engine.images(tmp_path)) == [repository(engine.image)]
     assert command[:2] == ["bash", "-c"]
     assert f'cd "{tmp_path}"' in command[2]
