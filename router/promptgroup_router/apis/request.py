@@ -223,16 +223,21 @@ class Preamble:
     """True if a client's own instructions follow the declared system text."""
 
 
+def _kept(message: dict[str, str]) -> orjson.Fragment:
+    """Return a message as JSON, in a copy: what orjson returns has room for several times as much."""
+    return orjson.Fragment(bytes(memoryview(orjson.dumps(message))))
+
+
 def preamble(prompt: Prompt, *, appends: bool = False) -> Preamble:
     """Return the preamble of a prompt."""
     messages = read_messages(prompt.messages)
     return Preamble(
         prompt=prompt,
-        message=orjson.Fragment(orjson.dumps({"role": "system", "content": prompt.system})),
+        message=_kept({"role": "system", "content": prompt.system}),
         tools=orjson.Fragment(prompt.tools) if prompt.tools else None,
         system=prompt.system,
         canonical_tools=prompt.tools,
-        messages=tuple(orjson.Fragment(orjson.dumps({"role": role, "content": text})) for role, text in messages),
+        messages=tuple(_kept({"role": role, "content": text}) for role, text in messages),
         message_bytes=sum(size_of(text) for _, text in messages),
         appends=appends,
     )

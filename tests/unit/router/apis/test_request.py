@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 
 import orjson
 import pytest
@@ -263,3 +264,13 @@ def test_a_body_is_forwarded_byte_for_byte_unless_its_tools_are_out_of_order():
     turned = with_ordered_tools(chat(("user", "Hi"), tools=TOOLS))
     assert b'"tools":' + canonical_tools(TOOLS).encode() in turned
     assert json.loads(turned)["messages"] == [{"role": "user", "content": "Hi"}]
+
+
+def test_a_declared_prompt_is_kept_in_no_more_memory_than_it_has_bytes():
+    prompts = [Prompt(f"{number} {'x' * 500}", "") for number in range(100)]
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    kept = [preamble(each) for each in prompts]
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < len(kept) * 1_500
