@@ -130,6 +130,10 @@ test: check integration ## Everything that must pass before a change lands
 fuzz: setup ## Mutated HTTP heads, chunked bodies and event streams for the router's parsers (COUNT=1000000 SEED=2 KIND=heads)
 	@PYTHONPATH=tests $(RUN) python -m fuzz $(KIND) --count $(or $(COUNT),100000) --seed $(or $(SEED),1)
 
+.PHONY: fuzz-keys
+fuzz-keys: setup ## Keys of kept answers against what random bodies mean (COUNT=1000000 SEED=2)
+	@PYTHONPATH=tests $(RUN) python -m support.keycampaign --count $(or $(COUNT),100000) --seed $(or $(SEED),1)
+
 .PHONY: fuzz-connections
 fuzz-connections: setup ## Random lives of clients and engines against the router's connections (STEPS=1000000 SEED=1)
 	@PYTHONPATH=tests $(RUN) python -m support.proxymachine --steps $(or $(STEPS),1000000) --seed $(or $(SEED),1)

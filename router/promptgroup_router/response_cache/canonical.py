@@ -5,6 +5,7 @@ and the body. Of the body, only what is known not to change an answer is left ou
 the key. The order of members counts below the first levels, since engines render tools and schemas in their order.
 """
 
+import re
 from hashlib import blake2b
 from typing import Any, NewType
 
@@ -64,8 +65,12 @@ _DEFAULTS: dict[str, tuple[object, ...]] = {
     "presence_penalty": (0.0, None),
     "frequency_penalty": (0.0, None),
     "logit_bias": ({}, None),
-    "stop": (None,),
+    "stop": (None, []),
     "seed": (None,),
+    "temperature": (None,),
+    "min_p": (None,),
+    "repetition_penalty": (None,),
+    "top_k": (None,),
     "max_tokens": (None,),
     "max_completion_tokens": (None,),
     "response_format": (None,),
@@ -75,6 +80,9 @@ _DEFAULTS: dict[str, tuple[object, ...]] = {
     "suffix": (None,),
 }
 """Values that say the same as a missing field, whatever the engine's own defaults are."""
+
+_BEYOND = re.compile(rb"e\+(?:1[89]|[2-9][0-9]|[0-9]{3})")
+"""The form of numbers beyond 64 bits once they are written as doubles."""
 
 
 def cache_key(
@@ -107,7 +115,11 @@ def cache_key(
         _VERSION, path.decode("latin-1"), query.decode("latin-1"), revision, settings, model,
         sharers.decode("latin-1"), space, tools, _canonical(ask.doc),
     ]  # fmt: skip
-    return CacheKey(blake2b(orjson.dumps(parts), digest_size=KEY_BYTES).digest())
+    spelled = orjson.dumps(parts)
+    if b"e+" in spelled and _BEYOND.search(spelled):
+        # two whole numbers may have become one double here, and stay two for an engine that gets the body as it is
+        spelled += ask.raw
+    return CacheKey(blake2b(spelled, digest_size=KEY_BYTES).digest())
 
 
 def _canonical(doc: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -117,6 +129,8 @@ def _canonical(doc: dict[str, Any]) -> list[tuple[str, Any]]:
         value = doc[name]
         if name in _NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
             value = value + 0.0  # one type, and no negative zero
+        if name == "stop" and isinstance(value, str):
+            value = [value]
         if name in _DEFAULTS and _is_one_of(value, _DEFAULTS[name]):
             continue
         if name == "messages":

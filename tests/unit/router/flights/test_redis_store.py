@@ -26,7 +26,7 @@ def plainly(test) -> None:
     """Run a coroutine on asyncio's own loop, which says what is left open."""
 
     async def limited() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await test
 
     asyncio.run(limited())
@@ -269,7 +269,7 @@ async def survives(fault, server, line, routers) -> None:
         await server.start()
     line.delay, line.cut = 0.0, False
     if fault is not another_password:
-        await until(lambda: not any(each.answers.store.away for each in routers), "the store to be used", 10)
+        await until(lambda: not any(each.answers.store.away for each in routers), "the store to be used", 60)
     asked_before = counts(routers, "get", "absent") + counts(routers, "get", "ok")
     await load(routers, 2000, 60)
     assert (counts(routers, "get", "absent") + counts(routers, "get", "ok") > asked_before) == (
