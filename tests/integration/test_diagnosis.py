@@ -18,6 +18,8 @@ SMALL = ("--num-gpu-blocks-override=512",)
 QUICK = 5000
 """Prompt tokens a second of engines that are never short of time."""
 TWO_WINDOWS = 2 * quickoperator.WINDOW.total_seconds()
+TIER = {"offload": {"memory": "16Gi"}}
+"""131,072 tokens of the stand-in: all sessions."""
 READS = 6.0
 """Seconds between two turns of those who read what they get: routers hold a session to be live for five."""
 SHORT = 8
@@ -52,6 +54,21 @@ def test_caches_that_are_too_small_for_the_sessions_are_named_and_replicas_mend_
         wait_for(lambda: group.wanted() > 1 or None, "more replicas", group.told, MINUTES)
         wait_for(lambda: _effective(group, "True", "Healthy"), "the hits to recover", group.told, MINUTES)
     assert "the KV cache is too small for the live sessions" in found["message"]
+
+
+def test_gpus_that_are_too_small_are_told_from_caches_that_are_where_a_tier_carries_the_sessions(
+    quickly_operated: Sized,
+) -> None:
+    group, kube = quickly_operated, quickly_operated.kube
+    fixed = sized(args=SMALL, rate=QUICK, cache=TIER)
+    del fixed["spec"]["sizing"]
+    kube.apply(fixed)
+    kube.wait_warm(GROUP, "1/1")
+    with group.load(24, pause=READS, turns=SHORT):
+        found = wait_for(lambda: _effective(group, "True", "CarriedByTier"), "the tier to carry", group.told, MINUTES)
+        used = kube.wait_condition(GROUP, "CacheTierUseful", "True", "TierInUse")
+    assert "the KV tier carries them: no replica is missing" in found["message"]
+    assert "KV tiers brought" in used["message"]
 
 
 def test_a_fixed_number_that_somebody_else_changes_is_explained_as_well(quickly_operated: Sized) -> None:

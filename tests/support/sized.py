@@ -52,10 +52,13 @@ SLOW = 600
 """Prompt tokens a second, a twentieth of a GPU's: a dozen sessions keep two engines busy, and no core."""
 
 
-def sized(*, args: tuple[str, ...] = (), rate: int = SLOW, most: int = 4) -> dict[str, Any]:
+def sized(
+    *, args: tuple[str, ...] = (), rate: int = SLOW, most: int = 4, cache: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The group; alone in its namespace, so that who serves is warm for its prompt."""
     env = {"STANDIN_PREFILL_TOKENS_PER_SECOND": str(rate)}
     made = group(GROUP, TASK.system, args=args, env=env, sizing=SIZING | {"maxReplicas": most})
+    made["spec"] |= {"cache": cache} if cache is not None else {}
     del made["spec"]["replicas"]
     return made
 

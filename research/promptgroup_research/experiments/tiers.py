@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from promptgroup_research.experiments import catalogue
 from promptgroup_research.experiments.report import Sheet, milliseconds
 from promptgroup_research.experiments.runs import DRAIN
+from promptgroup_research.policies.pooled import Pooled
 from promptgroup_research.simulator.measure import Figures, figures, mean
 from promptgroup_research.simulator.tier import TierModel
 from promptgroup_research.simulator.world import World
@@ -19,7 +20,8 @@ TOKEN_BYTES = 131_072
 """Of KV: an 8B model in 16 bits."""
 REACHED = 0.8
 """Share of a link's raw rate that copies reach."""
-POLICIES = ("round-robin", "least-request", "session-ring", "promptgroup", "oracle")
+KNOWING = "promptgroup, told of the pool"
+POLICIES = ("round-robin", "least-request", "session-ring", "promptgroup", KNOWING, "oracle")
 
 
 def _tier(name: str, size: float, latency: float, bandwidth: float, *, shared: bool) -> TierModel:
@@ -74,7 +76,7 @@ def run(job: Job) -> Outcome:
     kind = catalogue.workload(job.workload)
     rate = LOAD * kind.capacity
     length = kind.length(rate, quick=job.quick)
-    router = catalogue.POLICIES[job.policy](job.seed)
+    router = Pooled(seed=job.seed) if job.policy == KNOWING else catalogue.POLICIES[job.policy](job.seed)
     world = World(router, kind.write(rate, length, job.seed), kind.replicas, kind.model, TIERS[job.tier])
     world.run(length + DRAIN)
     measured = [turn for turn in world.turns if kind.warm_up <= turn.arrived < length]

@@ -51,7 +51,7 @@ class World:
         self.model = model or Model()
         self.tiers: list[Tier] = []
         """By engine; one and the same for all when it is a pool; empty without."""
-        self._tier = tier
+        self.tier = tier
         self.engines: list[Engine] = []
         self.up: tuple[int, ...] = ()
         """Replicas that may be sent to."""
@@ -71,9 +71,9 @@ class World:
         """One more engine; nothing is sent there until `set_up` says so."""
         engine = Engine(len(self.engines), self.model, self._first_token, self._ended)
         self.engines.append(engine)
-        if self._tier is not None:
-            pooled = self._tier.shared and self.tiers
-            self.tiers.append(self.tiers[0] if pooled else Tier(self._tier, self.model.block))
+        if self.tier is not None:
+            pooled = self.tier.shared and self.tiers
+            self.tiers.append(self.tiers[0] if pooled else Tier(self.tier, self.model.block))
         return engine
 
     def set_up(self, up: Sequence[int]) -> None:
