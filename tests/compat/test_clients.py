@@ -439,6 +439,7 @@ def test_a_key_opens_the_group_to_clients_of_both_apis(closed):
         assert oai.chat.completions.create(model="support", messages=USER, max_tokens=4).choices
         assert claude.messages.create(model="support", messages=USER, max_tokens=4).content
         assert {model.id for model in oai.models.list()} == {"llama", "support"}
+    closed.router.state.metrics.callers.tell()
     counted = closed.router.state.metrics.callers.requests.values
     assert counted["chat/support", "team-a", "200"] == 2
 

@@ -31,6 +31,7 @@ from promptgroup_router.apis.opening import Opening
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
+from promptgroup_router.callers.limiter import fields_of
 from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import CachedTokens
@@ -453,7 +454,8 @@ class Processing:
         values = [(names.HEADER_SERVED_BY, label)]
         if route.revision:
             values.append((names.HEADER_REVISION, route.revision))
-        values += [(name.decode(), value.decode("latin-1")) for name, value in added.fields]
+        further = [*fields_of(added.limits), *added.fields]
+        values += [(name.decode(), value.decode("latin-1")) for name, value in further]
         self._stream.send(messages.response_headers(tuple(values)))
         self._free()
         self._status = status

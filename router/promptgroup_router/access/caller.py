@@ -16,24 +16,3 @@ class Caller(NamedTuple):
 
 ANONYMOUS = Caller("")
 """Everybody, where nobody is asked who they are."""
-
-MOST_LABELS = 500
-"""Most callers that metrics tell apart."""
-OTHERS = "-others"
-"""The label of callers beyond those; no caller has this name."""
-
-
-class CallerLabels:
-    """The callers that metrics tell apart: the first ones, so that no issuer of tokens fills Prometheus."""
-
-    def __init__(self) -> None:
-        self._known: set[str] = set()
-
-    def of(self, caller: Caller) -> str:
-        """Return the label of a caller; empty for one who is not known."""
-        name = caller.name
-        if name not in self._known and name:
-            if len(self._known) >= MOST_LABELS:
-                return OTHERS
-            self._known.add(name)
-        return name

@@ -4,9 +4,10 @@ Label values come from the routing table and from fixed lists, never from client
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import accumulate
 
+from promptgroup_router.base.caller_metrics import CallerMetrics
 from promptgroup_router.base.exposition import PROMETHEUS, Exemplar, TextFormat, number
 
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -118,31 +119,6 @@ class LatencyHistogram:
                 yield f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}{example}"
             yield f"{self.name}_sum{_braces(self._labels, labels)} {number(known.sum)}"
             yield f"{self.name}_count{_braces(self._labels, labels)} {sum(known.counts)}"
-
-
-class CallerMetrics:
-    """The metrics of callers that are known, by group."""
-
-    def __init__(self, counter: Callable[[str, str, tuple[str, ...]], Counter]) -> None:
-        self.requests = counter(
-            "caller_requests_total", "Requests ended of callers that are known.", ("group", "caller", "code")
-        )
-        self.prompt_tokens = counter(
-            "caller_prompt_tokens_total", "Prompt tokens of callers that are known.", ("group", "caller")
-        )
-        self.cached_tokens = counter(
-            "caller_cached_tokens_total",
-            "Prompt tokens of callers that are known which engines found in their prefix cache.",
-            ("group", "caller"),
-        )
-        self.answer_tokens = counter(
-            "caller_answer_tokens_total", "Tokens of answers to callers that are known.", ("group", "caller")
-        )
-        self.limited = counter(
-            "limited_requests_total",
-            "Requests refused because their caller had reached a limit.",
-            ("group", "caller", "code"),
-        )
 
 
 class Metrics:
@@ -377,11 +353,14 @@ class Metrics:
 
     def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
         """Drop the series that begin with these labels, and whose values of them are not wanted."""
+        if labels == ("group",):
+            self.callers.keep({each[0] for each in wanted if len(each) == 1})
         for metric in self.all:
             metric.keep(labels, wanted)
 
     def text(self, form: TextFormat = PROMETHEUS) -> str:
         """Return the exposition."""
+        self.callers.tell()
         return form.page(line for metric in self.all for line in metric.lines(form))
 
     def _counter(self, name: str, help_text: str, labels: tuple[str, ...] = (), kind: str = "counter") -> Counter:

@@ -13,8 +13,7 @@ Does no I/O and reads no clock.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from math import ceil, inf
 from typing import Any
 
@@ -41,7 +40,12 @@ MOST_RETRY_SECONDS = 60
 """Longest `Retry-After` of a minute's limit: the SDKs of OpenAI and Anthropic pass over a longer one, and come back
 within seconds. A slice more may have to pass, and the request then waits for another second."""
 
+MOST_BEGINNINGS = 1024
+"""Most limits of a kind whose lines are remembered."""
+
 _REQUESTS, _TOKENS = "requests", "tokens"
+_LEFT = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-reset-%b: 0s\r\nx-ratelimit-remaining-%b: "
+_NONE_LEFT = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-reset-%b: %ds\r\nx-ratelimit-remaining-%b: 0"
 _SHARE_SECONDS = 0.1
 """Wait for what other routers may be using: the next tick tells."""
 
@@ -76,8 +80,10 @@ class Limiter:
         """Routers that share the limits, this one among them."""
         self._accounts: OrderedDict[int, Account] = OrderedDict()
         """Key → account, the longest silent first, to a slice of time."""
-        self._named: dict[tuple[str, str], Account] = {}
-        """Group and caller → their account, if this router has admitted some request of theirs."""
+        self._named: dict[str, dict[str, Account]] = {}
+        """Group → caller → their account, if this router has admitted some request of theirs."""
+        self._beginnings: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
+        """Limit of requests, and limit of tokens → what answers begin with that tell what is left of it."""
         self._changed: dict[int, int] = {}
         """Key of an account → ticks in which it is still to be told."""
 
@@ -101,7 +107,8 @@ class Limiter:
         """
         if not (limits.requests_per_minute or limits.tokens_per_minute or limits.in_flight or limits.tokens_per_day):
             return None
-        account = self._named.get((group, caller))
+        callers = self._named.get(group)
+        account = callers.get(caller) if callers is not None else None
         if account is None:
             account = self._open(group, caller)
         if now >= account.until:
@@ -178,27 +185,28 @@ class Limiter:
 
     def headers(self, charge: Charge, now: float) -> list[Field]:
         """Return the fields by which OpenAI's clients read limits and what is left of them."""
+        return fields_of(self.lines(charge, now))
+
+    def lines(self, charge: Charge, now: float) -> bytes:
+        """Return the lines of these fields, without the end of the last; empty without such limits."""
         account, limits = charge.account, charge.limits
         if now >= account.until:
             self._move(account, now)
-        told: list[Field] = []
+        of_requests, of_tokens = self._beginnings
+        requests = tokens = b""
         if most := limits.requests_per_minute:
-            limit, reset = _fixed(most, _REQUESTS)
             left = most - account.minute_requests
             if left > 0:
-                told += (limit, (b"x-ratelimit-remaining-requests", b"%d" % left), reset)
+                requests = b"%b%d" % (of_requests.get(most) or _begin(of_requests, most, b"requests"), left)
             else:
-                wait = account.seconds_until(requests=1 - left, now=now)
-                told += (limit, (b"x-ratelimit-remaining-requests", b"0"), (reset[0], b"%ds" % ceil(wait)))
+                requests = _none_left(most, b"requests", account.seconds_until(requests=1 - left, now=now))
         if most := limits.tokens_per_minute:
-            limit, reset = _fixed(most, _TOKENS)
             left = most - account.minute_tokens
             if left > 0:
-                told += (limit, (b"x-ratelimit-remaining-tokens", b"%d" % left), reset)
+                tokens = b"%b%d" % (of_tokens.get(most) or _begin(of_tokens, most, b"tokens"), left)
             else:
-                wait = account.seconds_until(tokens=1 - left, now=now)
-                told += (limit, (b"x-ratelimit-remaining-tokens", b"0"), (reset[0], b"%ds" % ceil(wait)))
-        return told
+                tokens = _none_left(most, b"tokens", account.seconds_until(tokens=1 - left, now=now))
+        return b"%b\r\n%b" % (requests, tokens) if requests and tokens else requests or tokens
 
     def _refusal(
         self, account: Account, limits: CallerLimits, what: str, *, kind: str, wait: float, now: float
@@ -275,10 +283,9 @@ class Limiter:
 
     def _open(self, group: str, caller: str) -> Account:
         """Return the account of a caller who is new to this router."""
-        names = group, caller
         account = self._account(xxhash.xxh3_64_intdigest(f"{group}\0{caller}".encode()))
-        account.names = names
-        self._named[names] = account
+        account.names = group, caller
+        self._named.setdefault(group, {})[caller] = account
         return account
 
     def _account(self, key: int) -> Account:
@@ -288,8 +295,14 @@ class Limiter:
             if len(self._accounts) > MOST_ACCOUNTS:
                 _, silent = self._accounts.popitem(last=False)
                 if silent.names is not None:
-                    del self._named[silent.names]
+                    self._forget(*silent.names)
         return account
+
+    def _forget(self, group: str, caller: str) -> None:
+        callers = self._named[group]
+        del callers[caller]
+        if not callers:
+            del self._named[group]
 
     def _move(self, account: Account, now: float) -> None:
         account.move(now, int((now + self.epoch) // DAY_SECONDS))
@@ -297,13 +310,25 @@ class Limiter:
             self._accounts.move_to_end(account.key)
 
 
-@lru_cache(1024)
-def _fixed(limit: int, kind: str) -> tuple[Field, Field]:
-    """Return the fields that each answer has while something is left of a limit."""
-    return (f"x-ratelimit-limit-{kind}".encode(), b"%d" % limit), (f"x-ratelimit-reset-{kind}".encode(), b"0s")
+def _begin(known: dict[int, bytes], limit: int, kind: bytes) -> bytes:
+    """Return what the lines begin with while something is left of a limit, and remember it."""
+    if len(known) >= MOST_BEGINNINGS:
+        known.clear()
+    known[limit] = found = _LEFT % (kind, limit, kind, kind)
+    return found
 
 
-def longest_answer(body: Mapping[str, Any]) -> float:
+def _none_left(limit: int, kind: bytes, wait: float) -> bytes:
+    return _NONE_LEFT % (kind, limit, kind, ceil(wait), kind)
+
+
+def fields_of(lines: bytes) -> list[Field]:
+    """Return the fields of lines that `Limiter.lines` has written."""
+    parts = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
+    return [(name, value) for name, _, value in parts]
+
+
+def longest_answer(body: dict[str, Any]) -> float:
     """Return the most tokens that an answer may have, as the body of its request says; infinite if it does not."""
     longest = inf
     for given in (body.get("max_completion_tokens"), body.get("max_output_tokens"), body.get("max_tokens")):

@@ -18,8 +18,10 @@ OK = 200
 class Additions(NamedTuple):
     """The things that are added to an answer."""
 
+    limits: bytes
+    """Lines of header fields: limits of the caller and what is left of them; empty without limits."""
     fields: list[tuple[bytes, bytes]]
-    """Header fields: limits of the caller and what is left of them, why the prompt was not found."""
+    """Header fields: why the prompt was not found."""
     rewriter: ReportedUsage | Diagnosed | None
     """Rewrites the body: in groups that do not tell what was cached, and for clients that ask why something was not."""
 
@@ -45,7 +47,6 @@ def additions(
     diagnosis = diagnose(state.prompt_digests, found, pick)
     if diagnosis is not None and status == OK and not compressed:
         rewriter = Diagnosed(state.prompt_digests, found, diagnosis, streamed=streamed)
-    fields = state.limiter.headers(found.charge, now) if found.charge is not None else []
-    if diagnosis is not None:
-        fields.append((CACHE_MISS, diagnosis.header()))
-    return Additions(fields, rewriter)
+    limits = state.limiter.lines(found.charge, now) if found.charge is not None else b""
+    fields = [(CACHE_MISS, diagnosis.header())] if diagnosis is not None else []
+    return Additions(limits, fields, rewriter)

@@ -7,7 +7,7 @@ no I/O and reads no clock.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from promptgroup_router.access.authenticator import ACCESS_CODES, NoSender, Sender, Visit
+from promptgroup_router.access.authenticator import NoSender, Sender, Visit
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, Endpoint
 from promptgroup_router.apis.request import ParsedRequest
@@ -53,19 +53,14 @@ def large_body(method: bytes, path: bytes, body: bytes | bytearray) -> Endpoint 
     return ENDPOINTS.get(path) if method == b"POST" and structure.is_large(body) else None
 
 
-def check_sender(state: RouterState, headers: Mapping[bytes, bytes], sender: Sender, now: float) -> None:
-    """Check that some group may let the sender of a request in, before its body is looked at.
+def check_sender(state: RouterState, headers: Mapping[bytes, bytes], sender: Sender, came: float) -> None:
+    """Check that some group may let the sender of a request in, which came at a time, before its body is looked at.
 
     Raises:
         ApiError: 401, 403 or 503: none does.
     """
-    if not state.asks_callers:
-        return
-    try:
-        check_in(state.index, Visit(state.authenticator, headers, sender, now).identify)
-    except ApiError as error:
-        _count_refusal(state, error)
-        raise
+    if state.asks_callers:
+        check_in(state.index, Visit(state.authenticator, headers, sender, came).identify)
 
 
 def arrive(
@@ -78,8 +73,9 @@ def arrive(
     now: float,
     sender: Sender = NO_SENDER,
     ask: ParsedRequest | None = None,
+    came: float | None = None,
 ) -> Route | ModelsAnswer:
-    """Decide where a request may go; requests of no group, and of senders who may not ask, are counted.
+    """Decide where a request may go; requests of no group are counted.
 
     Args:
         state: the state of the router or picker.
@@ -90,22 +86,16 @@ def arrive(
         now: monotonic seconds.
         sender: the connection that it came on.
         ask: the digest of the body where it was read already.
+        came: when it came, if it has waited since for keys of an issuer.
 
     Raises:
         ApiError: the request is refused; `endpoint_of` writes the answer.
     """
     # where no group asks who sends a request, it costs nothing
-    identify = Visit(state.authenticator, headers, sender, now).identify if state.asks_callers else identify_nobody
-    try:
-        return _arrive(state, method, path, headers, body, now=now, identify=identify, ask=ask)
-    except ApiError as error:
-        _count_refusal(state, error)
-        raise
-
-
-def _count_refusal(state: RouterState, error: ApiError) -> None:
-    if error.code in ACCESS_CODES:
-        state.metrics.access_refused.add(error.code)
+    identify: Identify = identify_nobody
+    if state.asks_callers:
+        identify = Visit(state.authenticator, headers, sender, now if came is None else came).identify
+    return _arrive(state, method, path, headers, body, now=now, identify=identify, ask=ask)
 
 
 def _arrive(
@@ -200,8 +190,7 @@ def _charge(state: RouterState, found: Route, ask: ParsedRequest, now: float) ->
             now=now,
         )
     except ApiError as error:
-        label = state.caller_labels.of(found.caller)
-        state.metrics.callers.limited.add(found.group, label, error.code or "")
+        state.metrics.callers.of(found.group, found.caller.name).refused(error.code or "")
         raise
 
 

@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Mapping
 
+from promptgroup_router.access.authenticator import ACCESS_CODES
 from promptgroup_router.apis.usage import Usage
+from promptgroup_router.base.caller_metrics import CallerUse
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.exposition import Exemplar
 from promptgroup_router.base.logs import ACCESS, FIELDS, fields
@@ -64,6 +66,8 @@ def refused_at_once(
         now: monotonic seconds.
     """
     state.metrics.requests.add(UNMATCHED, str(status))
+    if error.code in ACCESS_CODES:
+        state.metrics.access_refused.add(error.code)
     tracer = state.tracer
     header, span = tracer.begin(headers.get(HEADER, b""), now) if tracer is not None else _NO_SPAN
     if tracer is not None and span is not None:
@@ -115,6 +119,7 @@ class RequestRecord:
         "_stratum",
         "_trace",
         "_traceparent",
+        "_use",
     )
 
     def __init__(
@@ -159,6 +164,8 @@ class RequestRecord:
         self._status = 0
         self._answered = began
         """When the first byte went to the client."""
+        self._use: CallerUse | None = None
+        """The use of its caller; None until the request is counted, and for a caller who is not known."""
         self._held: float | None = None
         """Since when the request waits for room; None while it does not."""
         turn = names.TURN_FIRST if exchange.new else names.TURN_LATER
@@ -274,8 +281,9 @@ class RequestRecord:
             self._state.limiter.give_back(charge, now)
 
     def _count_caller(self, status: int) -> None:
-        if label := self._state.caller_labels.of(self._route.caller):
-            self._state.metrics.callers.requests.count((self._route.group, label, str(status)))
+        if name := self._route.caller.name:
+            self._use = use = self._state.metrics.callers.of(self._route.group, name)
+            use.answered(status)
 
     def _count_times(self, usage: Usage | None, now: float) -> None:
         """Count the times of a whole stream, by the share of its prompt that was found in cache."""
@@ -305,11 +313,10 @@ class RequestRecord:
             self._count_cache(usage)
         metrics.prompt_tokens.count((route.group,), usage.prompt_tokens)
         metrics.cached_tokens.count((route.group,), usage.cached_tokens or 0)
-        if label := self._state.caller_labels.of(route.caller):
-            labels, used = (route.group, label), metrics.callers
-            used.prompt_tokens.count(labels, usage.prompt_tokens)
-            used.cached_tokens.count(labels, usage.cached_tokens or 0)
-            used.answer_tokens.count(labels, usage.completion_tokens)
+        if (use := self._use) is not None:
+            use.prompt_tokens += usage.prompt_tokens
+            use.cached_tokens += usage.cached_tokens or 0
+            use.answer_tokens += usage.completion_tokens
         self._state.tokens.learn(route.model, route.estimated, usage.prompt_tokens - route.counted)
 
     def _count_cache(self, usage: Usage) -> None:

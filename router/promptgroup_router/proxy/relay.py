@@ -433,6 +433,7 @@ class Relay:
             request_id=self._request_id,
             rewritten=self._rewriter is not None or self._tells,
             further=[*self._notes, *added.fields, *further],
+            limits=added.limits,
         )
         self._pending, self._keep = relayed.head, relayed.keep
         if relayed.decode:

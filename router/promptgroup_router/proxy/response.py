@@ -70,6 +70,7 @@ def relayed_head(
     request_id: bytes,
     rewritten: bool = False,
     further: Sequence[tuple[bytes, bytes]] = (),
+    limits: bytes = b"",
 ) -> RelayedHead:
     """Rewrite the head of an engine's answer for the client.
 
@@ -82,6 +83,7 @@ def relayed_head(
         request_id: the client's id of the request; engines know another one.
         rewritten: whether the body is rewritten on its way, so that its length is not known.
         further: fields that the router adds to this answer.
+        limits: lines of fields that tell the client of its limits, without the end of the last.
     """
     # a 204 has no length (RFC 9110 section 8.6): a client might wait for so many bytes
     unsized = answer.status == 204 or rewritten
@@ -97,6 +99,8 @@ def relayed_head(
     lines.append(b"%b: %b" % (REQUEST_ID, request_id))
     if further:
         lines += http1.lines_of(further)
+    if limits:
+        lines.append(limits)
     lines += connection_lines(minor, keep=keep)
     line = STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d " % answer.status
     return RelayedHead(http1.encode(line, lines), keep, decode)

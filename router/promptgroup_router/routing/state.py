@@ -4,7 +4,6 @@ import secrets
 from typing import Protocol
 
 from promptgroup_router.access.authenticator import Authenticator
-from promptgroup_router.access.caller import CallerLabels
 from promptgroup_router.access.keyring import Keyring
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.authorities import Authorities
@@ -52,7 +51,6 @@ class RouterState:
         self.authenticator = authenticator or Authenticator(Keyring(b""))
         self.authorities = Authorities()
         """The rules by which engines that serve TLS are verified."""
-        self.caller_labels = CallerLabels()
         self.untried: set[str] = set()
         """Kinds of keys (Secrets, issuers) that the first table needs and that were not asked for yet."""
         self.asks_callers = False

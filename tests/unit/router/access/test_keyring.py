@@ -1,7 +1,7 @@
 import pytest
 
-from promptgroup_router.access.caller import MOST_LABELS, OTHERS, Caller, CallerLabels
-from promptgroup_router.access.keyring import MAX_KEY_BYTES, MIN_KEY_BYTES, Keyring, SecretRef, is_name
+from promptgroup_router.access.caller import Caller
+from promptgroup_router.access.keyring import MAX_KEY_BYTES, Keyring, SecretRef, is_name
 
 KEYS = SecretRef("chat", "keys")
 A, B = b"sk-" + b"a" * 20, b"sk-" + b"b" * 20
@@ -93,13 +93,3 @@ def test_names(name):
 @pytest.mark.parametrize("name", ["", "a" * 129, "a b", 'a"', "a\n", "-others", "é"])
 def test_no_names(name):
     assert not is_name(name)
-
-
-def test_metrics_tell_a_bounded_number_of_callers_apart():
-    labels = CallerLabels()
-    told = {labels.of(Caller(f"caller-{number}")) for number in range(10 * MOST_LABELS)}
-    assert len(told) == MOST_LABELS + 1
-    assert OTHERS in told
-    assert labels.of(Caller("caller-0")) == "caller-0"
-    assert not is_name(OTHERS)
-    assert MIN_KEY_BYTES == 16

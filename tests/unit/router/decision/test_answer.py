@@ -25,7 +25,7 @@ def added(rules=NO_RULES, status=200, *, compressed=False, asks=False):
 
 
 def test_most_answers_pass_as_they_are():
-    assert added() == ([], None)
+    assert added() == (b"", [], None)
 
 
 @pytest.mark.parametrize(("status", "rewritten"), [(200, True), (404, False)])

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from promptgroup_router.access.caller import ANONYMOUS, Caller, CallerLabels
+from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
@@ -43,7 +43,7 @@ class Tokens:
 
 @pytest.fixture
 def state():
-    return SimpleNamespace(metrics=Metrics(), tokens=Tokens(), caller_labels=CallerLabels(), moves=Moves(), tracer=None)
+    return SimpleNamespace(metrics=Metrics(), tokens=Tokens(), moves=Moves(), tracer=None)
 
 
 def picked(*, place="chat/support/0123abcdef/0", before=None, cached=90.0, history=80, tier1=50):
@@ -360,4 +360,5 @@ def test_requests_are_counted_by_caller_where_callers_are_known(state):
     record(state).answer_began(200, 1.0)
     record(state, caller=Caller("team-a")).answer_began(200, 1.0)
     record(state, caller=Caller("team-a")).refused(ApiError(503, "full"), 503, 1.0)
+    state.metrics.callers.tell()
     assert state.metrics.callers.requests.values == {(GROUP, "team-a", "200"): 1, (GROUP, "team-a", "503"): 1}

@@ -43,6 +43,7 @@ def test_a_caller_with_a_key_is_served_counted_by_name_and_keeps_the_key_from_th
         async with served(folder) as (router, fake):
             for header in (key(KEY_A), f"x-api-key: {KEY_A}"):
                 assert (await ask(router.port, post(chat(), header, "Cookie: secret"))).status == 200
+            router.state.metrics.callers.tell()
             assert router.state.metrics.callers.requests.values == {("chat/support", "team-a", "200"): 2}
             for request in fake.requests:
                 assert not {b"authorization", b"x-api-key", b"cookie"} & request.head.fields.keys()
@@ -186,6 +187,7 @@ def test_a_gateways_header_counts_from_its_address_and_once(folder):
             assert (await ask(router.port, post(chat(), "X-User: team-a"))).status == 200
             assert (await ask(router.port, post(chat(), "X-User: admin", "X-User: team-a"))).status == 401
             assert (await ask(router.port, post(chat()))).status == 401
+            router.state.metrics.callers.tell()
             assert router.state.metrics.callers.requests.values == {("chat/support", "team-a", "200"): 1}
         async with served(folder, replace(access, sources=("10.0.0.0/8",))) as (router, _):
             assert (await ask(router.port, post(chat(), "X-User: team-a"))).status == 401

@@ -1,0 +1,99 @@
+"""The metrics of callers that are known, by group. Does no I/O and reads no clock.
+
+A request finds one object for its caller and group, whose numbers become series when somebody asks for them.
+"""
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from promptgroup_router.base.metrics import Counter
+
+MOST_LABELS = 500
+"""Most callers that metrics tell apart: the first ones, so that no issuer of tokens fills Prometheus."""
+OTHERS = "-others"
+"""The label of callers beyond those; no caller has this name."""
+
+
+class CallerUse:
+    """What one caller has used of one group since the router started."""
+
+    __slots__ = ("answer_tokens", "cached_tokens", "limited", "prompt_tokens", "requests")
+
+    def __init__(self) -> None:
+        self.requests: dict[int, int] = {}
+        """Status of the answer → requests."""
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.answer_tokens = 0
+        self.limited: dict[str, int] = {}
+        """Code of the error → requests that were refused because of a limit."""
+
+    def answered(self, status: int) -> None:
+        """Count an answer."""
+        self.requests[status] = self.requests.get(status, 0) + 1
+
+    def refused(self, code: str) -> None:
+        """Count a request that was refused because of a limit."""
+        self.limited[code] = self.limited.get(code, 0) + 1
+
+
+class CallerMetrics:
+    """The use of all callers, and its series."""
+
+    def __init__(self, counter: "Callable[[str, str, tuple[str, ...]], Counter]") -> None:
+        self._groups: dict[str, dict[str, CallerUse]] = {}
+        """Group → caller's label → use."""
+        self._known: set[str] = set()
+        """The callers with a label of their own."""
+        self.requests = counter(
+            "caller_requests_total", "Requests ended of callers that are known.", ("group", "caller", "code")
+        )
+        self.prompt_tokens = counter(
+            "caller_prompt_tokens_total", "Prompt tokens of callers that are known.", ("group", "caller")
+        )
+        self.cached_tokens = counter(
+            "caller_cached_tokens_total",
+            "Prompt tokens of callers that are known which engines found in their prefix cache.",
+            ("group", "caller"),
+        )
+        self.answer_tokens = counter(
+            "caller_answer_tokens_total", "Tokens of answers to callers that are known.", ("group", "caller")
+        )
+        self.limited = counter(
+            "limited_requests_total",
+            "Requests refused because their caller had reached a limit.",
+            ("group", "caller", "code"),
+        )
+
+    def of(self, group: str, caller: str) -> CallerUse:
+        """Return the use of a group by a caller; those who are not known are one caller without a name."""
+        callers = self._groups.get(group)
+        if callers is not None and (known := callers.get(caller)) is not None:
+            return known
+        return self._begin(group, caller)
+
+    def tell(self) -> None:
+        """Write the series."""
+        used = [(group, label, use) for group, callers in self._groups.items() for label, use in callers.items()]
+        self.requests.replace(
+            {(group, label, str(code)): n for group, label, use in used for code, n in use.requests.items()}
+        )
+        self.limited.replace({(group, label, code): n for group, label, use in used for code, n in use.limited.items()})
+        known = [each for each in used if each[2].requests and each[1]]
+        self.prompt_tokens.replace({(group, label): use.prompt_tokens for group, label, use in known})
+        self.cached_tokens.replace({(group, label): use.cached_tokens for group, label, use in known})
+        self.answer_tokens.replace({(group, label): use.answer_tokens for group, label, use in known})
+
+    def keep(self, groups: Collection[str]) -> None:
+        """Drop the series of other groups."""
+        self._groups = {group: callers for group, callers in self._groups.items() if group in groups}
+
+    def _begin(self, group: str, caller: str) -> CallerUse:
+        label = caller
+        if caller and caller not in self._known:
+            if len(self._known) < MOST_LABELS:
+                self._known.add(caller)
+            else:
+                label = OTHERS
+        return self._groups.setdefault(group, {}).setdefault(label, CallerUse())
