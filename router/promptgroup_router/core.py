@@ -226,7 +226,9 @@ def _key_copy(settings: CoreSettings, state: RouterState) -> KeyCopy | None:
     copy = settings.cache_file
     if copy is None:
         return None
-    return KeyCopy(copy.with_name(f"{copy.name}.keys"), state.authenticator.keyring, state.authorities)
+    keys = KeyCopy(copy.with_name(f"{copy.name}.keys"), state.authenticator, state.authorities, settings.peer_key_file)
+    state.authenticator.on_keys.append(keys.save)
+    return keys
 
 
 def _secret_source(settings: CoreSettings) -> SecretSource | None:

@@ -117,14 +117,14 @@ def measure(callers: int = 200, batches: int = 400) -> Costs:
     def whole() -> None:
         at = now()
         charge = admit(key(), at)
-        limiter.headers(charge, at)
+        limiter.lines(charge, at)
         limiter.settle(charge, USAGE, at)
 
     def admitted() -> None:
         made.append(admit(next(names), now()))
 
     def told() -> None:
-        limiter.headers(made[-1], now())
+        limiter.lines(made[-1], now())
 
     def settled() -> None:
         limiter.settle(made.pop(), USAGE, now())

@@ -7,11 +7,11 @@
 | has a token that is not good                       | 401 `invalid_token`                                |
 | has a name in a header that its sender may not set | 401 `untrusted_sender`                             |
 | is of somebody whom the group does not list        | 403 `not_allowed`                                  |
-| cannot be judged yet: the keys have not been read  | 503 `access_not_available`                         |
+| cannot be judged yet: the keys have not been read  | 503 `access_not_available`, or the request waits   |
 | otherwise                                          | the caller                                         |
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Protocol
@@ -27,6 +27,12 @@ MISSING, INVALID, NOT_ALLOWED, UNREAD = "missing_credential", "invalid_api_key",
 INVALID_TOKEN, UNTRUSTED = "invalid_token", "untrusted_sender"
 ACCESS_CODES = frozenset((MISSING, INVALID, INVALID_TOKEN, UNTRUSTED, NOT_ALLOWED, UNREAD))
 """Codes of the errors by which a request is refused because of its sender."""
+
+_READING = "the keys of the token's issuer are being read"
+
+
+class KeysAwaitedError(ApiError):
+    """A 503 that need not be: the issuer of the request's token is about to be asked for its keys."""
 
 
 class Sender(Protocol):
@@ -65,6 +71,8 @@ class Authenticator:
         self.default = default
         self.issuers: dict[IssuerId, Issuer] = {}
         """The issuers of tokens whose keys are followed."""
+        self.on_keys: list[Callable[[], None]] = []
+        """Called whenever an issuer has been asked for its keys, whether or not it gave any."""
         self.epoch = 0.0
         """Seconds since 1970 at which the clock of requests was 0."""
 
@@ -85,6 +93,7 @@ class Authenticator:
             now: monotonic seconds.
 
         Raises:
+            KeysAwaitedError: 503: somebody should ask again once an issuer has been asked for its keys.
             ApiError: 401, 403 or 503, see above.
         """
         kind = access.type
@@ -130,12 +139,14 @@ class Authenticator:
         if not token:
             raise ApiError(401, "no token is given: send one, as `Authorization: Bearer TOKEN`", code=MISSING)
         issuer = self.issuers.get(IssuerId(access.jwks_uri, access.algorithms))
+        if issuer is None:
+            raise not_available(_READING)
         try:
-            if issuer is None:
-                raise UnknownKeyError  # noqa: TRY301 - as one whose keys have not been read
             return issuer.caller(token, access, now, now + self.epoch)
         except UnknownKeyError:
-            raise not_available("the keys of the token's issuer are being read") from None
+            if issuer.away:
+                raise not_available("the issuer of the token cannot be asked for its keys") from None
+            raise KeysAwaitedError(503, f"{_READING}: retry", code=UNREAD) from None
         except TokenError as error:
             raise ApiError(401, f"{error}: ask its issuer for another", code=INVALID_TOKEN) from None
 

@@ -24,6 +24,8 @@ MAX_JWKS_BYTES = 262_144
 """Most bytes of an issuer's keys; large ones have some 20 KiB."""
 MAX_KEYS = 64
 """Most keys of an issuer that are used."""
+MIN_RSA_BITS = 2048
+"""Bits of the shortest RSA key that is used (RFC 7518 section 3.3)."""
 MAX_KEY_ID = 256
 LONGEST_FIELDS = {"n": 1366, "e": 8, "crv": 16, "x": 128, "y": 128, "alg": 16, "use": 16, "kty": 16}
 """Field of a public key → its most characters: RSA keys have at most 8,192 bits and a small exponent. Other fields are
@@ -35,8 +37,10 @@ REMEMBERED_TOKENS = 10_000
 """Most tokens that are remembered."""
 REMEMBERED_SECONDS = 300.0
 """Longest time for which a token is remembered: after it the issuer's keys count again."""
-REFRESH_SECONDS = 10.0
-"""Shortest time between two reads of an issuer's keys for the sake of a key that is not among them."""
+
+
+_KEPT = frozenset(("kid", *LONGEST_FIELDS))
+_KINDS = ("RSA", "EC", "OKP")
 
 
 class IssuerId(NamedTuple):
@@ -70,7 +74,7 @@ def parse_jwks(content: bytes) -> "dict[str, PyJWK]":
         raise TokenError("the answer is no set of keys in JSON") from None
     found: dict[str, PyJWK] = {}
     for each in listed[:MAX_KEYS] if isinstance(listed, list) else ():
-        if not isinstance(each, dict) or each.get("kty") not in ("RSA", "EC", "OKP") or each.get("use", "sig") != "sig":
+        if not isinstance(each, dict) or each.get("kty") not in _KINDS or each.get("use", "sig") != "sig":
             continue  # a symmetric key (`oct`) would let whoever reads it sign
         key_id = each.get("kid", "")
         if not isinstance(key_id, str) or len(key_id) > MAX_KEY_ID or (key_id in found and key_id):
@@ -79,12 +83,25 @@ def parse_jwks(content: bytes) -> "dict[str, PyJWK]":
         if any(not isinstance(text, str) or len(text) > LONGEST_FIELDS[field] for field, text in public.items()):
             continue
         try:
-            found[key_id] = PyJWK(public)
+            key = PyJWK(public)
         except (PyJWTError, ValueError, TypeError, KeyError, AttributeError):
             continue
+        if each["kty"] != "RSA" or key.key.key_size >= MIN_RSA_BITS:
+            found[key_id] = key
     if not found:
         raise TokenError("the answer has no key that can be used")
     return found
+
+
+def public_part(content: bytes) -> list[dict[str, str]]:
+    """Return what of an issuer's keys may be kept: an issuer may publish more than it means to.
+
+    Args:
+        content: what `parse_jwks` takes.
+    """
+    listed = orjson.loads(content)["keys"][:MAX_KEYS]
+    keys = [each for each in listed if isinstance(each, dict) and each.get("kty") in _KINDS]
+    return [{name: value for name, value in key.items() if name in _KEPT and isinstance(value, str)} for key in keys]
 
 
 class Issuer:
@@ -92,25 +109,42 @@ class Issuer:
 
     def __init__(self) -> None:
         self._keys: dict[str, PyJWK] = {}
-        self.read_at: float | None = None
-        """When the keys were read last, in monotonic seconds; None before they were."""
+        self.content = b""
+        """The document that was learned last; empty before there is one."""
+        self.asked_at: float | None = None
+        """When the keys were asked for that hold, in monotonic seconds; None before there are any."""
         self.tried = False
         """True once they were asked for."""
         self.wanted = False
-        """True if the keys should be read at once, for a token with a key that is not among them."""
+        """True if the keys should be read soon, for a token with a key that is not among them."""
+        self.away = False
+        """True if the last read has failed."""
         self._good: OrderedDict[bytes, tuple[Caller, float, float]] = OrderedDict()
         """Hash of a token and of what was asked of it → its caller, the end of its time, and until when it is
         remembered."""
 
-    def learn(self, content: bytes, now: float) -> None:
-        """Replace the keys.
+    def learn(self, content: bytes, asked_at: float) -> None:
+        """Replace the keys by those that the issuer was asked for at a time.
 
         Raises:
             TokenError: the content is no set of keys; the last ones stay.
         """
-        self._keys = parse_jwks(content)
-        self.read_at = now
+        self._replace(content)
+        self.asked_at = asked_at
         self.wanted = False
+
+    def restore(self, content: bytes) -> None:
+        """Take over the keys that an earlier process has learned, if the issuer has not been asked since.
+
+        Raises:
+            TokenError: the content is no set of keys.
+        """
+        if self.asked_at is None:
+            self._replace(content)
+
+    def _replace(self, content: bytes) -> None:
+        self._keys = parse_jwks(content)
+        self.content = content
         self._good.clear()
 
     def caller(self, token: bytes, access: Access, now: float, time: float) -> Caller:
@@ -119,12 +153,12 @@ class Issuer:
         Args:
             token: as received.
             access: what is asked of it.
-            now: monotonic seconds.
+            now: when it came, in monotonic seconds.
             time: seconds since 1970.
 
         Raises:
             TokenError: it is not good.
-            UnknownKeyError: its key may be one that has not been read yet.
+            UnknownKeyError: its key may be one that the issuer has published since it was asked last.
         """
         if len(token) > MAX_TOKEN_BYTES:
             raise TokenError(f"the token has more than {MAX_TOKEN_BYTES} bytes")
@@ -142,51 +176,88 @@ class Issuer:
         return caller
 
     def _verified(self, token: bytes, access: Access, now: float, time: float) -> tuple[Caller, float]:
-        from jwt import PyJWTError, api_jws, decode  # noqa: PLC0415 - see parse_jwks
+        from jwt import InvalidSignatureError, PyJWTError, api_jws  # noqa: PLC0415 - see parse_jwks
 
         try:
             header: Mapping[str, Any] = api_jws.get_unverified_header(token)
             algorithm, key_id = header.get("alg"), header.get("kid", "")
             if algorithm not in access.algorithms:
                 raise TokenError("the token is signed with an algorithm that is not taken")
-            key = self._key(key_id, now)
-            claims = decode(
-                token,
-                key,
-                algorithms=[str(algorithm)],
-                audience=list(access.audiences),
-                issuer=access.issuer,
-                options={
-                    "require": ["exp", "iss", "aud"],
-                    "verify_exp": False,
-                    "verify_nbf": False,
-                    "verify_iat": False,
-                },
-            )
+            key = self._key(key_id)
+            if key is None:
+                # no key makes a token good that is too old, or for somebody else: nobody is asked for its sake
+                _caller_of(_claims(token, None, access, str(algorithm)), access, time)
+                self._ask_for_keys(now)
+                raise TokenError("the token is signed with a key that its issuer does not publish")
+            return _caller_of(_claims(token, key, access, str(algorithm)), access, time)
+        except InvalidSignatureError as error:
+            if not key_id:  # the only key of the issuer may have been replaced: its tokens do not tell
+                self._ask_for_keys(now)
+            raise TokenError(f"the token is not good: {type(error).__name__}") from None
         except (PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             raise TokenError(f"the token is not good: {type(error).__name__}") from None
-        ends, begins = claims["exp"], claims.get("nbf", 0)
-        # JSON as Python reads it has NaN and infinities, by which a token would never end
-        if not all(type(each) in (int, float) and 0 <= each <= MAX_TIME for each in (ends, begins)):
-            raise TokenError("the token's exp or nbf is no time")
-        if time >= ends + LEEWAY_SECONDS:
-            raise TokenError("the token has expired")
-        if time < begins - LEEWAY_SECONDS:
-            raise TokenError("the token is not valid yet")
-        name = claims.get(access.name_claim)
-        if not isinstance(name, str) or not is_name(name):
-            raise TokenError(f"the token's claim {access.name_claim!r} is no name of a caller")
-        return Caller(name), float(ends) + LEEWAY_SECONDS
 
-    def _key(self, key_id: object, now: float) -> "PyJWK":
+    def _key(self, key_id: object) -> "PyJWK | None":
         """Return the key of a token; one without an id has the issuer's only key."""
-        if isinstance(key_id, str):
-            key = self._keys.get(key_id)
-            if key is not None:
-                return key
-            if not key_id and len(self._keys) == 1:
-                return next(iter(self._keys.values()))
-        if self.read_at is None or now - self.read_at >= REFRESH_SECONDS:
+        if not isinstance(key_id, str):
+            return None
+        if not key_id and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return self._keys.get(key_id)
+
+    def _ask_for_keys(self, now: float) -> None:
+        """Have the keys read, unless those that are known were asked for after a token had come.
+
+        Raises:
+            UnknownKeyError: they were not.
+        """
+        if self.asked_at is None or now >= self.asked_at:
             self.wanted = True
             raise UnknownKeyError
-        raise TokenError("the token is signed with a key that its issuer does not publish")
+
+
+def _claims(token: bytes, key: "PyJWK | None", access: Access, algorithm: str) -> Mapping[str, Any]:
+    """Return what a token says, for the issuer and the audience that are asked of it; without a key it proves nothing.
+
+    Raises:
+        PyJWTError: it is not good.
+    """
+    from jwt import decode  # noqa: PLC0415 - see parse_jwks
+
+    claims: Mapping[str, Any] = decode(
+        token,
+        key if key is not None else "",
+        algorithms=[algorithm],
+        audience=list(access.audiences),
+        issuer=access.issuer,
+        options={
+            "verify_signature": key is not None,
+            "verify_aud": True,
+            "verify_iss": True,
+            "require": ["exp", "iss", "aud"],
+            "verify_exp": False,
+            "verify_nbf": False,
+            "verify_iat": False,
+        },
+    )
+    return claims
+
+
+def _caller_of(claims: Mapping[str, Any], access: Access, time: float) -> tuple[Caller, float]:
+    """Return the caller of a token and the end of its time.
+
+    Raises:
+        TokenError: it has no caller, or another time.
+    """
+    ends, begins = claims["exp"], claims.get("nbf", 0)
+    # JSON as Python reads it has NaN and infinities, by which a token would never end
+    if not all(type(each) in (int, float) and 0 <= each <= MAX_TIME for each in (ends, begins)):
+        raise TokenError("the token's exp or nbf is no time")
+    if time >= ends + LEEWAY_SECONDS:
+        raise TokenError("the token has expired")
+    if time < begins - LEEWAY_SECONDS:
+        raise TokenError("the token is not valid yet")
+    name = claims.get(access.name_claim)
+    if not isinstance(name, str) or not is_name(name):
+        raise TokenError(f"the token's claim {access.name_claim!r} is no name of a caller")
+    return Caller(name), float(ends) + LEEWAY_SECONDS

@@ -128,10 +128,10 @@ class Keyring:
 
     def keep_credentials(self, refs: frozenset[SecretRef]) -> None:
         """Forget the Secrets whose credentials no engine asks for any more."""
-        kept = {ref: known for ref, known in self._credentials.items() if ref in refs}
-        if len(kept) < len(self._credentials):
+        before = len(self._credentials)
+        self._credentials = {ref: known for ref, known in self._credentials.items() if ref in refs}
+        if len(self._credentials) < before:
             self.version += 1
-        self._credentials = kept
 
     def whose(self, key: bytes, namespace: str, secrets: tuple[str, ...]) -> Caller | None:
         """Return who has an API key, by these Secrets; None if nobody has it."""

@@ -16,7 +16,7 @@ OTHERS = "-others"
 
 
 class CallerUse:
-    """What one caller has used of one group since the router started."""
+    """The use of one group by one caller since the router started."""
 
     __slots__ = ("answer_tokens", "cached_tokens", "limited", "prompt_tokens", "requests")
 

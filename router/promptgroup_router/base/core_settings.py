@@ -150,7 +150,7 @@ class FlagParser:
             None,
             type=Path,
             metavar="PATH",
-            help="keep the last good table in this file, and hashes of API keys in PATH.keys, for restarts",
+            help="keep the last good table in this file, and keys (hashed, public, sealed) in PATH.keys, for restarts",
         )
 
     def add_access(self) -> None:

@@ -8,6 +8,7 @@ import logging
 import random
 import ssl
 from collections.abc import Callable, Sequence
+from math import inf
 
 from promptgroup_router.access.issuer import MAX_JWKS_BYTES, Issuer, IssuerId, TokenError
 from promptgroup_router.base.logs import fields
@@ -28,6 +29,8 @@ LAST_BACKOFF = 60.0
 """Seconds to wait after a read that failed: the first, and the most."""
 LOOK_SECONDS = 0.25
 """Seconds between looks at what tokens need."""
+REFRESH_SECONDS = 5.0
+"""Shortest time between two reads for the sake of tokens: whoever makes up names of keys asks for no more."""
 
 
 def issuers(table: RoutingTable, default: Access) -> frozenset[IssuerId]:
@@ -65,6 +68,8 @@ class IssuerFeed:
         self._reading: dict[IssuerId, asyncio.Task[None]] = {}
         self._due: dict[IssuerId, float] = {}
         """Issuer → when its keys are to be read again."""
+        self._began: dict[IssuerId, float] = {}
+        """Issuer → when the last read of its keys began."""
         self._backoff: dict[IssuerId, float] = {}
         """Issuer → seconds to wait after another failure, where the last read failed."""
         state.untried.add(ISSUERS)
@@ -94,21 +99,23 @@ class IssuerFeed:
         wanted = self._wanted
         for issuer_id in known.keys() - wanted:
             del known[issuer_id]
-            self._due.pop(issuer_id, None)
-            self._backoff.pop(issuer_id, None)
+            for times in (self._due, self._began, self._backoff):
+                times.pop(issuer_id, None)
         for issuer_id in wanted:
             issuer = known.setdefault(issuer_id, Issuer())
-            hurry = issuer.wanted and issuer_id not in self._backoff
-            if (hurry or now >= self._due.get(issuer_id, now)) and issuer_id not in self._reading:
+            may_hurry = issuer_id not in self._backoff and now >= self._began.get(issuer_id, -inf) + REFRESH_SECONDS
+            due = now >= self._due.get(issuer_id, now)
+            if (due or (issuer.wanted and may_hurry)) and issuer_id not in self._reading:
+                self._began[issuer_id] = now
                 self._reading[issuer_id] = asyncio.get_running_loop().create_task(self._read(issuer_id, issuer))
         if all(issuer.tried for issuer in known.values()):
             self._state.untried.discard(ISSUERS)
 
     async def _read(self, issuer_id: IssuerId, issuer: Issuer) -> None:
-        before = self._backoff.get(issuer_id)
+        before, asked_at = self._backoff.get(issuer_id), self._clock()
         try:
             content = await get(issuer_id.jwks_uri, self._context(), MAX_JWKS_BYTES, self._networks)
-            issuer.learn(content, self._clock())
+            issuer.learn(content, asked_at)
         except (DocumentError, TokenError, OSError) as error:
             self._state.metrics.key_errors.add("issuer")
             wait = before or FIRST_BACKOFF
@@ -122,5 +129,8 @@ class IssuerFeed:
                 log.info("keys of an issuer are read again", extra=fields(url=issuer_id.jwks_uri))
         finally:
             issuer.tried = True
+            issuer.away = issuer_id in self._backoff
             del self._reading[issuer_id]
         self._due[issuer_id] = self._clock() + wait * random.uniform(0.75, 1.0)  # noqa: S311 - spreads load, no secret
+        for listener in self._state.authenticator.on_keys:
+            listener()

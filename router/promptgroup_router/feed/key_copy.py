@@ -1,26 +1,48 @@
-"""Keeps what a router knows of Secrets on disk, for a restart while the API server is away.
+"""Keeps what a router knows of Secrets and issuers on disk, for a restart while the API server or an issuer is away.
 
-Of API keys the file has hashes with the salt that stands beside them, never a key. Credentials for engines cannot be
-hashed, so they are not in it. Bundles of authorities are, which are no secret.
+| of                           | the file has                                                                   |
+|------------------------------|--------------------------------------------------------------------------------|
+| API keys                     | hashes, with the salt that stands beside them; never a key                     |
+| issuers of tokens            | their public keys                                                              |
+| authorities of engines       | their certificates, which are no secret                                        |
+| credentials for engines      | them, sealed with the key that routers share, which is not on this disk;       |
+|                              | nothing without such a key                                                     |
+
+What is read back is as hostile as anything else: it is bounded, and taken as a whole or not at all.
 """
 
 import logging
+import os
+from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import orjson
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from promptgroup_router.access.authenticator import Authenticator
 from promptgroup_router.access.caller import Caller
-from promptgroup_router.access.keyring import HASH_BYTES, Keyring, SecretRef, is_name
+from promptgroup_router.access.issuer import MAX_JWKS_BYTES, Issuer, IssuerId, TokenError, parse_jwks, public_part
+from promptgroup_router.access.keyring import HASH_BYTES, SecretRef, is_name
 from promptgroup_router.base.authorities import Authorities, BundleRef
 from promptgroup_router.base.logs import fields
 from promptgroup_router.feed.table_file import replace_file
+from promptgroup_router.peers.peer_key import BadKeyError, read_key
 
 log = logging.getLogger("promptgroup.access")
 
 FORMAT = 1
 MAX_BYTES = 64 << 20
 """Most bytes of the file: a hundred Secrets of ten thousand API keys each."""
+MAX_ISSUERS = 256
+"""Most issuers whose keys are taken from it."""
+SALT_BYTES = 32
+
+_NONCE = bytes(12)
+_PURPOSE = b"pg-engine-keys"
 
 
 class KeyCopyError(ValueError):
@@ -30,19 +52,24 @@ class KeyCopyError(ValueError):
 class KeyCopy:
     """The file, and when it has to be written."""
 
-    def __init__(self, path: Path, keyring: Keyring, authorities: Authorities) -> None:
+    def __init__(
+        self, path: Path, authenticator: Authenticator, authorities: Authorities, key_file: Path | None = None
+    ) -> None:
         """Begin with nothing written.
 
         Args:
             path: the file; only its owner may read it.
-            keyring: the hashes to keep.
+            authenticator: its keyring and its issuers have what is kept.
             authorities: the bundles to keep.
+            key_file: the key that routers share; None if there is none.
         """
         self._path = path
-        self._keyring = keyring
+        self._keyring = authenticator.keyring
+        self._issuers = authenticator.issuers
         self._authorities = authorities
-        self._written = (0, 0)
-        """The versions of both when the file was written or read."""
+        self._key_file = key_file
+        self._written = _Versions()
+        """The versions of all when the file was written or read."""
 
     def restore(self) -> None:
         """Take over what the file has; one that cannot be used is logged, and leaves everything to be read."""
@@ -69,8 +96,10 @@ class KeyCopy:
             return
         self._written = versions
 
-    def _versions(self) -> tuple[int, int]:
-        return self._keyring.version, self._authorities.version
+    def _versions(self) -> "_Versions":
+        issuers = {issuer_id: issuer.content for issuer_id, issuer in self._issuers.items() if issuer.content}
+        shared = self._shared_key() if self._keyring.credentials() else None
+        return _Versions(self._keyring.version, self._authorities.version, issuers, shared)
 
     def _content(self) -> dict[str, Any]:
         secrets = [
@@ -78,7 +107,31 @@ class KeyCopy:
             for ref, hashes in self._keyring.hashes().items()
         ]
         bundles = [{**ref._asdict(), "pem": pem.decode("ascii")} for ref, pem in self._authorities.bundles().items()]
-        return {"format": FORMAT, "salt": self._keyring.salt.hex(), "secrets": secrets, "bundles": bundles}
+        issuers = [
+            {"uri": issuer_id.jwks_uri, "algorithms": issuer_id.algorithms, "keys": public_part(issuer.content)}
+            for issuer_id, issuer in self._issuers.items()
+            if issuer.content
+        ]
+        content = {"format": FORMAT, "salt": self._keyring.salt.hex(), "secrets": secrets, "bundles": bundles}
+        return content | {"issuers": issuers, "sealed": self._sealed()}
+
+    def _sealed(self) -> str:
+        """Return the credentials for engines as nobody reads them without the shared key; empty without one."""
+        credentials = [
+            {**ref._asdict(), "data": {name: value.decode("ascii") for name, value in known.items()}}
+            for ref, known in self._keyring.credentials().items()
+        ]
+        if not credentials or (secret := self._shared_key()) is None:
+            return ""
+        return seal(orjson.dumps(credentials), secret, os.urandom(SALT_BYTES)).hex()
+
+    def _shared_key(self) -> bytes | None:
+        if self._key_file is None:
+            return None
+        try:
+            return read_key(self._key_file)
+        except BadKeyError:  # who follows the file says so
+            return None
 
     def _take(self, content: bytes) -> None:
         try:
@@ -91,11 +144,66 @@ class KeyCopy:
                 BundleRef(each["namespace"], each["kind"], each["name"], each["key"]): each["pem"].encode()
                 for each in data["bundles"]
             }
+            issuers = dict(_issuer(each) for each in data.get("issuers", ())[:MAX_ISSUERS])
+            credentials = self._opened(bytes.fromhex(data.get("sealed", "")))
             self._keyring.restore(salt, hashes)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, TokenError) as error:
             raise error if isinstance(error, KeyCopyError) else KeyCopyError("it is no copy of keys") from None
         for ref, bundle in bundles.items():
             self._authorities.learn(ref, bundle)
+        for issuer_id, keys in issuers.items():
+            self._issuers.setdefault(issuer_id, Issuer()).restore(keys)
+        for secret, known in credentials.items():
+            self._keyring.learn_credentials(secret, known)
+
+    def _opened(self, sealed: bytes) -> dict[SecretRef, dict[str, bytes]]:
+        """Return the credentials for engines; none that another key has sealed."""
+        secret = self._shared_key()
+        content = opened(sealed, secret) if sealed and secret is not None else None
+        return {
+            SecretRef(each["namespace"], each["name"]): {name: value.encode() for name, value in each["data"].items()}
+            for each in (orjson.loads(content) if content is not None else ())
+        }
+
+
+class _Versions(NamedTuple):
+    """The versions of all that is kept."""
+
+    keyring: int = 0
+    authorities: int = 0
+    issuers: Mapping[IssuerId, bytes] = MappingProxyType({})
+    shared_key: bytes | None = None
+    """The key that credentials are sealed with, if there are any."""
+
+
+def _issuer(data: dict[str, Any]) -> tuple[IssuerId, bytes]:
+    keys = orjson.dumps({"keys": data["keys"]})
+    algorithms = tuple(data["algorithms"])
+    if len(keys) > MAX_JWKS_BYTES or not all(isinstance(each, str) for each in (data["uri"], *algorithms)):
+        raise KeyCopyError("it has an issuer that cannot be one")
+    parse_jwks(keys)
+    return IssuerId(data["uri"], algorithms), keys
+
+
+def seal(content: bytes, secret: bytes, salt: bytes) -> bytes:
+    """Return a content as only those read or make it who have a secret: salt, then AES-256-GCM of it.
+
+    Each salt has a key of its own, so that a nonce is never used twice (NIST SP 800-38D section 8).
+    """
+    return salt + _cipher(secret, salt).encrypt(_NONCE, content, _PURPOSE)
+
+
+def opened(sealed: bytes, secret: bytes) -> bytes | None:
+    """Return what was sealed; None if nobody with this secret has sealed it."""
+    try:
+        return _cipher(secret, sealed[:SALT_BYTES]).decrypt(_NONCE, sealed[SALT_BYTES:], _PURPOSE)
+    except (InvalidTag, ValueError):
+        return None
+
+
+def _cipher(secret: bytes, salt: bytes) -> AESGCM:
+    derived = blake2b(secret, digest_size=32, person=_PURPOSE).digest()
+    return AESGCM(blake2b(salt, key=derived, digest_size=32).digest())
 
 
 def _hashes(data: dict[str, str]) -> dict[bytes, Caller]:

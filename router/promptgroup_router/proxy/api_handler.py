@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from promptgroup_router.access.authenticator import KeysAwaitedError
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
@@ -12,6 +13,7 @@ from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
+from promptgroup_router.proxy.key_waits import KeyWaits
 from promptgroup_router.proxy.large_request import LargeRequest
 from promptgroup_router.proxy.relay import NO_NOTES, AnswerTaker, Relay
 from promptgroup_router.proxy.request_ids import RequestIds
@@ -81,18 +83,37 @@ class ApiHandler:
         self._timeout = timeout
         self._sharing = sharing
         self._from_peer = from_peer
+        self._key_waits = KeyWaits(self)
+        state.authenticator.on_keys.append(self._key_waits.look)
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
-        """Answer a request, or return the relay that will."""
+        """Answer a request, or return what will."""
+        came = self._clock()
+        try:
+            return self.handle(client, request, came)
+        except KeysAwaitedError as error:
+            if not self._key_waits.full:
+                return self._key_waits.add(client, request, came, error)
+            self.refuse(error, client, request)
+            return None
+
+    def handle(self, client: ClientConnection, request: HttpRequest, came: float) -> ActiveRequest | None:
+        """Answer a request that came at a time, or return what will.
+
+        Raises:
+            KeysAwaitedError: nobody can tell yet who sends it.
+        """
         head = request.head
         try:
             large = large_body(head.method, head.path, request.body)
             if large is not None:
-                check_sender(self._state, head.fields, client, self._clock())
+                check_sender(self._state, head.fields, client, came)
                 return LargeRequest(self, self._reader, large, client=client, request=request, clock=self._clock)
-            found = self.arrive(client, request)
+            found = self.arrive(client, request, came=came)
             if isinstance(found, Route) and found.ask is not None and self._sharing is not None:
                 return self._sharing.start(client, request, found, self._begin, from_peer=self._from_peer)
+        except KeysAwaitedError:
+            raise
         except ApiError as error:
             self.refuse(error, client, request)
             return None
@@ -111,7 +132,11 @@ class ApiHandler:
         return self._state.index.most_messages
 
     def arrive(
-        self, client: ClientConnection, request: HttpRequest, ask: ParsedRequest | None = None
+        self,
+        client: ClientConnection,
+        request: HttpRequest,
+        ask: ParsedRequest | None = None,
+        came: float | None = None,
     ) -> Route | ModelsAnswer:
         """Decide what becomes of a request, by the digest of its body where that was read already; raises ApiError."""
         head = request.head
@@ -124,6 +149,7 @@ class ApiHandler:
             now=self._clock(),
             sender=client,
             ask=ask,
+            came=came,
         )
 
     def relay(self, found: Route, client: AnswerTaker, request: HttpRequest, notes: Headers = NO_NOTES) -> Relay:

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_router.access.authenticator import Authenticator, NoSender, Visit
+from promptgroup_router.access.authenticator import Authenticator, KeysAwaitedError, NoSender, Visit
 from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.access.issuer import Issuer, IssuerId
 from promptgroup_router.access.keyring import Keyring, SecretRef
@@ -132,3 +132,7 @@ def test_a_token_needs_an_issuer_whose_keys_were_read():
     assert known.identify(access, "chat", sent(token().decode()), NoSender(), 0.0).name == "team-a"
     assert refusal(access, sent(SECRET_KEY), known=known) == (401, "invalid_token")
     assert refusal(replace(access, callers=("team-b",)), sent(token().decode()), known=known) == (403, "not_allowed")
+    with pytest.raises(KeysAwaitedError):  # a key that the issuer may have published since
+        known.identify(access, "chat", sent(token("two").decode()), NoSender(), 1.0)
+    issuer.away = True
+    assert refusal(access, sent(token("two").decode()), known=known) == (503, "access_not_available")

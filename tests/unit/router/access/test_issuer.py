@@ -9,7 +9,6 @@ from promptgroup_router.access.caller import Caller
 from promptgroup_router.access.issuer import (
     LEEWAY_SECONDS,
     MAX_TOKEN_BYTES,
-    REFRESH_SECONDS,
     REMEMBERED_SECONDS,
     Issuer,
     TokenError,
@@ -19,9 +18,10 @@ from promptgroup_router.access.issuer import (
 from support.tokens import CLAIMS, NOW, by_token, jwk, jwks, private_key, token
 
 
-def issuer(*names: str, kind: str = "RSA", now: float = 0.0) -> Issuer:
+def issuer(*names: str, kind: str = "RSA", asked_at: float = 1.0) -> Issuer:
+    """Return an issuer that was asked for its keys after the tokens of most tests had come."""
     known = Issuer()
-    known.learn(jwks(*(names or ("one",)), kind=kind), now)
+    known.learn(jwks(*(names or ("one",)), kind=kind), asked_at)
     return known
 
 
@@ -134,19 +134,40 @@ def test_tokens_of_a_key_that_the_issuer_withdrew_are_no_longer_good():
     assert caller(known, given) == "team-a"
     known.learn(jwks("one"), 1.0)
     with pytest.raises(TokenError, match="does not publish"):
-        caller(known, given, now=2.0)
+        caller(known, given, now=0.5)
 
 
-def test_a_new_key_of_the_issuer_is_asked_for_soon_and_not_often():
-    known = issuer("one", now=0.0)
-    with pytest.raises(TokenError):
-        caller(known, token("two"), now=REFRESH_SECONDS - 1)
+def test_a_token_with_a_new_key_is_judged_by_keys_that_were_asked_for_after_it_came():
+    known = issuer("one", asked_at=5.0)
+    with pytest.raises(TokenError, match="does not publish"):
+        caller(known, token("two"), now=4.9)
     assert not known.wanted
     with pytest.raises(UnknownKeyError):
-        caller(known, token("two"), now=REFRESH_SECONDS)
+        caller(known, token("two"), now=5.0)
     assert known.wanted
-    known.learn(jwks("one", "two"), REFRESH_SECONDS + 1)
-    assert caller(known, token("two"), now=REFRESH_SECONDS + 1) == "team-a"
+    known.learn(jwks("one", "two"), 6.0)
+    assert caller(known, token("two"), now=5.0) == "team-a"
+    assert not known.wanted
+
+
+def test_the_only_key_of_an_issuer_whose_tokens_name_none_may_be_replaced():
+    known, given = issuer("one", asked_at=5.0), token("two", headers={"kid": ""})
+    with pytest.raises(UnknownKeyError):
+        caller(known, given, now=5.0)
+    known.learn(jwks("two"), 6.0)
+    assert caller(known, given, now=5.0) == "team-a"
+    with pytest.raises(TokenError, match="InvalidSignature"):
+        caller(known, token("one", headers={"kid": ""}), now=5.0)
+
+
+NEVER_GOOD = ("another issuer", "another audience", "expired", "not valid yet", "no end", "no name", "no token")
+
+
+@pytest.mark.parametrize("what", NEVER_GOOD)
+def test_nobody_is_asked_for_the_sake_of_a_token_that_no_key_makes_good(what):
+    known = issuer("two", asked_at=0.0)
+    with pytest.raises(TokenError):
+        caller(known, BAD[what], now=1.0)
     assert not known.wanted
 
 

@@ -8,6 +8,7 @@ from ipaddress import ip_network
 from promptgroup_router.contract.access import ANYBODY
 from promptgroup_router.feed import issuer_feed, table_file
 from promptgroup_router.feed.issuer_feed import IssuerFeed, issuers
+from promptgroup_router.proxy import key_waits
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.server import Router
 from support.fakeengine import engines, until
@@ -41,6 +42,7 @@ def issuer_of(state):
 
 def test_keys_are_read_and_a_new_one_is_read_when_a_token_needs_it(tmp_path, monkeypatch):
     monkeypatch.setattr(issuer_feed, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(issuer_feed, "REFRESH_SECONDS", 0.0)
 
     async def test():
         async with publishing(tmp_path) as publisher, followed(publisher) as (state, _):
@@ -156,6 +158,101 @@ def test_an_outage_of_an_issuer_and_new_keys_fail_no_request_under_load(tmp_path
                 assert answer.status == 401
 
     run(test())
+
+
+def test_an_issuer_that_replaces_its_key_without_notice_fails_no_request(tmp_path, monkeypatch):
+    monkeypatch.setattr(issuer_feed, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(issuer_feed, "REFRESH_SECONDS", 0.05)
+
+    async def test():
+        async with serving(tmp_path) as (publisher, router):
+            for key in ("two", "three", "four"):
+                publisher.document = jwks(key)
+                asks = [ask(router.port, post(chat(), bearing(key, exp=SOON + number))) for number in range(8)]
+                assert [answer.status for answer in await asyncio.gather(*asks)] == [200] * 8
+            assert (await ask(router.port, post(chat(), bearing("one")))).status == 401
+
+    run(test())
+
+
+def test_keys_that_are_made_up_make_an_issuer_be_asked_rarely(tmp_path, monkeypatch):
+    """Each is judged by a read that began after it came, and no two reads are near."""
+    monkeypatch.setattr(issuer_feed, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(issuer_feed, "REFRESH_SECONDS", 0.0)
+
+    async def test():
+        async with serving(tmp_path) as (publisher, router):
+            made_up = [bearing("two", headers={"kid": f"made-up-{number}"}) for number in range(40)]
+            answers = await asyncio.gather(*(ask(router.port, post(chat(), each)) for each in made_up))
+            assert {answer.status for answer in answers} == {401}
+            assert router.state.metrics.access_refused.values == {("invalid_token",): 40}
+            monkeypatch.setattr(issuer_feed, "REFRESH_SECONDS", 1e9)
+            monkeypatch.setattr(key_waits, "WAIT_SECONDS", 0.0)
+            before = publisher.reads
+            answers = await asyncio.gather(*(ask(router.port, post(chat(), each)) for each in made_up))
+            assert {(answer.status, answer.json["error"]["code"]) for answer in answers} == {
+                (503, "access_not_available")
+            }
+            assert publisher.reads == before
+
+    run(test())
+
+
+def test_whoever_waits_for_an_issuer_that_hangs_is_told_in_time_and_keeps_nobody_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(issuer_feed, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(issuer_feed, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(key_waits, "MOST_WAITING", 3)
+
+    async def test():
+        async with serving(tmp_path) as (publisher, router):
+            publisher.hangs.clear()
+            waits = router._clients.handler._key_waits
+            asking = [asyncio.ensure_future(ask(router.port, post(chat(), bearing("two")))) for _ in range(2)]
+            async with connected(router.port) as leaving:
+                leaving.send(post(chat(), bearing("two")))
+                await until(lambda: len(waits._waiting) == 3, "those who wait")
+                answer = await ask(router.port, post(chat(), bearing("two")))
+                assert (answer.status, answer.headers[b"retry-after"]) == (503, b"1")  # as many wait as may
+                assert (await ask(router.port, post(chat(), bearing("one")))).status == 200
+            await until(lambda: len(waits._waiting) == 2, "the one who left to be forgotten")
+            monkeypatch.setattr(key_waits, "WAIT_SECONDS", 0.0)
+            assert [answer.status for answer in await asyncio.gather(*asking)] == [503, 503]
+            assert waits._waiting == {}
+
+    run(test())
+
+
+def test_an_issuer_that_is_known_to_be_away_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(issuer_feed, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(issuer_feed, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(issuer_feed, "FIRST_BACKOFF", 1e9)
+
+    async def test():
+        async with serving(tmp_path) as (publisher, router):
+            publisher.status = 500
+            # the first waits for the read that fails, the second for nothing
+            for _ in range(2):
+                answer = await ask(router.port, post(chat(), bearing("two")))
+                assert (answer.status, answer.json["error"]["code"]) == (503, "access_not_available")
+                assert "cannot be asked" in answer.json["error"]["message"]
+            assert publisher.reads == 2
+
+    run(test())
+
+
+def bearing(key, **fields):
+    return "Authorization: Bearer " + token(key, **({"exp": SOON} | fields)).decode()
+
+
+@contextlib.asynccontextmanager
+async def serving(folder):
+    """A router that has read the keys of an issuer, whose tokens its group takes."""
+    async with publishing(folder) as publisher, engines(1) as (fake,):
+        slots = (slot(0, address=fake.address),)
+        known = table(group("support", revision(slots=slots), access=by_token(publisher.uri)))
+        async with routed(folder, known, publisher) as router:
+            await until(lambda: router.state.keys_tried, "the keys")
+            yield publisher, router
 
 
 @contextlib.asynccontextmanager
