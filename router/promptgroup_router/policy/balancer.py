@@ -310,7 +310,7 @@ class Balancer:
             if kind is None:
                 kind = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
             elif figures.kv_tokens:
-                kind.kv_tokens = figures.kv_tokens
+                kind.set_capacity(figures.kv_tokens)
             self._costs[key] = kind
             self._remember_tier1(revision.prefix, revision.revision.tokens)
             for member in (*revision.candidates.ready, *revision.candidates.draining):

@@ -35,10 +35,12 @@ class EngineCosts:
 
     def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:
         """Take the constants that are known; 0 stands for unknown."""
-        self.kv_tokens = kv_tokens or KV_TOKENS
+        self.kv_tokens = KV_TOKENS
         """Tokens that a replica's cache holds."""
-        self.cache_tokens = float(kv_tokens or math.inf)
+        self.cache_tokens = math.inf
         """The same limit for admission: no request waits for a limit that nobody knows."""
+        if kv_tokens:
+            self.set_capacity(kv_tokens)
         self.rate = self._first_rate = float(prefill_rate or PREFILL_RATE)
         """Prompt tokens a second at the start of a context."""
         self.step_tokens = step_tokens or STEP_TOKENS
@@ -52,6 +54,11 @@ class EngineCosts:
         self.context = 0.000_000_04
         """Seconds that each token of decoding context adds to a step."""
         self._scale = 1.0
+
+    def set_capacity(self, kv_tokens: int) -> None:
+        """Take the tokens that a replica's cache holds, once the table tells them."""
+        self.kv_tokens = kv_tokens
+        self.cache_tokens = float(kv_tokens)
 
     def prefill(self, cached: float, prompt: float) -> float:
         """Return the seconds to compute a prompt whose first `cached` tokens are in the cache."""

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from promptgroup_router.apis.usage import Usage
@@ -47,6 +49,20 @@ def test_every_policy_goes_round_tried_and_ejected_slots_and_fails_open(policy):
     health.failed(third.id, "a", 0.0)
     assert balancer.pick(candidates, DEMAND, 0.0) is not None
     assert balancer.pick(candidates, DEMAND, 99.0) is not None
+
+
+def test_a_capacity_that_a_later_table_tells_holds_for_engines_that_are_known():
+    def view(engine):
+        return build_index(table(group("a", revision(slots=(slot(0, incarnation="a"),), engine=engine))))
+
+    balancer = Balancer(Health())
+    balancer.install(view(Engine("one")), 0.0)
+    (replica,) = balancer.replicas.values()
+    assert replica.costs.cache_tokens == math.inf
+    balancer.install(view(ENGINE), 1.0)
+    assert (replica.costs.kv_tokens, replica.costs.cache_tokens) == (100_000, 100_000)
+    balancer.install(view(Engine("one")), 2.0)
+    assert (replica.costs.kv_tokens, replica.costs.cache_tokens) == (100_000, 100_000)
 
 
 def test_an_empty_pool_has_nothing_to_pick():
