@@ -75,6 +75,29 @@ class ParsedRequest:
     compared: Sequence[Any] | None = None
     """The hashes by which the prompt is compared with an earlier one, where its client asks and `raw` is not here."""
 
+    def with_doc(self, doc: dict[str, Any]) -> "ParsedRequest":
+        """Return the request with another body, and all else as it is."""
+        # dataclasses.replace() refuses the compiled class
+        return ParsedRequest(
+            kind=self.kind,
+            raw=self.raw,
+            model=self.model,
+            system=self.system,
+            has_system=self.has_system,
+            tools=self.tools,
+            tools_in_order=self.tools_in_order,
+            text=self.text,
+            history=self.history,
+            turn=self.turn,
+            ids=self.ids,
+            streamed=self.streamed,
+            media=self.media,
+            doc=doc,
+            messages=self.messages,
+            content=self.content,
+            compared=self.compared,
+        )
+
 
 def parse(kind: ApiKind, body: bytes) -> ParsedRequest:
     """Parse a request body.

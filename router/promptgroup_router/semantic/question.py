@@ -1,6 +1,5 @@
 """Reads the question of a request, and names all else that its answer follows from. Does no I/O and reads no clock."""
 
-from dataclasses import replace
 from typing import Any, NamedTuple, NewType
 
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
@@ -38,7 +37,7 @@ def read_question(ask: ParsedRequest) -> tuple[str, ParsedRequest] | None:
     text = _text_of(last)
     if text is None:
         return None
-    return text, replace(ask, doc=ask.doc | {"messages": [*messages[:-1], last | {"content": None}]})
+    return text, ask.with_doc(ask.doc | {"messages": [*messages[:-1], last | {"content": None}]})
 
 
 def _uses_tools(message: Any) -> bool:

@@ -12,7 +12,7 @@ from promptgroup_router.tracing.trace_context import SAMPLED, TraceContext, pars
 
 TRACE_BITS, SPAN_BITS = 128, 64
 _TRACE, _SPAN = TRACE_BITS // 8, SPAN_BITS // 8
-_LOW = slice(_TRACE - 8, _TRACE)
+_LOW = _TRACE - 8
 """The bytes of a trace's id that decide whether it is recorded."""
 MOST_SPAN = (1 << SPAN_BITS) - 1
 MOST_EVENTS = 32
@@ -104,7 +104,7 @@ class Tracer:
         if parent is None:
             # most requests: decided, and told to the engine, before anything else is made
             ids = drawn.to_bytes(_TRACE + _SPAN, "big")
-            if ids[_LOW] >= self._bound:
+            if ids[_LOW:_TRACE] >= self._bound:
                 return f"00-{ids.hex('-', -_TRACE)}-00".encode(), None
             context = TraceContext(drawn >> SPAN_BITS or 1, drawn & MOST_SPAN or 1, SAMPLED)
             return context.header(), RequestSpan(context, None, now, self.epoch)
