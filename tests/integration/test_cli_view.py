@@ -3,7 +3,6 @@
 import io
 import itertools
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -169,8 +168,11 @@ def page(cluster: LocalCluster, admin: str) -> Iterator[str]:
             assert serving.stdout is not None
             yield serving.stdout.readline().split()[-1]
         finally:
-            serving.send_signal(signal.SIGINT)
-            assert serving.wait(20) == 0
+            serving.terminate()
+            try:
+                assert serving.wait(20) == 0
+            finally:
+                serving.kill()
 
 
 def test_the_page_shows_what_kubectl_and_the_router_say(kube: Kubectl, admin: str, page: str) -> None:

@@ -1,9 +1,11 @@
 """`promptgroup dashboard`: serve a page on this machine that shows the groups of a namespace, live."""
 
 import argparse
+import signal
 import threading
 import time
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -33,9 +35,20 @@ def run(arguments: argparse.Namespace) -> int:
         observer.look(_now, time.monotonic)  # what cannot be reached at all ends the command here, with its reason
         with serving(observer, arguments.port) as url:
             print(f"The page is at {url}\nWhoever has this address can read it. Ctrl-C ends it.", flush=True)
-            with suppress(KeyboardInterrupt):  # this is how it ends
-                observer.run(threading.Event(), _now, time.monotonic)
+            with suppress(KeyboardInterrupt), _terminated() as ended:  # this is how it ends
+                observer.run(ended, _now, time.monotonic)
     return ExitStatus.OK
+
+
+@contextmanager
+def _terminated() -> Iterator[threading.Event]:
+    """Yield an event that SIGTERM sets: what a shell starts in the background does not get Ctrl-C."""
+    ended = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    try:
+        yield ended
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _past(arguments: argparse.Namespace) -> DashboardPast | None:

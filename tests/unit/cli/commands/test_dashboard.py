@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 import urllib.request
 
 import pytest
@@ -30,6 +32,20 @@ def test_it_serves_the_page_until_it_is_stopped(kube, command, looked_at):
     assert (code, out, err) == (0, "", "")
     (view,) = looked_at
     assert (view["namespace"], [each["label"] for each in view["groups"]]) == ("chat", ["chat/support"])
+
+
+def test_sigterm_ends_it_too(kube, command, monkeypatch):
+    serving(kube, promptgroup(), router("r1"), metrics=Metrics().text())
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(_, ended, *__):
+        assert not ended.is_set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert ended.wait(10)
+
+    monkeypatch.setattr(DashboardObserver, "run", run)
+    assert command("dashboard")[0] == 0
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_what_cannot_be_reached_at_all_ends_it(kube, command):
