@@ -6,6 +6,8 @@ from promptgroup_router.access.authenticator import KeysAwaitedError
 from promptgroup_router.proxy import key_waits
 from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS, KeyWaits
 
+pytestmark = pytest.mark.interpreted
+
 
 class Active:
     """A request that is answered once its wait is over."""
