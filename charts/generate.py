@@ -14,8 +14,11 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "promptgroup"
-SYSTEM, MONITORING = "promptgroup-system", "monitoring"
-"""Namespaces that manifests/ assume: of the operator, of Prometheus."""
+SYSTEM, MONITORING, TRACING = "promptgroup-system", "monitoring", "observability"
+"""Namespaces that manifests/ assume: of the operator, of Prometheus, of a collector of spans."""
+
+OTLP_PORT = 4318
+"""Port of such a collector in manifests/."""
 
 Object = dict[str, Any]
 
@@ -107,6 +110,8 @@ def template(thing: Object, namespace: str, *conditions: str, arguments: Iterabl
         _deployment(thing["spec"], mark, arguments)
     if thing["kind"] == "NetworkPolicy":
         _replace(thing, MONITORING, mark("{{ $.Values.monitoring.namespace }}"))
+        _replace(thing, TRACING, mark("{{ $.Values.tracing.namespace }}"))
+        _replace(thing, OTLP_PORT, mark("{{ $.Values.tracing.port }}"))
         _replace(thing["spec"], SYSTEM, mark(f"{{{{ {RELEASE} }}}}"))
     if thing["kind"] == "ValidatingAdmissionPolicy":  # the operator's user is named by its namespace
         for condition in thing["spec"].get("matchConditions", ()):
@@ -134,17 +139,33 @@ def _deployment(spec: Object, mark: Marks, arguments: Iterable[str]) -> None:
     extra = f"{{{{- range {values}.extraArgs }}}}\n- {{{{ . | quote }}}}\n{{{{- end }}}}"
     container["args"] += [mark(text) for text in (*arguments, extra)]
     container["resources"] = {mark(f"{{{{- toYaml {values}.resources | HERE }}}}"): None}
+    if "env" in container:
+        container["env"].append(mark(VARIABLES))
+    else:
+        container[mark(VARIABLES.replace("\n", "\nenv:\n", 1))] = None
     for field in ("nodeSelector", "tolerations"):
         pod[mark(_optional(f"{values}.{field}", field))] = None
     pod[mark(_optional("$.Values.imagePullSecrets", "imagePullSecrets"))] = None
+
+
+VARIABLES = """\
+{{- with $.Values.tracing }}{{- if .endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ .endpoint | quote }}
+{{- range $name, $value := .variables }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}{{- end }}"""
+"""Lines of a container's variables: OpenTelemetry's, where spans are asked for."""
 
 
 def _optional(value: str, field: str) -> str:
     return f"{{{{- with {value} }}}}\n{field}:\n{{{{- toYaml . | INSIDE }}}}\n{{{{- end }}}}"
 
 
-def _replace(value: Any, old: str, new: str) -> None:
-    """Change a string wherever it is a value of a mapping."""
+def _replace(value: Any, old: str | int, new: str) -> None:
+    """Change a text or a number wherever it is a value of a mapping."""
     for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         if each == old:
             value[key] = new
@@ -248,6 +269,15 @@ def monitoring() -> str:
     return f"{{{{- if $.Values.monitoring.enabled }}}}\n{''.join(texts)}{{{{- end }}}}\n"
 
 
+def tracing() -> str:
+    """Return the templates of what lets programs out to a collector, once in each namespace that has some of them."""
+    texts = [template(each, "$namespace", *_policy(each)) for each in built("tracing")]
+    each_namespace = '{{- range $namespace := include "promptgroup.namespaces" . | fromJsonArray }}'
+    return (
+        f"{{{{- if $.Values.tracing.endpoint }}}}\n{each_namespace}\n{''.join(texts)}{{{{- end }}}}\n{{{{- end }}}}\n"
+    )
+
+
 def values() -> str:
     """Return values.yaml, with the defaults that manifests/ have."""
     (operator,) = (each for each in built("control") if each["kind"] == "Deployment")
@@ -301,6 +331,16 @@ monitoring:
   namespace: {MONITORING}
   # Labels by which Prometheus finds monitors and alerts, as in {{release: kube-prometheus-stack}}.
   labels: {{}}
+
+tracing:
+  # Where operators, routers and pickers send spans, by OTLP over HTTP: as in http://collector.observability:4318.
+  # Empty: they record none.
+  endpoint: ""
+  # OpenTelemetry's other variables, as in {{OTEL_TRACES_SAMPLER_ARG: "0.1"}}.
+  variables: {{}}
+  # Where the collector runs, and the port of its pods: network policies let the programs out to it.
+  namespace: {TRACING}
+  port: {OTLP_PORT}
 """
 
 
@@ -336,7 +376,7 @@ def files() -> dict[Path, str]:
     """Return each file of the chart: its path inside the chart → its text."""
     head = "# Made of manifests/ by charts/generate.py: edit those, and run `make generate`.\n"
     made = {Path("values.yaml"): head + values()}
-    for page in (operator, router, picker, monitoring):
+    for page in (operator, router, picker, monitoring, tracing):
         made[Path(f"templates/{page.__name__}.yaml")] = head + page()
     for crd in (ROOT / "crds").glob("prompt*.yaml"):
         made[Path("crds") / crd.name] = crd.read_text()

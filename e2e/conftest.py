@@ -43,7 +43,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def made(request: pytest.FixtureRequest) -> tuple[Images, Cluster | None]:
-    """The images, and the cluster where a test needs one: it comes up while they are built.
+    """The images, and the cluster where a test needs one: it comes up while they are built and loaded.
 
     They are of this source tree, or of the one that E2E_SOURCE names, when a broken build is tested. The first process
     makes them, the others find them.
@@ -55,6 +55,7 @@ def made(request: pytest.FixtureRequest) -> tuple[Images, Cluster | None]:
         cluster = creating.result() if creating is not None else None
         if cluster is not None:
             kind.load(cluster, images.names)
+            kind.equip(cluster)
     return images, cluster
 
 

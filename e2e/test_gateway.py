@@ -1,6 +1,5 @@
 """README: behind a gateway replicas and pickers come and go as behind routers; no whole answer fails, none is cold."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -8,15 +7,11 @@ import pytest
 from harness import gateway
 from harness.clients import Plan, clients
 from harness.cluster import Cluster
-from harness.group import MODEL, group, pods, prompt, revision, weights
+from harness.group import LOADS, MODEL, group, pods, prompt, revision, weights
 from harness.images import Images
 from harness.outcomes import unharmed
 from promptgroup_local.inferencepools import inference_pools
 from promptgroup_local.kubectl import Kubectl, wait_for
-
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("E2E_GATEWAY"), reason="builds two more images and takes three minutes: E2E_GATEWAY=1 runs it"
-)
 
 NAME = "fronted"
 PICKER = "app.kubernetes.io/name=promptgroup-picker"
@@ -28,7 +23,7 @@ def fronted(cluster: Cluster, kubectl: Kubectl, images: Images) -> Iterator[str]
     own = gateway.images_of_gateways(cluster)
     with inference_pools(kubectl):
         spec = {"gateway": {"failureMode": "FailOpen"}, "rollout": {"retireAfter": "10s"}}
-        kubectl.apply(group(NAME, images, prompt("a"), replicas=2, **spec))
+        kubectl.apply(group(NAME, images, prompt("a"), replicas=2, env=LOADS, **spec))
         gateway.install_pickers(kubectl, own)
         kubectl.wait_warm(NAME, "2/2")
         wait_for(lambda: kubectl.get("inferencepool", NAME), "the InferencePool")

@@ -16,6 +16,9 @@ ROLLOUT = {
     "retireAfter": "10s",
     "judge": {"minRequests": 20, "maxTtftRisePercent": 100},
 }
+STEADY = {"STANDIN_STEP_MS": "50"}
+"""An engine whose first token comes after time, not work: what a busy machine adds to it is less than it may rise."""
+WORSE = {"STANDIN_STEP_MS": "400"}
 SECONDS = 240.0
 """Longest release: each step needs its samples."""
 
@@ -23,7 +26,7 @@ SECONDS = 240.0
 @pytest.fixture(scope="module")
 def load(cluster: Cluster, kubectl: Kubectl, images: Images) -> Iterator[Clients]:
     """Short sessions that name the group, without end."""
-    kubectl.apply(group(NAME, images, prompt("a"), replicas=3, rollout=ROLLOUT))
+    kubectl.apply(group(NAME, images, prompt("a"), replicas=3, env=STEADY, rollout=ROLLOUT))
     kubectl.wait_warm(NAME, "3/3")
     plan = Plan((service(kubectl.namespace),), NAME, last=2, pause=0.2, tokens=8)
     with clients(cluster, images, kubectl, NAME, plan) as running:
@@ -41,7 +44,7 @@ def test_a_good_prompt_goes_through_its_steps_and_takes_over(kubectl: Kubectl, i
         return True if found.get(old, 0) == 0 else None
 
     with load.watched(settle=24) as seen:
-        kubectl.apply(group(NAME, images, prompt("b"), replicas=3, rollout=ROLLOUT))
+        kubectl.apply(group(NAME, images, prompt("b"), replicas=3, env=STEADY, rollout=ROLLOUT))
         wait_for(promoted, "the new prompt to take over", lambda: kubectl.get("promptgroup", NAME), seconds=SECONDS)
         kubectl.wait_warm(NAME, "3/3", seconds=SECONDS)
     assert {30, 60, 100} <= shares
@@ -53,8 +56,7 @@ def test_a_good_prompt_goes_through_its_steps_and_takes_over(kubectl: Kubectl, i
 def test_a_bad_release_is_rolled_back_and_says_why(kubectl: Kubectl, images: Images, load: Clients) -> None:
     old = revision(kubectl, NAME)
     with load.watched(settle=24) as seen:
-        bad = {"STANDIN_STEP_MS": "120"}
-        kubectl.apply(group(NAME, images, prompt("c"), replicas=3, env=bad, rollout=ROLLOUT))
+        kubectl.apply(group(NAME, images, prompt("c"), replicas=3, env=WORSE, rollout=ROLLOUT))
         wait_for(
             lambda: True if kubectl.condition(NAME, "Degraded").get("reason") == "RolledBack" else None,
             "the release to be taken back",

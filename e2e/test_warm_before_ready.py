@@ -7,12 +7,12 @@ import pytest
 
 from harness.clients import Plan, ask, clients, service
 from harness.cluster import Cluster
-from harness.group import SLOT, WARM, group, pods, prompt, routed
+from harness.group import LOADS, SLOT, WARM, WARMED, group, pods, prompt, routed
 from harness.images import Images
 from harness.outcomes import unharmed
 from promptgroup_local.kubectl import Kubectl, wait_for
 
-SLOW = {"STANDIN_PREFILL_TOKENS_PER_SECOND": "300"}
+SLOW = {**LOADS, "STANDIN_PREFILL_TOKENS_PER_SECOND": "300"}
 """An engine that takes seconds for the prefix, so that a cold one can be told from a warm one."""
 
 
@@ -76,16 +76,23 @@ def test_a_container_that_crashed_comes_back_only_when_it_is_warm_again(
     victim = min(pods(kubectl, slow), key=lambda pod: pod["metadata"]["labels"][SLOT])
     name = victim["metadata"]["name"]
 
-    def restarted() -> dict[str, Any] | None:
-        pod = kubectl.get("pod", name)
+    def proven_again() -> bool | None:
+        route = [slot for each in routed(kubectl, slow) for slot in each["slots"] if slot.get("pod") == name]
+        pod = kubectl.get("pod", name)  # after the route: a container that it leads to is proven already
         assert pod is not None
-        again = pod["status"]["containerStatuses"][0]["restartCount"] > 0
-        return pod if again and true(pod, "Ready") else None
+        container = pod["status"]["containerStatuses"][0]
+        if container["restartCount"] == 0 or not container.get("containerID"):
+            return None
+        proven = pod["metadata"]["annotations"].get(WARMED) == container["containerID"] and true(pod, WARM)
+        new = container["containerID"].rpartition("/")[2]
+        assert proven or not any(new.startswith(slot["incarnation"]) for slot in route)
+        # until the condition of the container before is taken back, the kubelet may call the new one Ready
+        return True if proven and true(pod, "Ready") else None
 
     plan = Plan((service(kubectl.namespace),), slow, at_once=6, last=3, tokens=8)
     with clients(cluster, images, kubectl, slow, plan) as running, running.watched(settle=30) as seen:
         cluster.kill_container(victim, "engine")
-        assert true(wait_for(restarted, "the container to be Ready again", lambda: kubectl.get("pod", name)), WARM)
+        wait_for(proven_again, "the new container to be warm and Ready", lambda: kubectl.get("pod", name))
         kubectl.wait_warm(slow, "2/2")
     # a crash cuts the streams that it finds, and nothing else
     assert (seen.failed, seen.cold) == ([], [])

@@ -36,6 +36,15 @@ interpreted class cannot inherit from a compiled one."""
 
 FLAGS = "-fvisibility=hidden"
 """All modules are one library, whose functions call each other and are called by nobody else."""
+SET_BY_TESTS = frozenset(
+    (
+        "EXHAUSTED_SECONDS", "HANDSHAKE_SECONDS", "IDLE_SECONDS", "KEY_EVERY_SECONDS", "LIMIT", "LINGER_SECONDS",
+        "LIVE_SECONDS", "LOOKUP_EVERY_SECONDS", "LOOKUP_SECONDS", "MOST_BYTES", "MOST_WAITING", "NEW_SECONDS",
+        "READ_SECONDS", "REFUSED_CONNECTIONS", "REMEMBERED_TOKENS", "SILENT_SECONDS", "STALL_SECONDS", "TURN_SECONDS",
+        "WAIT_SECONDS",
+    )
+)  # fmt: skip
+"""Numbers that stay variables, because tests set them. Others become a part of the code that uses them."""
 _MUTABLE = "dataclass(slots=True)"
 _CONSTANT = re.compile("_?[A-Z0-9_]+|_?[a-z0-9_]+")
 
@@ -104,12 +113,14 @@ def prepared(text: str) -> str:
 
 
 def _make_final(found: ast.Assign | ast.AnnAssign, lines: list[str]) -> None:
-    """Make a name Final, unless it is a type, a number (tests set some) or a tuple (mypyc reads some too early)."""
+    """Make a name Final, unless it is a type, set by tests, or a tuple (mypyc reads some too early)."""
     target = found.target if isinstance(found, ast.AnnAssign) else found.targets[0]
+    if isinstance(target, ast.Tuple) and isinstance(found.value, ast.Tuple):
+        _make_each_final(target, found.value, lines)
+        return
     if not isinstance(target, ast.Name) or not _CONSTANT.fullmatch(target.id) or found.value is None:
         return
-    number = isinstance(found.value, ast.Constant) and isinstance(found.value.value, int | float)
-    if number or isinstance(found.value, ast.Tuple):
+    if target.id in SET_BY_TESTS or isinstance(found.value, ast.Tuple):
         return
     if isinstance(found.value, ast.Call) and ast.unparse(found.value.func) in ("TypeVar", "NewType"):
         return
@@ -119,6 +130,16 @@ def _make_final(found: ast.Assign | ast.AnnAssign, lines: list[str]) -> None:
     elif "Final" not in ast.unparse(found.annotation):
         begin, stop = found.annotation.col_offset, found.annotation.end_col_offset or 0
         lines[line] = f"{lines[line][:begin]}Final[{lines[line][begin:stop]}]{lines[line][stop:]}"
+
+
+def _make_each_final(targets: ast.Tuple, values: ast.Tuple, lines: list[str]) -> None:
+    """Make the names final that one line gives values."""
+    names = [ast.unparse(each) for each in targets.elts]
+    if SET_BY_TESTS.isdisjoint(names):
+        pairs = zip(names, values.elts, strict=True)
+        lines[targets.lineno - 1] = "; ".join(f"{name}: Final = {ast.unparse(value)}" for name, value in pairs)
+        for line in range(targets.lineno, values.end_lineno or 0):
+            lines[line] = ""
 
 
 def _write_out(found: ast.ClassDef, lines: list[str]) -> None:

@@ -114,7 +114,7 @@ def locked(name: str, *, shared: bool = False) -> Iterator[None]:
 
 
 def create() -> Cluster:
-    """The cluster of an earlier run where there is one that answers, else a new one."""
+    """The cluster of an earlier run where there is one that answers, else a new one: its nodes may not be ready yet."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     cluster = Cluster(FOLDER / "kubeconfig")
     cluster.kubeconfig.touch(0o600)
@@ -122,12 +122,17 @@ def create() -> Cluster:
     if not cluster.answers():  # there is none, or a restart of Docker has left its nodes dead
         delete()
         image = os.environ.get("KIND_NODE_IMAGE")
-        command = ["kind", "create", "cluster", "--name", NAME, "--config", str(CONFIG), f"--wait={START_SECONDS}s"]
+        command = ["kind", "create", "cluster", "--name", NAME, "--config", str(CONFIG)]
         shell(*command, "--kubeconfig", str(cluster.kubeconfig), *(["--image", image] if image else []))
-    for worker in cluster.workers():
-        cluster.kubectl().run("wait", "--for=condition=Ready", f"node/{worker}", f"--timeout={START_SECONDS}s")
-        cluster.equip(worker)
     return cluster
+
+
+def equip(cluster: Cluster) -> None:
+    """Wait until all nodes are ready, and give the workers their fake GPUs."""
+    for node in (cluster.control_plane, *cluster.workers()):
+        cluster.kubectl().run("wait", "--for=condition=Ready", f"node/{node}", f"--timeout={START_SECONDS}s")
+    for worker in cluster.workers():
+        cluster.equip(worker)
 
 
 def delete() -> None:

@@ -12,8 +12,13 @@ SLOT = "promptgroup.dev/slot"
 ROUTER = "app.kubernetes.io/name=promptgroup-router"
 WARM = "promptgroup.dev/prefix-warm"
 """The readiness gate of engines' pods."""
+WARMED = "promptgroup.dev/warmed-container"
+"""Annotation of engines' pods: the container that was proven warm."""
 DEDICATED = {"sharing": "Dedicated"}
 """Routing of a group that lends nothing: whoever serves a revision is warm for it."""
+LOADS = {"STANDIN_STARTUP_SECONDS": "5"}
+"""An engine that loads weights for five seconds before it answers, for tests that kill one. Real ones take longer, and
+the operator has to see the new container by then."""
 BY_RING = {**DEDICATED, "policy": "BoundedLoad", "loadFactorPercent": 10_000}
 """Only the ring decides as well: no load is above a hundred times its share."""
 

@@ -99,6 +99,7 @@ class ApiReader:
         return objects
 
     def _path(self, kind: str, namespace: str) -> str:
+        kind = kind.lower()  # a kind's own name in small letters is its resource's in the singular
         if kind not in self._resources:
             self._discover()
         if kind not in self._resources:

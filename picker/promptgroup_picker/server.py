@@ -2,18 +2,24 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine, Iterator
+from functools import partial
+from typing import Any
 
 from promptgroup_picker import tls
-from promptgroup_picker.extproc.conformance import ConformanceCall
+from promptgroup_picker.extproc.conformance import ConformanceCall, Pool
 from promptgroup_picker.extproc.large_bodies import LargeBodies
 from promptgroup_picker.extproc.processing import PickerState, Processing
 from promptgroup_picker.health import CHECK, HealthCheck
 from promptgroup_picker.http2.connection import Call, Stream
 from promptgroup_picker.http2.listener import GrpcListener
+from promptgroup_picker.pool import PoolFeed
 from promptgroup_picker.settings import PickerSettings
 from promptgroup_router.base import build
+from promptgroup_router.base.core_settings import ApiServerAddress
 from promptgroup_router.base.logs import fields
 from promptgroup_router.core import BACKLOG, RoutingCore
+from promptgroup_router.feed.kube_api import KubeApi
 from promptgroup_router.reading.body_reader import BodyReader
 from promptgroup_router.server import serve
 
@@ -49,8 +55,7 @@ class Picker:
             GrpcListener(opener, core.clock, max_message=MAX_MESSAGE, max_connections=settings.max_connections)
             for opener in (self._open, self._open_check)
         )
-        # the tests name their endpoints: there is no table to wait for
-        core.state.loaded = settings.conformance
+        self._pool = Pool(endpoints=settings.endpoints)
         self._servers: list[asyncio.Server] = []
         self.port = 0
         self.health_port = 0
@@ -73,7 +78,8 @@ class Picker:
         """
         settings = self._settings
         secured = None if settings.plaintext else tls.context(settings.tls_cert_file, settings.tls_key_file)
-        self.core.load()
+        if not settings.conformance:  # the tests name their endpoints: there is no table
+            self.core.load()
         await self.core.listen()
         for listener, port, context in (
             (self._gateways, settings.port, secured),
@@ -82,7 +88,7 @@ class Picker:
             server = await self._loop.create_server(listener.accept, settings.host, port, backlog=BACKLOG, ssl=context)
             self._servers.append(server)
         self.port, self.health_port = (each.sockets[0].getsockname()[1] for each in self._servers)
-        self.core.follow()
+        self.core.follow(*self._pool_feed())
         about = fields(host=settings.host, port=self.port, admin_port=self.admin_port, **build.about())
         log.info("listening", extra=about)
 
@@ -113,8 +119,17 @@ class Picker:
 
     def _open(self, path: str, stream: Stream) -> Call | None:
         if path == PROCESS:
-            return ConformanceCall(stream) if self._settings.conformance else Processing(self._calls, stream)
+            if self._settings.conformance:
+                return ConformanceCall(stream, self._pool)
+            return Processing(self._calls, stream)
         return self._open_check(path, stream)
+
+    def _pool_feed(self) -> Iterator[Coroutine[Any, Any, None]]:
+        settings = self._settings
+        if settings.conformance and isinstance(settings.source, ApiServerAddress):
+            state, source = self.core.state, settings.source
+            read = partial(setattr, state, "loaded", True)
+            yield PoolFeed(KubeApi(source), source.namespaces[0], settings.conformance, self._pool, read).run()
 
     def _open_check(self, path: str, stream: Stream) -> Call | None:
         return HealthCheck(self.core.state, stream) if path == CHECK else None

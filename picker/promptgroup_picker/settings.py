@@ -23,7 +23,8 @@ class PickerSettings(CoreSettings):
     """None, like the key, for a certificate that the picker makes for itself."""
     tls_key_file: Path | None
     endpoints: int
-    conformance: bool
+    conformance: str
+    """Name of the InferencePool that the conformance tests are about; empty for none."""
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> PickerSettings:
@@ -57,6 +58,8 @@ def _check(given: argparse.Namespace) -> None:
         raise ValueError(f"--endpoints is {given.endpoints}, expected 1 to {MAX_ENDPOINTS}")
     if (given.tls_cert_file is None) != (given.tls_key_file is None):
         raise ValueError("--tls-cert-file and --tls-key-file are given one without the other: give both, or none")
+    if given.conformance and given.table is not None:
+        raise ValueError("--conformance and --table are both given, but the pool is on an API server: leave one out")
     if given.plaintext and given.tls_cert_file is not None:
         raise ValueError("--plaintext and --tls-cert-file are both given: leave one out")
 
@@ -95,12 +98,11 @@ def flag_parser(environment: Mapping[str, str]) -> FlagParser:
         "that understands a list, which Envoy's ORIGINAL_DST clusters do not (default: %(default)s)"
     )
     flags.add(answers, "endpoints", "1", type=int, metavar="N", help=text)
-    answers.add_argument(
-        "--conformance",
-        action="store_true",
-        default=flags.default("conformance", "") in ("1", "true"),
-        help="obey the test headers of the Inference Extension's conformance tests; never where clients are",
+    text = (
+        "obey the test headers of the Inference Extension's conformance tests, for the InferencePool of this name in "
+        "the first of --namespaces; never where clients are (default: off)"
     )
+    flags.add(answers, "conformance", "", metavar="POOL", help=text)
     flags.add_peers()
     flags.add_limits(flags.group("limits, times in seconds"))
     flags.add_logs()

@@ -134,14 +134,17 @@ class RoutingCore:
             )
         self.admin_port = self._admin_server.sockets[0].getsockname()[1]
 
-    def follow(self) -> None:
+    def follow(self, *more: Coroutine[Any, Any, None]) -> None:
         """Follow the table's source, talk to peers, and keep time.
+
+        Args:
+            more: what else must run until the end.
 
         Raises:
             OSError: no port for peers can be bound.
         """
         settings = self._settings
-        parts: list[Coroutine[Any, Any, None]] = [self._secrets.run(), self._issuers.run(), self._tick(), self._sweep()]
+        parts = [self._secrets.run(), self._issuers.run(), self._tick(), self._sweep(), *more]
         if settings.peers and settings.peer_key_file is not None:
             self._peering = GossipTransport(
                 settings,

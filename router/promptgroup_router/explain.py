@@ -18,11 +18,11 @@ The document is JSON:
 | `choice`     | the replica that would get it; null: it would wait for room                                        |
 | `why`        | the same in words                                                                                  |
 
-A cost has cachedTokens and, in seconds, wait, prefill, step, margin and total. It and the room are null for a replica
-that is ejected, and where the policy weighs neither.
+A cost has cachedTokens, copiedTokens (from a KV tier that all replicas share) and, in seconds, wait, prefill, step,
+margin and total. It and the room are null for a replica that is ejected, and where the policy weighs neither.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
@@ -48,7 +48,7 @@ class ExplainRequest(NamedTuple):
     """A request as a client would send it."""
 
     endpoint: Endpoint
-    headers: Mapping[bytes, bytes]
+    headers: dict[bytes, bytes]
     """Header names in lower case."""
     body: bytes
 
@@ -235,7 +235,7 @@ def _shown(candidate: _Candidate, *, lent: bool) -> dict[str, Any]:
     cost = None
     if estimate is not None:
         seconds = {name: round(getattr(estimate, name), 6) for name in ("wait", "prefill", "step", "margin", "total")}
-        cost = {"cachedTokens": round(estimate.cached)} | seconds
+        cost = {"cachedTokens": round(estimate.cached), "copiedTokens": round(estimate.copied)} | seconds
     return {
         "replica": member.label,
         "requests": candidate.requests,

@@ -3,14 +3,13 @@
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from promptgroup_router.base import build
 from promptgroup_router.base.core_settings import ApiServerAddress
@@ -24,7 +23,8 @@ from promptgroup_router.flights.peer_port import PeerPort
 from promptgroup_router.flights.shared_answers import SharedAnswers
 from promptgroup_router.peers.transport import GossipTransport
 from promptgroup_router.proxy.api_handler import ApiHandler
-from promptgroup_router.proxy.downstream import STALL_SECONDS, ClientListener
+from promptgroup_router.proxy.downstream import ClientListener
+from promptgroup_router.proxy.tls_port import ADDRESS_SHARE, Accepting, Handshakes, TlsPort, copy_of
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
 from promptgroup_router.response_cache.home import home_of
@@ -41,9 +41,6 @@ PEER_CONNECT_SECONDS = 0.25
 """Time to open a connection to another router, which is near; then the request is computed here."""
 
 log = logging.getLogger("promptgroup.router")
-
-HANDSHAKE_SECONDS = 10.0
-"""Time limit for a client's TLS handshake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +116,9 @@ class Router:
         )
         self._store: RedisStore | None = None
         self._followed = self.state.index
-        self._accepting: dict[int, list[asyncio.Server]] = {}
-        """Number of a socket for requests → what accepts on it, on each of its addresses."""
+        self._accepting: dict[int, Accepting] = {}
+        """Number of a socket for requests → what accepts on it, on all of its addresses."""
+        self._handshakes = Handshakes(max(1, settings.max_connections // ADDRESS_SHARE))
         self._changing = asyncio.Lock()
         """Held while what accepts is replaced."""
         self._tls: ssl.SSLContext | None = None
@@ -161,10 +159,10 @@ class Router:
                 settings.port,
                 backlog=BACKLOG,
                 reuse_port=settings.reuse_port,
-                **self._tls_options(),
+                start_serving=self._tls is None,
             )
-            self._accepting[0] = [server]
             self.port = server.sockets[0].getsockname()[1]
+            self._accepting[0] = self._secured(server) if self._tls is not None else server
         self.core.follow()
         if self.core.peering is not None:
             self._listen_to_peers(self.core.peering)
@@ -204,16 +202,17 @@ class Router:
         async with self._changing:
             self._clients.draining = not numbers
             for number in self._accepting.keys() - set(numbers):
-                for server in self._accepting.pop(number):
-                    server.close()
+                self._accepting.pop(number).close()
             for number in sorted(set(numbers) - self._accepting.keys()):
                 # a copy, since the end of the server closes it: what waits on the socket is left for others
-                self._accepting[number] = [await self._accept(self._sockets.requests[number].fileno())]
+                copy = copy_of(self._sockets.requests[number].fileno())
+                self._accepting[number] = await self._accept(copy)
 
-    async def _accept(self, descriptor: int) -> asyncio.Server:
-        """Accept on a copy of a listening socket."""
-        copy = socket.socket(fileno=os.dup(descriptor))
-        return await self._loop.create_server(self._clients.accept, sock=copy, backlog=BACKLOG, **self._tls_options())
+    async def _accept(self, listening: socket.socket) -> Accepting:
+        """Accept on a listening socket."""
+        if self._tls is not None:
+            return self._tls_port([listening])
+        return await self._loop.create_server(self._clients.accept, sock=listening, backlog=BACKLOG)
 
     # --- TLS -----------------------------------------------------------------------------------------------------
 
@@ -237,24 +236,25 @@ class Router:
         self._following = self._loop.create_task(self._certificate.run())
 
     async def _renew_tls(self, context: ssl.SSLContext) -> None:
-        """Accept with another certificate from here on: on copies of the sockets, so that none is closed meanwhile."""
-        async with self._changing:
-            self._tls = context
-            for number, servers in list(self._accepting.items()):
-                sockets = [each.fileno() for server in servers for each in server.sockets]
-                self._accepting[number] = [await self._accept(descriptor) for descriptor in sockets]
-                for server in servers:
-                    server.close()
+        """Accept with another certificate from here on."""
+        self._tls = context
 
-    def _tls_options(self) -> dict[str, Any]:
+    def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
-            return {}
-        # a slow reader gets what is left of its answer: the listener's own deadlines end the others
-        return {
-            "ssl": self._tls,
-            "ssl_handshake_timeout": HANDSHAKE_SECONDS,
-            "ssl_shutdown_timeout": STALL_SECONDS,
-        }
+            raise RuntimeError("there is no certificate: call _begin_tls first")
+        return self._tls
+
+    def _secured(self, bound: asyncio.Server) -> TlsPort:
+        """Accept on the addresses that a server of the loop is bound to, in its place."""
+        sockets = [copy_of(each.fileno()) for each in bound.sockets]
+        bound.close()
+        return self._tls_port(sockets)
+
+    def _tls_port(self, sockets: list[socket.socket]) -> TlsPort:
+        for each in sockets:
+            each.listen(BACKLOG)
+        refused = self.state.metrics.handshakes_refused.add
+        return TlsPort(sockets, self._clients.accept, self._tls_context, self._handshakes, refused)
 
     async def drain(self) -> None:
         """Report that this router is draining, then stop accepting and let running requests end."""
@@ -290,12 +290,11 @@ class Router:
 
     def _stop_accepting(self) -> None:
         self._peer_port.close()
-        for servers in self._accepting.values():
-            for server in servers:
-                server.close()
-        self._accepting.clear()
-        for each in self._sockets.requests if self._sockets is not None else ():
+        for each in self._accepting.values():
             each.close()
+        self._accepting.clear()
+        for listening in self._sockets.requests if self._sockets is not None else ():
+            listening.close()
 
     def _tick(self, now: float) -> None:
         self._clients.tick(now)

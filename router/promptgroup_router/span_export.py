@@ -1,7 +1,9 @@
 """Sends spans to a collector by OTLP, with OpenTelemetry's SDK in a thread of its own.
 
 OpenTelemetry's variables (OTEL_*) turn it on and configure it; without an endpoint nothing of the SDK is imported. The
-event loop only puts a span into the SDK's queue: one that is full, because the collector is slow or away, drops spans.
+event loop only puts a record into the SDK's queue: one that is full, because the collector is slow or away, drops it.
+The thread that sends them makes the SDK's spans of the records. Names and values of these are bounded where they are
+made, so that the SDK's limits, which would cost a span more than all else, are not applied.
 """
 
 import asyncio
@@ -9,7 +11,7 @@ import contextlib
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from promptgroup_router.base.logs import fields
@@ -34,7 +36,7 @@ class SpanExport:
             ImportError: the SDK is not installed.
         """
         self._send, self._shut_down = _sdk(service)
-        self.tracer = Tracer(chosen, random.getrandbits, self._send)
+        self.tracer = Tracer(chosen, random.randbytes, self._send)
 
     async def close(self) -> None:
         """Send the spans that are left, unless that takes too long."""
@@ -87,54 +89,58 @@ class _Send(Protocol):
 def _sdk(service: str) -> tuple[_Send, Callable[[], None]]:
     """Return what gives a span to the SDK, and what shuts it down."""
     # half a second and 20 MiB, for those alone who export spans
-    from opentelemetry.context import Context  # noqa: PLC0415
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
     from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource  # noqa: PLC0415
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-    from opentelemetry.sdk.trace.id_generator import IdGenerator  # noqa: PLC0415
-    from opentelemetry.sdk.trace.sampling import ALWAYS_ON  # noqa: PLC0415
-    from opentelemetry.trace import (  # noqa: PLC0415
-        NonRecordingSpan,
-        SpanContext,
-        SpanKind,
-        Status,
-        StatusCode,
-        TraceFlags,
-        set_span_in_context,
-    )
+    from opentelemetry.sdk.trace import Event, ReadableSpan  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult  # noqa: PLC0415
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
+    from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags  # noqa: PLC0415
 
-    class GivenIds(IdGenerator):
-        """Returns the ids that a request has already: its engine was told of them."""
-
-        given = TraceContext(0, 0, 0)
-
-        def generate_trace_id(self) -> int:
-            return self.given.trace
-
-        def generate_span_id(self) -> int:
-            return self.given.span
-
-    ids = GivenIds()
     named = Resource({SERVICE_NAME: service}).merge(OTELResourceDetector().detect())
     resource = Resource.create(named.attributes)
-    provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False, id_generator=ids)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    tracer = provider.get_tracer("promptgroup")
+    scope = InstrumentationScope("promptgroup")
+    sampled = SpanContext(1, 1, False, TraceFlags(TraceFlags.SAMPLED))
+
+    def context(found: TraceContext, *, remote: bool) -> SpanContext:
+        return SpanContext(found.trace, found.span, remote, TraceFlags(found.flags))
+
+    class Record(ReadableSpan):
+        """A span of the SDK's queue that is not made yet."""
+
+        def __init__(self, ended: EndedSpan) -> None:
+            self.ended = ended
+
+        @property
+        def context(self) -> SpanContext:
+            """Return what the queue takes the span by: whether it is sampled."""
+            return sampled
+
+        def made(self) -> ReadableSpan:
+            """Return the span."""
+            ended = self.ended
+            return ReadableSpan(
+                ended.name,
+                context(ended.context, remote=False),
+                context(ended.parent, remote=True) if ended.parent is not None else None,
+                resource,
+                ended.attributes,
+                [Event(each.name, each.attributes, each.at) for each in ended.events],
+                kind=SpanKind.SERVER,
+                status=Status(StatusCode.ERROR, ended.error) if ended.error else Status(StatusCode.UNSET),
+                start_time=ended.began,
+                end_time=ended.ended,
+                instrumentation_scope=scope,
+            )
+
+    class Exporter(OTLPSpanExporter):
+        """Makes the spans before it sends them."""
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            return super().export([each.made() if isinstance(each, Record) else each for each in spans])
+
+    processor = BatchSpanProcessor(Exporter())
 
     def send(ended: EndedSpan, /) -> None:
-        ids.given = ended.context
-        around = Context()
-        if ended.parent is not None:
-            parent = SpanContext(ended.parent.trace, ended.parent.span, True, TraceFlags(ended.parent.flags))
-            around = set_span_in_context(NonRecordingSpan(parent), around)
-        span = tracer.start_span(
-            ended.name, around, SpanKind.SERVER, attributes=ended.attributes, start_time=ended.began
-        )
-        for event in ended.events:
-            span.add_event(event.name, event.attributes, event.at)
-        if ended.error:
-            span.set_status(Status(StatusCode.ERROR, ended.error))
-        span.end(ended.ended)
+        processor.on_end(Record(ended))
 
-    return send, provider.shutdown
+    return send, processor.shutdown

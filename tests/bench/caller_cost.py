@@ -21,6 +21,7 @@ from rich.table import Table
 
 from promptgroup_router.access.authenticator import Authenticator, NoSender, Visit
 from promptgroup_router.access.keyring import Keyring, SecretRef
+from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base import build
 from promptgroup_router.callers.limiter import Charge, Limiter, longest_answer
@@ -110,7 +111,9 @@ def measure(callers: int = 200, batches: int = 400) -> Costs:
         return identify(ACCESS, "chat").name
 
     def admit(name: str, at: float) -> Charge:
-        charge = limiter.admit(group, name, RULES.limits_of(name), prompt=2000, longest=longest_answer(BODY), now=at)
+        charge = limiter.admit(
+            group, name, RULES.limits_of(name), prompt=2000, longest=longest_answer(ApiKind.CHAT, BODY), now=at
+        )
         assert charge is not None
         return charge
 

@@ -29,11 +29,11 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.answering import ANSWER_BODY, AnsweringEngine
+from promptgroup_local.ports import free_ports
 from promptgroup_router.base import build
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
 from support.gateway import gateway
-from support.ports import free_ports
 from support.wire import table_of
 
 ENGINES = 10

@@ -1,6 +1,7 @@
 """Time that the router's own code takes for a request and for a streamed event, without sockets and kernel.
 
-    python tests/bench/python_part.py [--body 8192] [--groups 1] [--slots 4] [--sessions 500] [--clients 16] [--keys]
+    python tests/bench/python_part.py [--body 8192] [--groups 1] [--slots 4] [--sessions 500]
+        [--clients 16] [--keys own|mixed]
 
 The real classes run from the client's bytes to the last byte of the answer, between transports that only count. The
 figure is a low quantile of short batches, so that it stands for an undisturbed processor: compare figures of one
@@ -106,7 +107,9 @@ class Bench:
         clock = time.monotonic
         self.state = RouterState()
         began = time.perf_counter()
-        keys = {f"session-{session}": key(session).encode() for session in range(given.sessions)}
+        # the caller of a session: that of its connection, or one of its own as where a gateway has the connections
+        callers = [each % given.clients if given.keys == "own" else each for each in range(given.sessions)]
+        keys = {f"caller-{each}": key(each).encode() for each in callers}
         self.state.authenticator.keyring.learn_keys(SecretRef("bench", "keys"), keys)
         known = table(given.groups, given.slots, CLOSED if given.keys else {})
         self.state.install(decode_table(known), "bench", clock())
@@ -115,9 +118,10 @@ class Bench:
         handler = ApiHandler(self.state, EngineConnections(clock, 10), BodyReader(), clock, 600)
         self.listener = ClientListener(handler, clock, 64 << 20, budget=BodyBudget(1 << 30))
         self.clients = [self.client() for _ in range(given.clients)]
-        sessions = range(given.sessions)
-        self.whole_requests = [request(session, given.body, stream=False) for session in sessions]
-        self.stream_request = request(0, given.body, stream=True)
+        self.whole_requests = [
+            request(session, given.body, caller, stream=False) for session, caller in enumerate(callers)
+        ]
+        self.stream_request = request(0, given.body, 0, stream=True)
         self.at = 0
 
     def client(self) -> ClientConnection:
@@ -143,9 +147,8 @@ class Bench:
 
     def whole(self) -> None:
         """Serve one request."""
-        self.at = at = self.at + 1
-        client, sent = self.clients[at % len(self.clients)], self.whole_requests[at % len(self.whole_requests)]
-        client.data_received(sent)
+        self.at = at = (self.at + 1) % len(self.whole_requests)
+        self.clients[at % len(self.clients)].data_received(self.whole_requests[at])
         self.busy.pop().data_received(WHOLE)
 
     def stream(self) -> object:
@@ -161,9 +164,9 @@ def table(groups: int, slots: int, fields: dict) -> dict:
     return {"format": 1, "version": "bench", "groups": [group(number, slots) | fields for number in range(groups)]}
 
 
-def key(session: int) -> str:
-    """Return the API key of a session's caller."""
-    return f"sk-{session:032x}"
+def key(caller: int) -> str:
+    """Return the API key of a caller."""
+    return f"sk-{caller:032x}"
 
 
 def group(number: int, slots: int) -> dict:
@@ -177,7 +180,7 @@ def group(number: int, slots: int) -> dict:
     return {"namespace": "bench", "name": f"group-{number}", "format": 1, "model": "tiny", "revisions": [revision]}
 
 
-def request(session: int, body_bytes: int, *, stream: bool) -> bytes:
+def request(session: int, body_bytes: int, caller: int, *, stream: bool) -> bytes:
     """Return a third turn of a session."""
     turns = max(64, body_bytes - len(SYSTEM) - 300)
     said = f"This is session {session}. How do I return a parcel? ".ljust(turns // 2, "x")
@@ -191,7 +194,7 @@ def request(session: int, body_bytes: int, *, stream: bool) -> bytes:
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\nHost: router.example\r\nAccept: application/json\r\n"
         "Content-Type: application/json\r\nUser-Agent: OpenAI/Python 2.0.0\r\nX-Stainless-Lang: python\r\n"
-        f"Authorization: Bearer {key(session)}\r\nX-Session-Id: session-{session}\r\n"
+        f"Authorization: Bearer {key(caller)}\r\nX-Session-Id: session-{session}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -229,7 +232,7 @@ async def measure(given: argparse.Namespace) -> None:
     lines = [
         f"{python()}, router {'compiled' if build.compiled() else 'interpreted'}",
         f"{given.body} bytes, {given.groups} groups of {given.slots} slots, {given.clients} clients"
-        + (", callers with keys and limits" if given.keys else ""),
+        + (f", callers with keys ({given.keys}) and limits" if given.keys else ""),
         f"request {requests:.1f} µs, event {events:.2f} µs, table installed in {bench.install_seconds * 1000:.0f} ms",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -242,7 +245,8 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=4, help="slots of each (default: %(default)s)")
     parser.add_argument("--sessions", type=int, default=500, help="sessions that take turns (default: %(default)s)")
     parser.add_argument("--clients", type=int, default=16, help="open connections (default: %(default)s)")
-    parser.add_argument("--keys", action="store_true", help="each session is of a caller with a key and all limits")
+    keys = "callers have keys and all limits: one for each connection, or one for each session"
+    parser.add_argument("--keys", choices=("own", "mixed"), help=keys)
     parser.add_argument("--batches", type=int, default=3000, help="batches that are timed (default: %(default)s)")
     logging.disable()
     asyncio.run(measure(parser.parse_args()))

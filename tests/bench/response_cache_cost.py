@@ -18,10 +18,10 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from promptgroup_local.ports import free_ports
 from promptgroup_router.contract.table import Engine, ResponseCaching
 from promptgroup_router.feed import table_file
 from support.fakeengine import until
-from support.ports import free_ports
 from support.redisserver import BINARY, RedisServer
 from support.tables import group, revision, slot, table
 from support.wire import Client, post

@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=400, help="rounds of each case (default: %(default)s)")
     parser.add_argument("--instructions", type=int, default=0, metavar="N", help="only serve N requests")
     parser.add_argument("--body", type=int, default=8192, help="bytes of a body (default: %(default)s)")
-    parser.set_defaults(groups=1, slots=4, sessions=500, clients=16, keys=False)
+    parser.set_defaults(groups=1, slots=4, sessions=500, clients=16, keys=None)
     given = parser.parse_args()
     logging.disable()
     listening = socket.create_server(("127.0.0.1", 0))

@@ -11,7 +11,7 @@
     traffic     prompt → [requests, of those failed] of the window and of the step; all of them name the group
     pods        name, slot, and state: warm (default), cold, starting, restarted, terminating, uncached, crashing;
                 made from the template that the spec asks for, unless `settings` says otherwise;
-                measured: [KV tokens, prefill rate, prefix tokens], 0 for unknown
+                measured: [KV tokens, prefill rate, prefix tokens, copy rate], 0 for unknown
     peers       `none` when the Secret of the namespace's routers is missing
     was         of a pod or a revision: its fields that were otherwise at the last pass, or `absent`
     siblings      other groups of the same model

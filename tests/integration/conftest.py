@@ -25,6 +25,12 @@ LONGEST = (
 which compute, stand between tests that wait."""
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let all that lies here run in `make integration`: `make check` does not look at it."""
+    if item.get_closest_marker("slow") is None:
+        item.add_marker(pytest.mark.integration)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; workers take them in this order (`--no-loadscope-reorder`)."""

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from promptgroup_local.kubectl import wait_for
-from support.ports import free_ports
+from promptgroup_local.ports import free_ports
 from support.scriptedkube import Answer, ScriptedKube, refusal, scripted_kube
 
 pytestmark = pytest.mark.integration

@@ -29,7 +29,10 @@ def test_it_reads_what_kubectl_reads(kube: Kubectl, cluster: LocalCluster, crds:
     ):
         arguments = ("get", kinds, "-o", "json", *([f"--selector={selector}"] if selector else []))
         assert reader.list(kinds, selector, kube.namespace) == json.loads(kube.run(*arguments).stdout)["items"], kinds
-    for kind, name in (("deployment", "web"), ("deploy", "web"), ("namespace", kube.namespace)):
+    for kind, name in (
+        *(("deployment", "web"), ("deploy", "web"), ("Deployment", "web")),
+        *(("namespace", kube.namespace), ("CustomResourceDefinition", "promptgroups.promptgroup.dev")),
+    ):
         assert reader.get(kind, name, kube.namespace) == json.loads(kube.run("get", kind, name, "-o", "json").stdout)
 
 

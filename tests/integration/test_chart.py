@@ -74,6 +74,37 @@ def test_so_they_do_with_pickers(helm: Helm) -> None:
     assert without_helm(helm.template(*alone, namespace="chat")) == wanted
 
 
+def test_so_they_do_with_spans_but_for_the_programs_variables(helm: Helm) -> None:
+    traced, plain = (without_helm(helm.template(*VARIANTS[name])) for name in ("spans", "behind gateways"))
+    policies = {space: kustomized("tracing") for space in (SYSTEM, TEAM)}
+    added = {key: each for space, policy in policies.items() for key, each in inside(policy, space).items()}
+    assert {key: traced[key] for key in traced.keys() - plain.keys()} == added
+    sent = [
+        {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector.observability:4318"},
+        {"name": "OTEL_TRACES_SAMPLER_ARG", "value": "0.1"},
+    ]
+    changed = {key for key in plain if traced[key] != plain[key]}
+    assert {key[2] for key in changed} == {"promptgroup-operator", "promptgroup-router", "promptgroup-picker"}
+    for key in changed:
+        ours, before = (each[key]["spec"]["template"]["spec"]["containers"][0] for each in (traced, plain))
+        assert ours.pop("env") == [*before.pop("env", []), *sent]
+        assert traced[key] == plain[key]
+
+
+def test_the_way_to_a_collector_is_where_the_programs_and_the_collector_are(helm: Helm) -> None:
+    elsewhere = helm.template(*VARIANTS["spans to another port"], namespace="chat")
+    ways = {key[1]: each["spec"]["egress"] for key, each in elsewhere.items() if key[2] == "promptgroup-to-collector"}
+    assert ways == {
+        "chat": [
+            {
+                "ports": [{"port": 14318, "protocol": "TCP"}],
+                "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "tempo"}}}],
+            }
+        ]
+    }
+    assert [key for key in helm.template() if key[2] == "promptgroup-to-collector"] == []
+
+
 def test_pickers_stand_where_they_are_asked_for(helm: Helm) -> None:
     assert [key for key in helm.template() if key[2].startswith("promptgroup-picker")] == []
     alone = {key for key in helm.template(*VARIANTS["gateways alone"]) if key[2].startswith("promptgroup-picker")}

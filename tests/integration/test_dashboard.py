@@ -16,6 +16,7 @@ from promptgroup_cli.dashboard.past import FRESH_SECONDS, DashboardPast, asking,
 from promptgroup_local.kubectl import wait_for
 from promptgroup_local.load.client import Target, drive
 from promptgroup_local.load.workload import Task, conversations, sessions
+from promptgroup_local.ports import free_ports
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.load.prometheus_api import PrometheusApi
 from promptgroup_operator.sizing.model import fit
@@ -25,7 +26,6 @@ from promptgroup_operator.telemetry.metrics import FAULT, OperatorMetrics
 from promptgroup_router.contract.fingerprint import ShortFingerprint
 from support.builders import reading
 from support.loads import load
-from support.ports import free_ports
 from support.prometheus import prometheus
 from support.served import Served, served
 from support.tables import SYSTEM

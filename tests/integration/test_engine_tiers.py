@@ -12,6 +12,7 @@ import pytest
 import urllib3
 
 from promptgroup_local.kubectl import wait_for
+from promptgroup_local.ports import free_ports
 from promptgroup_operator.engines.dialect import SGLANG, VLLM, Dialect
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load.engine_history import EngineHistory
@@ -19,7 +20,6 @@ from promptgroup_operator.warmth.warmup import judge_evidence
 from promptgroup_operator.world.snapshot import ContainerId
 from promptgroup_router.contract.table import Prompt
 from support.groups import PROMPTS
-from support.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

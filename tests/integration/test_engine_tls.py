@@ -11,34 +11,17 @@ from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_router.contract import names
-from support.enginecerts import BY_NAME, NAME, EngineCerts
+from support.enginecerts import BY_NAME, TLS, EngineCerts, bundle, certificate
 from support.groups import PROMPTS, group
 from support.routed import answered, reason, routed
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-TLS = {
-    "secretName": "engine-tls",
-    "caFrom": {"configMapKeyRef": {"name": BY_NAME.name, "key": BY_NAME.key}},
-    "serverName": NAME,
-}
 
 
 @pytest.fixture
 def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
     with routed(cluster, "secure") as kubectl:
         yield kubectl
-
-
-def certificate(certs: EngineCerts) -> dict:
-    data = {"tls.crt": certs.pair.certificate.read_text(), "tls.key": certs.pair.key.read_text()}
-    metadata = {"name": "engine-tls"}
-    return {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "stringData": data}
-
-
-def bundle(*authorities: str) -> dict:
-    data = {BY_NAME.key: "".join(authorities)}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": BY_NAME.name}, "data": data}
 
 
 def slots(kube: Kubectl) -> list[dict]:

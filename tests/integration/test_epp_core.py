@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from promptgroup_local.ports import free_ports
 from promptgroup_router.feed import table_file
 from support.envoy import PYTHON, needs_grpc
-from support.ports import free_ports
 from support.wire import chat, table_of
 
 pytestmark = [pytest.mark.integration, needs_grpc]

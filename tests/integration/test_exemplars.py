@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from promptgroup_local.kubectl import wait_for
+from promptgroup_local.ports import free_ports
 from promptgroup_router.feed import table_file
 from support.fakeengine import Call, engines, until
-from support.ports import free_ports
 from support.prometheus import Prometheus, prometheus
 from support.routerprocess import started
 from support.wire import ask, chat, get, post, run, table_of

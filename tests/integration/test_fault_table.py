@@ -23,6 +23,7 @@ import aiohttp
 import pytest
 import uvloop
 
+from promptgroup_local.ports import free_ports
 from promptgroup_router.contract.table import RoutingTable, SlotState, TimeLimits
 from promptgroup_router.feed import table_file
 from promptgroup_router.server import Router
@@ -96,14 +97,8 @@ def served(slots: tuple, version: str = "v0") -> RoutingTable:
     return table(group("support", revision(slots=slots), time_limits=LIMITS), version=version)
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
 async def start_engine(stack: contextlib.AsyncExitStack, **knobs: str) -> EngineProcess:
-    port = free_port()
+    (port,) = free_ports(1)
     words = [sys.executable, "-m", "promptgroup_local.engine", "llama", "--host=127.0.0.1", f"--port={port}"]
     settings = {"STANDIN_STARTUP_SECONDS": "0", "STANDIN_TIME_SCALE": "1", "STANDIN_MAX_TOKENS": "60", **knobs}
     quiet = subprocess.DEVNULL

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from promptgroup_local.ports import free_ports
+from promptgroup_picker.server import Picker
 from promptgroup_router.contract.table import SlotState
 from support.envoy import needs_envoy
 from support.fakeengine import FakeEngine, engines, until
-from support.gateway import gateway, picking
-from support.ports import free_ports
+from support.fakekube import fake_kube
+from support.gateway import gateway, picking, settings_of
 from support.tables import group, revision, slot, table
-from support.wire import Answer, ask, chat, connected, get, post, routing, run, table_of
+from support.wire import Answer, ask, chat, connected, get, post, routing, run, started, table_of
 
 pytestmark = [pytest.mark.integration, needs_envoy]
 
@@ -328,12 +330,15 @@ def _moved(server) -> float:
 
 def test_the_conformance_mode_of_the_inference_extension(tmp_path):
     async def check():
-        async with engines(2, mirror, mirror) as found:
+        async with engines(2, mirror, mirror) as found, fake_kube(tmp_path) as kube:
             addresses = [each.address for each in found]
+            kube.put_pool("chat", "primary", *addresses)
+            settings = settings_of(tmp_path, source=kube.server("chat"), conformance="primary")
             async with (
-                picking(tmp_path, table(group("nobody")), conformance=True) as picker,
+                started(Picker(settings)) as picker,
                 gateway(tmp_path, picker.port, addresses) as envoy,
             ):
+                await until(lambda: picker.core.state.loaded, "the pool")
                 for one, address in zip(found, addresses, strict=True):
                     wanted = f"test-epp-endpoint-selection: {address}"
                     answer = await ask(envoy.strict, post(b"ping", wanted, path="/anything"))
@@ -342,6 +347,10 @@ def test_the_conformance_mode_of_the_inference_extension(tmp_path):
                     (request,) = one.requests
                     echo = f"x-conformance-test-served-endpoint:{address}"
                     assert request.head.fields[b"x-echo-set-header"] == echo.encode()
+                # a request that names none is served by any; one of another pool's endpoint is not
+                assert (await ask(envoy.strict, post(b"ping", path="/anything"))).status == 200
+                other = "test-epp-endpoint-selection: 10.0.0.9:3000"
+                assert (await ask(envoy.strict, post(b"ping", other, path="/anything"))).status == 503
 
     run(check())
 

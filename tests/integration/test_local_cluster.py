@@ -52,12 +52,12 @@ def test_a_deployment_becomes_available_and_its_pods_share_a_port(kube: Kubectl)
     assert [fetch(found) for found in pods] == [200] * 3
 
 
-def test_a_pod_starts_within_a_second_of_its_creation(kube: Kubectl) -> None:
+def test_a_pod_starts_soon_after_its_creation(kube: Kubectl) -> None:
     began = time.monotonic()
     kube.apply(pod("quick", web()))
     wait_pod(kube, "quick", Ready="True")
-    # 0.3 s on a free machine; the limit is for one that is shared with others
-    assert time.monotonic() - began < 3
+    # 0.3 s on a free machine; the limit is for one whose processor ten others want
+    assert time.monotonic() - began < 10
 
 
 def test_a_readiness_gate_holds_ready_back_until_its_condition_is_true(kube: Kubectl) -> None:

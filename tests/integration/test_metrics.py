@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from promptgroup_local.kubectl import wait_for
+from promptgroup_local.ports import free_ports
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.telemetry.collector import PassSummary
@@ -22,7 +23,6 @@ from promptgroup_operator.telemetry.metrics import FAULT, OperatorMetrics
 from promptgroup_operator.telemetry.metrics_server import serving
 from promptgroup_router.base.metrics import Metrics
 from support.loads import load
-from support.ports import free_ports
 from support.prometheus import prometheus
 from support.toldoperator import told_operator
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import urllib3
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_local.ports import free_ports
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines import metric_names
@@ -40,7 +42,7 @@ from support.groups import PROMPTS
 from support.groups import group as group_of
 from support.operators import SYSTEM as SYSTEM_NAMESPACE
 from support.operators import metrics
-from support.ports import free_ports
+from support.prometheus import Prometheus as PrometheusServer
 from support.prometheus import prometheus as running_prometheus
 from support.prometheus import until
 from support.tables import group, revision, slot, table
@@ -52,11 +54,18 @@ KEY = Key("chat", "support")
 DEPLOYMENT = "support-12345678"
 WINDOW = timedelta(seconds=15)
 SESSIONS = 6
+PACE = {"STANDIN_STEP_MS": "100"}
+"""Answers take most of a client's time, so that a gauge of running requests says the same at any moment it is read."""
 
 
 @contextmanager
 def process(*command: str) -> Iterator[subprocess.Popen[bytes]]:
-    running = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        env={**os.environ, **PACE},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         yield running
     finally:
@@ -212,6 +221,11 @@ def close(own: float | None, told: float | None, share: float = 0.2, least: floa
     return abs(own - told) <= max(least, share * max(abs(own), abs(told)))
 
 
+def whole_window(server: PrometheusServer, targets: int) -> bool:
+    """Return whether it has scraped for a window: rates are too low before, and targets are found late."""
+    return len(server.ask(f"up offset {WINDOW.total_seconds() + 1:.0f}s == 1")) == targets
+
+
 def agree(own: GroupLoad, told: GroupLoad) -> None:
     """Both sources say the same; they sample at other moments, and Prometheus extrapolates to the window's ends."""
     assert own.stale == told.stale == ""
@@ -249,6 +263,9 @@ def test_both_sources_tell_the_same_load_and_a_restart_or_an_outage_is_no_load(
                 Settings(prometheus_url=f"http://user:secret@127.0.0.1:{fleet.ports[4]}"), EngineHistory()
             )
             now = watching.watch(WINDOW.total_seconds() + 4)
+            while not whole_window(server, len(targets)):
+                assert now - watching.since < timedelta(minutes=2), server.ask("up")
+                now = watching.watch(1)
             before = own.load(watching.subject(), now)
             agree(before, asked.load(watching.subject(), now))
             assert before.engines is not None

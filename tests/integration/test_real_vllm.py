@@ -1,19 +1,35 @@
 """Real vLLM engines on CPU. Skipped where VLLM names no folder with venv/ and tiny/."""
 
+import contextlib
+import json
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import urllib3
 
+from promptgroup_local import lab
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_local.load.prompts import system_prompt
 from promptgroup_local.real import diagnosis
+from promptgroup_local.real.engine import MODEL, START_SECONDS, TASK
 from promptgroup_local.real.vllm import VLLM
+from promptgroup_router.contract import names
 from support.crosscaller import all_learned, timed_pairs, within, world
+from support.enginecerts import NAME, TLS, EngineCerts, bundle, certificate
 from support.realengines import marks, named, serving
 
 SECONDS = 1500.0
 """Longest time of 600 prompts on two cores that have other work."""
 WORDS = 60
 """Words of a text: some ten blocks."""
+GROUP = "secure"
+KEY = "sk-of-the-engines-0123456789"
+TOUCH_SECONDS = 20
+CHAT = "/v1/chat/completions"
 
 pytestmark = marks(VLLM)
 
@@ -54,3 +70,80 @@ def test_times_tell_nothing_of_callers_who_are_kept_apart(
             assert chance > 1e-3 if isolated else chance < 1e-6
 
     within(check(), SECONDS)
+
+
+def test_engines_with_tls_and_a_key_are_reached_by_router_and_operator_alone(tmp_path: Path) -> None:
+    images = VLLM.images(Path(named("VLLM")).resolve())
+    certs = EngineCerts(tmp_path / "certs")
+    with LocalCluster(tmp_path / "cluster", images=images) as local:
+        kubectl = local.kubectl(GROUP)
+        lab.install_operator(kubectl)
+        lab.set_operator(kubectl, touch_seconds=TOUCH_SECONDS)
+        kubectl.run("create", "namespace", GROUP)
+        lab.install_router(kubectl)
+        kubectl.run("create", "secret", "generic", "engine-key", f"--from-literal=key={KEY}")
+        kubectl.apply(certificate(certs), bundle(certs.ca))
+        wanted = VLLM.group(GROUP, replicas=1)
+        wanted["spec"]["engine"] |= {"tls": TLS, "credentialFrom": {"name": "engine-key", "key": "key"}}
+        kubectl.apply(wanted)
+        kubectl.wait_warm(GROUP, "1/1", START_SECONDS)
+        wait_for(lambda: kubectl.get("promptroute", GROUP), "the route")
+        (pod,) = lab.engine_pods(kubectl, GROUP)
+        proof = next(each for each in pod["status"]["conditions"] if each["type"] == names.CONDITION_PREFIX_WARM)
+        assert proof["reason"] == "PrefixCached"  # warm-up and its metrics, by the operator
+        _answered_through_the_router_alone(kubectl, pod, certs)
+        _looked_at_by_the_operator(kubectl, pod, certs)
+
+
+def _answered_through_the_router_alone(kubectl: Kubectl, pod: dict[str, Any], certs: EngineCerts) -> None:
+    system = {"role": "system", "content": system_prompt(TASK, 1)}
+    body = {"model": MODEL, "messages": [system, {"role": "user", "content": "Are you there?"}], "max_tokens": 2}
+    url = lab.router_url(kubectl)
+
+    def answer() -> dict[str, Any] | None:
+        found = urllib3.request("POST", f"{url}{CHAT}", json=body, timeout=60, retries=False)
+        return found.json() if found.status == 200 else None
+
+    usage = wait_for(answer, "an answer through the router")["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > 2000
+    place = f"{pod['status']['podIP']}:{names.PORT_ENGINE}"
+    with pytest.raises(urllib3.exceptions.HTTPError):
+        urllib3.request("GET", f"http://{place}/health", retries=False, timeout=20)
+    with _trusting(certs) as http:
+        assert http.request("POST", f"https://{place}{CHAT}", json=body).status == 401
+        with_key = {"authorization": f"Bearer {KEY}"}
+        assert http.request("POST", f"https://{place}{CHAT}", json=body, headers=with_key).status == 200
+    # a client's own credential does not reach the engine in place of the group's
+    headers = {"authorization": "Bearer of-a-client"}
+    assert urllib3.request("POST", f"{url}{CHAT}", json=body, headers=headers, timeout=60, retries=False).status == 200
+    assert KEY not in json.dumps(kubectl.list("promptroutes"))
+
+
+def _looked_at_by_the_operator(kubectl: Kubectl, pod: dict[str, Any], certs: EngineCerts) -> None:
+    """A cache that is emptied is told of, and the group's hit rate is that of the engine's metrics."""
+    with _trusting(certs) as http:
+        place = f"https://{pod['status']['podIP']}:{names.PORT_ENGINE}"
+        assert http.request("POST", f"{place}{VLLM.reset}").status == 200
+
+    def lost() -> bool | None:
+        found = kubectl.get("pod", pod["metadata"]["name"]) or {}
+        return any(each.get("reason") == "PrefixEvicted" for each in found["status"]["conditions"]) or None
+
+    wait_for(lost, "the reset to be told")
+    wait_for(
+        lambda: (kubectl.get("promptgroup", GROUP) or {}).get("status", {}).get("hitRate"),
+        "the hit rate",
+        lambda: (kubectl.get("promptgroup", GROUP) or {}).get("status"),
+    )
+
+
+@contextlib.contextmanager
+def _trusting(certs: EngineCerts) -> Iterator[urllib3.PoolManager]:
+    context = ssl.create_default_context(cadata=certs.ca)
+    http = urllib3.PoolManager(
+        retries=False, timeout=60, ssl_context=context, assert_hostname=NAME, server_hostname=NAME
+    )
+    try:
+        yield http
+    finally:
+        http.clear()

@@ -21,10 +21,12 @@ class Choices(RuleBasedStateMachine):
     """The member that is chosen has the least cost of all that have room, as the plain formula computes it."""
 
     running = Bundle("running")
+    copy_rate = 0
+    probes = PROBES
 
     def __init__(self) -> None:
         super().__init__()
-        engine = Engine("one", kv_tokens=60_000, prefill_rate=8000)
+        engine = Engine("one", kv_tokens=60_000, prefill_rate=8000, copy_rate=self.copy_rate)
         view = build_index(table(group("a", revision(slots=4, engine=engine))))
         self.candidates = view.names["a"].revisions[0].candidates
         self.balancer = Balancer(Health())
@@ -54,7 +56,7 @@ class Choices(RuleBasedStateMachine):
 
     @invariant()
     def the_cheapest_with_room_is_chosen(self):
-        for demand in PROBES:
+        for demand in self.probes:
             chosen = self.balancer.preview(self.candidates, demand, self.now).member
             costs = self.balancer.costs_by_member(self.candidates, demand, self.candidates.members, self.now)
             with_room = {id_: cost.total for id_, (cost, room) in costs.items() if room}
@@ -64,5 +66,20 @@ class Choices(RuleBasedStateMachine):
                 assert with_room[chosen.id] == pytest.approx(min(with_room.values()), abs=1e-9)
 
 
+class Copies(Choices):
+    """The same where replicas share a KV tier, for sessions with a record, too."""
+
+    copy_rate = 50_000
+    probes = (
+        *PROBES[:2],
+        *(
+            Demand(each * 0x9E3779B97F4A7C15 % 2**64, each % 2, 9000, tier1=2000, history=8000, turn=3)
+            for each in range(6)
+        ),
+    )
+
+
 TestChoices = Choices.TestCase
 TestChoices.settings = examples(60)
+TestCopies = Copies.TestCase
+TestCopies.settings = examples(60)

@@ -5,6 +5,8 @@ import itertools
 
 import orjson
 
+from promptgroup_router.contract.access import Access
+from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_router.contract.table import CacheScope, Engine, ResponseCaching, RoutingTable
 from support.fakeengine import Call
 from support.tables import SYSTEM, group, revision, slot, table
@@ -13,12 +15,20 @@ from support.wire import chat
 CACHING = ResponseCaching(ttl=3600, max_bytes=2**22)
 
 
-def keeping(*addresses: str, system: str = SYSTEM, version: str = "v1", settings: str = "e1", **fields) -> RoutingTable:
+def keeping(
+    *addresses: str,
+    system: str = SYSTEM,
+    version: str = "v1",
+    settings: str = "e1",
+    access: Access | None = None,
+    callers: CallerRules = NO_RULES,
+    **fields,
+) -> RoutingTable:
     """One group that keeps answers, whose slots are at these addresses."""
     caching = ResponseCaching(**{"ttl": 3600, "max_bytes": 2**22, "scope": CacheScope.GROUP} | fields)
     slots = tuple(slot(index, address=address) for index, address in enumerate(addresses))
     of = revision(system, slots, engine=Engine(settings))
-    return table(group("support", of, responses=caching), version=version)
+    return table(group("support", of, responses=caching, access=access, callers=callers), version=version)
 
 
 def exact(user: str = "Hi", **fields: object) -> dict:

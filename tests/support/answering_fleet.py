@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from promptgroup_local.ports import free_ports
 from promptgroup_router.base.settings import PeerName
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.server import Router
 from support.fakeengine import until
-from support.ports import free_ports
 from support.wire import routing
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from promptgroup_local.kubectl import wait_for
-from support.ports import free_ports
+from promptgroup_local.ports import free_ports
 
 
 def serve(port: int, folder: Path) -> None:

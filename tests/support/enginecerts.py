@@ -1,8 +1,10 @@
 """An authority of engines, the servers' contexts that it signs for, and the folder in which routers find its bundle."""
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from promptgroup_local.cluster.certs import Authority, Pair
 from promptgroup_router.contract.engine_tls import CONFIG_MAP, EngineTls
@@ -12,6 +14,12 @@ from support.tables import group, revision, slot, table
 NAME = "engines.chat.svc"
 BY_NAME = EngineTls(CONFIG_MAP, "engine-ca", "ca.crt", NAME)
 BY_ADDRESS = BY_NAME._replace(server_name="")
+TLS: Mapping[str, object] = {
+    "secretName": "engine-tls",
+    "caFrom": {"configMapKeyRef": {"name": BY_NAME.name, "key": BY_NAME.key}},
+    "serverName": NAME,
+}
+"""`spec.engine.tls` of a group whose certificate and authorities are the objects of this module."""
 
 
 class EngineCerts:
@@ -31,6 +39,19 @@ class EngineCerts:
     def load(self, context: ssl.SSLContext) -> None:
         """Have an engine serve with the certificate from here on."""
         context.load_cert_chain(self.pair.certificate, self.pair.key)
+
+
+def certificate(certs: EngineCerts) -> dict[str, Any]:
+    """The Secret that TLS names."""
+    data = {"tls.crt": certs.pair.certificate.read_text(), "tls.key": certs.pair.key.read_text()}
+    metadata = {"name": TLS["secretName"]}
+    return {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "stringData": data}
+
+
+def bundle(*authorities: str) -> dict[str, Any]:
+    """The ConfigMap that TLS names."""
+    data = {BY_NAME.key: "".join(authorities)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": BY_NAME.name}, "data": data}
 
 
 def write_bundle(secrets: Path, *bundles: str) -> Path:

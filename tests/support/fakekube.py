@@ -72,6 +72,17 @@ class FakeKube:
         """A ConfigMap or Secret."""
         self.objects[f"/api/v1/namespaces/{namespace}/{plural}/{name}"] = {"data": data}
 
+    def put_pool(self, namespace: str, name: str, *addresses: str) -> None:
+        """An InferencePool of pods that are ready: each host has each port."""
+        hosts, ports = (sorted({each.rpartition(":")[at] for each in addresses}) for at in (0, 2))
+        ready = [{"type": "Ready", "status": "True"}]
+        pods = [{"metadata": {}, "status": {"podIP": host, "conditions": ready}} for host in hosts]
+        targets = [{"number": int(port)} for port in ports]
+        spec = {"selector": {"matchLabels": {"app": name}}, "targetPorts": targets}
+        group = f"/apis/inference.networking.k8s.io/v1/namespaces/{namespace}"
+        self.objects[f"{group}/inferencepools/{name}"] = {"spec": spec}
+        self.objects[f"/api/v1/namespaces/{namespace}/pods"] = {"items": pods}
+
     def bookmark(self, namespace: str) -> None:
         self.version += 1
         self.tell(

@@ -21,7 +21,7 @@ import yaml
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import wait_for
-from support.ports import free_ports
+from promptgroup_local.ports import free_ports
 
 ACCOUNT = "system:serviceaccount:promptgroup-system:promptgroup-operator"
 POLICY = {

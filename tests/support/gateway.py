@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from promptgroup_local.ports import free_ports
 from promptgroup_picker.server import Picker
 from promptgroup_picker.settings import PickerSettings
 from promptgroup_router.contract.access import ANYBODY
@@ -15,7 +16,6 @@ from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
 from support.envoy import ENVOY
 from support.fakeengine import until
-from support.ports import free_ports
 from support.wire import started
 
 _EXTENSIONS = "type.googleapis.com/envoy.extensions"
@@ -48,7 +48,7 @@ def settings_of(path: Path, **fields: object) -> PickerSettings:
         tls_cert_file=None,
         tls_key_file=None,
         endpoints=1,
-        conformance=False,
+        conformance="",
         cache_file=None,
         access=ANYBODY,
         secrets_dir=None,

@@ -47,6 +47,15 @@ VARIANTS = {
         'monitoring.namespace="observability"',
         'monitoring.labels={"release": "p"}',
     ),
+    "spans": (
+        "picker.enabled=true",
+        'tracing.endpoint="http://collector.observability:4318"',
+        'tracing.variables={"OTEL_TRACES_SAMPLER_ARG": "0.1"}',
+    ),
+    "spans to another port": (
+        "operator.namespaced=true",
+        'tracing={"endpoint": "http://tempo.tempo:4318", "namespace": "tempo", "port": 14318}',
+    ),
 }
 """Values of the chart, as JSON, beside the defaults."""
 

@@ -11,8 +11,8 @@ import urllib3
 
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_local.ports import free_ports
 from support import quickoperator
-from support.ports import free_ports
 
 SYSTEM = "promptgroup-system"
 NAME = "promptgroup-operator"

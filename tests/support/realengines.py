@@ -11,8 +11,8 @@ import pytest
 import urllib3
 
 from promptgroup_local.kubectl import wait_for
+from promptgroup_local.ports import free_ports
 from promptgroup_local.real.engine import START_SECONDS, RealEngine, chosen
-from support.ports import free_ports
 
 SERVED = "llama"
 """The model that an engine beside no cluster serves."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from promptgroup_local.ports import free_ports
 from promptgroup_router.base.store_settings import StoreSettings
 from support.fakeengine import until
-from support.ports import free_ports
 from support.tlsfiles import TlsFiles
 
 
@@ -42,6 +42,19 @@ def store_at(port: int, **fields: object) -> StoreSettings:
     return StoreSettings(**(plain | fields))
 
 
+UNSAVED = ("--save", "", "--appendonly", "no")
+"""Flags of a server that forgets everything when it ends."""
+
+
+def answers(port: int) -> bool:
+    """Whether a server takes connections on a port of this machine."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 0.2):
+            return True
+    except OSError:
+        return False
+
+
 class RedisServer:
     """A server process that can be stopped, killed and started again on its port."""
 
@@ -55,25 +68,18 @@ class RedisServer:
         self._folder, self._flags = folder, flags
 
     async def start(self) -> None:
-        flags = ("--bind", "127.0.0.1", *self._listen, "--save", "", "--appendonly", "no")
+        flags = ("--bind", "127.0.0.1", *self._listen, *UNSAVED)
         said = self._folder / f"server-{self.port}.log"
         with said.open("wb") as log:
             process = self.process = await asyncio.create_subprocess_exec(
                 *(BINARY, *self._flags, *flags, "--dir", str(self._folder)), stdout=log
             )
-        await until(lambda: process.returncode is not None or self._answers(), "the server to answer")
+        await until(lambda: process.returncode is not None or answers(self.port), "the server to answer")
         if process.returncode is not None:
             text = said.read_text()
             if "Failed finding TLS support" in text:
                 pytest.skip(f"{BINARY} is built without TLS: put another on the PATH")
             raise AssertionError(f"the server ended: {text}")
-
-    def _answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), 0.2):
-                return True
-        except OSError:
-            return False
 
     async def kill(self) -> None:
         if self.process is not None and self.process.returncode is None:

@@ -13,13 +13,13 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl
 from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
+from promptgroup_local.ports import free_ports
 from promptgroup_operator.world.load import PERIOD
 from promptgroup_router.contract import names
 from support import quickoperator
 from support.groups import PROMPTS, group
 from support.life import cold
 from support.load import PAUSE, TURNS, Load, dated, endless
-from support.ports import free_ports
 from support.prometheus import Prometheus, prometheus, until
 
 GROUP = "sized"

@@ -20,6 +20,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{/* Namespaces that get any of the programs, as JSON. */}}
+{{- define "promptgroup.namespaces" -}}
+{{- $routers := include "promptgroup.routerNamespaces" . | fromJsonArray }}
+{{- $pickers := include "promptgroup.pickerNamespaces" . | fromJsonArray }}
+{{- concat (list .Release.Namespace) $routers $pickers | uniq | toJson }}
+{{- end }}
+
 {{/* Whether the chart creates those namespaces: not where the release's own is all there is. Empty is no. */}}
 {{- define "promptgroup.createNamespaces" -}}
 {{- if and .Values.router.createNamespaces (not .Values.operator.namespaced) }}true{{ end }}

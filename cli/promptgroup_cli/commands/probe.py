@@ -7,7 +7,8 @@ take of the replica's KV cache is bounded, and evicted as any other prompt is.
 import argparse
 import contextlib
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping
 
 from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError, RefusedError
 from promptgroup_cli.forecast import measured
@@ -24,6 +25,9 @@ from promptgroup_operator.world.snapshot import Key
 MOST_OF_CACHE = 0.1
 """Share of a replica's KV cache that the prompts may take."""
 KEY_BYTES = 1 << 16
+RESET_SECONDS = 10.0
+"""Longest wait for a cache to be emptied."""
+RESET_PAUSE = 0.2
 WORDS = (
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "state",
     "family", "student", "group", "country", "problem", "hand", "part", "place", "case", "week", "company",
@@ -38,7 +42,8 @@ WORDS = (
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     dialect = DIALECTS[EngineType(arguments.type)]
-    prompts = [prompt(tokens) for tokens in arguments.tokens for _ in range(arguments.repeat)]
+    # the lengths in turn: a machine that gets busier must not look like prompts that get longer
+    prompts = {prompt(tokens): tokens for _ in range(arguments.repeat) for tokens in arguments.tokens}
     with contextlib.closing(EngineClient()) as client:
         if arguments.key_file is not None:
             key = read_bytes(str(arguments.key_file), KEY_BYTES).decode("ascii", "replace").strip()
@@ -58,7 +63,7 @@ def prompt(tokens: int) -> str:
 
 
 def _measure(
-    client: EngineClient, dialect: Dialect, arguments: argparse.Namespace, prompts: Sequence[str]
+    client: EngineClient, dialect: Dialect, arguments: argparse.Namespace, prompts: Mapping[str, int]
 ) -> tuple[ReplicaFigures, float]:
     before = client.read(arguments.engine, dialect)
     tokens = sum(arguments.tokens) * arguments.repeat
@@ -78,25 +83,41 @@ def _measure(
     target = arguments.copy_to or arguments.engine
     if arguments.copy_to is not None or arguments.reset:
         if arguments.reset:
-            client.reset(target, dialect)
+            _empty(client, target, dialect)
         copies = _ask(client, target, dialect, arguments.model, prompts)
         tier = measured.copying(copies, computing)
         if tier is None:
             brought = sum(each.tiered for each in copies) / sum(each.prompt for each in copies)
             if brought >= LEAST_FOUND:
-                raise RefusedError("the times of the copies do not grow with their tokens: use a larger --tokens")
+                one = measured.at_least(copies)
+                raise RefusedError(
+                    f"the times of the copies do not grow with their tokens: {one.tiered:,} of them came within "
+                    f"{one.seconds * 1000:,.1f} ms, with all else that a request takes, so that the KV tier copies "
+                    f"at least {one.tiered / one.seconds:,.0f} tokens/s; use a larger --tokens to know more"
+                )
             raise RefusedError(f"the KV tier brought {brought:.0%} of the prompts, too few to measure it")
     after = client.read(arguments.engine, dialect)
-    return ReplicaFigures(
-        1 / computing.token, computing.start, computing.error, after.kv_tokens or before.kv_tokens, tier
-    ), before.busy
+    sure = measured.between(computing.least, computing.most)
+    kv_tokens = after.kv_tokens or before.kv_tokens
+    return ReplicaFigures(1 / computing.token, computing.start, computing.error, kv_tokens, sure, tier), before.busy
 
 
-def _ask(client: EngineClient, address: str, dialect: Dialect, model: str, prompts: Sequence[str]) -> list[Timing]:
+def _empty(client: EngineClient, address: str, dialect: Dialect) -> None:
+    """Empty a replica's GPU cache; what it computed last may still be on its way to the tier."""
+    deadline = time.monotonic() + RESET_SECONDS
+    while not client.reset(address, dialect):
+        if time.monotonic() > deadline:
+            raise RefusedError(
+                "the replica did not empty its cache, since it works on requests of others: use one that serves nobody"
+            )
+        time.sleep(RESET_PAUSE)
+
+
+def _ask(client: EngineClient, address: str, dialect: Dialect, model: str, prompts: Mapping[str, int]) -> list[Timing]:
     found = []
-    for each in prompts:
-        answer = client.time(address, dialect, model, each)
+    for text, asked in prompts.items():
+        answer = client.time(address, dialect, model, text)
         if answer is None:
             raise RefusedError(f"{address}: the engine does not say how many tokens it found in cache")
-        found.append(Timing(*answer))
+        found.append(Timing(*answer, asked))
     return found

@@ -20,7 +20,7 @@ from promptgroup_cli.forecast.model_config import ConfigError, ModelConfig, shap
 from promptgroup_cli.forecast.reuse import ReuseCurve, TraceRequest, curve
 from promptgroup_cli.reach import trace
 from promptgroup_cli.reach.files import read_bytes
-from promptgroup_cli.reach.size_answer import MOST, SizeQuestion, answer
+from promptgroup_cli.reach.size_answer import MOST, PREFILL, TIER, MeasuredFigure, SizeQuestion, answer
 from promptgroup_cli.render import size_observed, size_output
 
 MEASURED_BYTES = 1 << 16
@@ -67,8 +67,12 @@ def _question(arguments: argparse.Namespace) -> SizeQuestion:
     """
     assumed: list[str] = []
     found = _measured(arguments.measured) if arguments.measured is not None else None
+    used: list[MeasuredFigure] = []
     if found is not None:
-        arguments.prefill_rate = arguments.prefill_rate or found.rate
+        if arguments.prefill_rate is None:
+            figure = MeasuredFigure(PREFILL, found.rate, found.error, found.between)
+            used.append(_trusted(arguments.measured, figure, "--prefill-rate"))
+            arguments.prefill_rate = found.rate
         arguments.kv_tokens = arguments.kv_tokens or found.kv_tokens or None
     engine = EngineEstimate(
         _model(arguments, assumed),
@@ -81,7 +85,9 @@ def _question(arguments: argparse.Namespace) -> SizeQuestion:
     one, reported = _replica(engine, arguments, assumed)
     _check(workload, one)
     tiers = list(arguments.tier)
-    if found is not None and found.tier is not None and tiers:
+    if found is not None and found.tier is not None and tiers and not tiers[-1].measured:
+        figure = MeasuredFigure(TIER, found.tier.rate, found.tier.error, found.tier.between)
+        used.append(_trusted(arguments.measured, figure, "--tier KIND=SIZE,BANDWIDTH,LATENCY"))
         tiers[-1] = tiers[-1].filled(found.tier.rate * engine.token_bytes, found.tier.latency)
     if not all(tier.measured for tier in tiers):
         assumed.append(
@@ -99,7 +105,22 @@ def _question(arguments: argparse.Namespace) -> SizeQuestion:
         tiers=tuple(tiers),
         reuse=_reuse(arguments.trace) if arguments.trace is not None else None,
         gpu_hour=arguments.gpu_hour,
+        measured=tuple(used),
     )
+
+
+def _trusted(path: Path, figure: MeasuredFigure, flag: str) -> MeasuredFigure:
+    """Return a measured figure.
+
+    Raises:
+        ValueError: it says too little; the flag takes another.
+    """
+    if not measured.is_sure(figure.error, figure.between):
+        raise ValueError(
+            f"--measured {path}: the rate of its {figure.name} is not to be trusted: {size_output.sureness(figure)}; "
+            f"measure an idle replica again with longer --tokens and more --repeat, or set {flag}"
+        )
+    return figure
 
 
 def _measured(path: Path) -> ReplicaFigures:

@@ -8,6 +8,8 @@ from promptgroup_cli.base.errors import exit_statuses
 
 ENGINES = ("vLLM", "SGLang", "TensorRTLLM")
 """Values of `spec.engine.type`, repeated here since the models that define them take long to import."""
+FEWEST = 3
+"""Fewest lengths: through two there is always a line, which says nothing of its error."""
 MOST_REPEATS = 20
 LONGEST = 131_072
 
@@ -74,8 +76,8 @@ def _lengths(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(re.fullmatch(r"[1-9][0-9]{0,5}", part, re.ASCII) and int(part) <= LONGEST for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} are not lengths up to {LONGEST} tokens: write 512,1024,2048")
-    if not 2 <= len(set(parts)) <= MOST_REPEATS:
-        raise argparse.ArgumentTypeError(f"{text!r} has not from 2 to {MOST_REPEATS} different lengths")
+    if not FEWEST <= len(set(parts)) <= MOST_REPEATS:
+        raise argparse.ArgumentTypeError(f"{text!r} has not from {FEWEST} to {MOST_REPEATS} different lengths")
     return tuple(sorted({int(part) for part in parts}))
 
 

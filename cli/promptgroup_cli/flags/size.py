@@ -154,7 +154,7 @@ def _tier_flags(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="output of `promptgroup probe -o json`: its prefill rate, KV cache and figures of the last --tier stand "
-        "where no flag gives them",
+        "where no flag gives them; figures that are not sure are refused",
     )
     group.add_argument(
         "--trace",

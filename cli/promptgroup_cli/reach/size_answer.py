@@ -13,13 +13,28 @@ from promptgroup_cli.forecast.forecast import (
     expect,
     working_set,
 )
+from promptgroup_cli.forecast.measured import Between
 from promptgroup_cli.forecast.preview import TiersOf, least_replicas
 from promptgroup_cli.forecast.reuse import ReuseCurve
 from promptgroup_cli.forecast.tiers import KINDS, PoolVerdict, Tier, TierForecast, TierRow
 from promptgroup_operator.sizing.limits import Limit
 
+PREFILL, TIER = "prefill", "tier"
 MOST = 512
 """Largest number of replicas that is tried: more is another design."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredFigure:
+    """A measured figure and how sure it is."""
+
+    name: str
+    """PREFILL or TIER."""
+    rate: float
+    """Tokens a second."""
+    error: float
+    """Largest distance of a request from the line of the fit, as a share of its time."""
+    between: Between
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,8 @@ class SizeQuestion:
     """Hit rates of all cache sizes for a trace; None without a trace."""
     gpu_hour: float | None = None
     """Price of a GPU for an hour; None when none was given."""
+    measured: tuple[MeasuredFigure, ...] = ()
+    """Figures of the question that were measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +159,21 @@ def _rows(question: SizeQuestion, given: int) -> Iterator[TierRow]:
 
 def _cases(question: SizeQuestion, replicas: int) -> Iterator[SizeCase]:
     asked, replica = question.workload, question.replica
-    rows = [("as asked", asked, replicas)]
+    rows = [("as asked", asked, replica, replicas)]
     if replicas > 1:
-        rows.append(("one replica less", asked, replicas - 1))
+        rows.append(("one replica less", asked, replica, replicas - 1))
+    twice, half = (replace(asked, sessions=asked.sessions * by, rate=asked.rate * by) for by in (2, 0.5))
     rows += [
-        ("one replica more", asked, replicas + 1),
-        ("half the sessions and rate", replace(asked, sessions=asked.sessions / 2, rate=asked.rate / 2), replicas),
-        ("twice the sessions and rate", replace(asked, sessions=asked.sessions * 2, rate=asked.rate * 2), replicas),
-        ("twice the prompt", replace(asked, prefix=asked.prefix * 2), replicas),
-        ("twice the history", replace(asked, history=asked.history * 2), replicas),
+        ("one replica more", asked, replica, replicas + 1),
+        ("half the sessions and rate", half, replica, replicas),
+        ("twice the sessions and rate", twice, replica, replicas),
+        ("twice the prompt", replace(asked, prefix=asked.prefix * 2), replica, replicas),
+        ("twice the history", replace(asked, history=asked.history * 2), replica, replicas),
     ]
-    for what, workload, given in rows:
-        needed, _ = least_replicas(workload, replica, question.target, MOST)
-        yield SizeCase(what, needed, expect(workload, replica, given))
+    for figure in question.measured:
+        if figure.name == PREFILL:
+            lowest = replace(replica, prefill_rate=figure.between[0])
+            rows.append(("the lowest measured prefill rate", asked, lowest, replicas))
+    for what, workload, one, given in rows:
+        needed, _ = least_replicas(workload, one, question.target, MOST)
+        yield SizeCase(what, needed, expect(workload, one, given))

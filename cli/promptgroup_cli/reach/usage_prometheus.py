@@ -14,6 +14,8 @@ SERIES: Mapping[str, str] = {
     "prompt": f"{_PREFIX}prompt_tokens_total",
     "cached": f"{_PREFIX}cached_tokens_total",
     "answer": f"{_PREFIX}answer_tokens_total",
+    "kept": f"{_PREFIX}kept_answer_tokens_total",
+    "unmetered": f"{_PREFIX}unmetered_answers_total",
 }
 """Field of `CallerUsage` → series of routers."""
 
@@ -31,6 +33,10 @@ class CallerUsage:
     cached: int
     """Tokens of them that engines found in their caches."""
     answer: int
+    kept: int = 0
+    """Tokens of answers that no engine has computed for this caller."""
+    unmetered: int = 0
+    """Answers whose tokens are not counted."""
 
 
 @dataclass(frozen=True, slots=True)

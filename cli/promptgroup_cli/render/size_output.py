@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from promptgroup_cli.forecast.forecast import Expectation
 from promptgroup_cli.forecast.tiers import TierRow
-from promptgroup_cli.reach.size_answer import MOST, SizeAnswer, SizeCase, SizeQuestion
+from promptgroup_cli.reach.size_answer import MOST, MeasuredFigure, SizeAnswer, SizeCase, SizeQuestion
 from promptgroup_cli.render.columns import columns, fact
+from promptgroup_cli.render.probe_output import bounds, span
 from promptgroup_operator.sizing.limits import UTILISATION, Limit
 
 
@@ -49,6 +50,15 @@ def document(answer: SizeAnswer) -> str:
             ],
             "tiers": [_tier_figures(row, question) for row in answer.tiers],
             "kvPool": {"pays": answer.pool.pays, "message": answer.pool.message} if answer.pool else None,
+            "measured": [
+                {
+                    "figure": each.name,
+                    "tokensPerSecond": round(each.rate, 1),
+                    "between": bounds(each.between),
+                    "error": round(each.error, 3),
+                }
+                for each in question.measured
+            ],
             "assumed": list(question.assumed),
         },
         indent=2,
@@ -235,6 +245,12 @@ def _tier_row(row: TierRow, question: SizeQuestion) -> Iterator[str]:
     yield f"{price:,.2f}" if price is not None else "-"
 
 
+def sureness(figure: MeasuredFigure) -> str:
+    """Say how sure a measured figure is."""
+    rates = f"{span(figure.between)} tokens/s if one length is left out"
+    return f"{rates}, requests are within {figure.error:.0%} of the line"
+
+
 def time(seconds: float) -> str:
     """Return a time for people."""
     if math.isinf(seconds):
@@ -253,5 +269,7 @@ def _notes(answer: SizeAnswer) -> Iterator[str]:
     yield from fact("Last block", _last_block(answer.question))
     if answer.question.reported is not None:
         yield from fact("KV cache", answer.question.reported.message)
+    for each in answer.question.measured:
+        yield from fact("Measured", f"{each.name} at {each.rate:,.0f} tokens/s: {sureness(each)}")
     for number, sentence in enumerate(answer.question.assumed):
         yield from fact("Assumed" if number == 0 else "", sentence)

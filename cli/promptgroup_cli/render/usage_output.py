@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from promptgroup_cli.reach.usage_prometheus import CallerUsage
 from promptgroup_cli.render.columns import columns
 
-_HEADS = ("GROUP", "CALLER", "REQUESTS", "PROMPT", "CACHED", "HIT RATE", "ANSWER")
+_HEADS = ("GROUP", "CALLER", "REQUESTS", "PROMPT", "CACHED", "HIT RATE", "ANSWER", "KEPT", "UNMETERED")
 
 
 def table(rows: Sequence[CallerUsage], end: datetime, seconds: int) -> str:
@@ -28,12 +28,13 @@ def document(rows: Sequence[CallerUsage], end: datetime, seconds: int) -> str:
     return json.dumps({"start": _time(start), "end": _time(end), "usage": [asdict(row) for row in rows]}, indent=2)
 
 
-_COUNTS = ("requests", "prompt", "cached", "answer")
+_COUNTS = ("requests", "prompt", "cached", "answer", "kept", "unmetered")
 
 
 def _cells(row: CallerUsage) -> tuple[str, ...]:
     rate = f"{100 * row.cached / row.prompt:.1f} %" if row.prompt else "-"
-    return row.group, row.caller, f"{row.requests:,}", f"{row.prompt:,}", f"{row.cached:,}", rate, f"{row.answer:,}"
+    counts = (f"{row.answer:,}", f"{row.kept:,}", f"{row.unmetered:,}")
+    return row.group, row.caller, f"{row.requests:,}", f"{row.prompt:,}", f"{row.cached:,}", rate, *counts
 
 
 def _time(when: datetime) -> str:

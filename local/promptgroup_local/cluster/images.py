@@ -22,7 +22,11 @@ BUILT_IN: Images = {
         *("--host", "{pod_ip}"),
         f"--allow-networks={PODS}",
     ),
-    "ghcr.io/promptgroup/standin-engine": (sys.executable, "-m", "promptgroup_local.engine", "--host", "{pod_ip}"),
+    # it asks nobody by TLS: without the authorities that aiohttp reads when imported, it starts with an eighth less CPU
+    "ghcr.io/promptgroup/standin-engine": (
+        *("/usr/bin/env", "SSL_CERT_FILE=/dev/null"),
+        *(sys.executable, "-m", "promptgroup_local.engine", "--host", "{pod_ip}"),
+    ),
     "python": (sys.executable,),
     "busybox": ("/usr/bin/env",),
 }

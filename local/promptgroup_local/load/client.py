@@ -4,7 +4,9 @@ Requests carry no session header unless one is named: affinity must come from th
 """
 
 import asyncio
+import contextlib
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ from promptgroup_router.contract.names import HEADER_SERVED_BY
 
 REQUEST_SECONDS = 120.0
 """A request without an end after this counts as failed: nothing in a trial run takes longer."""
+_CODE = re.compile(r"[a-z][a-z_]{0,39}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +138,7 @@ async def _send(
             answer.status = response.status
             answer.served_by = response.headers.get(HEADER_SERVED_BY, "")
             if response.status != 200:
-                await response.read()
-                answer.error = f"status {response.status}"
+                answer.error = f"status {response.status}{_code(await response.read())}"
             elif session.streamed:
                 await _read_stream(response, answer)
             else:
@@ -168,6 +170,17 @@ class _Answer:
     served_by: str = ""
     first: float | None = None
     pieces: list[str] = field(default_factory=list)
+
+
+def _code(body: bytes) -> str:
+    """The word of an error that is meant for programs, behind a comma; empty where there is none."""
+    with contextlib.suppress(ValueError):
+        match orjson.loads(body):
+            case {"error": {"code": str(code)}} if _CODE.fullmatch(code):
+                return f", {code}"
+            case _:
+                pass
+    return ""
 
 
 def _read_whole(body: bytes, answer: _Answer) -> None:

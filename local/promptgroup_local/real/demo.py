@@ -87,7 +87,9 @@ def main() -> int:
             kubectl.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}", START_SECONDS)
             for pod in lab.engine_pods(kubectl, GROUP):
                 gate = next(each for each in pod["status"]["conditions"] if each["type"].endswith("/prefix-warm"))
-                console.print(f"  {pod['metadata']['name']}: {gate['reason']}: {gate['message']}", highlight=False)
+                console.print(
+                    f"  {pod['metadata']['name']}: {gate['reason']}: {gate['message']}", highlight=False, soft_wrap=True
+                )
             wait_for(lambda: kubectl.get("promptroute", GROUP), "the route")
             uvloop.run(_run(kubectl, engine, console))
     except (binaries.MissingPrograms, TimeoutError) as error:

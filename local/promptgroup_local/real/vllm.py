@@ -6,7 +6,7 @@ from promptgroup_operator.api.prompt_group import EngineType
 VLLM = RealEngine(
     type=EngineType.VLLM,
     image="vllm/vllm-openai:v0.32.0",
-    program='exec venv/bin/vllm serve --host {pod_ip} "$@"',
+    program='exec venv/bin/vllm serve "$@" --host {pod_ip}',
     parts=("venv/bin/vllm", "tiny/config.json"),
     args=(
         *("--load-format=dummy", "--dtype=bfloat16", "--enforce-eager"),

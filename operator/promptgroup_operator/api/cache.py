@@ -114,3 +114,7 @@ class CacheStatus(ApiModel):
     """Share of prompt tokens found in the GPU's memory over the last minutes."""
     tier_hit_rate: str | None = None
     """Share of prompt tokens that the other tiers brought over the last minutes."""
+    copy_tokens_per_second: Annotated[int, Field(ge=0)] | None = None
+    """Tokens a second that a warm-up copied from a tier, of the slowest replica; absent until one did."""
+    prefill_tokens_per_second: Annotated[int, Field(ge=0)] | None = None
+    """Tokens a second that a replica computes: what the copy is to be compared with; absent until it is measured."""

@@ -732,6 +732,9 @@ class RouteEngine(ApiModel):
     """Prompt tokens that one replica computes in a second, as measured cold; a lower bound."""
     step_tokens: Annotated[int, Field(ge=0)] | None = None
     """Largest number of tokens that one step of the engine computes."""
+    copy_tokens_per_second: Annotated[int, Field(ge=0)] | None = None
+    """Prompt tokens that one replica copies in a second from a KV tier which all share, as a warm-up measured it with
+    the prefix; a lower bound."""
 
 
 class RouteLimits(ApiModel):

@@ -5,6 +5,7 @@ one deadline for all of it, a limit in bytes that fits its use, and is never dec
 """
 
 import json
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -38,6 +39,10 @@ TOKEN_BYTES = 8
 """Most bytes of the tokenizer's answer for each byte of its request: one token, its separator and room."""
 MAX_TOKENS = 10**9
 """Largest count of tokens in a usage; a larger one was not counted by an engine."""
+BUSY = 400
+"""Status of SGLang's answer to a reset while requests run."""
+HELD = b'{"success":false}'
+"""vLLM's answer, without spaces, to a reset while blocks are held; its status is 200."""
 
 
 class TimedAnswer(NamedTuple):
@@ -190,15 +195,21 @@ class EngineClient:
             return None
         return TimedAnswer(_prompt_tokens(usage), cached, _tiered(before, after, cached), seconds)
 
-    def reset(self, address: str, dialect: Dialect) -> None:
-        """Empty the prefix cache in the engine's GPU memory.
+    def reset(self, address: str, dialect: Dialect) -> bool:
+        """Empty the prefix cache in the engine's GPU memory; return False while requests or copies hold parts of it.
 
         Raises:
-            EngineError: the engine refuses to, or cannot.
+            EngineError: the engine cannot, or did not answer.
         """
         if not dialect.reset:
             raise EngineError("this engine has no way to empty its cache")
-        self._request("POST", address, dialect.reset, None, seconds=ASK_SECONDS, limit=MAX_CHAT)
+        try:
+            raw = self._request("POST", address, dialect.reset, None, seconds=ASK_SECONDS, limit=MAX_CHAT)
+        except EngineError as error:
+            if error.status == BUSY:
+                return False
+            raise
+        return re.sub(rb"\s", b"", raw) != HELD
 
     def _caching(self, address: str, dialect: Dialect, reading: Reading | None) -> bool | None:
         """Return True if prefix caching is on, by the engine's metrics or settings; None if neither says."""

@@ -36,6 +36,12 @@ HEARTBEAT = 2
 """Seconds between an engine's looks at LMCache's server; the connector's default is 10."""
 STEP_SECONDS = 60
 """Seconds after which vLLM ends itself when a step of its does not end: /health answers 200 all that time."""
+SHARED_MEMORY_SPARE = 1
+"""GiB of shared memory beside what vLLM keeps KV in: its processes talk through it."""
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the pod's own
+"""Where vLLM keeps KV in main memory."""
+LEFT_BEHIND = f"{SHARED_MEMORY}/vllm_offload_*"
+"""Files in which vLLM keeps KV: with a volume behind it, one that is ended does not remove them."""
 LOCAL_BUFFER = 1 << 30
 """Bytes through which a worker of an engine exchanges blocks with Mooncake."""
 
@@ -62,6 +68,8 @@ class PodParts:
     """Content of CONFIG_FILE behind the dialect's own."""
     claim: str = ""
     """PersistentVolumeClaim to mount at FOLDER; empty for none."""
+    shared_memory: str = ""
+    """Size of /dev/shm, where a container has 64 MiB unless it is told; empty for that."""
     awaits: tuple[str, str] | None = None
     """Host and port that must answer before the engine starts."""
 
@@ -92,14 +100,17 @@ def parts(spec: PromptGroupSpec) -> PodParts:
 
 def _vllm_offload(spec: PromptGroupSpec, offload: OffloadSpec) -> PodParts:
     share = sizes.parse(offload.memory) // _copies(spec.engine)
+    # vLLM keeps it in files there, and exits where they do not fit
+    shared = f"{(sizes.parse(offload.memory) >> 30) + SHARED_MEMORY_SPARE}Gi"
     if offload.claim_name is None:
-        return PodParts(args=(f"--kv-offloading-size={share / 2**30:g}",))
+        return PodParts(args=(f"--kv-offloading-size={share / 2**30:g}",), shared_memory=shared)
     extra = {
         "cpu_bytes_to_use": share,
         "spec_name": "TieringOffloadingSpec",
         "secondary_tiers": [{"type": "fs", "root_dir": f"{FOLDER}/{namespace(spec)}"}],
     }
-    return PodParts(args=(_connector("OffloadingConnector", extra),), claim=offload.claim_name)
+    args = (_connector("OffloadingConnector", extra),)
+    return PodParts(args=args, claim=offload.claim_name, shared_memory=shared)
 
 
 def _vllm_pool(spec: PromptGroupSpec, pool: PoolSpec) -> PodParts:

@@ -252,19 +252,41 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
         },
     }
     secure = engine_tls.pod_parts(engine, CONTAINER)
-    product = (_told(speech, parts), _credential(group, speech), secure, _tiered(container, parts))
+    product = (_told(speech, parts), _credential(group, speech), secure, _tiered(container, parts, engine.template))
     for part in (*product, dict(engine.template)):
         base = merge(base, part)
     return base
 
 
-def _tiered(container: Mapping[str, Any], parts: tiers.PodParts) -> dict[str, Any]:
-    """Return what KV tiers add to a pod beside what its engine is told: a volume, and a gate before the engine."""
+def _mounts(template: Mapping[str, Any], path: str) -> bool:
+    """Return True if a template, which may have any form, mounts something there for the engine."""
+    match template:
+        case {"spec": {"containers": [*containers]}}:
+            found = [each for each in containers if isinstance(each, dict) and each.get("name") == CONTAINER]
+        case _:
+            return False
+    mounts = found[0].get("volumeMounts") if found else None
+    return isinstance(mounts, list) and any(isinstance(each, dict) and each.get("mountPath") == path for each in mounts)
+
+
+def _tiered(container: Mapping[str, Any], parts: tiers.PodParts, template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what KV tiers add to a pod beside what its engine is told: volumes, and a gate before the engine.
+
+    Where the template mounts shared memory, it is the template's: other pods may keep theirs in the same place.
+    """
     spec: dict[str, Any] = {}
+    mounts, volumes = [], []
     if parts.claim:
-        mount = {"name": "kv", "mountPath": tiers.FOLDER}
-        spec["containers"] = [{"name": CONTAINER, "volumeMounts": [mount]}]
-        spec["volumes"] = [{"name": "kv", "persistentVolumeClaim": {"claimName": parts.claim}}]
+        mounts.append({"name": "kv", "mountPath": tiers.FOLDER})
+        volumes.append({"name": "kv", "persistentVolumeClaim": {"claimName": parts.claim}})
+    engine: dict[str, Any] = {"name": CONTAINER, "volumeMounts": mounts}
+    if parts.shared_memory and not _mounts(template, tiers.SHARED_MEMORY):
+        mounts.append({"name": "shm", "mountPath": tiers.SHARED_MEMORY})
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": parts.shared_memory}})
+        # the volume outlives the container: what an engine left that was killed would fill it for the next one
+        engine["lifecycle"] = {"postStart": {"exec": {"command": ["sh", "-c", f"rm -f {tiers.LEFT_BEHIND}"]}}}
+    if volumes:
+        spec |= {"containers": [engine], "volumes": volumes}
     if parts.awaits is not None:
         # the engine's image: it is pulled anyway, and has a Python
         gate = {"name": tiers.GATE, "image": container["image"], "command": parts.gate}

@@ -10,10 +10,12 @@ from promptgroup_operator.api.limits import LimitsSpec, caller_limits
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.api.responses import caching_of
 from promptgroup_operator.base import durations
+from promptgroup_operator.engines import tiers
 from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.world import engine_facts
+from promptgroup_operator.world.load import TierReach
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Pod, RevisionState
 from promptgroup_router.contract import engine_tls, table
 from promptgroup_router.contract.caller_rules import CallerRules, Isolation
@@ -54,6 +56,9 @@ def route(
         numbers = engine_facts.together(pod.measured for pod in warm)
         deployment = live.get(("Deployment", revision.deployment))
         kinds = {pod.settings for pod in warm} or {desired.settings_of(deployment)}
+        settings = kinds.pop() if len(kinds) == 1 else ""
+        # in the midst of a change of engine some replicas may be without the tier
+        copies = settings != "" and tiers.reach(group.spec) is TierReach.SHARED
         routed.append(
             table.Revision(
                 fingerprint=revision.fingerprint,
@@ -65,10 +70,11 @@ def route(
                 tokens=numbers.prefix_tokens or (before or {}).get("tokens", 0),
                 engine=table.Engine(
                     # in the midst of a change of engine nothing is lent: some replicas are still of the other kind
-                    settings=kinds.pop() if len(kinds) == 1 else "",
+                    settings=settings,
                     kv_tokens=numbers.kv_tokens,
                     prefill_rate=numbers.prefill_rate,
                     step_tokens=desired.step_tokens(group, deployment),
+                    copy_rate=numbers.copy_rate if copies else 0,
                 ),
                 prompt_from=revision.prompt_from,
                 lends=plan[revision.fingerprint].phase is RevisionPhase.SERVING,

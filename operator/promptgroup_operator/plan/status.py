@@ -316,6 +316,8 @@ def _cache(world: World, *, accepted: bool) -> dict[str, Any]:
     if not found:
         return {}
     told = {key: each for key, each in world.group.status.get("cache", {}).items() if key.endswith("HitRate")}
+    rates = {"copyTokensPerSecond": measured.copy_rate, "prefillTokensPerSecond": measured.prefill_rate}
+    told |= {name: rate for name, rate in rates.items() if rate}
     return {"cache": {"tiers": [each.model_dump(mode="json", exclude_none=True) for each in found], **told}}
 
 

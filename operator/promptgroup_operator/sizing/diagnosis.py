@@ -105,7 +105,8 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
         return _idle(drift, before)
     if may is None:
         return _alone(load, engines, rate)
-    told = f"{_found(engines, rate)}, of {_share(may)} that repeat"
+    # what was found repeats, also while the sessions are too few to tell
+    told = f"{_found(engines, rate)}, of {_share(max(rate, may))} that repeat"
     low = rate < (LOW if before in WELL else RECOVERED).of(may)
     if low and drift is not None:
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")

@@ -19,7 +19,7 @@ from datetime import datetime
 
 from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroupSpec, WarmTier
 from promptgroup_operator.base import durations
-from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.engine_facts import Measured, copy_rate
 from promptgroup_operator.world.snapshot import NO_CONTAINER, Pod
 from promptgroup_operator.world.warming import WARM, Evidence, Outcome, WarmReason, Warmup
 from promptgroup_router.contract.table import Prompt
@@ -52,7 +52,7 @@ def judge_evidence(evidence: Evidence, off: str, *, any_tier: bool = False) -> O
     shared = evidence.shared_tokens
     if shared is None:
         shared = max(0, evidence.prompt_tokens - PROBE_TAIL)
-    measured = Measured(evidence.kv_tokens, evidence.prefill_rate, shared)
+    measured = Measured(evidence.kv_tokens, evidence.prefill_rate, shared, copy_rate(evidence.copied, evidence.seconds))
     if evidence.caching is False:
         return Outcome(
             WarmReason.CACHING_OFF,

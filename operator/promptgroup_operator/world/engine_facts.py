@@ -14,6 +14,8 @@ from typing import Any, Final
 
 MIN_UNCACHED = 256
 """Fewest computed tokens whose time says something of prefill: under it, a request's overhead is most of it."""
+MIN_COPIED = 256
+"""Fewest copied tokens whose time says something of copies, for the same reason."""
 MAX_CACHED_SHARE = 0.1
 """Largest share of a cold request's prompt that may come from cache; beyond it the engine was not cold."""
 MAX_NUMBER = 10**12
@@ -30,6 +32,8 @@ class Measured:
     """Prompt tokens a second at the start of a context."""
     prefix_tokens: int = 0
     """Length of the Tier-1 prefix."""
+    copy_rate: int = 0
+    """Tokens a second that a KV tier brought, when a warm-up found the Tier-1 prefix there."""
 
 
 UNKNOWN: Final = Measured()
@@ -51,9 +55,25 @@ def prefill_rate(prompt_tokens: int, cached_tokens: int | None, seconds: float) 
     computed = prompt_tokens - cached_tokens
     if computed < MIN_UNCACHED:
         return 0
-    rate = int(computed / seconds)
-    unit = int("1".ljust(len(str(rate)) - 1, "0"))
-    return rate // unit * unit
+    return _rounded(computed / seconds)
+
+
+def copy_rate(copied_tokens: int, seconds: float) -> int:
+    """Tokens a second of a request that a KV tier answered, rounded down to two digits; 0 when it says nothing.
+
+    Latency and all else that the request waited for count against the rate.
+
+    Args:
+        copied_tokens: tokens of the prompt that the tier brought.
+        seconds: from the first byte sent to the last one received.
+    """
+    return _rounded(copied_tokens / seconds) if seconds > 0 and copied_tokens >= MIN_COPIED else 0
+
+
+def _rounded(rate: float) -> int:
+    whole = int(min(rate, MAX_NUMBER))
+    unit = int("1".ljust(len(str(whole)) - 1, "0"))
+    return whole // unit * unit
 
 
 def completed(fresh: Measured, known: Measured) -> Measured:
@@ -62,6 +82,7 @@ def completed(fresh: Measured, known: Measured) -> Measured:
         fresh.kv_tokens or known.kv_tokens,
         fresh.prefill_rate or known.prefill_rate,
         fresh.prefix_tokens or known.prefix_tokens,
+        fresh.copy_rate or known.copy_rate,
     )
 
 
@@ -72,6 +93,7 @@ def together(found: Iterable[Measured]) -> Measured:
         kv_tokens=min((one.kv_tokens for one in each if one.kv_tokens), default=0),
         prefill_rate=min((one.prefill_rate for one in each if one.prefill_rate), default=0),
         prefix_tokens=max((one.prefix_tokens for one in each), default=0),
+        copy_rate=min((one.copy_rate for one in each if one.copy_rate), default=0),
     )
 
 
@@ -81,6 +103,7 @@ def encode(measured: Measured) -> str:
         "kvTokens": measured.kv_tokens,
         "prefillTokensPerSecond": measured.prefill_rate,
         "prefixTokens": measured.prefix_tokens,
+        "copyTokensPerSecond": measured.copy_rate,
     }
     return json.dumps({key: value for key, value in fields.items() if value}, separators=(",", ":"))
 
@@ -93,7 +116,12 @@ def decode(annotation: str) -> Measured:
         return UNKNOWN
     if not isinstance(data, dict):
         return UNKNOWN
-    return Measured(_number(data, "kvTokens"), _number(data, "prefillTokensPerSecond"), _number(data, "prefixTokens"))
+    return Measured(
+        kv_tokens=_number(data, "kvTokens"),
+        prefill_rate=_number(data, "prefillTokensPerSecond"),
+        prefix_tokens=_number(data, "prefixTokens"),
+        copy_rate=_number(data, "copyTokensPerSecond"),
+    )
 
 
 def _number(data: Mapping[str, Any], key: str) -> int:

@@ -1,8 +1,14 @@
 """The test mode of the Inference Extension's conformance tests: a request names its own endpoint.
 
 It does what the reference picker does in the same tests, so that they can be run with this one in its place. Requests
-are not routed by any table.
+are not routed by any table, but to the ready pods of an InferencePool.
 """
+
+import ipaddress
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from promptgroup_picker.extproc import messages
 from promptgroup_picker.http2.connection import Stream
@@ -13,15 +19,42 @@ SELECTION = b"test-epp-endpoint-selection"
 ECHO = "X-Echo-Set-Header"
 """Header by which the tests' engine is told a header of its answer."""
 TOLD = "x-conformance-test-served-endpoint"
-PORT = 3000
-"""Port of the tests' engine, where neither request nor gateway names one."""
+
+
+class PoolError(Exception):
+    """An InferencePool, or a list of pods, that is none."""
+
+
+class PooledPod(NamedTuple):
+    """An endpoint of the pool."""
+
+    host: str
+    address: str
+    """Host and port."""
+
+
+@dataclass(slots=True)
+class Pool:
+    """The pool that the tests are about, whose requests come in turn to those that may serve them."""
+
+    members: tuple[PooledPod, ...] = ()
+    endpoints: int = 1
+    """Most endpoints that are named for a request."""
+    turns: Iterator[int] = field(default_factory=itertools.count)
+
+    def pick(self, selection: bytes, allowed: frozenset[str] | None) -> list[str]:
+        """Return the endpoints for a request; see `choose`."""
+        found = choose(self.members, selection, allowed)
+        first = next(self.turns) % (len(found) or 1)
+        return (found[first:] + found[:first])[: self.endpoints]
 
 
 class ConformanceCall:
     """A request and its answer."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, pool: Pool) -> None:
         self._stream = stream
+        self._pool = pool
         self._endpoints = ""
         self._waits: list[bytes] | None = None
         """The body so far; None once the request was answered."""
@@ -36,7 +69,9 @@ class ConformanceCall:
         kind = message.WhichOneof("request")
         if kind == "request_headers":
             found = messages.fields(message.request_headers.headers)
-            self._endpoints = ",".join(choose(found.get(SELECTION, b""), messages.subset(message.metadata_context)))
+            self._endpoints = ",".join(
+                self._pool.pick(found.get(SELECTION, b""), messages.subset(message.metadata_context))
+            )
             self._waits = []
             if message.request_headers.end_of_stream:
                 self._answer(has_body=False)
@@ -66,7 +101,7 @@ class ConformanceCall:
     def _answer(self, *, has_body: bool) -> None:
         body, self._waits = b"".join(self._waits or ()), None
         if not self._endpoints:
-            text = b"no endpoint is both named by the request and allowed by the gateway\n"
+            text = b"no ready endpoint of the pool is both named by the request and allowed by the gateway\n"
             self._stream.send(messages.immediate(503, [(b"content-type", b"text/plain")], text))
             return
         echo = (ECHO, f"{TOLD}:{self._endpoints.partition(',')[0]}")
@@ -76,25 +111,71 @@ class ConformanceCall:
                 self._stream.send(part)
 
 
-def choose(selection: bytes, allowed: frozenset[str] | None) -> list[str]:
-    """Return the endpoints, in order.
+def choose(pool: tuple[PooledPod, ...], selection: bytes, allowed: frozenset[str] | None) -> list[str]:
+    """Return the endpoints of the pool that a request may be sent to.
 
     Args:
-        selection: the test header.
+        pool: its endpoints.
+        selection: the test header; empty for any.
         allowed: the endpoints of the gateway; None for any.
     """
-    named = [part for each in selection.decode("latin-1").split(",") if (part := each.strip())]
-    if not named:
-        return sorted(allowed or ())[:1]
-    found = []
-    for each in named:
-        if allowed is None or each in allowed:
-            found.append(each if _has_port(each) else f"{each}:{PORT}")
-        else:
-            found += sorted(one for one in allowed if one.rpartition(":")[0] == each)
-    return found
+    named = {part for each in selection.decode("latin-1").split(",") if (part := each.strip())}
+    limits = [limit for limit in (named or None, allowed) if limit is not None]
+    return [each.address for each in pool if all(each.host in limit or each.address in limit for limit in limits)]
 
 
-def _has_port(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    return bool(host) and port.isdecimal() and (host.count(":") == 0 or host.endswith("]"))
+def labels(pool: object) -> str:
+    """Return the selector of an InferencePool, as the API server takes it.
+
+    Raises:
+        PoolError: it has none.
+    """
+    match pool:
+        case {"spec": {"selector": {"matchLabels": dict(wanted)}}} if wanted:
+            return ",".join(f"{key}={value}" for key, value in wanted.items())
+        case _:
+            raise PoolError("the InferencePool has no spec.selector.matchLabels")
+
+
+def members(pool: object, pods: object) -> tuple[PooledPod, ...]:
+    """Return the endpoints of an InferencePool: each target port of each pod that is ready and does not leave.
+
+    Raises:
+        PoolError: it is no InferencePool, or they are no pods.
+    """
+    match pool, pods:
+        case {"spec": {"targetPorts": list(targets)}}, {"items": list(items)}:
+            ports = [
+                each["number"] for each in targets if isinstance(each, dict) and isinstance(each.get("number"), int)
+            ]
+            hosts = sorted(host for each in items if (host := _ready_host(each)))
+            return tuple(PooledPod(host, _address(host, port)) for host in hosts for port in ports)
+        case _:
+            raise PoolError("the InferencePool has no spec.targetPorts, or what the API server lists are no pods")
+
+
+def _ready_host(pod: object) -> str:
+    """Return the address of a pod that is ready and does not leave, else nothing."""
+    match pod:
+        case {"metadata": {"deletionTimestamp": _}}:
+            return ""
+        case {"status": {"podIP": str(host), "conditions": list(conditions)}}:
+            ready = any(
+                isinstance(each, dict) and each.get("type") == "Ready" and each.get("status") == "True"
+                for each in conditions
+            )
+            return host if ready and _is_address(host) else ""
+        case _:
+            return ""
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -10,7 +10,8 @@
 | end of the answer                    | the books are closed with the engine's token counts                         |
 | end of the stream before that        | the load is released: the client left                                       |
 
-A large body is read by another process, and decided by its digest once that has come.
+A large body is read by another process, and decided by its digest once that has come. A request whose token is
+signed with a key that is not known waits until its issuer was asked, as it does in a router.
 
 Decide: refuse (an answer of the picker's own), wait for room, or name the replica and give the body back. A stream that
 has nothing to learn of the answer (the gateway shows none) is closed as one whose answer was whole.
@@ -26,11 +27,14 @@ from promptgroup_picker.extproc.messages import MODE_BUFFERED, MODE_FULL_DUPLEX,
 from promptgroup_picker.http2.connection import Stream
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
+from promptgroup_router.access.authenticator import KeysAwaitedError
+from promptgroup_router.access.known_key import KnownKey
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.opening import Opening
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
+from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.limiter import fields_of
 from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError
 from promptgroup_router.contract import names
@@ -43,6 +47,7 @@ from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body,
 from promptgroup_router.decision.exchange import UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord, refused_at_once
 from promptgroup_router.proxy.body_budget import BodyBudget
+from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.response_id import RANDOM_BYTES
 from promptgroup_router.routing.route import Route, share_of
@@ -84,6 +89,9 @@ class PickerState:
         self.large_bodies = large_bodies
         """Reads large bodies elsewhere; without it they are read here, and all others wait meanwhile."""
         self.open: set[Processing] = set()
+        self.awaiting: dict[Processing, KeysAwaitedError] = {}
+        """Requests that wait for the keys of an issuer, in the order in which they came."""
+        state.authenticator.on_keys.append(self._look)
         self.told_served = False
         """True once a gateway has told who served a request: those that do tell it of each."""
 
@@ -92,20 +100,26 @@ class PickerState:
         for each in [each for each in self.open if each.is_late(now)]:
             each.time_out_reading()
 
+    def _look(self) -> None:
+        """Decide requests whose sender can be told now: keys were read, or could not be."""
+        for each in list(self.awaiting):
+            each.look()
+
 
 class Processing:
     """A request and its answer, as a gateway shows them."""
 
     __slots__ = (
-        "_answer_mode", "_body", "_decided", "_endpoint", "_exchange", "_fallbacks", "_fields", "_held", "_mode",
-        "_opening", "_over", "_picker", "_reading", "_record", "_relays", "_repeated", "_rewriter", "_route", "_since",
-        "_status", "_stream", "_subset", "_tail", "_ticket", "_trailers", "_whole",
+        "_answer_mode", "_body", "_came", "_decided", "_endpoint", "_exchange", "_fallbacks", "_fields", "_held",
+        "_mode", "_opening", "_over", "_picker", "_reading", "_record", "_relays", "_repeated", "_rewriter", "_route",
+        "_since", "_status", "_stream", "_subset", "_tail", "_ticket", "_trailers", "_whole",
     )  # fmt: skip
 
     def __init__(self, picker: PickerState, stream: Stream) -> None:
         self._picker = picker
         self._stream = stream
-        self._since = picker.clock()
+        self._since = self._came = picker.clock()
+        """When the request came, and when it came whole."""
         self._mode = MODE_FULL_DUPLEX
         self._answer_mode = MODE_FULL_DUPLEX
         self._fields: dict[bytes, bytes] | None = None
@@ -139,7 +153,8 @@ class Processing:
         """True once the client gets the answer."""
         self._rewriter: ReportedUsage | Diagnosed | None = None
         """Rewrites the body on its way."""
-        self._tail = Tail()
+        self._tail: Tail
+        """The end of the answer."""
         self._over = False
         """True once the books are closed."""
         picker.open.add(self)
@@ -190,6 +205,13 @@ class Processing:
         """Return True if the request has a header field more than once."""
         return name in self._repeated
 
+    def known_key(self) -> KnownKey | None:
+        """Return None: a gateway's stream has one request."""
+        return None
+
+    def remember(self, key: KnownKey) -> None:
+        """Keep nothing."""
+
     # --- The request -------------------------------------------------------------------------------------------------
 
     def _request_head(self, message: ProcessingRequest) -> None:
@@ -203,7 +225,6 @@ class Processing:
             self._mode = message.protocol_config.request_body_mode
             self._answer_mode = message.protocol_config.response_body_mode
         self._endpoint = endpoint_of(_path(found))
-        self._tail = self._endpoint.tail()
         if message.request_headers.end_of_stream:
             self._decide()
         elif self._mode == MODE_BUFFERED:
@@ -213,7 +234,7 @@ class Processing:
             self._refuse(ApiError(500, text, code="not_shown"))
 
     def _request_body(self, part: HttpBody) -> None:
-        if self._decided or self._reading or self._exchange is not None:
+        if self._decided or self._waits or self._exchange is not None:
             return  # the last part can come twice, and more of what was refused may be on its way
         size, more = self._held + len(part.body), len(part.body)
         if size > self._picker.max_body:
@@ -232,13 +253,35 @@ class Processing:
             self._stream.send(messages.UNCHANGED["request_trailers"])
             return
         self._trailers = True
-        if not self._reading and self._exchange is None:
+        if not self._waits and self._exchange is None:
             self._decide()
 
+    @property
+    def _waits(self) -> bool:
+        """True if the request is whole and nobody can decide it yet."""
+        return self._reading or self in self._picker.awaiting
+
     def _decide(self) -> None:
-        found, large_bodies = self._fields or {}, self._picker.large_bodies
         self._whole = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body.clear()
+        self._came = self._picker.clock()
+        self.look()
+
+    def look(self) -> None:
+        """Decide where the request goes, or who decides it; or wait until an issuer was asked for its keys."""
+        awaiting = self._picker.awaiting
+        try:
+            self._judge()
+        except KeysAwaitedError as error:
+            if self in awaiting or len(awaiting) < MOST_WAITING:
+                awaiting[self] = error
+            else:
+                self._refuse(error)
+        else:
+            awaiting.pop(self, None)
+
+    def _judge(self) -> None:
+        found, large_bodies = self._fields or {}, self._picker.large_bodies
         large = large_body(found.get(b":method", b""), _path(found), self._whole) if large_bodies is not None else None
         if large is None or large_bodies is None:
             route = self.arrive()
@@ -247,7 +290,9 @@ class Processing:
             return
         now = self._picker.clock()
         try:
-            check_sender(self._picker.state, found, self, now)
+            check_sender(self._picker.state, found, self, self._came)
+        except KeysAwaitedError:
+            raise
         except ApiError as error:
             self._refuse(error)
             return
@@ -283,7 +328,11 @@ class Processing:
     # --- The decision ------------------------------------------------------------------------------------------------
 
     def arrive(self, ask: ParsedRequest | None = None) -> Route | None:
-        """Decide where the request may go, by the digest of its body where it was read; None if it was answered."""
+        """Decide where the request may go, by the digest of its body where it was read; None if it was answered.
+
+        Raises:
+            KeysAwaitedError: nobody can tell yet who sends it, and it may wait.
+        """
         picker, found = self._picker, self._fields or {}
         now = picker.clock()
         try:
@@ -296,11 +345,14 @@ class Processing:
                 now=now,
                 sender=self,
                 ask=ask,
+                came=self._came,
             )
             if isinstance(route, ModelsAnswer):
                 self._answer_self(OK, _JSON, route.body)
                 return None
         except ApiError as error:
+            if ask is None and isinstance(error, KeysAwaitedError):
+                raise
             self._refuse(error)
             return None
         try:
@@ -323,6 +375,7 @@ class Processing:
             self._refuse(ApiError(500, f"{text}: set its response_body_mode to FULL_DUPLEX_STREAMED", code="not_shown"))
             return
         self._route = route
+        self._tail = tail_of(self._endpoint.tail(), route.charge, streamed=route.demand.streamed)
         self._exchange = Exchange(state, route.candidates, route.demand, now + REQUEST_SECONDS)
         self._record = RequestRecord(
             state,
@@ -527,6 +580,8 @@ class Processing:
 
     def is_late(self, now: float) -> bool:
         """Return True if the request takes too long to come, or to be read."""
+        if self in self._picker.awaiting:
+            return now - self._came >= WAIT_SECONDS
         limit = TURN_SECONDS if self._reading else READ_SECONDS
         return not self._decided and self._exchange is None and now - self._since > limit
 
@@ -535,6 +590,9 @@ class Processing:
         if self._fields is None:
             self._close()
             self._stream.finish(GrpcStatus.INVALID_ARGUMENT, f"no request_headers came within {READ_SECONDS:g} s")
+            return
+        if (awaited := self._picker.awaiting.pop(self, None)) is not None:
+            self._refuse(awaited)
             return
         if self._reading:
             text = f"large bodies are read one after the other, and {TURN_SECONDS:g} s have passed: retry later"
@@ -552,7 +610,8 @@ class Processing:
             self._ticket = None
         if exchange is not None:
             if self._decided and self._answer_mode == MODE_NONE and not self._relays:
-                exchange.ended(now)  # the gateway shows no answers
+                exchange.ended(now)
+                self._record.unseen(now)
             else:
                 exchange.abandoned(now)
                 self._record.client_left(now)
@@ -581,6 +640,7 @@ class Processing:
         self._free()
         self._body.clear()
         self._picker.open.discard(self)
+        self._picker.awaiting.pop(self, None)
 
 
 def _path(found: dict[bytes, bytes]) -> bytes:

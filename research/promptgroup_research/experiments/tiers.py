@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from promptgroup_research.experiments import catalogue
 from promptgroup_research.experiments.report import Sheet, milliseconds
 from promptgroup_research.experiments.runs import DRAIN
-from promptgroup_research.policies.pooled import Pooled
+from promptgroup_research.policies.ours import Ours
 from promptgroup_research.simulator.measure import Figures, figures, mean
 from promptgroup_research.simulator.tier import TierModel
-from promptgroup_research.simulator.world import World
+from promptgroup_research.simulator.world import Router, World
 
 LOAD = 0.75
 TOKEN_BYTES = 131_072
 """Of KV: an 8B model in 16 bits."""
 REACHED = 0.8
 """Share of a link's raw rate that copies reach."""
-KNOWING = "promptgroup, told of the pool"
-POLICIES = ("round-robin", "least-request", "session-ring", "promptgroup", KNOWING, "oracle")
+UNTOLD = "promptgroup, not told of the pool"
+POLICIES = ("round-robin", "least-request", "session-ring", UNTOLD, "promptgroup", "oracle")
+PREFIX = {"chat": 3000, "agents": 8000, "trace": 2000}
+"""Tokens of the prompt by whose copy the operator measures a pool, by workload."""
 
 
 def _tier(name: str, size: float, latency: float, bandwidth: float, *, shared: bool) -> TierModel:
@@ -76,12 +78,18 @@ def run(job: Job) -> Outcome:
     kind = catalogue.workload(job.workload)
     rate = LOAD * kind.capacity
     length = kind.length(rate, quick=job.quick)
-    router = Pooled(seed=job.seed) if job.policy == KNOWING else catalogue.POLICIES[job.policy](job.seed)
+    router = _router(job)
     world = World(router, kind.write(rate, length, job.seed), kind.replicas, kind.model, TIERS[job.tier])
     world.run(length + DRAIN)
     measured = [turn for turn in world.turns if kind.warm_up <= turn.arrived < length]
     copied = sum(turn.copied > 0 for turn in measured) / max(1, len(measured))
     return Outcome(figures(measured, kind.replicas, kind.model, length + DRAIN), copied)
+
+
+def _router(job: Job) -> Router:
+    if job.policy in (UNTOLD, "promptgroup"):
+        return Ours(seed=job.seed, measured_copy=PREFIX[job.workload] if job.policy != UNTOLD else 0)
+    return catalogue.POLICIES[job.policy](job.seed)
 
 
 def sheets(done: Sequence[Job], found: Sequence[Outcome], titles: dict[str, str]) -> list[Sheet]:

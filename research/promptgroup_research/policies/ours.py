@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Iterable
 
+from promptgroup_research.simulator.tier import TierModel
 from promptgroup_research.simulator.turns import Session, Turn
 from promptgroup_research.simulator.world import HELD, World
 from promptgroup_router.apis.session_key import SessionKey
@@ -19,6 +20,8 @@ from promptgroup_router.routing.admission_queue import AdmissionQueue
 
 MODEL = "model"
 SWEEP_SECONDS = 0.25
+COPY_OVERHEAD = 0.020
+"""Seconds of a warm-up beside its copy: a step, HTTP, template and tokenizer."""
 
 
 class Ours:
@@ -34,12 +37,13 @@ class Ours:
         admission: whether sessions wait for room; without it caches may thrash.
         greetings: share of a group's sessions that begin with the same short message.
         told_apart: whether these are told apart once more of them is known.
+        measured_copy: tokens of the prompt by whose copy the operator measures a shared tier; 0: it measures none.
     """
 
     def __init__(
         self, policy: Policy = Policy.EXPECTED_TTFT, *, routers: int = 1, tick: float = 0.05, seed: int = 0,
         known_rate: float = 1.0, loss: float = 0.0, admission: bool = True, greetings: float = 0.0,
-        told_apart: bool = True,
+        told_apart: bool = True, measured_copy: int = 2_000,
     ) -> None:  # fmt: skip
         self.name = f"promptgroup {policy.value}" + (f" x{routers}" if routers > 1 else "")
         self._policy = policy
@@ -51,6 +55,7 @@ class Ours:
         self._admission = admission
         self._greetings = greetings
         self._told_apart = told_apart
+        self._measured_copy = measured_copy
         self._draw = random.Random(seed)  # noqa: S311 - a simulation
         self._up: set[int] = set()
         self._lives: dict[int, int] = {}
@@ -71,7 +76,10 @@ class Ours:
                 self._lives[index] = self._lives.get(index, 0) + 1
         self._up = set(self._world.up)
         model = self._world.model
-        engine = Engine("one", model.kv_tokens, int(model.prefill_rate * self._known_rate), model.step_tokens)
+        tier = self._world.tier
+        copies = _copy_rate(tier, self._measured_copy) if tier is not None and tier.shared else 0
+        rate = int(model.prefill_rate * self._known_rate)
+        engine = Engine("one", model.kv_tokens, rate, model.step_tokens, copies)
         view = build_index(RoutingTable(self._groups(engine)))
         self._read(view)
         for balancer in self.balancers:
@@ -98,7 +106,9 @@ class Ours:
             )
             for index in indexes
         )
-        revision = Revision(Fingerprint(name), 0, tools=False, weight=1, slots=slots, engine=engine)
+        revision = Revision(
+            Fingerprint(name), 0, tools=False, weight=1, slots=slots, tokens=self._measured_copy, engine=engine
+        )
         return Group("sim", name, MODEL, "", (revision,), policy=self._policy, sharing=sharing)
 
     def place(self, turn: Turn, now: float) -> int | None:
@@ -183,6 +193,11 @@ class Ours:
             for other in self.balancers:
                 if other is not balancer and not (self._loss and self._draw.random() < self._loss):
                     other.merge(sender, notes, loads, now)
+
+
+def _copy_rate(tier: TierModel, tokens: int) -> int:
+    """Tokens a second of the copy that a warm-up waits for."""
+    return int(tokens / (tier.latency + tokens * tier.token + COPY_OVERHEAD))
 
 
 def _kept(turn: Turn) -> tuple[int, Pick]:

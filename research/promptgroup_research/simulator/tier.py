@@ -23,6 +23,8 @@ class TierModel:
     token: float
     """Seconds that each token of a copy takes on its engine's link."""
     shared: bool
+    chunk: int = 1
+    """Tokens that it keeps together, where that is more than an engine's block."""
 
 
 class Tier:
@@ -34,7 +36,7 @@ class Tier:
         self.model = model
         self.copied = 0
         """Tokens, of all copies."""
-        self._cache = Cache(model.tokens, block)
+        self._cache = Cache(model.tokens, max(block, model.chunk))
         self._free: dict[int, float] = {}
         """Engine → when its link has no copy to do."""
 

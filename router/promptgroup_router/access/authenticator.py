@@ -17,9 +17,10 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import Protocol
 
 from promptgroup_router.access.caller import ANONYMOUS, Caller
-from promptgroup_router.access.credentials import api_keys, bearer
+from promptgroup_router.access.credentials import AUTHORIZATION, X_API_KEY, api_keys, bearer
 from promptgroup_router.access.issuer import Issuer, IssuerId, TokenError, UnknownKeyError
 from promptgroup_router.access.keyring import Keyring, is_name
+from promptgroup_router.access.known_key import KnownKey
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.access import ANYBODY, Access, AccessType
 
@@ -44,9 +45,22 @@ class Sender(Protocol):
     def repeats(self, name: bytes) -> bool:
         """Return True if the request has a header field more than once."""
 
+    def known_key(self) -> KnownKey | None:
+        """Return the key of an earlier request; None if there is none."""
+
+    def remember(self, key: KnownKey) -> None:
+        """Keep a key until another one or the end of the connection."""
+
 
 class NoSender:
     """The connection of a request that did not come on one."""
+
+    def known_key(self) -> KnownKey | None:
+        """Return None."""
+        return None
+
+    def remember(self, _key: KnownKey) -> None:
+        """Keep nothing."""
 
     def peer_address(self) -> str:
         """Return no address."""
@@ -98,7 +112,7 @@ class Authenticator:
         """
         kind = access.type
         if kind is AccessType.API_KEY:
-            caller = self._by_key(access, namespace, fields)
+            caller = self._by_key(access, namespace, fields, sender)
         elif kind is AccessType.ANONYMOUS:
             return ANONYMOUS
         elif kind is AccessType.HEADER:
@@ -109,9 +123,15 @@ class Authenticator:
             raise not_allowed(caller)
         return caller
 
-    def _by_key(self, access: Access, namespace: str, fields: Mapping[bytes, bytes]) -> Caller:
-        # most requests have one key, which is good
-        if (token := bearer(fields)) and (known := self.keyring.whose(token, namespace, access.secrets)) is not None:
+    def _by_key(self, access: Access, namespace: str, fields: Mapping[bytes, bytes], sender: Sender) -> Caller:
+        # most requests have one key, which is good, and is that of the connection's last request
+        name = AUTHORIZATION if AUTHORIZATION in fields else X_API_KEY
+        value, last, version = fields.get(name, b""), sender.known_key(), self.keyring.version
+        if last is not None and (known := last.caller(name, value, access, namespace, version)) is not None:
+            return known
+        token = bearer(fields) if name is AUTHORIZATION else value
+        if token and (known := self.keyring.whose(token, namespace, access.secrets)) is not None:
+            sender.remember(KnownKey(name, value, known, access=access, namespace=namespace, version=version))
             return known
         given = api_keys(fields)
         for key in given:

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 HEADERS = frozenset((b"authorization", b"x-api-key", b"api-key", b"proxy-authorization", b"cookie"))
 """Fields that hold clients' credentials: engines get them only where the group says so."""
 
+AUTHORIZATION, X_API_KEY = b"authorization", b"x-api-key"
 _BEARER = b"bearer "
-_KEYS = (b"x-api-key", b"api-key")
+_KEYS = (X_API_KEY, b"api-key")
 
 
 def bearer(fields: Mapping[bytes, bytes]) -> bytes:
     """Return the bearer token of a request (RFC 6750 section 2.1); empty if there is none."""
-    value = fields.get(b"authorization")
+    value = fields.get(AUTHORIZATION)
     if value is None:
         return b""
     if not value.startswith(b"Bearer ") and value[: len(_BEARER)].lower() != _BEARER:

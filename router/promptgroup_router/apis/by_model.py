@@ -9,7 +9,7 @@ import re
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, encoded, parse, read_object, wrong
 from promptgroup_router.base.errors import ApiError
 
-JSON_PATHS: tuple[bytes, ...] = (
+COUNTED_PATHS: tuple[bytes, ...] = (
     b"/v1/embeddings",
     b"/rerank",
     b"/v1/rerank",
@@ -18,10 +18,10 @@ JSON_PATHS: tuple[bytes, ...] = (
     b"/v1/score",
     b"/classify",
     b"/pooling",
-    b"/detokenize",
-    b"/v1/audio/speech",
 )
-"""Paths whose bodies are JSON objects with a model."""
+"""Paths whose bodies are JSON objects with a model, and whose answers tell the tokens of the text."""
+JSON_PATHS: tuple[bytes, ...] = (b"/detokenize", b"/v1/audio/speech")
+"""Other paths whose bodies are JSON objects with a model."""
 TOKENIZE_PATH: bytes = b"/tokenize"
 FORM_PATHS: tuple[bytes, ...] = (b"/v1/audio/transcriptions", b"/v1/audio/translations")
 """Paths whose bodies are forms (RFC 7578) with a model."""

@@ -42,6 +42,11 @@ class Endpoint:
     values: int = MOST_VALUES
     """Most values of a body."""
 
+    @property
+    def counted(self) -> bool:
+        """True if engines tell the tokens that a request has taken."""
+        return self.tail is not NoUsage
+
 
 _ENDPOINTS = (
     Endpoint(request.CHAT_PATH, partial(request.parse, ApiKind.CHAT), values=MOST_VALUES_OF_TEXT),
@@ -59,6 +64,7 @@ _ENDPOINTS = (
     ),
     Endpoint(responses.RESPONSES_PATH, responses.parse_response, ResponsesTail, values=MOST_VALUES_OF_TEXT),
     Endpoint(by_model.TOKENIZE_PATH, by_model.parse_tokenize, NoUsage, cached=False),
+    *(Endpoint(path, by_model.parse_json, Tail, cached=False) for path in by_model.COUNTED_PATHS),
     *(Endpoint(path, by_model.parse_json, NoUsage, cached=False) for path in by_model.JSON_PATHS),
     *(Endpoint(path, by_model.parse_form, NoUsage, cached=False) for path in by_model.FORM_PATHS),
 )

@@ -80,7 +80,7 @@ class RequestSession:
 
 def find_session(
     ask: ParsedRequest,
-    headers: Mapping[bytes, bytes],
+    headers: dict[bytes, bytes],
     group: str,
     header: str = HEADER_SESSION,
     declared: int = 0,
@@ -199,7 +199,7 @@ def _first_field(ask: ParsedRequest, paths: tuple[tuple[str, ...], ...]) -> tupl
     return b"", ""
 
 
-def _first_header(headers: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> tuple[bytes, str]:
+def _first_header(headers: dict[bytes, bytes], names: tuple[bytes, ...]) -> tuple[bytes, str]:
     """Return value and name of the first of these headers that the request has."""
     for name in names:
         if value := headers.get(name):
@@ -207,7 +207,7 @@ def _first_header(headers: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> t
     return b"", ""
 
 
-def _credential(headers: Mapping[bytes, bytes]) -> tuple[bytes, str]:
+def _credential(headers: dict[bytes, bytes]) -> tuple[bytes, str]:
     credential, source = _first_header(headers, CREDENTIALS)
     if not credential:
         return b"", ""

@@ -20,25 +20,39 @@ MODELS = 256
 """Most models that are remembered; a table has a few."""
 
 
+class _Sums:
+    """The texts of one model, as far as they were learned from."""
+
+    __slots__ = ("text", "tokens")
+
+    def __init__(self) -> None:
+        self.text = float(FIRST_BYTES)
+        """Bytes."""
+        self.tokens = FIRST_BYTES * FIRST
+
+
 class Tokens:
     """The tokens per byte of each model."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, float]] = {}
-        """Sums of bytes and of tokens by model."""
+        self._sums: dict[str, _Sums] = {}
+        """Sums by model."""
 
     def per_byte(self, model: str) -> float:
         """Return the tokens per byte of text for the model."""
         known = self._sums.get(model)
-        return known[1] / known[0] if known is not None else FIRST
+        return known.tokens / known.text if known is not None else FIRST
 
     def learn(self, model: str, text: int, tokens: int) -> None:
         """Learn from a prompt of `text` bytes for which an engine counted `tokens`; 0 bytes are ignored."""
         if text <= 0 or not LEAST <= tokens / text <= MOST:
             return
-        share = min(1.0, MOST_BYTES / text)
-        total, counted = self._sums.get(model) or (FIRST_BYTES, FIRST_BYTES * FIRST)
-        keep = 0.5 if total > WINDOW_BYTES else 1.0
-        if model not in self._sums and len(self._sums) >= MODELS:
-            del self._sums[next(iter(self._sums))]
-        self._sums[model] = (total * keep + text * share, counted * keep + tokens * share)
+        known = self._sums.get(model)
+        if known is None:
+            if len(self._sums) >= MODELS:
+                del self._sums[next(iter(self._sums))]
+            known = self._sums[model] = _Sums()
+        keep = 0.5 if known.text > WINDOW_BYTES else 1.0
+        share = MOST_BYTES / text if text > MOST_BYTES else 1.0
+        known.text = known.text * keep + text * share
+        known.tokens = known.tokens * keep + tokens * share

@@ -18,7 +18,7 @@ OTHERS = "-others"
 class CallerUse:
     """The use of one group by one caller since the router started."""
 
-    __slots__ = ("answer_tokens", "cached_tokens", "limited", "prompt_tokens", "requests")
+    __slots__ = ("answer_tokens", "cached_tokens", "kept_tokens", "limited", "prompt_tokens", "requests", "unmetered")
 
     def __init__(self) -> None:
         self.requests: dict[int, int] = {}
@@ -26,6 +26,10 @@ class CallerUse:
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.answer_tokens = 0
+        self.kept_tokens = 0
+        """Tokens of answers that no engine has computed for this caller."""
+        self.unmetered = 0
+        """Answers whose tokens nobody has told."""
         self.limited: dict[str, int] = {}
         """Code of the error → requests that were refused because of a limit."""
 
@@ -60,6 +64,18 @@ class CallerMetrics:
         self.answer_tokens = counter(
             "caller_answer_tokens_total", "Tokens of answers to callers that are known.", ("group", "caller")
         )
+        self.kept_tokens = counter(
+            "caller_kept_answer_tokens_total",
+            "Tokens of answers to callers that are known which no engine has computed for them: kept ones, and those "
+            "that were shared with others.",
+            ("group", "caller"),
+        )
+        self.unmetered = counter(
+            "caller_unmetered_answers_total",
+            "Answers to callers that are known whose tokens are not counted: the engine reported no usage, the answer "
+            "was cut or its client left, or a gateway shows pickers no answers.",
+            ("group", "caller"),
+        )
         self.limited = counter(
             "limited_requests_total",
             "Requests refused because their caller had reached a limit.",
@@ -80,10 +96,12 @@ class CallerMetrics:
             {(group, label, str(code)): n for group, label, use in used for code, n in use.requests.items()}
         )
         self.limited.replace({(group, label, code): n for group, label, use in used for code, n in use.limited.items()})
-        known = [each for each in used if each[2].requests and each[1]]
+        known = [each for each in used if (each[2].requests or each[2].unmetered) and each[1]]
         self.prompt_tokens.replace({(group, label): use.prompt_tokens for group, label, use in known})
         self.cached_tokens.replace({(group, label): use.cached_tokens for group, label, use in known})
         self.answer_tokens.replace({(group, label): use.answer_tokens for group, label, use in known})
+        self.kept_tokens.replace({(group, label): use.kept_tokens for group, label, use in known})
+        self.unmetered.replace({(group, label): use.unmetered for group, label, use in known})
 
     def keep(self, groups: Collection[str]) -> None:
         """Drop the series of other groups."""

@@ -3,12 +3,13 @@
 Label values come from the routing table and from fixed lists, never from clients: the table bounds their number.
 """
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from itertools import accumulate
 
 from promptgroup_router.base.caller_metrics import CallerMetrics
 from promptgroup_router.base.exposition import PROMETHEUS, Exemplar, TextFormat, number
+from promptgroup_router.base.request_series import RequestSeries
+from promptgroup_router.base.series import Observations, Series
 
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Seconds: from a cached first token on a small model to a long reasoning answer."""
@@ -31,45 +32,46 @@ class Counter:
         self._help = help_text
         self._labels = labels
         self._kind = kind
-        self.values: dict[tuple[str, ...], float] = {} if labels else {(): 0}
+        self._series: dict[tuple[str, ...], Series] = {} if labels else {(): Series(told=1)}
+
+    @property
+    def values(self) -> dict[tuple[str, ...], float]:
+        """The values by labels, as of now."""
+        return {labels: series.value for labels, series in self._told()}
+
+    def series(self, labels: tuple[str, ...]) -> Series:
+        """Return the series of these labels."""
+        found = self._series.get(labels)
+        if found is None:
+            found = self._series[labels] = Series()
+        return found
 
     def add(self, *labels: str, amount: float = 1) -> None:
         """Add to the value of these labels."""
-        self.count(labels, amount)
-
-    def count(self, labels: tuple[str, ...], amount: float = 1) -> None:
-        """Add to the value of these labels, at less cost than `add`."""
-        self.values[labels] = self.values.get(labels, 0) + amount
+        self.series(labels).add(amount)
 
     def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
         """Drop the series whose first labels are these, and whose values of them are not wanted."""
         if self._labels[: len(labels)] == labels:
-            self.values = {found: value for found, value in self.values.items() if found[: len(labels)] in wanted}
+            self._series = {found: each for found, each in self._series.items() if found[: len(labels)] in wanted}
 
     def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
         """Replace all values of a gauge."""
-        self.values = dict(values)
+        self._series = {labels: Series(value, told=1) for labels, value in values.items()}
 
     def lines(self, form: TextFormat = PROMETHEUS) -> Iterable[str]:
         """Yield the lines of the exposition."""
         yield from form.heading(self.name, self._help, self._kind)
-        for labels, value in self.values.items():
-            yield f"{self.name}{_braces(self._labels, labels)} {number(value)}"
+        for labels, series in self._told():
+            yield f"{self.name}{_braces(self._labels, labels)} {number(series.value)}"
+
+    def _told(self) -> list[tuple[tuple[str, ...], Series]]:
+        """Return the series that are told, by labels, in the order in which something was first added to them."""
+        told = [(labels, series) for labels, series in self._series.items() if series.told]
+        return sorted(told, key=lambda each: each[1].told)
 
 
 _NO_EXEMPLARS: dict[int, Exemplar] = {}
-
-
-class Observations:
-    """Counts by bucket, and a sum, for one set of labels."""
-
-    __slots__ = ("counts", "exemplars", "sum")
-
-    def __init__(self, buckets: int) -> None:
-        self.counts = [0] * buckets
-        self.sum = 0.0
-        self.exemplars: dict[int, Exemplar] = {}
-        """Bucket → the last observation in it whose trace is recorded."""
 
 
 class LatencyHistogram:
@@ -82,36 +84,34 @@ class LatencyHistogram:
         self._help = help_text
         self._labels = labels
         self._buckets = buckets
-        self.values: dict[tuple[str, ...], Observations] = {}
+        self._series: dict[tuple[str, ...], Observations] = {}
+
+    @property
+    def values(self) -> dict[tuple[str, ...], Observations]:
+        """The observations by labels."""
+        return dict(self._told())
+
+    def series(self, labels: tuple[str, ...]) -> Observations:
+        """Return the series of these labels."""
+        found = self._series.get(labels)
+        if found is None:
+            found = self._series[labels] = Observations(self._buckets)
+        return found
 
     def observe(self, *labels: str, value: float) -> None:
         """Add an observation."""
-        self.record(labels, value)
-
-    def record(self, labels: tuple[str, ...], value: float) -> None:
-        """Add an observation, at less cost than `observe`."""
-        known = self.values.get(labels)
-        if known is None:
-            known = self.values[labels] = Observations(len(self._buckets) + 1)
-        known.counts[bisect_left(self._buckets, value)] += 1
-        known.sum += value
-
-    def mark(self, labels: tuple[str, ...], exemplar: Exemplar) -> None:
-        """Keep an observation, which was recorded, as the exemplar of its bucket."""
-        known = self.values.get(labels)
-        if known is not None:
-            known.exemplars[bisect_left(self._buckets, exemplar.value)] = exemplar
+        self.series(labels).record(value)
 
     def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
         """Drop the series whose first labels are these, and whose values of them are not wanted."""
         if self._labels[: len(labels)] == labels:
-            self.values = {found: value for found, value in self.values.items() if found[: len(labels)] in wanted}
+            self._series = {found: each for found, each in self._series.items() if found[: len(labels)] in wanted}
 
     def lines(self, form: TextFormat = PROMETHEUS) -> Iterable[str]:
         """Yield the lines of the exposition."""
         yield from form.heading(self.name, self._help, "histogram")
         bounds = [*(repr(float(bound)) for bound in self._buckets), "+Inf"]  # as OpenMetrics wants them
-        for labels, known in self.values.items():
+        for labels, known in self._told():
             exemplars = known.exemplars if form.openmetrics else _NO_EXEMPLARS
             for at, (bound, total) in enumerate(zip(bounds, accumulate(known.counts), strict=True)):
                 found = exemplars.get(at)
@@ -119,6 +119,11 @@ class LatencyHistogram:
                 yield f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}{example}"
             yield f"{self.name}_sum{_braces(self._labels, labels)} {number(known.sum)}"
             yield f"{self.name}_count{_braces(self._labels, labels)} {sum(known.counts)}"
+
+    def _told(self) -> list[tuple[tuple[str, ...], Observations]]:
+        """Return the series that are told, by labels, in the order in which something was first added to them."""
+        told = [(labels, series) for labels, series in self._series.items() if series.told]
+        return sorted(told, key=lambda each: each[1].told)
 
 
 class Metrics:
@@ -129,6 +134,7 @@ class Metrics:
         """All of them, in the order of the exposition."""
         self.epoch = 0.0
         """Seconds since 1970 at which the monotonic clock was 0."""
+        self._of_requests: dict[tuple[str, str, bool, str, bool], RequestSeries] = {}
         self.requests = self._counter("requests_total", "Requests ended, by status code sent.", ("group", "code"))
         self.callers = CallerMetrics(self._counter)
         self.access_refused = self._counter(
@@ -244,6 +250,10 @@ class Metrics:
         self.workers.add()
         self.worker_ends = self._counter("worker_ends_total", "Worker processes that ended unasked and were replaced.")
         self.connections = self._counter("connections", "Client connections.", (), "gauge")
+        self.handshakes_refused = self._counter(
+            "handshakes_refused_total",
+            "TLS connections that were reset, since their address had a quarter of all connections in handshakes.",
+        )
         self._add_peers()
         self.build_info = self._counter(
             "build_info",
@@ -351,8 +361,18 @@ class Metrics:
             "semantic_embedding_seconds", "Time until an endpoint gave the embedding of a question.", ("group",)
         )
 
+    def of_requests(self, group: str, revision: str, *, new: bool, how: str, streamed: bool) -> RequestSeries:
+        """Return the series of the requests of a revision by clients who ask alike."""
+        key = group, revision, new, how, streamed
+        found = self._of_requests.get(key)
+        if found is None:
+            found = RequestSeries(self, group, revision, new=new, how=how, streamed=streamed)
+            self._of_requests[key] = found
+        return found
+
     def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
         """Drop the series that begin with these labels, and whose values of them are not wanted."""
+        self._of_requests.clear()  # some of them are of what is dropped
         if labels == ("group",):
             self.callers.keep({each[0] for each in wanted if len(each) == 1})
         for metric in self.all:

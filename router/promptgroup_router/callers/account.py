@@ -7,6 +7,8 @@ that runs: a request within it adds to numbers and looks nothing up. Does no I/O
 from collections import deque
 from typing import NamedTuple
 
+from promptgroup_router.contract.caller_rules import CallerLimits
+
 WINDOW_SECONDS = 60.0
 SLICE_SECONDS = 0.5
 """Precision of the window: what is used within one slice leaves it at once."""
@@ -53,15 +55,20 @@ class Account:
         "day_tokens",
         "in_flight",
         "key",
+        "limits",
         "minute_requests",
         "minute_tokens",
         "names",
         "peer_in_flight",
         "peers",
+        "requests_line",
+        "silent_from",
         "slice",
         "spent_requests",
         "spent_tokens",
         "telling",
+        "ticks",
+        "tokens_line",
         "told_requests",
         "told_tokens",
         "until",
@@ -96,6 +103,16 @@ class Account:
         """Requests and tokens that they were told last, once."""
         self.answer = 0.0
         """Tokens that an answer is expected to have."""
+        self.ticks = 0
+        """Ticks in which peers are still to be told."""
+        self.silent_from = 0.0
+        """When the account counts as silent, monotonic seconds."""
+        self.limits: CallerLimits | None = None
+        """The limits that the next two are of."""
+        self.requests_line = b""
+        """The beginning of an answer's line that tells what is left of the requests a minute."""
+        self.tokens_line = b""
+        """The same of the tokens a minute."""
         self.peers: dict[int, SpendReport] = {}
         """Peer → its last report."""
 

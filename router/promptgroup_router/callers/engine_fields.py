@@ -18,7 +18,7 @@ def without_engine_fields(
     ask: ParsedRequest, allowed: AbstractSet[str] = NONE, further: frozenset[str] = NONE
 ) -> ParsedRequest:
     """Return a request without the fields of `EngineField` that its group does not allow, and without further ones."""
-    if _ALL.isdisjoint(ask.doc) and further.isdisjoint(ask.doc):
+    if _ALL.isdisjoint(ask.doc) and (not further or further.isdisjoint(ask.doc)):
         return ask
     unwanted = (_ALL - allowed) | further
     doc = {name: value for name, value in ask.doc.items() if name not in unwanted}

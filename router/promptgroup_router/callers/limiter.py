@@ -14,11 +14,13 @@ Does no I/O and reads no clock.
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 from math import ceil, inf
 from typing import Any
 
 import xxhash
 
+from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.account import SLICE_SECONDS, WINDOW_SECONDS, Account, Slice, SpendReport
@@ -40,12 +42,14 @@ MOST_RETRY_SECONDS = 60
 """Longest `Retry-After` of a minute's limit: the SDKs of OpenAI and Anthropic pass over a longer one, and come back
 within seconds. A slice more may have to pass, and the request then waits for another second."""
 
-MOST_BEGINNINGS = 1024
-"""Most limits of a kind whose lines are remembered."""
+SILENT_SECONDS = 5.0
+"""Precision of the time for which an account has been silent."""
 
 _REQUESTS, _TOKENS = "requests", "tokens"
 _LEFT = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-reset-%b: 0s\r\nx-ratelimit-remaining-%b: "
 _NONE_LEFT = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-reset-%b: %ds\r\nx-ratelimit-remaining-%b: 0"
+_OF_CHAT, _OF_RESPONSES, _OF_OTHERS = ("max_completion_tokens", "max_tokens"), ("max_output_tokens",), ("max_tokens",)
+"""Fields of a body that bound its answer."""
 _SHARE_SECONDS = 0.1
 """Wait for what other routers may be using: the next tick tells."""
 
@@ -56,13 +60,17 @@ Field = tuple[bytes, bytes]
 class Charge:
     """The charge for one request, until it is settled."""
 
-    __slots__ = ("account", "limits", "reserved", "settled", "used")
+    __slots__ = ("account", "expected", "limits", "reserved", "seen", "settled", "used")
 
-    def __init__(self, account: Account, limits: CallerLimits, reserved: int, used: Slice) -> None:
+    def __init__(self, account: Account, limits: CallerLimits, reserved: int, expected: int, used: Slice) -> None:
         self.account = account
         self.limits = limits
         self.reserved = reserved
         """Tokens that were charged in advance."""
+        self.expected = expected
+        """Those of them that the answer was expected to have."""
+        self.seen = 0
+        """Events of a streamed answer that have gone to the client."""
         self.used = used
         """Where they were charged."""
         self.settled = False
@@ -79,13 +87,11 @@ class Limiter:
         self.routers = 1
         """Routers that share the limits, this one among them."""
         self._accounts: OrderedDict[int, Account] = OrderedDict()
-        """Key → account, the longest silent first, to a slice of time."""
+        """Key → account, the longest silent first, to `SILENT_SECONDS`."""
         self._named: dict[str, dict[str, Account]] = {}
         """Group → caller → their account, if this router has admitted some request of theirs."""
-        self._beginnings: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
-        """Limit of requests, and limit of tokens → what answers begin with that tell what is left of it."""
-        self._changed: dict[int, int] = {}
-        """Key of an account → ticks in which it is still to be told."""
+        self._changed: dict[int, Account] = {}
+        """The accounts that are still to be told of, by their keys."""
 
     # --- One request ---------------------------------------------------------------------------------------------
 
@@ -114,7 +120,8 @@ class Limiter:
         if now >= account.until:
             self._move(account, now)
         answer = account.answer
-        reserved = prompt + int(min(longest, answer))
+        expected = int(min(longest, answer))
+        reserved = prompt + expected
         if (most := limits.in_flight) and account.in_flight + account.peer_in_flight >= most:
             raise self._refusal(account, limits, f"{most} requests at a time", kind=_REQUESTS, wait=1.0, now=now)
         if most := limits.requests_per_minute:
@@ -136,8 +143,8 @@ class Limiter:
         account.in_flight += 1
         account.spent_requests += 1
         account.spent_tokens += reserved
-        self._changed[account.key] = REPEATS
-        return Charge(account, limits, reserved, account.slice)
+        self._change(account)
+        return Charge(account, limits, reserved, expected, account.slice)
 
     def _others_may_use(self, left: int, room: int, untold: int) -> bool:
         """Return True if a request has to wait for what other routers tell.
@@ -150,15 +157,20 @@ class Limiter:
         return self.routers > 1 and untold > 0 and (untold + room) * self.routers > left + untold
 
     def settle(self, charge: Charge, usage: Usage | None, now: float) -> None:
-        """Replace the estimate of a request that is over by what the engine reported, if it did."""
+        """Replace the estimate of a request that is over by what the engine reported, or by what was seen of it."""
         if charge.settled:
             return
         if usage is not None:
-            account = charge.account
-            step = LEARNED if account.answer else 1.0
-            account.answer += step * (usage.completion_tokens - account.answer)
+            self._learn(charge.account, usage.completion_tokens)
             self._correct(charge, usage.prompt_tokens + usage.completion_tokens, now)
+        elif charge.seen:
+            self._learn(charge.account, charge.seen)
+            self._correct(charge, charge.reserved - charge.expected + charge.seen, now)
         self._end(charge)
+
+    def _learn(self, account: Account, answer: int) -> None:
+        step = LEARNED if account.answer else 1.0
+        account.answer += step * (answer - account.answer)
 
     def give_back(self, charge: Charge, now: float) -> None:
         """Take back the tokens of a request that no engine has served; it counts as a request."""
@@ -179,7 +191,14 @@ class Limiter:
     def _end(self, charge: Charge) -> None:
         charge.settled = True
         charge.account.in_flight -= 1
-        self._changed[charge.account.key] = REPEATS
+        self._change(charge.account)
+
+    def _change(self, account: Account) -> None:
+        """Have peers told of an account that has changed."""
+        # one that was forgotten while its request was served may have been opened anew
+        if account.ticks < REPEATS and self._accounts.get(account.key) is account:
+            account.ticks = REPEATS
+            self._changed[account.key] = account
 
     # --- What callers are told -----------------------------------------------------------------------------------
 
@@ -192,21 +211,26 @@ class Limiter:
         account, limits = charge.account, charge.limits
         if now >= account.until:
             self._move(account, now)
-        of_requests, of_tokens = self._beginnings
-        requests = tokens = b""
+        if limits is not account.limits:
+            _begin(account, limits)
+        requests = limits.requests_per_minute - account.minute_requests
+        tokens = limits.tokens_per_minute - account.minute_tokens
+        if requests > 0 and tokens > 0:  # most answers
+            return b"%b%d\r\n%b%d" % (account.requests_line, requests, account.tokens_line, tokens)
+        lines = []
         if most := limits.requests_per_minute:
-            left = most - account.minute_requests
-            if left > 0:
-                requests = b"%b%d" % (of_requests.get(most) or _begin(of_requests, most, b"requests"), left)
-            else:
-                requests = _none_left(most, b"requests", account.seconds_until(requests=1 - left, now=now))
+            lines.append(
+                b"%b%d" % (account.requests_line, requests)
+                if requests > 0
+                else _none_left(most, b"requests", account.seconds_until(requests=1 - requests, now=now))
+            )
         if most := limits.tokens_per_minute:
-            left = most - account.minute_tokens
-            if left > 0:
-                tokens = b"%b%d" % (of_tokens.get(most) or _begin(of_tokens, most, b"tokens"), left)
-            else:
-                tokens = _none_left(most, b"tokens", account.seconds_until(tokens=1 - left, now=now))
-        return b"%b\r\n%b" % (requests, tokens) if requests and tokens else requests or tokens
+            lines.append(
+                b"%b%d" % (account.tokens_line, tokens)
+                if tokens > 0
+                else _none_left(most, b"tokens", account.seconds_until(tokens=1 - tokens, now=now))
+            )
+        return b"\r\n".join(lines)
 
     def _refusal(
         self, account: Account, limits: CallerLimits, what: str, *, kind: str, wait: float, now: float
@@ -219,7 +243,7 @@ class Limiter:
             f"the caller has reached its limit of {what} in this group: retry in {seconds} s",
             code="rate_limit_exceeded" if kind == _REQUESTS else "tokens_exceeded",
             retry_after=seconds,
-            further=self.headers(Charge(account, limits, 0, account.slice), now),
+            further=self.headers(Charge(account, limits, 0, 0, account.slice), now),
         )
 
     # --- Peers -----------------------------------------------------------------------------------------------------
@@ -227,13 +251,13 @@ class Limiter:
     def export(self, now: float) -> list[SpendReport]:
         """Return what peers are to be told in this tick."""
         reports = []
-        for key in list(self._changed)[:REPORTS_A_TICK]:
-            left = self._changed.pop(key) - 1
-            account = self._accounts.get(key)
-            if account is None:
+        for key, account in list(islice(self._changed.items(), REPORTS_A_TICK)):
+            del self._changed[key]
+            account.ticks -= 1
+            if self._accounts.get(key) is not account:
                 continue
-            if left:
-                self._changed[key] = left  # behind the others, which wait for their turn
+            if account.ticks:
+                self._changed[key] = account  # behind the others, which wait for their turn
             if now >= account.until:
                 self._move(account, now)
             reports.append(account.report())
@@ -243,7 +267,9 @@ class Limiter:
 
     def announce(self) -> None:
         """Tell everything once more: a router has started."""
-        self._changed = dict.fromkeys(self._accounts, REPEATS)
+        self._changed = dict(self._accounts)
+        for account in self._accounts.values():
+            account.ticks = REPEATS
 
     def merge(self, sender: int, reports: Sequence[SpendReport], now: float) -> None:
         """Take in what a peer has charged since its last report."""
@@ -306,16 +332,17 @@ class Limiter:
 
     def _move(self, account: Account, now: float) -> None:
         account.move(now, int((now + self.epoch) // DAY_SECONDS))
-        if account.key in self._accounts:  # it may have been forgotten while its request was served
-            self._accounts.move_to_end(account.key)
+        if now >= account.silent_from:
+            account.silent_from = now + SILENT_SECONDS
+            if account.key in self._accounts:  # it may have been forgotten while its request was served
+                self._accounts.move_to_end(account.key)
 
 
-def _begin(known: dict[int, bytes], limit: int, kind: bytes) -> bytes:
-    """Return what the lines begin with while something is left of a limit, and remember it."""
-    if len(known) >= MOST_BEGINNINGS:
-        known.clear()
-    known[limit] = found = _LEFT % (kind, limit, kind, kind)
-    return found
+def _begin(account: Account, limits: CallerLimits) -> None:
+    """Keep what the lines of an account begin with while something is left of these limits."""
+    account.limits = limits
+    account.requests_line = _LEFT % (b"requests", limits.requests_per_minute, b"requests", b"requests")
+    account.tokens_line = _LEFT % (b"tokens", limits.tokens_per_minute, b"tokens", b"tokens")
 
 
 def _none_left(limit: int, kind: bytes, wait: float) -> bytes:
@@ -328,10 +355,15 @@ def fields_of(lines: bytes) -> list[Field]:
     return [(name, value) for name, _, value in parts]
 
 
-def longest_answer(body: dict[str, Any]) -> float:
-    """Return the most tokens that an answer may have, as the body of its request says; infinite if it does not."""
-    longest = inf
-    for given in (body.get("max_completion_tokens"), body.get("max_output_tokens"), body.get("max_tokens")):
-        if isinstance(given, int) and 0 < given < longest:
-            longest = float(given)
-    return longest
+def longest_answer(kind: ApiKind, body: dict[str, Any]) -> float:
+    """Return the most tokens that an answer may have, as the body of its request says; infinite if it does not.
+
+    Fields that engines do not read on the API say nothing, and of two the larger one counts.
+    """
+    longest = 0
+    for name in _OF_CHAT if kind is ApiKind.CHAT else _OF_RESPONSES if kind is ApiKind.RESPONSES else _OF_OTHERS:
+        if name in body:
+            given = body[name]
+            if isinstance(given, int) and given > longest:
+                longest = given
+    return float(longest) if longest else inf

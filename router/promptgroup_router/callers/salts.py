@@ -5,8 +5,9 @@ it is a keyed BLAKE2b (RFC 7693 section 2.9) of namespace and name. Routers that
 no I/O and reads no clock.
 """
 
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 from promptgroup_router.access.caller import Caller
 from promptgroup_router.rings.ids import PrefixKey
@@ -22,7 +23,8 @@ _MASK_BYTES = 8
 _PURPOSE = b"pg-salts"
 
 
-class CacheDomain(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CacheDomain:
     """The part of engines' caches that a request reads and writes."""
 
     salt: str

@@ -10,8 +10,6 @@ The value is a dictionary of structured fields (RFC 9651 section 3.2), the same 
 Trailers would fit both, but clients and proxies drop them; every reader of events skips comments. Does no I/O.
 """
 
-from collections.abc import Mapping
-
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import CACHED_STEP, CachedTokens
@@ -21,7 +19,7 @@ MOST_HELD = 4 << 20
 """Bytes of a whole answer that are held until its usage is known; a longer one is relayed without."""
 
 
-def asks(fields: Mapping[bytes, bytes]) -> bool:
+def asks(fields: dict[bytes, bytes]) -> bool:
     """Return True if a request asks what it used; its header fields have names in lower case."""
     asked = fields.get(HEADER)
     return asked is not None and asked.lower() == b"true"

@@ -155,6 +155,7 @@ def _encode_engine(engine: Engine) -> dict[str, Any]:
         "kvTokens": engine.kv_tokens,
         "prefillTokensPerSecond": engine.prefill_rate,
         "stepTokens": engine.step_tokens,
+        "copyTokensPerSecond": engine.copy_rate,
     }
     return {key: value for key, value in optional.items() if value}
 
@@ -336,6 +337,7 @@ def _decode_engine(item: object, at: str) -> Engine:
         kv_tokens=count(data, "kvTokens", at, 0),
         prefill_rate=count(data, "prefillTokensPerSecond", at, 0),
         step_tokens=count(data, "stepTokens", at, 0),
+        copy_rate=count(data, "copyTokensPerSecond", at, 0),
     )
 
 

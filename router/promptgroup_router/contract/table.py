@@ -126,6 +126,8 @@ class Engine:
     """Measured prompt tokens per second at the start of a context; a lower bound."""
     step_tokens: int = 0
     """Most tokens that one step computes (`max_num_batched_tokens`)."""
+    copy_rate: int = 0
+    """Measured tokens per second of a copy from a KV tier that all replicas share; a lower bound. 0 without one."""
 
 
 @dataclass(frozen=True, slots=True)

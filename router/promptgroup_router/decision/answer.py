@@ -3,7 +3,7 @@
 Does no I/O and reads no clock.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from promptgroup_router.callers.reported_usage import ReportedUsage
 from promptgroup_router.contract.caller_rules import CachedTokens
@@ -15,7 +15,8 @@ from promptgroup_router.routing.state import RouterState
 OK = 200
 
 
-class Additions(NamedTuple):
+@dataclass(slots=True)
+class Additions:
     """The things that are added to an answer."""
 
     limits: bytes

@@ -4,7 +4,6 @@ The same request gets the same answer whether the router relays it or a picker t
 no I/O and reads no clock.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from promptgroup_router.access.authenticator import NoSender, Sender, Visit
@@ -53,7 +52,7 @@ def large_body(method: bytes, path: bytes, body: bytes | bytearray) -> Endpoint 
     return ENDPOINTS.get(path) if method == b"POST" and structure.is_large(body) else None
 
 
-def check_sender(state: RouterState, headers: Mapping[bytes, bytes], sender: Sender, came: float) -> None:
+def check_sender(state: RouterState, headers: dict[bytes, bytes], sender: Sender, came: float) -> None:
     """Check that some group may let the sender of a request in, which came at a time, before its body is looked at.
 
     Raises:
@@ -68,7 +67,7 @@ def arrive(
     *,
     method: bytes,
     path: bytes,
-    headers: Mapping[bytes, bytes],
+    headers: dict[bytes, bytes],
     body: bytes | bytearray,
     now: float,
     sender: Sender = NO_SENDER,
@@ -102,7 +101,7 @@ def _arrive(
     state: RouterState,
     method: bytes,
     path: bytes,
-    headers: Mapping[bytes, bytes],
+    headers: dict[bytes, bytes],
     body: bytes | bytearray,
     *,
     now: float,
@@ -114,11 +113,11 @@ def _arrive(
         if state.asks_callers:
             check_in(state.index, identify)
         if ask is not None:
-            return _by_body(state, endpoint, headers, ask, now=now, identify=identify)
-        content = bytes(body)
+            return _by_body(state, endpoint, headers, ask, len(body), now=now, identify=identify)
+        content = body if isinstance(body, bytes) else bytes(body)
         structure.check(content, endpoint.values)
         ask = endpoint.parse(content)
-        found = _by_body(state, endpoint, headers, ask, now=now, identify=identify)
+        found = _by_body(state, endpoint, headers, ask, len(body), now=now, identify=identify)
         # an answer that also explains the engine's cache is of an engine
         shared = found.candidates.responses is not None and found.question is None
         if shared:
@@ -144,8 +143,9 @@ def _arrive(
 def _by_body(
     state: RouterState,
     endpoint: Endpoint,
-    headers: Mapping[bytes, bytes],
+    headers: dict[bytes, bytes],
     ask: ParsedRequest,
+    size: int,
     *,
     now: float,
     identify: Identify,
@@ -166,12 +166,12 @@ def _by_body(
     )
     _note(state, found, ask, now)
     refuse_empty(found)
-    _charge(state, found, ask, now)
+    _charge(state, found, ask, size if endpoint.counted else 0, now)
     return found if asked is None else asked_by(found, asked, ask.text)
 
 
-def _charge(state: RouterState, found: Route, ask: ParsedRequest, now: float) -> None:
-    """Charge the caller for a request, where its group has limits.
+def _charge(state: RouterState, found: Route, ask: ParsedRequest, size: int, now: float) -> None:
+    """Charge the caller for a request, where its group has limits; its body has `size` bytes, or 0 if none counts.
 
     Raises:
         ApiError: 429: the caller has reached a limit.
@@ -180,13 +180,17 @@ def _charge(state: RouterState, found: Route, ask: ParsedRequest, now: float) ->
     if limits is NO_LIMITS:
         return
     group = found.candidates.id if found.group == UNMATCHED else found.group
+    if found.demand.cached:
+        prompt, longest = found.demand.prompt, longest_answer(ask.kind, ask.doc)
+    else:  # embeddings and their like, whose text nobody has measured
+        prompt, longest = int(size * state.tokens.per_byte(found.model)), 0.0
     try:
         found.charge = state.limiter.admit(
             group,
             found.caller.name,
             limits,
-            prompt=found.demand.prompt,
-            longest=longest_answer(ask.doc) if found.demand.cached else 0.0,
+            prompt=prompt,
+            longest=longest,
             now=now,
         )
     except ApiError as error:
@@ -195,7 +199,7 @@ def _charge(state: RouterState, found: Route, ask: ParsedRequest, now: float) ->
 
 
 def _models(
-    state: RouterState, method: bytes, path: bytes, headers: Mapping[bytes, bytes], identify: Identify
+    state: RouterState, method: bytes, path: bytes, headers: dict[bytes, bytes], identify: Identify
 ) -> ModelsAnswer:
     index, anthropic = state.index, ANTHROPIC_VERSION in headers
     body = model_list(index, identify, anthropic=anthropic) if path == MODELS_PATH else None

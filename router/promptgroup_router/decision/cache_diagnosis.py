@@ -12,7 +12,6 @@ which replica holds the session. An answer is kept from nobody but those who are
 """
 
 import re
-from collections.abc import Mapping
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -58,7 +57,7 @@ def asks(ask: ParsedRequest, *, by_header: bool) -> bool:
     return by_header and ask.kind in (ApiKind.CHAT, ApiKind.MESSAGES, ApiKind.RESPONSES)
 
 
-def question(ask: ParsedRequest, headers: Mapping[bytes, bytes]) -> CacheQuestion | None:
+def question(ask: ParsedRequest, headers: dict[bytes, bytes]) -> CacheQuestion | None:
     """Return what a request asks; None for nearly all requests, which ask nothing.
 
     Raises:

@@ -58,8 +58,10 @@ def engine_fields(
 
 def lacks_credential(authenticator: Authenticator, member: Member) -> bool:
     """Return True if a member's engine asks for a credential that has not been read."""
+    if not member.credential:
+        return False
     namespace = member.group.partition("/")[0]
-    return member.credential != "" and not authenticator.keyring.credential(namespace, member.credential)
+    return not authenticator.keyring.credential(namespace, member.credential)
 
 
 def engine_body(found: Route, member: Member, random: bytes) -> bytes | bytearray:

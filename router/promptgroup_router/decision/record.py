@@ -9,9 +9,7 @@ from promptgroup_router.base.caller_metrics import CallerUse
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.exposition import Exemplar
 from promptgroup_router.base.logs import ACCESS, FIELDS, fields
-from promptgroup_router.base.metrics import LatencyHistogram
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.base.series import Observations
 from promptgroup_router.decision.exchange import ERRORS, Exchange
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
 from promptgroup_router.policy.misses import EVICTED, find_miss, seconds_saved
@@ -113,10 +111,10 @@ class RequestRecord:
         "_path",
         "_request_id",
         "_route",
+        "_series",
         "_span",
         "_state",
         "_status",
-        "_stratum",
         "_trace",
         "_traceparent",
         "_use",
@@ -168,11 +166,11 @@ class RequestRecord:
         """The use of its caller; None until the request is counted, and for a caller who is not known."""
         self._held: float | None = None
         """Since when the request waits for room; None while it does not."""
-        turn = names.TURN_FIRST if exchange.new else names.TURN_LATER
-        streamed = names.STREAMED if route.demand.streamed else names.WHOLE
-        self._stratum = (route.group, route.revision, turn, route.how.value, streamed)
-        """The labels group, revision, turn, how and streamed, by which requests are compared: a canary has young
-        sessions of clients that name the group, which may differ from others in how they ask."""
+        self._series = state.metrics.of_requests(
+            route.group, route.revision, new=exchange.new, how=route.how, streamed=route.demand.streamed
+        )
+        """The series of requests like this one. A canary has young sessions of clients that name the group, which may
+        differ from others in how they ask, so that only those who ask alike are compared."""
 
     @property
     def sampled(self) -> bool:
@@ -202,44 +200,55 @@ class RequestRecord:
     def admitted(self, now: float) -> None:
         """Record that the request waits no longer: a replica has room, or it has waited for too long."""
         if self._held is not None:
-            self._observe(self._state.metrics.held_seconds, (self._route.group,), now - self._held, now)
+            self._observe(self._state.metrics.held_seconds.series((self._route.group,)), now - self._held, now)
             self._held = None
             if self._span is not None:
                 self._span.note("admitted", now, {})
 
     def answer_began(self, status: int, now: float) -> None:
         """Record the first byte that goes to the client."""
-        route, metrics = self._route, self._state.metrics
+        route, series = self._route, self._series
         self._status = status
         self._answered = now
-        metrics.requests.count((route.group, str(status)))
+        series.answered(status)
         self._count_caller(status)
         if status < ERRORS:
-            self._observe(metrics.first_byte, (route.group,), now - self._began, now)
+            self._observe(series.first_byte, now - self._began, now)
         if route.revision and status < ERRORS:
-            self._observe(metrics.revision_first_token, self._stratum, now - self._began, now)
+            self._observe(series.revision_first_token, now - self._began, now)
         if route.group != UNMATCHED and (origin := self._exchange.moved_from):
-            metrics.sessions_moved.add(route.group)
+            self._state.metrics.sessions_moved.add(route.group)
             self._state.moves.add(origin, self._exchange.member.id, now)
         if self._span is not None:
             self._span.note("first byte", now, {})
 
     def served(self, usage: Usage | None, now: float) -> None:
         """Record the end of a whole answer."""
-        route, metrics = self._route, self._state.metrics
         self._count_outcome(failed=self._status >= UPSTREAM_ERRORS)
         self._settle(usage, now, worked=self._status < ERRORS)
         if self._status < ERRORS:
-            self._observe(metrics.duration, (route.group,), now - self._began, now)
+            self._observe(self._series.duration, now - self._began, now)
             self._count_times(usage, now)
-            if usage is not None:
+            if usage is not None and not self._route.demand.cached:
+                self._count_caller_tokens(usage)
+            elif usage is not None:
                 self._count_tokens(usage)
+            else:
+                self._count_unmetered()
         self._tell("served", now, usage)
+
+    def unseen(self, now: float) -> None:
+        """Record the end of a request whose answer a gateway did not show."""
+        self._settle(None, now, worked=True)
+        if name := self._route.caller.name:
+            self._use = self._state.metrics.callers.of(self._route.group, name)
+        self._count_unmetered()
+        self._tell("served", now)
 
     def refused(self, error: ApiError, status: int, now: float) -> None:
         """Record an error that the router answers, with the status that its API has for it."""
         self._settle(None, now, worked=False)
-        self._state.metrics.requests.add(self._route.group, str(status))
+        self._series.answered(status)
         self._count_caller(status)
         if self._exchange.tries:  # the revision is not at fault where no replica had room
             self._count_outcome(failed=True)
@@ -250,12 +259,15 @@ class RequestRecord:
         self._settle(None, now, worked=True)
         self._state.metrics.cut.add(self._route.group, "engine")
         self._count_outcome(failed=True)
+        self._count_unmetered()
         self._tell("cut", now)
 
     def client_left(self, now: float) -> None:
         """Record that the client left before the end of the answer."""
         self._settle(None, now, worked=self._exchange.tries > 0)
         self._state.metrics.cut.add(self._route.group, "client")
+        if self._status < ERRORS:
+            self._count_unmetered()
         self._tell("client left", now)
 
     def engine_failed(self, failure: Failure, now: float) -> None:
@@ -285,50 +297,56 @@ class RequestRecord:
             self._use = use = self._state.metrics.callers.of(self._route.group, name)
             use.answered(status)
 
+    def _count_unmetered(self) -> None:
+        """Count an answer of which nobody knows how many tokens it had."""
+        if self._use is not None and self._route.demand.cached:
+            self._use.unmetered += 1
+
     def _count_times(self, usage: Usage | None, now: float) -> None:
         """Count the times of a whole stream, by the share of its prompt that was found in cache."""
         route, metrics = self._route, self._state.metrics
         if not route.revision or not route.demand.streamed:
             return
         labels = route.group, route.revision, quarter(usage)
-        self._observe(metrics.ttft, labels, self._answered - self._began, now)
+        self._observe(metrics.ttft.series(labels), self._answered - self._began, now)
         if usage is not None and usage.completion_tokens > 1:
             each = (now - self._answered) / (usage.completion_tokens - 1)
-            self._observe(metrics.tpot, labels, each, now)
+            self._observe(metrics.tpot.series(labels), each, now)
 
-    def _observe(self, histogram: LatencyHistogram, labels: tuple[str, ...], value: float, now: float) -> None:
+    def _observe(self, series: Observations, value: float, now: float) -> None:
         """Add an observation, by which the request's trace can be found if it is recorded."""
-        histogram.record(labels, value)
+        series.record(value)
         if self._trace:
-            histogram.mark(labels, Exemplar(self._trace, value, self._state.metrics.epoch + now))
+            series.mark(Exemplar(self._trace, value, self._state.metrics.epoch + now))
 
     def _count_tokens(self, usage: Usage) -> None:
-        route, metrics = self._route, self._state.metrics
+        route, series = self._route, self._series
         if route.revision:
             if usage.cached_tokens is not None and usage.prompt_tokens:
-                share = usage.cached_tokens / usage.prompt_tokens
-                metrics.revision_cached.record(self._stratum, share)
-            metrics.revision_prompt_tokens.count((route.group, route.revision), usage.prompt_tokens)
-            metrics.revision_answer_tokens.count((route.group, route.revision), usage.completion_tokens)
+                series.revision_cached.record(usage.cached_tokens / usage.prompt_tokens)
+            series.revision_prompt_tokens.add(usage.prompt_tokens)
+            series.answer_tokens.add(usage.completion_tokens)
             self._count_cache(usage)
-        metrics.prompt_tokens.count((route.group,), usage.prompt_tokens)
-        metrics.cached_tokens.count((route.group,), usage.cached_tokens or 0)
+        series.prompt_tokens.add(usage.prompt_tokens)
+        series.cached_tokens.add(usage.cached_tokens or 0)
+        self._count_caller_tokens(usage)
+        self._state.tokens.learn(route.model, route.estimated, usage.prompt_tokens - route.counted)
+
+    def _count_caller_tokens(self, usage: Usage) -> None:
         if (use := self._use) is not None:
             use.prompt_tokens += usage.prompt_tokens
             use.cached_tokens += usage.cached_tokens or 0
             use.answer_tokens += usage.completion_tokens
-        self._state.tokens.learn(route.model, route.estimated, usage.prompt_tokens - route.counted)
 
     def _count_cache(self, usage: Usage) -> None:
         """Count what the replica found in its cache, and what a request missed there."""
         route, metrics, pick = self._route, self._state.metrics, self._exchange.pick
         if usage.cached_tokens is None or pick is None:
             return
-        member = pick.member
-        slot = member.group, short(member.fingerprint), str(member.slot)
-        metrics.slot_prompt_tokens.count(slot, usage.prompt_tokens)
-        metrics.slot_cached_tokens.count(slot, usage.cached_tokens)
-        metrics.saved_seconds.count((route.group, route.revision), seconds_saved(pick, usage))
+        slot = self._series.slot(pick.member.label)
+        slot.prompt_tokens.add(usage.prompt_tokens)
+        slot.cached_tokens.add(usage.cached_tokens)
+        self._series.saved_seconds.add(seconds_saved(pick, usage))
         miss = find_miss(pick, usage)
         if miss is not None:
             metrics.missed_tokens.add(route.group, route.revision, miss.cause, amount=miss.tokens)
@@ -338,11 +356,8 @@ class RequestRecord:
 
     def _count_outcome(self, *, failed: bool) -> None:
         """Count how a revision's request ended, for the analysis of its release."""
-        route = self._route
-        if route.revision:
-            outcome = names.OUTCOME_FAILED if failed else names.OUTCOME_OK
-            group, revision, turn, how, streamed = self._stratum
-            self._state.metrics.revision_requests.count((group, revision, turn, how, streamed, outcome))
+        if self._route.revision:
+            (self._series.failed if failed else self._series.ok).add()
 
     def _line(self, now: float, usage: Usage | None) -> dict[str, Value]:
         """Return the line of the access log: names of OpenTelemetry's conventions for GenAI where it has one."""

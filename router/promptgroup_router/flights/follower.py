@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.flights.source import Source, SourceState
 from promptgroup_router.http11 import http1
@@ -30,7 +31,7 @@ class Follower:
     """A request that is served from a source."""
 
     __slots__ = ("_at", "_began", "_begun", "_chunked", "_client", "_clock", "_ended", "_group", "_keep", "_metrics",
-                 "_minor", "_new_id", "_request_id", "_shared", "_source", "computed", "counted",
+                 "_minor", "_new_id", "_request_id", "_shared", "_source", "_tail", "computed", "counted",
                  "fields", "paused")  # fmt: skip
 
     def __init__(
@@ -46,7 +47,8 @@ class Follower:
         metrics: Metrics,
         clock: Callable[[], float],
         shared: Shared | None = None,
-        ended: Callable[[str], None] | None = None,
+        tail: Tail | None = None,
+        ended: Callable[[str, Usage | None], None] | None = None,
     ) -> None:
         """Begin with nothing sent.
 
@@ -61,7 +63,9 @@ class Follower:
             metrics: of the router.
             clock: monotonic seconds.
             shared: where the source comes from; None for a kept answer.
-            ended: called once the request has ended, with how (the events of the access log), unless a relay counts it.
+            tail: keeps the end of the answer, for what is called at the end; None where nobody asks for its usage.
+            ended: called once the request has ended, with how (the events of the access log) and what the answer says
+                of its usage, unless a relay counts it.
         """
         self._client = client
         self._source = source
@@ -71,6 +75,7 @@ class Follower:
         self._metrics = metrics
         self._clock = clock
         self._shared = shared
+        self._tail = tail
         self._ended = ended
         self._began = clock()
         self._minor = request.head.minor
@@ -171,6 +176,8 @@ class Follower:
 
     def _write(self, piece: bytes) -> None:
         piece = self._own(piece)
+        if self._tail is not None and not self.counted:
+            self._tail.add(piece)
         self._client.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
 
     def _own(self, piece: bytes) -> bytes:
@@ -196,7 +203,7 @@ class Follower:
 
     def _settle(self, event: str) -> None:
         if self._ended is not None and not self.counted:
-            self._ended(event)
+            self._ended(event, self._tail.usage() if self._tail is not None else None)
 
     def _count(self, status: int) -> None:
         if not self.counted:

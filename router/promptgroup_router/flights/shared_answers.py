@@ -7,8 +7,10 @@ from hashlib import blake2b
 
 from promptgroup_router.apis.request import ParsedRequest, encoded, read_object
 from promptgroup_router.apis.session_key import CREDENTIALS
+from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.limiter import Charge, Limiter
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import CacheScope, ResponseCaching
@@ -246,15 +248,20 @@ class SharedAnswers:
         charge, tracer, span = wanted.route.charge, self.tracer, None
         traceparent, began = wanted.request.head.fields.get(TRACEPARENT, b""), self._clock()
         request_id, logged = self._ids.of(wanted.request), access.isEnabledFor(logging.INFO)
+        caller = wanted.route.caller.name
         if charge is not None:
             fields = [*fields, *self._limiter.headers(charge, self._clock())]
         if tracer is not None:
             header, span = tracer.begin(traceparent, began)
             traceparent = header or traceparent
 
-        def settle(event: str) -> None:
+        def settle(event: str, usage: Usage | None) -> None:
             if charge is not None:
                 self._give_back(charge)
+            if caller and event in ("served", "refused"):
+                use = self.metrics.callers.of(wanted.route.group, caller)
+                use.answered(source.status)
+                use.kept_tokens += usage.completion_tokens if usage is not None else 0
             if tracer is not None and span is not None:
                 self._end_span(tracer, span, wanted, source.status, result)
             if logged:
@@ -272,7 +279,8 @@ class SharedAnswers:
             metrics=self.metrics,
             clock=self._clock,
             shared=flight,
-            ended=settle if charge is not None or span is not None or logged else None,
+            tail=_tail_of(wanted) if caller else None,
+            ended=settle if caller or charge is not None or span is not None or logged else None,
         )
 
     def _end_span(self, tracer: Tracer, span: RequestSpan, wanted: WantedAnswer, status: int, result: str) -> None:
@@ -400,6 +408,11 @@ def _engine_body(ask: ParsedRequest, found: Route) -> bytes | bytearray:
         return found.body
     doc = ask.doc if as_received else read_object(bytes(found.body))[0]
     return encoded({name: value for name, value in doc.items() if name != FIELD})
+
+
+def _tail_of(wanted: WantedAnswer) -> Tail:
+    """Return what keeps the end of a kept or shared answer."""
+    return tail_of(endpoint_of(wanted.request.head.path).tail(), None, streamed=wanted.route.demand.streamed)
 
 
 def _told(wanted: WantedAnswer, result: str) -> dict[str, Value]:

@@ -16,6 +16,11 @@ MAX_LINE = 4096
 MAX_TRAILERS = 16384
 """Most bytes of all trailer lines together."""
 
+SIZE_DIGITS = 15
+"""Most digits of a chunk's size."""
+_VALUES = bytes(int(chr(each), 16) if chr(each) in "0123456789abcdefABCDEF" else 255 for each in range(256))
+"""Character → its value as a hexadecimal digit; 255 for others."""
+
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*+;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
 _NO_TRAILER = re.compile(rb"(?:transfer-encoding|content-length|host):", re.IGNORECASE)
 """Fields that a trailer must not have (RFC 9110 section 6.5.1): a recipient that merges it into the head would see the
@@ -132,13 +137,19 @@ class Chunked:
         """Take the chunks that begin and end in `data`, as most do: 0.7 µs for one; step by step takes 1.9 µs."""
         if self._expect is not _Expect.SIZE or self._line:
             return at
-        while (line := _SIZE.match(data, at)) is not None and line.end() - at <= MAX_LINE:
-            start = line.end()
-            stop = start + int(line[1], 16)
-            if stop == start or not data.startswith(b"\r\n", stop):
+        end = len(data)
+        while True:
+            size, digits = 0, at
+            while digits < end and digits - at < SIZE_DIGITS and (digit := _VALUES[data[digits]]) < 16:
+                size = 16 * size + digit
+                digits += 1
+            start = digits + 2
+            stop = start + size
+            # all else, such as the last chunk, is taken step by step
+            if not size or data[digits:start] != b"\r\n" or data[stop : stop + 2] != b"\r\n":
                 break
             if self._limit is not None:
-                self._count(stop - start)
+                self._count(size)
             if sink is not None:
                 sink += data[start:stop]
             at = stop + 2

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11.lines import (
+    REMEMBERED_FIELDS,
     HeaderField,
     is_authority,
     read_field,
     read_request_line,
     read_status_line,
+    remember,
 )
 
 MAX_HEAD = 65536
@@ -38,8 +40,12 @@ HOP_BY_HOP = frozenset(
 """Fields that concern one connection and are not forwarded (RFC 9110 section 7.6.1)."""
 _END_TO_END = frozenset((b"content-length", b"content-type", b"content-encoding", b"content-range", b"cache-control"))
 """Fields that Connection must not name: they are for the recipient, and without them the body cannot be read."""
+_ZERO = ord("0")
 LENGTH_DIGITS = 15
 """Most digits of a length."""
+REMEMBERED_HEAD = 512
+"""Bytes of the longest head of an answer that is remembered."""
+_REMEMBERED = REMEMBERED_FIELDS | {b"content-length"}
 _NO_OPTIONS: frozenset[bytes] = frozenset()
 
 
@@ -90,6 +96,15 @@ class ResponseHead:
     length: int
     """Bytes of the body; 0 for other framings than LENGTH."""
     keep_alive: bool
+    comes_again: bool = False
+    """True if the head is remembered."""
+    relayed: bytes = b""
+    """The lines of a remembered head that clients get, joined, once a client has got them."""
+
+
+_answers: dict[bytes, ResponseHead] = {}
+"""Heads of answers as they were received. Those of streams differ in their date alone, which changes every second;
+those of whole answers differ in their length, too. No field of them holds a secret."""
 
 
 class HeadBuffer:
@@ -121,7 +136,7 @@ class HeadBuffer:
         """
         seen = len(self._data)
         text, start, shift = (self._data + data[at:], 0, at - seen) if seen else (data, at, 0)
-        if self._skip_blank_lines and text.startswith(b"\r\n", start):
+        if self._skip_blank_lines and text[start : start + 2] == b"\r\n":
             start, seen = _BLANK_LINES.match(text, start).end(), 0  # type: ignore[union-attr] # matches the empty string
         end = text.find(b"\r\n\r\n", max(start, start + seen - 3)) + 4
         if 4 <= end <= start + MAX_HEAD:
@@ -157,6 +172,7 @@ def parse_request(head: bytes) -> RequestHead:
         raise HttpError(400, "the host header is not a host with an optional port")
     options = _connection_options(headers, fields)
     framing, length = _request_framing(fields, minor)
+    expect = fields.get(b"expect")
     return RequestHead(
         method=line.method,
         path=line.path,
@@ -168,16 +184,19 @@ def parse_request(head: bytes) -> RequestHead:
         length=length,
         minor=minor,
         keep_alive=_persists(options, minor),
-        expects_continue=minor == 1 and fields.get(b"expect", b"").lower() == b"100-continue",
+        expects_continue=expect is not None and minor == 1 and expect.lower() == b"100-continue",
     )
 
 
 def parse_response(head: bytes) -> ResponseHead:
-    """Parse the head of an answer to a POST, blank line included.
+    """Parse the head of an answer to a POST, blank line included. Equal heads may be one object.
 
     Raises:
         HttpError: the engine's answer is not HTTP/1.1.
     """
+    known = _answers.get(head)
+    if known is not None:
+        return known
     lines = head[:-4].split(b"\r\n")
     line = read_status_line(lines[0])
     headers, fields = _read_fields(lines)
@@ -186,19 +205,25 @@ def parse_response(head: bytes) -> ResponseHead:
     keep_alive = framing is not Framing.UNTIL_CLOSE and _persists(options, line.minor)
     if framing is Framing.CHUNKED and line.minor == 0:
         keep_alive = False  # HTTP/1.0 has no chunks: who sends them may be confused (RFC 9112 section 6.1)
-    return ResponseHead(
+    read = ResponseHead(
         status=line.status,
         headers=headers,
         options=options,
         framing=framing,
         length=length,
         keep_alive=keep_alive,
+        comes_again=len(head) <= REMEMBERED_HEAD and fields.keys() <= _REMEMBERED,
     )
+    if read.comes_again:
+        remember(_answers, head, read)
+    return read
 
 
 def forwarded(head: RequestHead | ResponseHead, dropped: frozenset[bytes]) -> list[bytes]:
     """Return the lines of the fields for the next hop: those of `kept`."""
-    return [field.line for field in kept(head, dropped)]
+    if head.options:
+        return [field.line for field in kept(head, dropped)]
+    return [field.line for field in head.headers if field.name not in dropped]
 
 
 def kept(head: RequestHead | ResponseHead, dropped: frozenset[bytes]) -> list[HeaderField]:
@@ -218,7 +243,9 @@ def pairs(fields: Iterable[HeaderField]) -> Headers:
 
 def encode(first_line: bytes, fields: Sequence[bytes]) -> bytes:
     """Write a message head, blank line included; all lines come without their ends."""
-    return b"\r\n".join([first_line, *fields, b"", b""])
+    if not fields:
+        return first_line + b"\r\n\r\n"
+    return b"%b\r\n%b\r\n\r\n" % (first_line, b"\r\n".join(fields))
 
 
 def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
@@ -284,4 +311,7 @@ def _response_framing(fields: dict[bytes, bytes], status: int) -> tuple[Framing,
 def _length(value: bytes) -> int:
     if not value.isdigit() or len(value) > LENGTH_DIGITS:
         raise HttpError(400, f"content-length is not a decimal number of at most {LENGTH_DIGITS} digits")
-    return int(value)
+    length = 0
+    for at in range(len(value)):  # compiled, this takes a tenth of the time of int()
+        length = 10 * length + value[at] - _ZERO
+    return length

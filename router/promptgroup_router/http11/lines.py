@@ -68,6 +68,7 @@ class HeaderField:
     """Both, as they are sent on."""
 
 
+_SPACE = ord(" ")
 _request_lines: dict[bytes, RequestLine] = {}
 _status_lines: dict[bytes, StatusLine] = {}
 _fields: dict[bytes, HeaderField] = {}
@@ -91,7 +92,7 @@ def read_request_line(line: bytes) -> RequestLine:
     path, query = _origin(method, target)
     read = RequestLine(method, path, query, int(major), min(int(minor), 1))
     if b"?" not in target and len(line) <= REMEMBERED_BYTES:  # a query may hold a secret
-        _remember(_request_lines, line, read)
+        remember(_request_lines, line, read)
     return read
 
 
@@ -109,7 +110,7 @@ def read_status_line(line: bytes) -> StatusLine:
         raise HttpError(502, "the engine's first line is not an HTTP/1.1 status line")
     read = StatusLine(int(found[2]), int(found[1]))
     if len(line) <= REMEMBERED_BYTES:
-        _remember(_status_lines, line, read)
+        remember(_status_lines, line, read)
     return read
 
 
@@ -122,17 +123,19 @@ def read_field(line: bytes) -> HeaderField:
     known = _fields.get(line)
     if known is not None:
         return known
-    spelled, colon, value = line.partition(b":")
+    spelled, colon, value = line.partition(b": ")
     name = _names.get(spelled)
-    if name is None:
-        name = _read_name(spelled)
+    if name is None:  # nobody has sent it, or no blank follows the colon
+        spelled, colon, value = line.partition(b":")
+        name = _names.get(spelled) or _read_name(spelled)
     # nearly all values are printable, which is seen in half the time that a pattern takes
     if not colon or (not value.decode("latin-1").isprintable() and _NOT_IN_VALUES.search(value)):
         raise HttpError(400, _MALFORMED)
-    value = value.strip(b" \t")
+    if not value or value[0] <= _SPACE or value[-1] <= _SPACE:
+        value = value.strip(b" \t")
     field = HeaderField(name, value, b"%b: %b" % (name, value))
     if name in REMEMBERED_FIELDS and len(line) <= REMEMBERED_BYTES:
-        _remember(_fields, line, field)
+        remember(_fields, line, field)
     return field
 
 
@@ -144,11 +147,11 @@ def _read_name(spelled: bytes) -> bytes:
         raise HttpError(400, _MALFORMED)
     name = spelled.lower()
     if len(spelled) <= REMEMBERED_BYTES:
-        _remember(_names, spelled, name)
+        remember(_names, spelled, name)
     return name
 
 
-def _remember(known: dict[bytes, _T], received: bytes, read: _T) -> None:
+def remember(known: dict[bytes, _T], received: bytes, read: _T) -> None:
     """Keep what was read, and begin anew when there is too much: a hit then costs no more than a look."""
     if len(known) >= REMEMBERED_LINES:
         known.clear()

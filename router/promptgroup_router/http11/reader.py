@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11 import http1
-from promptgroup_router.http11.framing import Body, Chunked, Sized, body_of, too_large
+from promptgroup_router.http11.framing import Chunked, Sized, UntilClose, body_of, too_large
 from promptgroup_router.http11.http1 import Framing, HeadBuffer, RequestHead, ResponseHead
 
 MAX_INTERIM = 100
@@ -125,13 +125,13 @@ class RequestReader:
 
 
 class ResponseReader:
-    """A reader of one answer: it parses the head, then finds the end of the body. The body is not decoded."""
+    """A reader of answers: it parses the head, then finds the end of the body. The body is not decoded."""
 
     __slots__ = ("_body", "_head_buffer", "_interim", "_interims", "_surplus", "begun", "head")
 
     def __init__(self) -> None:
         self._head_buffer = HeadBuffer(skip_blank_lines=False)
-        self._body: Body | None = None
+        self._body: Sized | Chunked | UntilClose | None = None
         self._surplus = False
         self._interim: list[ResponseHead] = []
         self._interims = 0
@@ -139,6 +139,13 @@ class ResponseReader:
         """True if any byte has been received."""
         self.head: ResponseHead | None = None
         """None until it is whole."""
+
+    def restart(self) -> None:
+        """Begin the next answer of a connection that may carry another request."""
+        self._body = None
+        self._interims = 0
+        self.begun = False
+        self.head = None
 
     @property
     def done(self) -> bool:

@@ -16,7 +16,7 @@ from promptgroup_router.apis.usage import Usage
 from promptgroup_router.contract import table
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.policy.expected_ttft import ANSWER, TRUST, ExpectedTtft, ReplicaCost
+from promptgroup_router.policy.expected_ttft import ANSWER, TRUST, ExpectedTtft, ReplicaCost, held
 from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import BoundedLoad, LeastRequest, PrefixHash, RoundRobin, RoutingPolicy
@@ -33,8 +33,8 @@ OUTBOX = 10_000
 class Pick:
     """A request that is counted on a member until it ends."""
 
-    __slots__ = ("alone", "before", "cached", "counted", "demand", "first", "guessed", "member", "moved", "placement",
-                 "replica", "sent", "since", "step", "written")  # fmt: skip
+    __slots__ = ("alone", "before", "cached", "copied", "counted", "demand", "first", "guessed", "member", "moved",
+                 "placement", "replica", "sent", "since", "step", "written")  # fmt: skip
 
     def __init__(self, member: Member, replica: ReplicaLoad, demand: Demand, now: float) -> None:
         self.member = member
@@ -48,6 +48,8 @@ class Pick:
         """True if another member served the session before."""
         self.cached = 0.0
         """Tokens of the prompt that should be cached there."""
+        self.copied = 0.0
+        """Tokens of it that should come from a KV tier which all replicas share."""
         self.guessed = False
         """True if `cached` rests on the ring alone, because no record of the session exists."""
         self.step = replica.step
@@ -208,18 +210,33 @@ class Balancer:
     def _choose(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[MemberId] = ()) -> Choice:
         """Choose a member, of the last resort only if no other has room or all others were tried."""
         turn, fallback = self._turns.get(candidates.id, 0), candidates.last_resort
-        policy = self._policies[candidates.policy]
+        policy = candidates.policy
         allowed = self._allowed(candidates, now, tried)
-        member = policy.choose(candidates, demand, allowed, self.replicas, now=now, turn=turn) if allowed else None
+        member = self._by_policy(policy, candidates, demand, allowed, now=now, turn=turn) if allowed else None
         if member is None and fallback is not None:
             others = self._allowed(fallback, now, tried)
-            other = policy.choose(fallback, demand, others, self.replicas, now=now, turn=turn) if others else None
+            other = self._by_policy(policy, fallback, demand, others, now=now, turn=turn) if others else None
             if other is not None:
                 return Choice(fallback, others, other)
             allowed = allowed or others
         if not allowed:
             raise LookupError(candidates.id)
         return Choice(candidates, allowed, member)
+
+    def _by_policy(
+        self,
+        policy: table.Policy,
+        candidates: Candidates,
+        demand: Demand,
+        allowed: Sequence[Member],
+        *,
+        now: float,
+        turn: int,
+    ) -> Member | None:
+        """Return the member that a policy chooses; None if the request must wait."""
+        if policy is table.Policy.EXPECTED_TTFT:  # nearly always: compiled code calls what it knows by name at once
+            return self._expected.choose(candidates, demand, allowed, self.replicas, now=now, turn=turn)
+        return self._policies[policy].choose(candidates, demand, allowed, self.replicas, now=now, turn=turn)
 
     def _allowed(self, candidates: Candidates, now: float, tried: Collection[MemberId] = ()) -> Sequence[Member]:
         overflow = candidates.policy is table.Policy.EXPECTED_TTFT
@@ -246,8 +263,14 @@ class Balancer:
             pick.moved = True
             self._drop_session(place, demand.session)
         pick.cached = self._expected.cached(demand, member.id, replica, place, home=pick.guessed)
-        seconds = replica.costs.prefill(pick.cached, demand.prompt)
-        pick.sent = replica.send(seconds, demand.prompt, now, streamed=demand.streamed)
+        costs, copy = replica.costs, 0.0
+        if costs.copy_rate:
+            pick.copied = costs.copied(pick.cached, held(demand, place))
+            if pick.copied:
+                copy = costs.copy(pick.copied)
+                pick.cached += pick.copied
+        seconds = costs.prefill(pick.cached, demand.prompt)
+        pick.sent = replica.send(seconds, demand.prompt, now, streamed=demand.streamed, copy=copy)
         replica.touch(demand.prefix)
         replica.live.expire(now)
         replica.live.enter(demand.session, demand.prefix, demand.tier1, demand.prompt - demand.tier1 + ANSWER)
@@ -279,7 +302,10 @@ class Balancer:
             )
 
     def _remember_tier1(self, prefix: PrefixKey, tier1: float) -> None:
-        if prefix not in self._tier1 and len(self._tier1) >= PREFIXES:
+        known = self._tier1.get(prefix)
+        if known == tier1:
+            return
+        if known is None and len(self._tier1) >= PREFIXES:
             del self._tier1[next(iter(self._tier1))]
         self._tier1[prefix] = tier1
 
@@ -292,9 +318,19 @@ class Balancer:
     def _learn(self, pick: Pick, prompt: int, cached: int) -> None:
         if pick.guessed:
             self._expected.learn(pick.demand, cached)
-        if pick.alone and pick.first is not None:
-            costs = pick.replica.costs
+        costs = pick.replica.costs
+        if costs.copy_rate and pick.moved and pick.before is not None:
+            self._learn_copy(pick, cached)
+        if pick.alone and pick.first is not None and not pick.copied:
             costs.observe(costs.prefill(cached, prompt), pick.step, pick.first - pick.since)
+
+    @staticmethod
+    def _learn_copy(pick: Pick, cached: int) -> None:
+        """Learn which share a tier brings of what another replica has computed."""
+        there = pick.cached - pick.copied
+        expected = held(pick.demand, pick.before) - there
+        if expected > 0:
+            pick.replica.costs.observe_copy(expected, cached - there)
 
     # --- The table -------------------------------------------------------------------------------------------------
 
@@ -311,6 +347,7 @@ class Balancer:
                 kind = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
             elif figures.kv_tokens:
                 kind.set_capacity(figures.kv_tokens)
+            kind.set_copies(figures.copy_rate, revision.revision.tokens)
             self._costs[key] = kind
             self._remember_tier1(revision.prefix, revision.revision.tokens)
             for member in (*revision.candidates.ready, *revision.candidates.draining):

@@ -62,7 +62,10 @@ class ReplicaCost:
 
     cached: float
     """Tokens of the prompt that should be found there."""
+    copied: float
+    """Tokens that a KV tier should bring beside them."""
     wait: float
+    """Until the engine can begin: its backlog, or a copy that takes longer."""
     prefill: float
     """Prefill of what is not cached; of a cold Tier 1 only what this request is charged."""
     step: float
@@ -87,6 +90,17 @@ def _anchor(
 def _need(demand: Demand) -> tuple[float, float]:
     """Return the tokens of its own that a session needs, and the share of a cache that they must fit."""
     return demand.prompt - demand.tier1 + ANSWER, RETURNING_SHARE if demand.history else NEW_SHARE
+
+
+def held(demand: Demand, place: Placement | None) -> float:
+    """Return the tokens of the prompt that some replica has computed for the session, as far as its record tells.
+
+    It is 0 where that is no more than the Tier-1 prefix.
+    """
+    if place is None:
+        return 0.0
+    tokens = min(place.tokens, demand.history or demand.prompt)
+    return tokens if tokens > demand.tier1 else 0.0
 
 
 class ExpectedTtft:
@@ -122,11 +136,23 @@ class ExpectedTtft:
                 if cost < least:
                     best, least = member, cost
         costs = replicas[anchor.id].costs
-        if least <= costs.overhead + _WEIGHT * costs.prefill(demand.tier1, demand.prompt):
-            return best  # no other costs less: an idle replica that has Tier 1 alone would cost as much
+        copied = costs.copied(demand.tier1, held(demand, place)) if costs.copy_rate else 0.0
+        bound = costs.overhead + _WEIGHT * costs.prefill(demand.tier1 + copied, demand.prompt)
+        if copied:
+            bound += costs.copy(copied)
+        if least <= bound:
+            return best  # no other costs less: an idle replica that has Tier 1, and a copy, would cost as much
         if len(allowed) > SCANNED:
             allowed = _candidate_sample(candidates, demand.session, allowed, turn)
         rest = [member for member in allowed if member is not anchor and member is not before]
+        if copied:
+            for member in rest:
+                replica = replicas[member.id]
+                if self._fits(replica, demand, own, share, now):
+                    cost = self._cost(demand, member, replica, place, now, stays=False).total
+                    if cost < least:
+                        best, least = member, cost
+            return best
         return self._cheapest(demand, rest, replicas, now, own=own, share=share, best=best, least=least)
 
     def _cheapest(
@@ -188,16 +214,20 @@ class ExpectedTtft:
         """
         costs = replica.costs
         cached = self.cached(demand, member.id, replica, place, home=stays and place is None)
-        prefill = costs.prefill(cached, demand.prompt)
-        if cached < demand.tier1:
+        copied = costs.copied(cached, held(demand, place)) if costs.copy_rate else 0.0
+        found = cached + copied
+        prefill = costs.prefill(found, demand.prompt)
+        if found < demand.tier1:
             warm = costs.prefill(demand.tier1, demand.prompt)
             prefill = warm + COLD_SHARE * (prefill - warm)
         wait = replica.wait(now) + replica.late(now)
+        if copied:
+            wait = max(wait, costs.copy(copied))
         step = replica.step * (1 + (wait + prefill) * costs.rate / costs.step_tokens)
         margin = 0.0
         if stays:
             margin = MARGIN if place is None or place.seen > replica.inherited else INHERITED_MARGIN
-        return ReplicaCost(cached, wait, prefill, step, margin, wait + step + _WEIGHT * prefill - margin)
+        return ReplicaCost(cached, copied, wait, prefill, step, margin, wait + step + _WEIGHT * prefill - margin)
 
     @staticmethod
     def _fits(replica: ReplicaLoad, demand: Demand, own: float, share: float, now: float) -> bool:

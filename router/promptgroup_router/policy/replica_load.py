@@ -129,8 +129,11 @@ class ReplicaLoad:
             answers.popleft()
         return max(0.0, now - answers[0].due) if answers else 0.0
 
-    def send(self, seconds: float, tokens: float, now: float, *, streamed: bool) -> PendingPrefill:
-        """Count a request with `seconds` of predicted prefill and a prompt of `tokens`."""
+    def send(self, seconds: float, tokens: float, now: float, *, streamed: bool, copy: float = 0.0) -> PendingPrefill:
+        """Count a request with `seconds` of predicted prefill and a prompt of `tokens`.
+
+        `copy` is the seconds of a copy for it, which runs beside the backlog and is none of the engine's work.
+        """
         wait = self.wait(now)
         if wait == 0:
             # idle, or later than predicted: either way the clock begins with this request
@@ -139,7 +142,7 @@ class ReplicaLoad:
         costs = self.costs
         steps = 1 + (wait + seconds) * costs.rate / costs.step_tokens
         self.queued += seconds
-        sent = PendingPrefill(seconds, tokens, self.queued, now + wait + seconds + steps * self.step)
+        sent = PendingPrefill(seconds, tokens, self.queued, now + max(wait, copy) + seconds + steps * self.step)
         if streamed:
             self.answers.append(sent)
         else:
@@ -172,7 +175,8 @@ class ReplicaLoad:
         """Record that a request with this prefix is sent there."""
         prefixes = self.prefixes
         prefixes[prefix] = self.tokens_written
-        prefixes.move_to_end(prefix)
+        if len(prefixes) > 1:
+            prefixes.move_to_end(prefix)
         if len(prefixes) > PREFIXES:
             prefixes.popitem(last=False)
 

@@ -9,7 +9,6 @@ that know each other count no session twice. Does no I/O and reads no clock.
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TypeVar
 
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.rings.ids import MemberId, PrefixKey
@@ -39,78 +38,96 @@ class SessionRecord:
     """When it was served last."""
 
 
+class _Totals:
+    """The sessions of a prefix or a process, and their tokens."""
+
+    __slots__ = ("sessions", "tokens")
+
+    def __init__(self) -> None:
+        self.sessions = 0
+        self.tokens = 0.0
+
+    def add(self, tokens: float) -> None:
+        """Add a session."""
+        self.sessions += 1
+        self.tokens += tokens
+
+    def subtract(self, tokens: float) -> None:
+        """Subtract a session."""
+        self.sessions -= 1
+        self.tokens -= tokens
+
+
+class _Counted:
+    """A session that is counted, and where."""
+
+    __slots__ = ("of_prefix", "of_process", "record")
+
+    def __init__(self, record: SessionRecord, of_prefix: _Totals, of_process: _Totals) -> None:
+        self.record = record
+        self.of_prefix = of_prefix
+        self.of_process = of_process
+
+
 class Sessions:
     """The sessions of this router. Times must not decrease."""
 
     __slots__ = ("_by_prefix", "_by_process", "_sessions")
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[SessionKey, SessionRecord] = OrderedDict()
+        self._sessions: OrderedDict[SessionKey, _Counted] = OrderedDict()
         """The longest silent first."""
-        self._by_prefix: dict[PrefixKey, list[float]] = {}
-        """Tier-1 prefix → [sessions, their tokens]."""
-        self._by_process: dict[Process, list[float]] = {}
-        """Process → the same."""
+        self._by_prefix: dict[PrefixKey, _Totals] = {}
+        """By Tier-1 prefix."""
+        self._by_process: dict[Process, _Totals] = {}
 
     def __contains__(self, session: SessionKey) -> bool:
         return session in self._sessions
 
     def served(self, session: SessionKey, record: SessionRecord) -> None:
         """Count a session that has come back."""
-        known = self._sessions.pop(session, None)
-        self._sessions[session] = record
+        known = self._sessions.get(session)
         if known is not None:
-            if known.process == record.process and known.prefix == record.prefix:
-                more = record.tokens - known.tokens
-                self._by_prefix[record.prefix][1] += more
-                self._by_process[record.process][1] += more
+            before = known.record
+            if before.prefix == record.prefix and before.process == record.process:
+                more = record.tokens - before.tokens
+                known.of_prefix.tokens += more
+                known.of_process.tokens += more
+                known.record = record
+                self._sessions.move_to_end(session)
                 return
-            self._subtract(known)
-        _add(self._by_prefix, record.prefix, record.tokens)
-        _add(self._by_process, record.process, record.tokens)
+            self.drop(session)
+        of_prefix = self._by_prefix.setdefault(record.prefix, _Totals())
+        of_process = self._by_process.setdefault(record.process, _Totals())
+        of_prefix.add(record.tokens)
+        of_process.add(record.tokens)
+        self._sessions[session] = _Counted(record, of_prefix, of_process)
         if len(self._sessions) > LIMIT:
             self.drop(next(iter(self._sessions)))
 
     def drop(self, session: SessionKey) -> None:
         """Stop counting a session, which another router serves or which has ended."""
         known = self._sessions.pop(session, None)
-        if known is not None:
-            self._subtract(known)
-
-    def _subtract(self, known: SessionRecord) -> None:
-        _subtract(self._by_prefix, known.prefix, known.tokens)
-        _subtract(self._by_process, known.process, known.tokens)
+        if known is None:
+            return
+        record, of_prefix, of_process = known.record, known.of_prefix, known.of_process
+        of_prefix.subtract(record.tokens)
+        of_process.subtract(record.tokens)
+        if not of_prefix.sessions:
+            del self._by_prefix[record.prefix]
+        if not of_process.sessions:
+            del self._by_process[record.process]
 
     def totals(self, now: float) -> dict[PrefixKey, tuple[int, int]]:
         """Return Tier-1 prefix → the sessions that are expected back, and their tokens beyond the prefix."""
         while self._sessions:
-            session, record = next(iter(self._sessions.items()))
-            if now - record.seen <= SESSION_SECONDS:
+            session, known = next(iter(self._sessions.items()))
+            if now - known.record.seen <= SESSION_SECONDS:
                 break
             self.drop(session)
-        return {prefix: (int(count), round(tokens)) for prefix, (count, tokens) in self._by_prefix.items()}
+        return {prefix: (total.sessions, round(total.tokens)) for prefix, total in self._by_prefix.items()}
 
     def of_process(self, process: Process) -> tuple[int, int]:
         """Return the sessions that a process served last, and their tokens beyond their prefixes, as of `totals`."""
-        count, tokens = self._by_process.get(process, (0, 0))
-        return int(count), max(0, round(tokens))
-
-
-_Key = TypeVar("_Key", PrefixKey, Process)
-
-
-def _add(totals: dict[_Key, list[float]], key: _Key, tokens: float) -> None:
-    total = totals.get(key)
-    if total is None:
-        totals[key] = [1, tokens]
-    else:
-        total[0] += 1
-        total[1] += tokens
-
-
-def _subtract(totals: dict[_Key, list[float]], key: _Key, tokens: float) -> None:
-    total = totals[key]
-    total[0] -= 1
-    total[1] -= tokens
-    if not total[0]:
-        del totals[key]
+        total = self._by_process.get(process)
+        return (total.sessions, max(0, round(total.tokens))) if total is not None else (0, 0)

@@ -32,6 +32,7 @@ import termios
 from collections.abc import Callable
 from typing import Protocol
 
+from promptgroup_router.access.known_key import KnownKey
 from promptgroup_router.apis.endpoints import error_form
 from promptgroup_router.base.errors import ApiError, HttpError
 from promptgroup_router.http11.http1 import Headers
@@ -50,6 +51,9 @@ STALL_SECONDS = 60.0
 """Time limit for a client that reads nothing, after the end of an answer or its cut."""
 PIPELINED_BYTES = 65536
 """Bytes of later requests that are kept; beyond them nothing is read from the client. One read may exceed it."""
+TURN_BYTES = 131_072
+"""A read of so many bytes ends the turn of a connection. The event loop would go on reading up to 32 times as much from
+a peer that sends fast, some milliseconds, before any other connection has its turn."""
 ANSWERS_AT_ONCE = 32
 """Pipelined requests that are handled before other connections have their turn."""
 FREE_BYTES = 4096
@@ -175,9 +179,9 @@ class ClientConnection(asyncio.Protocol):
     """One connection of a client."""
 
     __slots__ = (
-        "_active", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held", "_phase",
-        "_place", "_reader", "_reading_began", "_reading_paused", "_request", "_transport", "_unsent",
-        "_writing_paused",
+        "_active", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held", "_key",
+        "_phase", "_place", "_reader", "_reading_began", "_reading_paused", "_request", "_rests", "_transport",
+        "_unsent", "_writing_paused",
     )  # fmt: skip
 
     def __init__(self, clients: ClientListener) -> None:
@@ -194,6 +198,8 @@ class ClientConnection(asyncio.Protocol):
         """True if `100 Continue` was sent."""
         self._reading_began = False
         self._reading_paused = False
+        self._rests = False
+        """True if nothing is read until other connections had their turn."""
         self._writing_paused = False
         self._deadline = 0.0
         self._unsent = 0
@@ -202,6 +208,8 @@ class ClientConnection(asyncio.Protocol):
         """Bytes of the body that were taken from the budget."""
         self._buffered = 0
         """Bytes that were taken from the budget of buffers."""
+        self._key: KnownKey | None = None
+        """The API key of the last request that had one, kept as long as the connection."""
 
     @property
     def keeps_alive(self) -> bool:
@@ -217,6 +225,14 @@ class ClientConnection(asyncio.Protocol):
         """Return True if the request at hand has a header field more than once."""
         headers = self._request.head.headers if self._request is not None else []
         return sum(field.name == name for field in headers) > 1
+
+    def known_key(self) -> KnownKey | None:
+        """Return the API key of an earlier request; None if there is none."""
+        return self._key
+
+    def remember(self, key: KnownKey) -> None:
+        """Keep an API key in place of the one before."""
+        self._key = key
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole answer, without its body if the request is HEAD."""
@@ -320,7 +336,11 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request."""
+        if len(data) >= TURN_BYTES and not self._rests:
+            self._rests = True
+            self._clients.call_soon(self._read_on)
         if self._phase is ClientPhase.CLOSING:
+            self._regulate_reading()
             return
         self._reader.feed(data)
         self._advance()
@@ -339,6 +359,7 @@ class ClientConnection(asyncio.Protocol):
         self._clients.remove(self)
         self._leave()
         self._phase = ClientPhase.CLOSING
+        self._key = None
         self._return_buffers()
 
     def pause_writing(self) -> None:
@@ -414,14 +435,19 @@ class ClientConnection(asyncio.Protocol):
             self._deadline = self._clients.clock() + READ_SECONDS
 
     def _regulate_reading(self) -> None:
-        """Read from the client unless it has sent too much ahead."""
-        pause = self._phase is not ClientPhase.CLOSING and self._reader.buffered > PIPELINED_BYTES
+        """Read from the client unless it has sent too much ahead, or it is others' turn."""
+        ahead = self._phase is not ClientPhase.CLOSING and self._reader.buffered > PIPELINED_BYTES
+        pause = ahead or self._rests
         if pause != self._reading_paused and not self._transport.is_closing():
             self._reading_paused = pause
             if pause:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
+
+    def _read_on(self) -> None:
+        self._rests = False
+        self._regulate_reading()
 
     def _hold_body(self, request: HttpRequest | None) -> bool:
         """Take the received bytes of a body from the budget. Return False if the request was refused."""

@@ -14,6 +14,7 @@ from promptgroup_router.apis.errors import NOT_FOUND, lacks_path, not_served_by_
 from promptgroup_router.apis.opening import Opening
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.callers import told_usage
+from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError
 from promptgroup_router.decision.answer import additions
 from promptgroup_router.decision.cache_diagnosis import Diagnosed
@@ -44,6 +45,7 @@ HELD_SECONDS = 15.0
 _NOT_FORWARDED = http1.HOP_BY_HOP | {b"host", b"content-length", b"expect", REQUEST_ID}
 """Fields that are set anew for each engine, or that do not concern it."""
 _DROPPED = {each: _NOT_FORWARDED | each for each in HEADER_SETS}
+_TRACEPARENT = TRACEPARENT + b": "
 _DROPPED_TO_TRACE = {each: dropped | {TRACEPARENT} for each, dropped in _DROPPED.items()}
 """The same for requests whose span the engine is told of."""
 
@@ -96,6 +98,7 @@ class Relay:
         "_route",
         "_since",
         "_state",
+        "_streams",
         "_tail",
         "_tells",
         "_ticket",
@@ -148,6 +151,8 @@ class Relay:
         """True if the client is told what the request used; of an answer that has begun, if a comment ends it."""
         self._held: bytearray | None = None
         """The body of a whole answer, until its usage can be told in the head."""
+        self._streams = False
+        """True if the body of the answer is a stream of events."""
         self._opening: Opening | None = None
         """The beginning of a streamed answer, until it has a visible token."""
         self._since = began
@@ -159,7 +164,7 @@ class Relay:
         self._rewriter: ReportedUsage | Diagnosed | None = None
         """Rewrites the body on its way: in groups that do not tell their callers what was cached, and for clients that
         ask why something was not."""
-        self._tail = endpoint.tail()
+        self._tail = tail_of(endpoint.tail(), route.charge, streamed=route.demand.streamed)
         self._ticket: int | None = None
         """Place in the admission queue."""
 
@@ -188,9 +193,10 @@ class Relay:
             self._perform(action)
             return
         self._answer = head
-        if self._route.demand.streamed and head.status == OK and is_event_stream(head):
+        self._streams = is_event_stream(head)
+        if self._route.demand.streamed and head.status == OK and self._streams:
             self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
-        elif self._tells and head.status == OK and not is_event_stream(head):
+        elif self._tells and head.status == OK and not self._streams:
             self._held = bytearray()
 
     def answer_data(self, data: bytes) -> None:
@@ -398,7 +404,7 @@ class Relay:
         lines = http1.forwarded(head, (_DROPPED_TO_TRACE if traceparent else _DROPPED)[dropped])
         lines += [b"%b: %b" % field for field in further]
         if traceparent:
-            lines.append(b"%b: %b" % (TRACEPARENT, traceparent))
+            lines.append(_TRACEPARENT + traceparent)
         lines.append(b"host: " + member.address.encode())
         if body or head.method == b"POST":
             lines.append(b"content-length: %d" % len(body))
@@ -418,12 +424,12 @@ class Relay:
             self._route,
             self._exchange.pick,
             answer.status,
-            streamed=is_event_stream(answer),
+            streamed=self._streams,
             compressed=is_compressed(answer),
             now=now,
         )
         self._rewriter = added.rewriter
-        self._tells &= answer.status == OK and is_event_stream(answer) and not is_compressed(answer)
+        self._tells = self._tells and answer.status == OK and self._streams and not is_compressed(answer)
         relayed = relayed_head(
             answer,
             minor=self._request.head.minor,
@@ -448,7 +454,7 @@ class Relay:
 
     def _show_held(self, answer: ResponseHead, held: bytes) -> None:
         """Begin and pass on a whole answer that was held, with what it used in its head."""
-        tail, content = self._endpoint.tail(), bytearray(held)
+        tail, content = tail_of(self._endpoint.tail(), None, streamed=False), bytearray(held)
         if answer.framing is Framing.CHUNKED:
             content.clear()
             Chunked().feed(held, content)

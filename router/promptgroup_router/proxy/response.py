@@ -44,14 +44,21 @@ def own_answer(status: int, headers: Headers, body: bytes, *, minor: int, keep: 
 
 def is_event_stream(answer: ResponseHead) -> bool:
     """Return True if the body of an engine's answer is a stream of server-sent events."""
-    return any(
-        field.name == b"content-type" and field.value[:17].lower() == b"text/event-stream" for field in answer.headers
-    )
+    value = _value_of(answer, b"content-type")
+    return value is not None and value[:17].lower() == b"text/event-stream"
 
 
 def is_compressed(answer: ResponseHead) -> bool:
     """Return True if the body of an engine's answer is coded, so that nobody can read it on its way."""
-    return any(field.name == b"content-encoding" for field in answer.headers)
+    return _value_of(answer, b"content-encoding") is not None
+
+
+def _value_of(answer: ResponseHead, name: bytes) -> bytes | None:
+    """Return the first value of a field."""
+    for field in answer.headers:
+        if field.name == name:
+            return field.value
+    return None
 
 
 def interim_head(answer: ResponseHead) -> bytes:
@@ -87,7 +94,7 @@ def relayed_head(
     """
     # a 204 has no length (RFC 9110 section 8.6): a client might wait for so many bytes
     unsized = answer.status == 204 or rewritten
-    lines = http1.forwarded(answer, _NOT_RELAYED | _LENGTH if unsized else _NOT_RELAYED)
+    lines = http1.forwarded(answer, _NOT_RELAYED | _LENGTH) if unsized else _relayed_lines(answer)
     chunked = answer.framing is Framing.CHUNKED or rewritten
     decode = answer.framing is Framing.CHUNKED and (minor == 0 or rewritten)
     keep = keep and (chunked or answer.framing is not Framing.UNTIL_CLOSE) and not (chunked and minor == 0)
@@ -104,6 +111,16 @@ def relayed_head(
     lines += connection_lines(minor, keep=keep)
     line = STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d " % answer.status
     return RelayedHead(http1.encode(line, lines), keep, decode)
+
+
+def _relayed_lines(answer: ResponseHead) -> list[bytes]:
+    """Return the lines of an engine's fields, all of them as one for a head that is remembered."""
+    if answer.relayed:
+        return [answer.relayed]
+    lines = http1.forwarded(answer, _NOT_RELAYED)
+    if answer.comes_again:
+        answer.relayed = b"\r\n".join(lines)
+    return lines
 
 
 def connection_lines(minor: int, *, keep: bool) -> list[bytes]:

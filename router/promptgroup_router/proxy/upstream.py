@@ -32,6 +32,7 @@ from promptgroup_router.base.authorities import Authorities, BundleRef, bundle_o
 from promptgroup_router.base.errors import Failure, HttpError
 from promptgroup_router.http11.http1 import ResponseHead
 from promptgroup_router.http11.reader import ResponseReader
+from promptgroup_router.proxy.downstream import TURN_BYTES
 from promptgroup_router.rings.index import Member
 
 IDLE_SECONDS = 4.0
@@ -107,8 +108,9 @@ class EngineConnection(asyncio.Protocol):
     """One connection to one engine."""
 
     __slots__ = (
-        "_connections", "_deferred", "_full", "_listener", "_paused", "_reader", "_request", "_sent", "_sent_at",
-        "_told_end", "_transport", "_unwritten", "address", "context", "idle_since", "used", "verification",
+        "_connections", "_deferred", "_full", "_listener", "_paused", "_reader", "_reading_paused", "_request",
+        "_rests", "_sent", "_sent_at", "_told_end", "_transport", "_unwritten", "address", "context", "idle_since",
+        "used", "verification",
     )  # fmt: skip
 
     def __init__(
@@ -133,7 +135,7 @@ class EngineConnection(asyncio.Protocol):
         self._listener: AnswerListener | None = None
         self._reader = ResponseReader()
         self._request: tuple[bytes, bytes | bytearray] = (b"", b"")
-        """Head and body, until they are written."""
+        """Head and body, while the connection is being opened."""
         self._unwritten = _NOTHING
         """The rest of a body of several pieces."""
         self._full = False
@@ -143,16 +145,22 @@ class EngineConnection(asyncio.Protocol):
         """Bytes of the request."""
         self._sent_at = 0.0
         self._paused = False
+        """True while the client does not read as fast."""
+        self._rests = False
+        """True if nothing is read until other connections had their turn."""
+        self._reading_paused = False
 
     def send(self, head: bytes, body: bytes | bytearray, listener: AnswerListener) -> None:
         """Send a request as soon as the connection is open."""
         self._listener = listener
-        self._reader = ResponseReader()
+        if self._reader.begun:
+            self._reader.restart()
         self._sent = len(head) + len(body)
         self._sent_at = self._connections.now()
-        self._request = head, body
         if self._transport is not None:
-            self._write(self._transport)
+            self._write(self._transport, head, body)
+        else:
+            self._request = head, body
 
     def abort(self) -> None:
         """Close at once; the listener hears nothing more."""
@@ -171,11 +179,13 @@ class EngineConnection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Read nothing until `resume`: the client does not read as fast."""
-        self._set_paused(paused=True)
+        self._paused = True
+        self._regulate_reading()
 
     def resume(self) -> None:
         """Read again."""
-        self._set_paused(paused=False)
+        self._paused = False
+        self._regulate_reading()
 
     # --- Events of the transport ---------------------------------------------------------------------------------
 
@@ -186,9 +196,9 @@ class EngineConnection(asyncio.Protocol):
         if self._listener is None:
             transport.abort()  # the client has left meanwhile
             return
-        self._write(transport)
-        if self._paused:
-            transport.pause_reading()
+        (head, body), self._request = self._request, (b"", b"")
+        self._write(transport, head, body)
+        self._regulate_reading()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the answer."""
@@ -196,6 +206,10 @@ class EngineConnection(asyncio.Protocol):
         if listener is None:
             self.close()  # an answer that nobody asked for
             return
+        if len(data) >= TURN_BYTES and not self._rests:
+            self._rests = True
+            self._connections.call_soon(self._read_on)
+            self._regulate_reading()
         begun = reader.head is not None
         try:
             body = reader.feed(data)
@@ -254,8 +268,7 @@ class EngineConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _write(self, transport: asyncio.Transport) -> None:
-        (head, body), self._request = self._request, (b"", b"")
+    def _write(self, transport: asyncio.Transport, head: bytes, body: bytes | bytearray) -> None:
         if len(body) <= PIECE_BYTES:
             # two writes, since joining them would copy the body
             transport.writelines([head, body] if body else [head])
@@ -279,13 +292,19 @@ class EngineConnection(asyncio.Protocol):
         self._deferred = False
         self._write_piece()
 
-    def _set_paused(self, *, paused: bool) -> None:
-        changed, self._paused = paused != self._paused, paused
-        if changed and self._transport is not None and not self._transport.is_closing():
-            if paused:
-                self._transport.pause_reading()
+    def _read_on(self) -> None:
+        self._rests = False
+        self._regulate_reading()
+
+    def _regulate_reading(self) -> None:
+        """Read unless the client does not read as fast, or it is others' turn."""
+        pause, transport = self._paused or self._rests, self._transport
+        if pause != self._reading_paused and transport is not None and not transport.is_closing():
+            self._reading_paused = pause
+            if pause:
+                transport.pause_reading()
             else:
-                self._transport.resume_reading()
+                transport.resume_reading()
 
     def _end(self, listener: AnswerListener) -> None:
         self._listener = None

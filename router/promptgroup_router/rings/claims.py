@@ -135,6 +135,8 @@ class Claims(Generic[_T]):
         if not matches:
             return None
         if not namespace:
+            if len(matches) == 1:
+                return next(iter(matches[0].values())).claim.entry
             namespace = min(next(iter(claimants.values())) for claimants in matches).claim.namespace
         for claimants in matches:
             if namespace in claimants:

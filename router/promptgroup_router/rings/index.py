@@ -51,11 +51,11 @@ class Member:
     """Secret and key (`name/key`) of what its engine asks for; the Secret is in the group's namespace."""
     tls: EngineTls | None = None
     """The rule by which its engine is verified; None where it serves plain HTTP."""
+    label: str = field(init=False, compare=False)
+    """The id with a short fingerprint, for clients and logs."""
 
-    @property
-    def label(self) -> str:
-        """The id with a short fingerprint, for clients and logs."""
-        return f"{self.group}/{short(self.fingerprint)}/{self.slot}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", f"{self.group}/{short(self.fingerprint)}/{self.slot}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Candidates:
     """The rules for those who send the requests."""
     members: tuple[Member, ...] = field(init=False, compare=False, repr=False)
     """`ready`, followed by `lent`."""
-    by_id: Mapping[MemberId, Member] = field(init=False, compare=False, repr=False)
+    by_id: dict[MemberId, Member] = field(init=False, compare=False, repr=False)
     """Id → member, for all `members`."""
     _by_slot: Mapping[int, Member] = field(init=False, compare=False, repr=False)
     _without_ring: tuple[tuple[Member, ...], tuple[bytes, ...]] = field(init=False, compare=False, repr=False)

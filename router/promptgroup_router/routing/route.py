@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import NamedTuple, cast
+from typing import cast
 
 import xxhash
 
@@ -73,7 +73,8 @@ class Leading:
     """Bytes of the whole system text."""
 
 
-class Rewrite(NamedTuple):
+@dataclass(slots=True)
+class Rewrite:
     """The changes by which a body becomes the engine's."""
 
     allowed: frozenset[EngineField] = frozenset()
@@ -90,9 +91,6 @@ class Rewrite(NamedTuple):
     """The declared prompt that is put in front."""
     model: str = ""
     """The model to name then."""
-
-
-FORWARD = Rewrite()
 
 
 @dataclass(slots=True)
@@ -112,6 +110,8 @@ class Route:
     counted: int
     """Tokens of the prompt beside that text."""
     session: RequestSession
+    rewrite: Rewrite
+    """The changes that the body had, or is to have."""
     pinned: bool = False
     """True if the revision is the one that a running session began with, instead of the choice of this request."""
     revision: str = ""
@@ -128,8 +128,6 @@ class Route:
     """That access; None for the router's default."""
     domain: CacheDomain = SHARED
     """The part of engines' caches that the request reads and writes."""
-    rewrite: Rewrite = FORWARD
-    """The changes that the body had, or is to have."""
     charge: Charge | None = None
     """The request in the account of its caller; None for a caller without limits."""
     question: CacheQuestion | None = None
@@ -151,7 +149,7 @@ def identify_nobody(_access: Access | None, _namespace: str) -> Caller:
 def route(
     view: RoutingIndex,
     ask: ParsedRequest,
-    headers: Mapping[bytes, bytes],
+    headers: dict[bytes, bytes],
     *,
     locations: SessionLocations,
     tokens: Tokens,
@@ -198,7 +196,7 @@ def route(
 def _cached_route(
     view: RoutingIndex,
     ask: ParsedRequest,
-    headers: Mapping[bytes, bytes],
+    headers: dict[bytes, bytes],
     *,
     locations: SessionLocations,
     tokens: Tokens,
@@ -207,8 +205,7 @@ def _cached_route(
     identify: Identify,
     salts: Salts | None,
 ) -> Route:
-    named, namespace = (headers.get(name, b"").decode("latin-1") for name in (_GROUP, _NAMESPACE))
-    match match_group(view, ask, named, namespace):
+    match match_group(view, ask, _named(headers, _GROUP), _named(headers, _NAMESPACE)):
         case ByContent(claim=claim):
             caller = identify(claim.group.access, claim.group.namespace)
             salted, of = claim.candidates.rules.salted, claim.group.namespace
@@ -264,9 +261,14 @@ def _cached_route(
             return _unmatched(tenant, ask, headers, rate=rate, identify=identify, salts=salts, cached=cached)
 
 
+def _named(headers: dict[bytes, bytes], header: bytes) -> str:
+    value = headers.get(header)
+    return value.decode("latin-1") if value else ""
+
+
 def _session(
     ask: ParsedRequest,
-    headers: Mapping[bytes, bytes],
+    headers: dict[bytes, bytes],
     group: str,
     header: str,
     declared: int = 0,
@@ -335,12 +337,12 @@ def _to(
         estimated,
         counted,
         session,
+        rewrite,
         pinned,
         revision.short,
         caller=caller,
         access=revision.group.access,
         domain=domain,
-        rewrite=rewrite,
     )
 
 
@@ -355,10 +357,11 @@ def written(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
         ApiError: 400, the request cannot be combined with the declared prompt.
     """
     sent = for_engine(ask, rewrite.allowed, rewrite.domain)
+    body = sent.raw
     if rewrite.preamble is not None:
         body = BODIES[ask.kind].with_preamble(sent, rewrite.preamble, rewrite.model)
-    else:
-        body = BODIES[ask.kind].with_ordered_tools(sent) if rewrite.ordered else sent.raw
+    elif rewrite.ordered and not sent.tools_in_order:
+        body = BODIES[ask.kind].with_ordered_tools(sent)
     return salted_body(body, rewrite.domain, rewrite.salted, ask.kind, cached=rewrite.cached)
 
 
@@ -406,7 +409,7 @@ def _admitted(found: TenantEntry, identify: Identify) -> tuple[Caller, Access | 
 def _unmatched(
     found: TenantEntry,
     ask: ParsedRequest,
-    headers: Mapping[bytes, bytes],
+    headers: dict[bytes, bytes],
     *,
     rate: float,
     identify: Identify,
@@ -447,12 +450,12 @@ def _unmatched(
         estimated,
         0,
         session,
+        rewrite,
         leading=leading,
         near_miss=missed,
         caller=caller,
         access=access,
         domain=domain,
-        rewrite=rewrite,
     )
 
 

@@ -19,7 +19,7 @@ from promptgroup_router.rings.index import RoutingIndex
 from promptgroup_router.routing.holder import find_holder, holds, lost, only
 from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.response_id import decode, is_of, is_plain
-from promptgroup_router.routing.route import Identify, Route, identify_nobody
+from promptgroup_router.routing.route import Identify, Rewrite, Route, identify_nobody
 
 _PREFIX = RESPONSES_PATH + b"/"
 _NO_RESPONSE = "response_not_found"
@@ -107,6 +107,7 @@ def route_by_response(
             estimated=0,
             counted=0,
             session=RequestSession(wanted.session, wanted.session, named=True, source="path"),
+            rewrite=Rewrite(),
             caller=caller,
             access=group.group.access if group is not None else None,
         )

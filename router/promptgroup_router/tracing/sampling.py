@@ -29,16 +29,15 @@ class Sampling(NamedTuple):
     """True if callers decide who send a trace with their request."""
 
     @property
-    def bound(self) -> bytes:
-        """The low bytes of a trace's id below which it is recorded where no caller decides."""
-        below = round(self.ratio * (1 << _BITS))
-        return b"\xff" * (_BITS // 8 + 1) if below >> _BITS else below.to_bytes(_BITS // 8, "big")
+    def bound(self) -> int:
+        """The low bits of a trace's id below which it is recorded where no caller decides."""
+        return round(self.ratio * (1 << _BITS))
 
     def samples(self, trace: int, parent: TraceContext | None) -> bool:
         """Return True if a request is recorded that belongs to this trace."""
         if self.parent_based and parent is not None:
             return parent.sampled
-        return (trace & _LOW).to_bytes(_BITS // 8, "big") < self.bound
+        return trace & _LOW < self.bound
 
 
 def sampling(environment: Mapping[str, str]) -> Sampling:

@@ -1,6 +1,11 @@
 """Records the requests that are sampled as spans; of the others it makes only what their engines are told.
 
-Does no I/O and reads no clock: random bits come from a function, and spans that have ended go to another one, which
+A request that is not sampled and belongs to no client's trace costs one look at 64 random bits, which are drawn for
+many requests at once and become its ids: they are the low half of its trace's id, by which all samplers of a ratio
+decide, and its span's id. The high half is the process's, as W3C Trace Context (section 7) has it for those who make
+shorter ids. What is recorded has ids of its own bits.
+
+Does no I/O and reads no clock: random bytes come from a function, and spans that have ended go to another one, which
 must not wait.
 """
 
@@ -10,11 +15,11 @@ from typing import NamedTuple
 from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.trace_context import SAMPLED, TraceContext, parse
 
-TRACE_BITS, SPAN_BITS = 128, 64
-_TRACE, _SPAN = TRACE_BITS // 8, SPAN_BITS // 8
-_LOW = _TRACE - 8
-"""The bytes of a trace's id that decide whether it is recorded."""
-MOST_SPAN = (1 << SPAN_BITS) - 1
+ID_BYTES = 8
+"""Bytes of a span's id, and of each half of a trace's id."""
+_DIGITS = 2 * ID_BYTES
+DRAWN_AT_ONCE = 128
+"""Requests for which ids are drawn at once."""
 MOST_EVENTS = 32
 """Most events of a span: a request is tried on three replicas at most, and each try has three events."""
 
@@ -73,20 +78,31 @@ class Tracer:
     """Begins and ends the spans of requests."""
 
     def __init__(
-        self, sampling: Sampling, random: Callable[[int], int], export: Callable[[EndedSpan], None], epoch: float = 0.0
+        self,
+        sampling: Sampling,
+        random: Callable[[int], bytes],
+        export: Callable[[EndedSpan], None],
+        epoch: float = 0.0,
     ) -> None:
         """Begin with none.
 
         Args:
             sampling: which requests are recorded.
-            random: returns a number of so many random bits.
+            random: returns so many random bytes.
             export: takes spans that have ended.
             epoch: seconds since 1970 at which the monotonic clock was 0.
         """
         self._sampling = sampling
-        self._bound = sampling.bound
+        bound = sampling.bound
+        self._bound = f"{bound:016x}".encode() if bound >> 8 * ID_BYTES == 0 else b"g"
+        """The digits below which the low half of a trace's id is recorded; those of all ids are below `g`."""
         self._random = random
         self._export = export
+        self._opening = b"00-%b" % random(ID_BYTES).hex().encode()
+        """The beginning of headers of requests that are not sampled, with the high half of their traces' ids."""
+        self._drawn = b""
+        """Hexadecimal digits for the ids of the next requests."""
+        self._at = 0
         self.epoch = epoch
 
     def begin(self, traceparent: bytes, now: float) -> tuple[bytes, RequestSpan | None]:
@@ -100,20 +116,26 @@ class Tracer:
             The header `traceparent` for engines, empty where they get the client's as it is; and the span, if any.
         """
         parent = parse(traceparent) if traceparent else None
-        drawn = self._random(TRACE_BITS + SPAN_BITS)
         if parent is None:
-            # most requests: decided, and told to the engine, before anything else is made
-            ids = drawn.to_bytes(_TRACE + _SPAN, "big")
-            if ids[_LOW:_TRACE] >= self._bound:
-                return f"00-{ids.hex('-', -_TRACE)}-00".encode(), None
-            context = TraceContext(drawn >> SPAN_BITS or 1, drawn & MOST_SPAN or 1, SAMPLED)
+            at = self._at
+            if at == len(self._drawn):
+                self._drawn, at = self._random(DRAWN_AT_ONCE * ID_BYTES).hex().encode(), 0
+            self._at = at + _DIGITS
+            low = self._drawn[at : at + _DIGITS]
+            if low >= self._bound:
+                return b"%b%b-%b-00" % (self._opening, low, low), None
+            context = TraceContext(self._id() << 8 * ID_BYTES | int(low, 16), self._id(), SAMPLED)
             return context.header(), RequestSpan(context, None, now, self.epoch)
-        trace, span = parent.trace, drawn & MOST_SPAN or 1
-        if self._sampling.samples(trace, parent):
-            context = TraceContext(trace, span, parent.flags | SAMPLED)
-            return context.header(), RequestSpan(context, parent, now, self.epoch)
-        # a client that does not record is told so by its own header already
-        return (TraceContext(trace, span, parent.flags & ~SAMPLED).header() if parent.sampled else b""), None
+        sampled = self._sampling.samples(parent.trace, parent)
+        if not sampled and not parent.sampled:
+            return b"", None  # the client's own header says so
+        flags = parent.flags | SAMPLED if sampled else parent.flags & ~SAMPLED
+        context = TraceContext(parent.trace, self._id(), flags)
+        return context.header(), RequestSpan(context, parent, now, self.epoch) if sampled else None
+
+    def _id(self) -> int:
+        """Return the id of a span, or half of a trace's id."""
+        return int.from_bytes(self._random(ID_BYTES), "big") or 1
 
     def end(self, span: RequestSpan, name: str, attributes: Attributes, now: float, error: str = "") -> None:
         """End a span."""

@@ -21,7 +21,7 @@ from bench.peers.usage import Punctuality, cpu_seconds, machine
 from promptgroup_local.cluster import process
 from promptgroup_local.load.counters import Measured, measure, scrape
 from promptgroup_local.load.summary import quantile
-from support.ports import free_ports
+from promptgroup_local.ports import free_ports
 
 LOG_BYTES = 2000
 """Of a router that does not come up: the end of what it wrote."""

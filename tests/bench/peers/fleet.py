@@ -13,8 +13,8 @@ import aiohttp
 from bench.peers import mix
 from bench.peers.drive import NAME
 from promptgroup_local.cluster import process
+from promptgroup_local.ports import free_ports
 from promptgroup_operator.world.engine_facts import prefill_rate
-from support.ports import free_ports
 
 READY_SECONDS = 60.0
 """Limit of every wait for a process to come up, or for the engines to run dry."""

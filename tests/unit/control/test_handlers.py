@@ -8,9 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import urllib3
 
+from promptgroup_local.ports import free_ports
 from promptgroup_operator import handlers
 from promptgroup_operator.base.settings import Settings
-from support.ports import free_ports
 from support.rawobjects import kubeconfig
 from support.scriptedkube import Answer, scripted_kube
 

@@ -169,6 +169,9 @@ def test_what_stands_on_top_of_the_prompt_is_made_anew_for_each_request() -> Non
     ("status", "text", "error"),
     [
         (503, "", "status 503"),
+        (503, '{"error":{"code":"overloaded","message":"no"}}', "status 503, overloaded"),
+        (503, '{"error":{"code":"Words of a prompt"}}', "status 503"),
+        (500, '{"error":{"code":500}}', "status 500"),
         (200, 'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n', "the stream ended before [DONE]"),
         (200, 'data: {"error":{"message":"no"}}\n\n', "an error event in the stream"),
         (200, "data: {\n\n", "JSONDecodeError"),

@@ -58,3 +58,11 @@ def test_an_engine_beside_no_cluster_is_started_as_in_a_pod(tmp_path, engine):
     assert not any("POD_IP" in word or "pod_ip" in word for word in command)
     assert any("127.0.0.1" in word for word in command)
     assert {"--port=8123", "--served-model-name=llama", *engine.args} <= set(command)
+
+
+def test_vllm_is_told_its_model_first(tmp_path):
+    """With a served name, vLLM 0.32 refuses a flag before it."""
+    command, _ = VLLM.served(tmp_path, "llama", 8123)
+    program, arguments = command[2], command[4:]
+    assert 'vllm serve "$@"' in program
+    assert arguments[0] == "./tiny"

@@ -6,7 +6,7 @@ from promptgroup_picker.settings import parse
 def test_a_table_file_needs_nothing_else():
     found = parse(["--table", "t"], {})
     assert (found.port, found.health_port, found.admin_port) == (9002, 9003, 9090)
-    assert (found.plaintext, found.endpoints, found.conformance) == (False, 1, False)
+    assert (found.plaintext, found.endpoints, found.conformance) == (False, 1, "")
 
 
 def test_flags_come_before_the_environment():
@@ -23,6 +23,7 @@ def test_flags_come_before_the_environment():
         (["--health-port", "70000"], "--health-port is 70000"),
         (["--tls-cert-file", "c"], "give both, or none"),
         (["--tls-cert-file", "c", "--tls-key-file", "k", "--plaintext"], "leave one out"),
+        (["--conformance", "pool"], "--conformance and --table are both given"),
         (["--max-body-bytes", "0"], "--max-body-bytes is 0"),
     ],
 )

@@ -109,6 +109,35 @@ def _bases_from_the_router(tree):
     return [imported[name] for name in named if name in imported]
 
 
+def test_numbers_that_tests_set_are_no_part_of_compiled_code():
+    compiler = script("compile_router")
+    tests = [path for path in (ROOT / "tests").rglob("test_*.py") if "setattr(" in path.read_text()]
+    numbers = {name for path in tests for folder, name in _set_numbers(path) if folder in compiler.FOLDERS}
+    assert numbers
+    assert numbers == compiler.SET_BY_TESTS
+
+
+def _set_numbers(path):
+    """Yield folder and name of each constant of a module of the router that a test sets."""
+    tree = ast.parse(path.read_text())
+    modules = {
+        name.asname or name.name: (each.module or "").split(".")
+        for each in ast.walk(tree)
+        if isinstance(each, ast.ImportFrom)
+        for name in each.names
+    }
+    for call in (each for each in ast.walk(tree) if isinstance(each, ast.Call)):
+        if ast.unparse(call.func) != "monkeypatch.setattr":
+            continue
+        where = call.args[0]
+        if isinstance(where, ast.Constant):
+            *module, name = where.value.split(".")
+        else:
+            module, name = modules.get(ast.unparse(where), []), ast.unparse(call.args[1]).strip("'")
+        if module[:1] == ["promptgroup_router"] and len(module) > 1 and name.isupper():
+            yield module[1], name
+
+
 def test_krews_manifest_names_each_archive_with_its_sum():
     krew = script("krew_archive")
     archives = {f"kubectl-promptgroup-{platform}.tar.gz": 64 * str(n) for n, platform in enumerate(krew.PLATFORMS)}

@@ -10,10 +10,12 @@ import pytest
 import urllib3
 import uvloop
 
+from promptgroup_cli.commands import probe
 from promptgroup_cli.commands.probe import prompt
 from promptgroup_local.engine.flags import Knobs, parse
 from promptgroup_local.engine.scheduler import Cost
 from promptgroup_local.engine.server import serving
+from promptgroup_operator.engines.engine import EngineClient
 
 FLAGS = (
     "tiny", "--host=127.0.0.1", "--port=0", "--enable-prompt-tokens-details", "--num-gpu-blocks-override=8000",
@@ -21,7 +23,7 @@ FLAGS = (
 TIER = '--kv-transfer-config={"kv_connector":"LMCacheMPConnector"}'
 RATE = 10_000.0
 """Prompt tokens a second: lengths so different that no busy machine makes short prompts as late as long ones."""
-WORDS = ("--model=tiny", "--tokens=256,4096", "--repeat=2", "--output=json")
+WORDS = ("--model=tiny", "--tokens=256,1024,4096", "--repeat=2", "--output=json")
 
 
 @pytest.fixture(params=[(TIER,)])
@@ -93,6 +95,23 @@ def test_a_tier_that_brings_nothing_is_told(engine, command):
     status, _, err = command("probe", engine, *WORDS, "--reset", exits=True)
     assert status == 1
     assert "the KV tier brought 0% of the prompts" in err
+
+
+def test_a_cache_that_is_held_is_emptied_once_it_is_free(engine, command, monkeypatch):
+    held, emptied = iter((False, False)), EngineClient.reset
+    monkeypatch.setattr(probe, "RESET_PAUSE", 0)
+    monkeypatch.setattr(EngineClient, "reset", lambda *given: next(held, None) is None and emptied(*given))
+    command("probe", engine, *WORDS, "--reset", exits=True)
+    assert next(held, None) is None
+    assert metric(engine, "vllm:external_prefix_cache_hits_total") > 0
+
+
+def test_a_cache_that_others_hold_is_not_taken_for_an_empty_one(engine, command, monkeypatch):
+    monkeypatch.setattr(probe, "RESET_SECONDS", 0)
+    monkeypatch.setattr(EngineClient, "reset", lambda *_: False)
+    status, _, err = command("probe", engine, *WORDS, "--reset", exits=True)
+    assert status == 1
+    assert "did not empty its cache" in err
 
 
 def test_a_replica_that_is_not_there(command):

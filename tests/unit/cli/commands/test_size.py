@@ -99,6 +99,72 @@ def test_tiers_and_a_trace_are_compared(size, tmp_path):
     assert not any("tiers copy" in each for each in measured["assumed"])
 
 
+@pytest.fixture
+def measured(tmp_path):
+    """Writes what `promptgroup probe -o json` printed; returns the file."""
+
+    def write(error=0.05, between=(8500, 9400), tier_error=0.1):
+        rates = {"tokensPerSecond": 400_000, "between": [350_000, 420_000]}
+        path = tmp_path / "measured.json"
+        told = {"prefillTokensPerSecond": 9000, "prefillBetween": between, "error": error}
+        path.write_text(json.dumps(told | {"tier": {**rates, "latencySeconds": 0.02, "error": tier_error}}))
+        return path
+
+    return write
+
+
+def test_what_was_measured_is_used_and_says_how_sure_it_is(size, measured):
+    found = sized(size(output="json", measured=measured(), tier="dram=64GiB"))
+    assert found["prefillTokensPerSecond"] == 9000
+    assert found["measured"] == [
+        {"figure": "prefill", "tokensPerSecond": 9000, "between": [8500, 9400], "error": 0.05},
+        {"figure": "tier", "tokensPerSecond": 400_000, "between": [350_000, 420_000], "error": 0.1},
+    ]
+    lowest = found["sensitivity"][-1]
+    assert lowest["case"] == "the lowest measured prefill rate"
+    assert lowest["expected"]["ttftP95"] > found["expected"]["ttftP95"]
+    text = " ".join(size(measured=measured())[1].split())
+    sure = "8,500 to 9,400 tokens/s if one length is left out, requests are within 5% of the line"
+    assert f"Measured: prefill at 9,000 tokens/s: {sure}" in text
+    assert "tier at" not in text
+
+
+DOUBTFUL = {
+    "far from the line": {"error": 0.26},
+    "a wide range": {"between": (6000, 9001)},
+    "without a highest rate": {"between": (9000, None)},
+}
+
+
+@pytest.mark.parametrize("case", DOUBTFUL)
+def test_a_rate_that_is_not_to_be_trusted_is_refused_where_it_is_used(size, measured, case):
+    status, _, errors = size(measured=measured(**DOUBTFUL[case]))
+    assert status == 2
+    assert "the rate of its prefill is not to be trusted: " in errors
+    assert "set --prefill-rate" in errors
+    own = sized(size(output="json", measured=measured(**DOUBTFUL[case]), prefill_rate=7000))
+    assert (own["prefillTokensPerSecond"], own["measured"]) == (7000, [])
+
+
+def test_a_rate_that_is_just_good_enough_is_used(size, measured):
+    found = sized(size(output="json", measured=measured(error=0.25, between=(6000, 9000))))
+    assert found["prefillTokensPerSecond"] == 9000
+
+
+def test_a_tier_that_is_not_to_be_trusted_is_refused_where_it_is_used(size, measured):
+    status, _, errors = size(measured=measured(tier_error=0.5), tier="dram=64GiB")
+    assert status == 2
+    assert "the rate of its tier is not to be trusted" in errors
+    assert size(measured=measured(tier_error=0.5), tier="dram=64GiB,50GB/s,1ms")[0] == 0
+    assert size(measured=measured(tier_error=0.5))[0] == 0
+
+
+def test_a_file_that_does_not_tell_its_error_is_refused(size, measured):
+    status, _, errors = size(measured=measured(error=None))
+    assert status == 2
+    assert "a fit has no error" in errors
+
+
 def test_a_tier_and_a_trace_that_are_wrong_are_named(size, tmp_path):
     status, _, errors = size(tier="tape=1TB")
     assert status == 2

@@ -10,6 +10,8 @@ FOUND = [
     ({"group": "chat/support", "caller": "web", "what": "cached"}, "900"),
     ({"group": "chat/support", "caller": "web", "what": "answer"}, "50"),
     ({"group": "chat/support", "caller": "web", "what": "requests"}, "4"),
+    ({"group": "chat/support", "caller": "web", "what": "kept"}, "12"),
+    ({"group": "chat/support", "caller": "web", "what": "unmetered"}, "1"),
     ({"group": "chat/support", "caller": "batch", "what": "prompt"}, "9000"),
     ({"group": "chat/support", "caller": "batch", "what": "requests"}, "NaN"),
 ]
@@ -49,14 +51,14 @@ def test_callers_by_what_they_used(command, prometheus):
     assert out == (
         "2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z\n"
         "\n"
-        "GROUP          CALLER   REQUESTS   PROMPT   CACHED   HIT RATE   ANSWER\n"
-        "chat/support   batch           0    9,000        0      0.0 %        0\n"
-        "chat/support   web             4    1,000      900     90.0 %       50\n"
-        "total                          4   10,000      900      9.0 %       50\n"
+        "GROUP          CALLER   REQUESTS   PROMPT   CACHED   HIT RATE   ANSWER   KEPT   UNMETERED\n"
+        "chat/support   batch           0    9,000        0      0.0 %        0      0           0\n"
+        "chat/support   web             4    1,000      900     90.0 %       50     12           1\n"
+        "total                          4   10,000      900      9.0 %       50     12           1\n"
     )
     (asked,) = prometheus.asked
     assert asked["time"] == ["1793577600.000"]
-    assert asked["query"][0].count("[86400s]") == 4
+    assert asked["query"][0].count("[86400s]") == 6
 
 
 def test_one_group_as_json(command, prometheus):
@@ -64,6 +66,7 @@ def test_one_group_as_json(command, prometheus):
     status, out, _ = command("usage", "--prometheus", url(prometheus), *words)
     assert (status, json.loads(out)["start"]) == (0, "2026-11-01T23:00:00Z")
     web = {"group": "chat/support", "caller": "web", "requests": 4, "prompt": 1000, "cached": 900, "answer": 50}
+    web |= {"kept": 12, "unmetered": 1}
     assert json.loads(out)["usage"][1] == web
     assert 'caller_requests_total{group="chat/support"}[3600s]' in prometheus.asked[0]["query"][0]
 

@@ -29,6 +29,7 @@ def test_addresses_are_written_as_urls_too():
 @pytest.mark.parametrize(
     "words",
     [("https://e:8000",), ("e",), ("e:0",), ("e:8000/v1",), ("e:8000", "--tokens", "512"),
+     ("e:8000", "--tokens", "512,4096"),
      ("e:8000", "--tokens", "5,x"),
      ("e:8000", "--tokens", "512,999999"), ("e:8000", "--repeat", "0"), ("e:8000", "--repeat", "21"),
      ("e:8000", "--reset", "--copy-to", "f:8000")],

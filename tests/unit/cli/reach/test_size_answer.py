@@ -8,7 +8,7 @@ from promptgroup_cli.forecast.forecast import Workload
 from promptgroup_cli.forecast.gpus import gpu
 from promptgroup_cli.forecast.reuse import ReuseCurve
 from promptgroup_cli.forecast.tiers import parse
-from promptgroup_cli.reach.size_answer import MOST, SizeQuestion, answer
+from promptgroup_cli.reach.size_answer import MOST, PREFILL, TIER, MeasuredFigure, SizeQuestion, answer
 from promptgroup_operator.sizing.limits import Limit
 
 ENGINE = EngineEstimate(model("meta-llama/Llama-3.1-8B"), gpu("H100-80GB"))
@@ -43,6 +43,14 @@ def test_cases_show_the_given_replicas_and_name_what_would_be_needed():
     for what in ("twice the prompt", "twice the history"):
         assert cases[what].expected.replicas == given
         assert cases[what].needed > given
+
+
+def test_a_measured_prefill_rate_may_be_as_low_as_its_requests_allow():
+    rate = ASKED.replica.prefill_rate
+    figures = MeasuredFigure(PREFILL, rate, 0.2, (0.8 * rate, rate)), MeasuredFigure(TIER, 1e5, 0.2, (1e4, 1e5))
+    found = answer(replace(ASKED, measured=figures))
+    assert by_name(found)["the lowest measured prefill rate"].expected.ttft > found.expected.ttft
+    assert len(found.cases) == len(answer(ASKED).cases) + 1
 
 
 def test_one_replica_cannot_be_one_less():

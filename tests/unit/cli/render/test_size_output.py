@@ -12,7 +12,7 @@ from promptgroup_cli.forecast.kv import Agreement
 from promptgroup_cli.forecast.model_config import ModelConfig
 from promptgroup_cli.forecast.reuse import ReuseCurve
 from promptgroup_cli.forecast.tiers import parse
-from promptgroup_cli.reach.size_answer import SizeQuestion, answer
+from promptgroup_cli.reach.size_answer import PREFILL, TIER, MeasuredFigure, SizeQuestion, answer
 from promptgroup_cli.render import size_output
 from promptgroup_cli.render.columns import WIDTH
 from promptgroup_operator.sizing.limits import Limit
@@ -43,6 +43,9 @@ QUESTIONS = {
         gpu_hour=1234.5,
     ),
     "a tier that never pays": asked(target=0.001, tiers=(parse("tcp=1TiB,1GB/s"),)),
+    "measured": asked(
+        measured=(MeasuredFigure(PREFILL, 9e3, 0.04, (8e3, 1e4)), MeasuredFigure(TIER, 9e11, 0.25, (8e11, math.inf)))
+    ),
     "a report that differs": asked(reported=Agreement(False, "the engine reports " + "much " * 40)),
 }
 

@@ -10,7 +10,7 @@ END = datetime(2026, 11, 2, tzinfo=UTC)
 def test_one_caller_needs_no_total_and_no_prompt_has_no_rate():
     text = table([CallerUsage("a/b", "c", 1, 0, 0, 0)], END, 60)
     assert "total" not in text
-    assert text.splitlines()[-1].split() == ["a/b", "c", "1", "0", "0", "-", "0"]
+    assert text.splitlines()[-1].split() == ["a/b", "c", "1", "0", "0", "-", "0", "0", "0"]
 
 
 def test_the_document_says_the_period():

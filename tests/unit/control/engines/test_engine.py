@@ -404,3 +404,33 @@ def test_where_any_tier_counts_nothing_was_lost():
 def test_while_a_tier_works_for_clients_nobody_knows_where_the_prefix_was():
     found = refreshed((1696, 0, 4000, 3072), (1696, 0))
     assert (found.cached, found.then) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "emptied"),
+    [
+        (b'{"success":true}', True),
+        (b'{ "success": false }\n', False),
+        (b"Cache flushed.\n", True),
+        (EngineError("/flush_cache: status 400", status=400), False),
+    ],
+    ids=["vLLM", "vLLM, blocks are held", "SGLang", "SGLang, requests run"],
+)
+def test_an_engine_that_works_does_not_empty_its_cache_and_says_so(monkeypatch, answer, emptied):
+    def request(*_, **__):
+        if isinstance(answer, EngineError):
+            raise answer
+        return answer
+
+    client = EngineClient()
+    monkeypatch.setattr(client, "_request", request)
+    assert client.reset("127.0.0.1:1", VLLM) is emptied
+
+
+def test_an_engine_without_a_way_to_empty_its_cache_is_an_error(monkeypatch):
+    client = EngineClient()
+    with pytest.raises(EngineError, match="no way"):
+        client.reset("127.0.0.1:1", TENSORRT_LLM)
+    monkeypatch.setattr(client, "_request", lambda *_, **__: (_ for _ in ()).throw(EngineError("x", status=404)))
+    with pytest.raises(EngineError):
+        client.reset("127.0.0.1:1", VLLM)

@@ -39,13 +39,14 @@ def test_without_tiers_nothing_is_added():
     ("args", "size"), [([], "64"), (["--data-parallel-size=2"], "32"), (["--data_parallel_size", "3"], "21.3333")]
 )
 def test_vllm_counts_its_memory_in_gib_for_each_data_parallel_engine(args, size):
-    assert parts(MEMORY, args=args) == tiers.PodParts(args=(f"--kv-offloading-size={size}",))
+    assert parts(MEMORY, args=args) == tiers.PodParts(args=(f"--kv-offloading-size={size}",), shared_memory="65Gi")
 
 
 def test_a_volume_of_vllm_is_a_secondary_tier_in_a_folder_of_its_own_for_each_engine():
     made = parts(VOLUME)
     config = connector(made)
     assert (config["kv_connector"], config["kv_role"], made.claim) == ("OffloadingConnector", "kv_both", "kv")
+    assert made.shared_memory == "65Gi"
     folder = f"{tiers.FOLDER}/{tiers.namespace(spec(cache=VOLUME))}"
     assert config["kv_connector_extra_config"] == {
         "cpu_bytes_to_use": 64 << 30,

@@ -373,6 +373,36 @@ def test_a_volume_of_kv_is_mounted():
     assert {"name": "kv", "persistentVolumeClaim": {"claimName": "kv"}} in pod["volumes"]
 
 
+def test_memory_of_vllm_has_its_room_in_dev_shm_unless_the_template_mounts_another():
+    pod = deployment(cache={"offload": {"memory": "8Gi"}})["spec"]["template"]["spec"]
+    assert {"name": "shm", "mountPath": "/dev/shm"} in pod["containers"][0]["volumeMounts"]
+    assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "9Gi"}} in pod["volumes"]
+    hooks = pod["containers"][0]["lifecycle"]  # a container that starts again finds the volume as it was left
+    assert hooks["postStart"]["exec"]["command"] == ["sh", "-c", "rm -f /dev/shm/vllm_offload_*"]
+    assert "preStop" in hooks
+    own = {"name": "mine", "mountPath": "/dev/shm"}
+    pod = deployment(engine=container(volumeMounts=[own]), cache=VOLUME)["spec"]["template"]["spec"]
+    assert [each for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == "/dev/shm"] == [own]
+    assert "postStart" not in pod["containers"][0]["lifecycle"]  # others may keep theirs there
+    assert "shm" not in {each["name"] for each in pod["volumes"]}
+    plain = deployment(cache=POOL)["spec"]["template"]["spec"]
+    assert "shm" not in {each["name"] for each in plain["volumes"]}
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": None},
+        {"spec": "text"},
+        {"spec": {"containers": None}},
+        {"spec": {"containers": ["engine", {"name": "engine", "volumeMounts": None}]}},
+        {"spec": {"containers": [{"name": "engine", "volumeMounts": ["/dev/shm"]}]}},
+    ],
+)
+def test_a_template_of_another_form_mounts_nothing(template):
+    assert not desired._mounts(template, "/dev/shm")
+
+
 def test_variables_that_name_the_pods_address_come_after_it():
     cache = {"offload": {"memory": "8Gi"}, "pool": {"type": "Mooncake", "address": "kv:1"}}
     env = engine_container(deployment(engine={"type": "SGLang"}, cache=cache)["spec"]["template"])["env"]

@@ -161,6 +161,28 @@ def test_a_replica_of_which_nothing_was_measured_takes_nothing_from_the_others()
     assert engine_of(pod("a", 0), pod("b", 1, measured=UNKNOWN)) == (96, Engine(SETTINGS, 400_000, 9_800, 0))
 
 
+COPYING = {"measured": Measured(400_000, 9_800, 96, 71_000)}
+POOL = {"pool": {"type": "LMCache", "address": "kv.pools:5555"}}
+
+
+def copies(*pods, **fields):
+    like = desired.engine_settings(group(**fields))
+    same = [replace(each, settings=each.settings if each.settings == "other" else like) for each in pods]
+    return engine_of(*same, **fields)[1].copy_rate
+
+
+def test_what_copies_take_is_told_where_all_replicas_share_the_tier():
+    assert copies(pod("a", 0), pod("b", 1, **COPYING), cache=POOL) == 71_000
+    assert copies(pod("b", 1, **COPYING), cache={"offload": {"memory": "32Gi", "claimName": "kv"}}) == 71_000
+    assert copies(pod("b", 1, **COPYING), cache={"offload": {"memory": "32Gi"}}) == 0
+    assert copies(pod("b", 1, **COPYING)) == 0
+    assert copies(pod("a", 0), cache=POOL) == 0
+
+
+def test_while_one_replica_may_be_without_the_tier_no_copy_is_told():
+    assert copies(pod("a", 0, settings="other"), pod("b", 1, **COPYING), cache=POOL) == 0
+
+
 @pytest.mark.parametrize("settings", ["", "of-the-engine-before"])
 def test_while_one_replica_is_of_another_make_none_is_lent(settings):
     assert engine_of(pod("a", 0), pod("b", 1, settings=settings))[1].settings == ""

@@ -9,6 +9,7 @@ from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import Aspect, SizingDecision
 from promptgroup_operator.world.effects import Event
+from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.snapshot import PodCondition, PoolAnswers, Problem, RolledBack
 from support.builders import FINGERPRINT, NOW, cold, group, pod, restarted, revision, starting, world
 
@@ -591,9 +592,21 @@ def tiered(status=None, *, hit_rate=None, tier_hit_rate=None, answers=None, cach
 
 def test_tiers_are_told_with_what_each_holds():
     assert tiered()["cache"] == {
-        "tiers": [{"tier": "GPU", "capacity": "400000 tokens"}, {"tier": "Pool", "source": "LMCache kv:5555"}]
+        "tiers": [{"tier": "GPU", "capacity": "400000 tokens"}, {"tier": "Pool", "source": "LMCache kv:5555"}],
+        "prefillTokensPerSecond": 9800,
     }
     assert "cache" not in tiered(cache=None)
+
+
+def test_a_copy_is_told_beside_what_a_replica_computes():
+    of = group(cache=POOL)
+    slow, quick = (
+        pod(f"p{index}", index, measured=Measured(400_000, 9_000, 900, rate))
+        for index, rate in enumerate((50_000, 71_000))
+    )
+    found = build(world([revision(pods=[slow, quick])], of=of), [READY], {}, {}, target=FINGERPRINT, wanted=2, now=NOW)
+    assert found["cache"]["copyTokensPerSecond"] == 50_000
+    assert found["cache"]["prefillTokensPerSecond"] == 9_000
 
 
 def test_the_hit_rate_is_told_by_tier():

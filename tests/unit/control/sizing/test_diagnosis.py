@@ -114,3 +114,9 @@ def test_what_is_lost_says_what_is_too_small(share, reach, said):
     found = diagnose(tiered(share, reach, hit_rate=0.7, **FULL), None, "")
     assert found.reason == "Thrashing"
     assert found.message.endswith(said) or said in found.message
+
+
+def test_what_was_found_repeats_also_where_the_sessions_are_too_few_to_tell():
+    found = diagnose(load(hit_rate=0.97, declared_tokens=500, opening=1.0), None, "")
+    assert (found.status, found.reason) == (True, HEALTHY)
+    assert found.message == "97% of prompt tokens were found in cache, of 97% that repeat"

@@ -11,13 +11,13 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from promptgroup_local.ports import free_ports
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.telemetry import metrics_server
 from promptgroup_operator.telemetry.collector import NUMBERS, OF_REPLICAS, REPLICA_LABELS, PassSummary, families
 from promptgroup_operator.telemetry.metrics import PREFIX, OperatorMetrics
 from promptgroup_operator.telemetry.metrics_server import GroupCollector, PortError, serving
 from promptgroup_operator.world.snapshot import Key
-from support.ports import free_ports
 
 PAGE = (Path(__file__).parents[4] / "docs/reference/metrics.md").read_text()
 KEY = Key("chat", "support")

@@ -232,6 +232,8 @@ def test_a_prefix_that_was_copied_says_so_and_in_what_time():
     found = judge_evidence(evidence(copied=80, seconds=0.1234), OFF)
     assert found.reason is WarmReason.PROVEN
     assert found.message.endswith("in the GPU's memory, where 80 were copied from a KV tier in 0.12 s")
+    assert found.measured.copy_rate == 0
+    assert judge_evidence(evidence(copied=2304, seconds=0.0321), OFF).measured.copy_rate == 71_000
 
 
 def test_without_a_tier_a_proof_says_nothing_of_one():

@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from promptgroup_operator.world.engine_facts import (
     MAX_NUMBER,
+    MIN_COPIED,
     MIN_UNCACHED,
     UNKNOWN,
     Measured,
     completed,
+    copy_rate,
     decode,
     encode,
     prefill_rate,
@@ -46,8 +48,24 @@ def test_a_rate_is_never_above_what_was_computed_and_at_most_a_tenth_below(promp
     assert rate == 0 or rate > true / 1.1 - 1
 
 
+COPIES = {
+    "two digits, rounded down": (2304, 0.0321, 71_000),
+    "as long as it must be": (MIN_COPIED, 1.0, 250),
+    "one token too short": (MIN_COPIED - 1, 1.0, 0),
+    "nothing was copied": (0, 0.1, 0),
+    "a clock that stood still": (2304, 0.0, 0),
+    "a clock that nearly did": (2304, 1e-300, MAX_NUMBER),
+}
+
+
+@pytest.mark.parametrize("case", COPIES)
+def test_copy_rate(case):
+    copied, seconds, expected = COPIES[case]
+    assert copy_rate(copied, seconds) == expected
+
+
 numbers = st.integers(0, MAX_NUMBER)
-some = st.builds(Measured, numbers, numbers, numbers)
+some = st.builds(Measured, numbers, numbers, numbers, numbers)
 
 
 @given(some)
@@ -57,7 +75,7 @@ def test_what_is_written_on_a_pod_is_read_from_it(measured):
 
 def test_what_is_written_on_a_pod_is_short_and_leaves_out_what_nobody_knows():
     assert encode(Measured(400_000, 9_800, 96)) == '{"kvTokens":400000,"prefillTokensPerSecond":9800,"prefixTokens":96}'
-    assert encode(Measured(kv_tokens=1)) == '{"kvTokens":1}'
+    assert encode(Measured(kv_tokens=1, copy_rate=70_000)) == '{"kvTokens":1,"copyTokensPerSecond":70000}'
     assert encode(UNKNOWN) == "{}"
 
 
@@ -75,13 +93,13 @@ def test_a_field_that_is_no_such_number_is_not_known_and_the_others_are(value):
 
 
 def test_of_several_engines_holds_what_holds_for_each():
-    assert together([Measured(400, 90, 96), Measured(300, 95, 97)]) == Measured(300, 90, 97)
+    assert together([Measured(400, 90, 96, 8), Measured(300, 95, 97, 7)]) == Measured(300, 90, 97, 7)
 
 
 def test_an_engine_of_which_nothing_is_known_lowers_nothing():
-    assert together([Measured(400, 90, 96), UNKNOWN]) == Measured(400, 90, 96)
+    assert together([Measured(400, 90, 96, 7), UNKNOWN]) == Measured(400, 90, 96, 7)
     assert together([]) == UNKNOWN
 
 
 def test_what_a_second_warm_up_could_not_measure_is_kept_from_the_first():
-    assert completed(Measured(400, 0, 96), Measured(300, 90, 0)) == Measured(400, 90, 96)
+    assert completed(Measured(400, 0, 96), Measured(300, 90, 0, 7)) == Measured(400, 90, 96, 7)

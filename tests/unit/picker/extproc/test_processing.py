@@ -392,7 +392,7 @@ CLIENT_TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"
 
 def traced(ratio: float):
     ended, request = [], shown()
-    request.picker.state.tracer = Tracer(Sampling(ratio, parent_based=True), random.getrandbits, ended.append)
+    request.picker.state.tracer = Tracer(Sampling(ratio, parent_based=True), random.randbytes, ended.append)
     return request, ended
 
 

@@ -1,8 +1,10 @@
 import base64
+import contextlib
 import json
 
 import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from promptgroup_router.access import issuer as module
 from promptgroup_router.access.caller import Caller
@@ -73,6 +75,16 @@ def public_bytes() -> bytes:
 
 
 BAD |= {
+    "an extension that nobody knows": token(headers={"crit": ["x"], "x": 1}),
+    "a key by its path": token(headers={"kid": "../../../dev/null"}),
+    "an audience that is an object": token(aud={"llm": True}),
+    "an audience within a list": token(aud=["other", ["llm"]]),
+    "an audience with a blank": token(aud="llm "),
+    "an issuer with a slash": token(iss="https://issuer.example/"),
+    "an end before all time": token(exp=-1),
+    "a beginning in words": token(nbf="0"),
+    "a name with a line feed": token(sub="team-a\n"),
+    "a name in other letters": token(sub="team-\N{CYRILLIC SMALL LETTER A}"),
     "unsigned": rewritten({"kid": "one"}, None),
     "signed with the public key as a secret": jwt.encode(
         CLAIMS, base64.b64encode(public_bytes()), "HS256", {"kid": "one"}
@@ -224,6 +236,21 @@ def test_a_private_key_is_taken_for_its_public_part_and_nothing_is_computed_of_i
 def test_a_key_that_costs_more_than_others_is_passed_over(field):
     listed = [jwk("odd") | field, jwk("one")]
     assert set(parse_jwks(json.dumps({"keys": listed}).encode())) == {"one"}
+
+
+@pytest.mark.filterwarnings("ignore:The RSA key is")  # the one who signs is warned
+@pytest.mark.parametrize("bits", [1024, 2047])
+def test_an_rsa_key_that_is_too_short_signs_nothing(bits):
+    short = rsa.generate_private_key(65537, bits)
+    published = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(short.public_key())) | {"kid": "short"}
+    for others in ([], [jwk("one")]):
+        known = Issuer()
+        with contextlib.suppress(TokenError):
+            known.learn(json.dumps({"keys": [published, *others]}).encode(), 0.0)
+        assert set(known._keys) == {each["kid"] for each in others}
+        given = jwt.encode(CLAIMS, short, "RS256", {"kid": "short"}).encode()
+        with pytest.raises((TokenError, UnknownKeyError)):
+            caller(known, given, now=1.0)
 
 
 def test_a_token_without_a_keys_id_has_the_only_key():

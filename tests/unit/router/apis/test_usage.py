@@ -10,8 +10,9 @@ STREAM = (
 )
 
 
-def usage(*pieces: bytes) -> Usage | None:
+def usage(*pieces: bytes, scans: bool = False) -> Usage | None:
     tail = Tail()
+    tail.scans = scans
     for piece in pieces:
         tail.add(piece)
     return tail.usage()
@@ -35,7 +36,7 @@ def test_the_answers_length_is_read_wherever_it_stands():
     assert usage(b'"usage":{"prompt_tokens":5,' + details + b"}") == Usage(5, None, 0)
 
 
-@pytest.mark.parametrize("number", [b"1.5", b"1e3", b"12\r\n5\r\n34", b"9" * 13])
+@pytest.mark.parametrize("number", [b"1.5", b"1e3", b"12\r\n5\r\n34", b"9" * 9])
 def test_a_part_of_a_number_is_no_count(number):
     assert usage(b'"usage":{"prompt_tokens":' + number + b"}") is None
     assert usage(b'"usage":{"prompt_tokens":5,"details":{"cached_tokens":' + number + b"}}") == Usage(5, None)
@@ -59,11 +60,19 @@ def test_no_usage(body):
     assert usage(body) is None
 
 
+@pytest.mark.parametrize("size", [TAIL_BYTES - 10, TAIL_BYTES + 1, 3 * TAIL_BYTES, 10 * TAIL_BYTES])
+@pytest.mark.parametrize("read", [1, 1448, 65536])
+def test_what_a_client_chooses_hides_no_usage_behind_which_it_stands(size, read):
+    body = b'{"output":"' + b"y" * 3000 + b'",' + WHOLE[14:-1] + b',"user":"' + b"x" * size + b'"}\n\n'
+    pieces = [body[at : at + read] for at in range(0, len(body), read)]
+    assert usage(*pieces, scans=True) == usage(*pieces, b"data: [DONE]\n\n", scans=True) == Usage(467, 464)
+
+
 def test_little_is_kept():
     tail = Tail()
     for _ in range(1000):
         tail.add(b"x" * 1000)
-    assert len(tail._data) <= 2 * TAIL_BYTES
+    assert len(b"".join(tail._parts)) <= 2 * TAIL_BYTES
 
 
 def read(tail, *pieces: bytes) -> Usage | None:
@@ -76,6 +85,7 @@ def test_a_responses_input_and_output_are_counted():
     body = b'"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":2,"total_tokens":11}'
     assert read(ResponsesTail(), body) == Usage(9, 4, 2)
     assert read(ResponsesTail(), b'"usage":null') is None
+    assert read(ResponsesTail(), body, b',"user":"' + b"x" * 10 * TAIL_BYTES, b'"}}\n\n') == Usage(9, 4, 2)
 
 
 def test_a_messages_prompt_is_what_was_read_and_written_and_the_rest():

@@ -19,6 +19,8 @@ def test_what_a_caller_has_used_is_told_as_series():
     use.prompt_tokens += 100
     use.cached_tokens += 80
     use.answer_tokens += 7
+    use.kept_tokens += 5
+    use.unmetered += 1
     use.refused("rate_limit_exceeded")
     of = f'group="{GROUP}",caller="team-a"'
     assert series(metrics) == {
@@ -27,6 +29,8 @@ def test_what_a_caller_has_used_is_told_as_series():
         f"promptgroup_router_caller_prompt_tokens_total{{{of}}} 100",
         f"promptgroup_router_caller_cached_tokens_total{{{of}}} 80",
         f"promptgroup_router_caller_answer_tokens_total{{{of}}} 7",
+        f"promptgroup_router_caller_kept_answer_tokens_total{{{of}}} 5",
+        f"promptgroup_router_caller_unmetered_answers_total{{{of}}} 1",
         f'promptgroup_router_limited_requests_total{{{of},code="rate_limit_exceeded"}} 1',
     }
     assert metrics.callers.of(GROUP, "team-a") is use

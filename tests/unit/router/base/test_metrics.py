@@ -85,7 +85,7 @@ def test_the_page_in_openmetrics_says_the_same_and_has_exemplars():
     metrics.requests.add("g", "200")
     for value, trace in ((0.3, 7), (0.4, 8), (30.0, 9)):
         metrics.first_byte.observe("g", value=value)
-        metrics.first_byte.mark(("g",), Exemplar(trace, value, 1700000000.25))
+        metrics.first_byte.series(("g",)).mark(Exemplar(trace, value, 1700000000.25))
     families = list(openmetrics.text_string_to_metric_families(metrics.text(OPENMETRICS)))
     samples = [sample for family in families for sample in family.samples]
     assert {(each.name, frozenset(each.labels.items())): each.value for each in samples} == {
@@ -100,10 +100,32 @@ def test_the_page_in_openmetrics_says_the_same_and_has_exemplars():
     assert "trace_id" not in metrics.text()
 
 
-def test_a_mark_without_an_observation_makes_no_series():
+def test_a_series_of_which_nothing_was_observed_is_not_told():
     metrics = Metrics()
-    metrics.first_byte.mark(("gone",), Exemplar(7, 0.3, 1.0))
+    metrics.first_byte.series(("gone",)).mark(Exemplar(7, 0.3, 1.0))
     assert metrics.first_byte.values == {}
+
+
+def test_series_stand_in_the_order_in_which_something_was_added():
+    metrics = Metrics()
+    waiting = metrics.requests.series(("a", "200"))
+    histogram = metrics.first_byte.series(("a",))
+    metrics.requests.add("b", "200")
+    metrics.first_byte.observe("b", value=1.0)
+    waiting.add()
+    histogram.record(1.0)
+    assert list(metrics.requests.values) == [("b", "200"), ("a", "200")]
+    shown = re.findall(
+        r'^promptgroup_router_(?:requests_total|\w+byte_seconds_count){group="(.)', metrics.text(), re.MULTILINE
+    )
+    assert shown == ["b", "a", "b", "a"]
+
+
+def test_gauges_stand_as_they_were_given():
+    metrics = Metrics()
+    metrics.conflicts.replace({("b",): 1, ("a",): 2})
+    metrics.conflicts.add("c")
+    assert list(metrics.conflicts.values) == [("b",), ("a",), ("c",)]
 
 
 def test_every_counter_is_named_as_openmetrics_wants_it():

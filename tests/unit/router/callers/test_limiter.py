@@ -1,13 +1,17 @@
 """Limits of callers: one router, and several that tell each other."""
 
 import random
+from math import inf
 
 import pytest
 
+from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.callers.account import SpendReport
 from promptgroup_router.callers.limiter import DAY_SECONDS, MOST_ACCOUNTS, Limiter, longest_answer
 from promptgroup_router.contract.caller_rules import NO_LIMITS, CallerLimits
+from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode
 
 TICK = 0.05
 
@@ -115,11 +119,48 @@ def test_the_number_of_accounts_is_bounded():
 
 
 @pytest.mark.parametrize(
-    ("body", "most"),
-    [({"max_tokens": 5}, 5), ({"max_completion_tokens": 7, "max_tokens": 9}, 7), ({"max_tokens": "x"}, float("inf"))],
+    ("kind", "body", "most"),
+    [
+        (ApiKind.CHAT, {"max_tokens": 5}, 5),
+        (ApiKind.CHAT, {"max_completion_tokens": 9, "max_tokens": 7}, 9),
+        (ApiKind.CHAT, {"max_completion_tokens": 7, "max_tokens": 9}, 9),
+        (ApiKind.CHAT, {"max_output_tokens": 1}, inf),
+        (ApiKind.TEXT, {"max_completion_tokens": 1, "max_tokens": 9}, 9),
+        (ApiKind.RESPONSES, {"max_output_tokens": 3, "max_tokens": 1}, 3),
+        (ApiKind.MESSAGES, {"max_tokens": 3, "max_completion_tokens": 1}, 3),
+        *((ApiKind.CHAT, {"max_tokens": value}, inf) for value in ("x", -5, 0, 1.0, None, [1], 1e300, float("nan"))),
+    ],
 )
-def test_the_length_of_an_answer_is_what_the_body_allows(body, most):
-    assert longest_answer(body) == most
+def test_the_length_of_an_answer_is_what_the_body_allows_on_its_api(kind, body, most):
+    assert longest_answer(kind, body) == most
+
+
+def test_a_clock_that_goes_back_neither_raises_nor_opens_the_limit():
+    limiter, limits = Limiter(), CallerLimits(requests_per_minute=2, tokens_per_minute=100, tokens_per_day=100)
+    for at in (1000.0, 10.0):
+        limiter.settle(admitted(limiter, limits, at, prompt=10), Usage(10, 0, 5), at - 5)
+    for at in (10.0, 1000.0, 0.0, 1030.0):
+        assert refused(limiter, limits, at).retry_after >= 1
+
+
+def test_a_peer_that_lies_blocks_nobody_beyond_the_day_and_breaks_no_report():
+    """Routers believe who has their key; a faulty one must not do lasting harm."""
+    limiter = Limiter()
+    limits = CallerLimits(requests_per_minute=5, tokens_per_minute=500, in_flight=3, tokens_per_day=10_000)
+    limiter.settle(admitted(limiter, limits, 1000.0, prompt=10), None, 1000.0)
+    (account,) = limiter._accounts.values()
+    for number, (most, tokens) in enumerate([(2**64 - 1, 2**63 - 1), (0, -(2**63)), (2**64 - 1, -1)] * 20):
+        lie = SpendReport(account.key, most, tokens, 2**32 - 1, 2**32 - 1, 2**64 - 1, 65535)
+        limiter.merge(number % 2, [lie], 1000.0 + number / 100)
+        told = limiter.export(1000.0 + number / 100)
+        encode(Datagram(DatagramKind.SPEND, 1, number, 0.0, spends=told), b"k" * 32)
+    assert account.minute_tokens >= 0
+    assert account.day_tokens >= 0
+    refused(limiter, limits, 1001.0)
+    for peer in (0, 1):
+        limiter.drop_peer(peer)
+    assert account.peer_in_flight == 0
+    assert not isinstance(admitted(limiter, limits, 1000.0 + DAY_SECONDS, prompt=10), ApiError)
 
 
 # --- several routers -----------------------------------------------------------------------------------------
@@ -241,6 +282,17 @@ def test_a_request_may_end_after_its_account_was_forgotten():
     limiter.settle(charge, Usage(50, 0, 5), 20.0)
     assert charge.account.in_flight == 0
     assert admitted(limiter, limits, 20.0).account is not charge.account
+
+
+def test_peers_are_told_of_an_account_that_was_forgotten_while_it_served_and_opened_anew():
+    limiter, limits = Limiter(), CallerLimits(requests_per_minute=10**6)
+    old = admitted(limiter, limits, 0.0)
+    for number in range(MOST_ACCOUNTS):
+        admitted(limiter, limits, 0.0, caller=str(number))
+    limiter.export(10.0)
+    new = admitted(limiter, limits, 20.0).account
+    limiter.settle(old, None, 21.0)
+    assert limiter._changed[new.key] is new
 
 
 def test_those_who_ask_often_are_remembered():

@@ -48,7 +48,9 @@ GROUP = Group(
                 Slot(2, SlotState.DRAINING, "[fd00::1]:8000", "pod-c", "ba9876543210", tls=TLS),
             ),
             tokens=1700,
-            engine=Engine("0123456789abcdef", kv_tokens=400_000, prefill_rate=9_800, step_tokens=8192),
+            engine=Engine(
+                "0123456789abcdef", kv_tokens=400_000, prefill_rate=9_800, step_tokens=8192, copy_rate=70_000
+            ),
             prompt_from=PromptRef("ConfigMap", "support-aaaaaaaa"),
         ),
         Revision("b" * 32, 0, tools=False, weight=0, slots=()),
@@ -120,6 +122,7 @@ def test_what_is_known_of_engines_is_written_by_these_names():
             "kvTokens": 400_000,
             "prefillTokensPerSecond": 9_800,
             "stepTokens": 8192,
+            "copyTokensPerSecond": 70_000,
         },
         "promptFrom": {"kind": "ConfigMap", "name": "support-aaaaaaaa"},
     }
@@ -264,6 +267,10 @@ REFUSED = {
     "a rate that is no number": (
         changed(*FIRST, "engine", "prefillTokensPerSecond", "fast"),
         "chat/support: revisions[0].engine: prefillTokensPerSecond is 'fast', expected a whole number from 0",
+    ),
+    "copies without end": (
+        changed(*FIRST, "engine", "copyTokensPerSecond", 1e400),
+        "chat/support: revisions[0].engine: copyTokensPerSecond is inf, expected a whole number from 0",
     ),
     "a negative step": (
         changed(*FIRST, "engine", "stepTokens", -8192),

@@ -5,7 +5,7 @@ import pytest
 
 from promptgroup_router.callers.reported_usage import ReportedUsage
 from promptgroup_router.contract.caller_rules import NO_RULES, CachedTokens, CallerRules
-from promptgroup_router.decision.answer import additions
+from promptgroup_router.decision.answer import Additions, additions
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.decision.cache_diagnosis import CACHE_MISS, Diagnosed
 from promptgroup_router.routing.state import RouterState
@@ -25,7 +25,7 @@ def added(rules=NO_RULES, status=200, *, compressed=False, asks=False):
 
 
 def test_most_answers_pass_as_they_are():
-    assert added() == (b"", [], None)
+    assert added() == Additions(b"", [], None)
 
 
 @pytest.mark.parametrize(("status", "rewritten"), [(200, True), (404, False)])

@@ -74,7 +74,7 @@ def record(
     caller=ANONYMOUS,
     traceparent=b"",
 ):
-    demand = SimpleNamespace(streamed=streamed, session=7)
+    demand = SimpleNamespace(streamed=streamed, session=7, cached=True)
     route = SimpleNamespace(
         group=GROUP,
         revision=revision,
@@ -210,7 +210,7 @@ def test_without_the_access_log_nothing_is_made_of_a_request(state, monkeypatch)
 
 def test_a_span_has_the_tries_as_events_and_what_was_expected_and_seen(state):
     ended = []
-    state.tracer = Tracer(Sampling(1.0, parent_based=True), lambda _bits: 7, ended.append)
+    state.tracer = Tracer(Sampling(1.0, parent_based=True), lambda size: (7).to_bytes(size, "big"), ended.append)
     told = record(state, pick=picked(tier1=800, cached=800.0))
     told.waits(now=100.0)
     told.admitted(now=100.1)
@@ -244,13 +244,13 @@ def test_a_span_has_the_tries_as_events_and_what_was_expected_and_seen(state):
 )
 def test_a_span_is_an_error_where_the_answer_is_not_what_it_should_be(state, end, error, kind):
     ended = []
-    state.tracer = Tracer(Sampling(1.0, parent_based=True), lambda _bits: 7, ended.append)
+    state.tracer = Tracer(Sampling(1.0, parent_based=True), lambda size: (7).to_bytes(size, "big"), ended.append)
     end(record(state))
     assert (ended[0].error, ended[0].attributes.get("error.type")) == (error, kind)
 
 
 def test_a_request_that_is_not_sampled_makes_no_span_and_tells_the_engine_so(state, lines, monkeypatch):
-    state.tracer = Tracer(Sampling(0.0, parent_based=True), lambda _bits: 2**192 - 1, None)
+    state.tracer = Tracer(Sampling(0.0, parent_based=True), lambda size: b"\xff" * size, None)
     told = record(state)
     assert told.sent(now=100.1).endswith(b"-00")
     told.served(None, now=101.0)
@@ -279,16 +279,17 @@ def serve(told):
 def test_the_trace_of_a_sampled_request_is_the_exemplar_of_each_of_its_times(state):
     ended = []
     state.metrics.epoch = 1000.0
-    state.tracer = Tracer(Sampling(1.0, parent_based=True), lambda _bits: 7 << 64 | 5, ended.append)
+    state.tracer = Tracer(Sampling(1.0, parent_based=True), lambda size: (7).to_bytes(size, "big"), ended.append)
     serve(record(state))
-    assert ended[0].context.trace == 7
+    trace = ended[0].context.trace
+    assert trace
     assert marked(state) == {
-        "held_seconds": (7, 0.25, 1100.25),
-        "time_to_first_byte_seconds": (7, 0.5, 1100.5),
-        "revision_first_token_seconds": (7, 0.5, 1100.5),
-        "time_to_first_token_seconds": (7, 0.5, 1101.5),
-        "time_per_output_token_seconds": (7, pytest.approx(0.1), 1101.5),
-        "request_duration_seconds": (7, 1.5, 1101.5),
+        "held_seconds": (trace, 0.25, 1100.25),
+        "time_to_first_byte_seconds": (trace, 0.5, 1100.5),
+        "revision_first_token_seconds": (trace, 0.5, 1100.5),
+        "time_to_first_token_seconds": (trace, 0.5, 1101.5),
+        "time_per_output_token_seconds": (trace, pytest.approx(0.1), 1101.5),
+        "request_duration_seconds": (trace, 1.5, 1101.5),
     }
 
 
@@ -300,7 +301,7 @@ def test_without_spans_of_its_own_a_router_names_the_traces_that_clients_record(
 
 @pytest.mark.parametrize("traceparent", [b"", f"00-{9:032x}-{5:016x}-01".encode()], ids=["no trace", "a client's"])
 def test_a_request_whose_span_is_not_recorded_is_no_exemplar(state, traceparent):
-    state.tracer = Tracer(Sampling(0.0, parent_based=False), lambda _bits: 2**192 - 1, None)
+    state.tracer = Tracer(Sampling(0.0, parent_based=False), lambda size: b"\xff" * size, None)
     serve(record(state, traceparent=traceparent))
     assert marked(state) == {}
 
@@ -362,3 +363,21 @@ def test_requests_are_counted_by_caller_where_callers_are_known(state):
     record(state, caller=Caller("team-a")).refused(ApiError(503, "full"), 503, 1.0)
     state.metrics.callers.tell()
     assert state.metrics.callers.requests.values == {(GROUP, "team-a", "200"): 1, (GROUP, "team-a", "503"): 1}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_request_during_which_series_are_dropped_counts_where_its_group_is_kept(state, kept):
+    told = record(state, traceparent=f"00-{9:032x}-{5:016x}-01".encode())
+    told.waits(now=100.0)
+    wanted = {(GROUP,), (GROUP, REVISION), (GROUP, "0123abcd")} if kept else set()
+    state.metrics.keep(("group",), wanted)
+    state.metrics.keep(("group", "revision"), wanted)
+    told.answer_began(200, now=100.5)
+    told.served(Usage(100, 60, 11), now=101.5)
+    times = state.metrics.duration, state.metrics.first_byte, state.metrics.revision_first_token
+    assert [sum(sum(each.counts) for each in metric.values.values()) for metric in times] == [int(kept)] * 3
+    assert {"request_duration_seconds", "time_to_first_byte_seconds"} & marked(state).keys() == (
+        {"request_duration_seconds", "time_to_first_byte_seconds"} if kept else set()
+    )
+    record(state).answer_began(200, now=102.0)
+    assert observed(state.metrics.first_byte, GROUP)[0] == 1 + kept

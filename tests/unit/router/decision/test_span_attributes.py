@@ -45,7 +45,7 @@ def test_a_span_says_why_its_request_is_where_it_is(member, before, moved, tries
 @pytest.mark.parametrize(("status", "error"), [(401, ""), (503, "overloaded")])
 def test_only_what_is_no_fault_of_the_client_is_an_error(status, error):
     ended = []
-    tracer = Tracer(Sampling(1.0, parent_based=False), lambda _bits: 7, ended.append)
+    tracer = Tracer(Sampling(1.0, parent_based=False), lambda size: (7).to_bytes(size, "big"), ended.append)
     _, span = tracer.begin(b"", 1.0)
     end_without_engine(tracer, span, b"/v1/messages", status=status, now=2.0, error=error or "wrong_api_key")
     assert ended[0].error == error

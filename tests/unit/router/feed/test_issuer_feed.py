@@ -65,12 +65,12 @@ def test_keys_outlive_an_outage_and_a_garbled_answer(tmp_path, monkeypatch):
     async def test():
         async with publishing(tmp_path) as publisher, followed(publisher) as (state, _):
             await until(lambda: state.keys_tried, "the keys")
-            errors = state.metrics.key_errors.values
+            errors = state.metrics.key_errors
             publisher.status = 500
-            await until(lambda: errors.get(("issuer",), 0) >= 2, "failures")
+            await until(lambda: errors.values.get(("issuer",), 0) >= 2, "failures")
             publisher.status, publisher.document = 200, b"<html>no keys</html>"
-            before = errors["issuer",]
-            await until(lambda: errors["issuer",] > before, "another failure")
+            before = errors.values["issuer",]
+            await until(lambda: errors.values["issuer",] > before, "another failure")
             assert "one" in issuer_of(state)._keys
             publisher.document = jwks("two")
             await until(lambda: "two" in issuer_of(state)._keys, "the end of the outage")

@@ -141,7 +141,9 @@ def test_credentials_for_engines_need_the_same_key(tmp_path, shared_key):
     assert restored(tmp_path, None) == b""
     shared_key.write_bytes(b"k" * 32)
     content = json.loads(case.path.read_text())
-    for changed in (content["sealed"][:-2] + "00", content["sealed"][:60], "00"):
+    flipped = bytearray.fromhex(content["sealed"])
+    flipped[-1] ^= 1
+    for changed in (flipped.hex(), content["sealed"][:60], "00"):
         case.path.write_text(json.dumps(content | {"sealed": changed}))
         assert restored(tmp_path, shared_key) == b""
 

@@ -142,8 +142,8 @@ def test_without_an_api_server_the_last_good_table_serves(tmp_path):
         await case.shows("chat/a")
         kube.status = 500
         kube.cut_watches()
-        errors = case.state.metrics.table_errors.values
-        await until(lambda: errors.get(("kubernetes",), 0) >= 3, "some failures")
+        errors = case.state.metrics.table_errors
+        await until(lambda: errors.values.get(("kubernetes",), 0) >= 3, "some failures")
         assert case.names() == ["chat/a"]
 
     following(tmp_path, check)
@@ -209,8 +209,8 @@ def test_the_first_table_waits_for_a_namespace_that_is_late(tmp_path):
 def test_nothing_is_served_before_a_namespace_was_listed(tmp_path):
     async def check(case: Case, kube: FakeKube):
         kube.status = 403
-        errors = case.state.metrics.table_errors.values
-        await until(lambda: errors.get(("kubernetes",), 0) >= 2, "some failures")
+        errors = case.state.metrics.table_errors
+        await until(lambda: errors.values.get(("kubernetes",), 0) >= 2, "some failures")
         assert not case.state.loaded
         kube.status = 0
         await until(lambda: case.state.loaded, "a table")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_local.ports import free_ports
 from promptgroup_router.feed.outside_server import connect
 from promptgroup_router.feed.slot_address import METADATA
-from support.ports import free_ports
 from support.wire import run
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)

@@ -12,6 +12,9 @@ from support.redisserver import real, redis_server, store_at
 from support.tlsfiles import TlsFiles
 from support.wire import run
 
+PATIENT = {"timeout": 5.0}
+"""For tests of what a server answers, and not of when."""
+
 
 async def answered(reply: bytes, **fields):
     """What a command comes to on a server that says this to everything."""
@@ -56,9 +59,9 @@ def test_a_reply_that_no_server_sends_is_an_error_soon(reply, kind):
 
 def test_a_value_is_read_up_to_the_limit_of_a_reply():
     async def inside() -> None:
-        assert await answered(b"$5\r\nhello\r\n") == b"hello"
+        assert await answered(b"$5\r\nhello\r\n", **PATIENT) == b"hello"
         large = MOST_REPLY_BYTES - 10_000
-        assert len(await answered(b"$%d\r\n%b\r\n" % (large, bytes(large)))) == large
+        assert len(await answered(b"$%d\r\n%b\r\n" % (large, bytes(large)), **PATIENT)) == large
 
     run(inside())
 
@@ -98,7 +101,7 @@ def test_a_user_with_the_documented_rights_by_tls_with_a_certificate_of_its_own(
         (tmp_path / "secret" / "password").write_text("right\n")
         rights = ("on", ">right", "~promptgroup:response:*", "+getrange", "+set", "+unlink", "+scan", "+ping")
         async with redis_server(tmp_path, "--user", "ann", *rights, tls=tls) as server:
-            of = {"tls": True, "user": "ann", "secrets": tmp_path / "secret"}
+            of = {"tls": True, "user": "ann", "secrets": tmp_path / "secret"} | PATIENT
             await keeps_a_value(connect(store_at(server.port, **of)))
             (tmp_path / "secret" / "password").write_text("wrong\n")
             client = connect(store_at(server.port, **of))
@@ -123,7 +126,7 @@ def test_a_cluster(tmp_path):
             while "ok" not in (await admin.execute_command("CLUSTER INFO"))["cluster_state"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await admin.aclose()
-            await keeps_a_value(connect(store_at(server.port, kind="cluster")))
+            await keeps_a_value(connect(store_at(server.port, kind="cluster", **PATIENT)))
 
     run(inside())
 
@@ -135,6 +138,6 @@ def test_the_server_that_sentinels_name(tmp_path):
         async with redis_server(tmp_path) as server:
             file.write_text(f"sentinel monitor answers 127.0.0.1 {server.port} 1\n")
             async with redis_server(tmp_path, str(file), "--sentinel") as sentinel:
-                await keeps_a_value(connect(store_at(sentinel.port, kind="sentinel", service="answers")))
+                await keeps_a_value(connect(store_at(sentinel.port, kind="sentinel", service="answers", **PATIENT)))
 
     run(inside())

@@ -3,7 +3,8 @@
 import pytest
 
 from promptgroup_router.base.errors import HttpError
-from promptgroup_router.http11 import lines
+from promptgroup_router.http11 import http1, lines
+from promptgroup_router.http11.http1 import REMEMBERED_HEAD, parse_response
 from promptgroup_router.http11.lines import REMEMBERED_BYTES, REMEMBERED_LINES, read_field, read_request_line
 
 
@@ -44,3 +45,27 @@ def test_a_broken_line_is_refused_again_and_again(line):
     for _ in range(2):
         with pytest.raises(HttpError):
             read_field(line)
+
+
+def answer(*fields):
+    return "\r\n".join(["HTTP/1.1 200 OK", "date: Sun, 22 Nov 2026 12:00:00 GMT", *fields, "", ""]).encode()
+
+
+def test_the_head_of_an_answer_is_parsed_once():
+    head = answer("server: uvicorn", "content-length: 17")
+    assert parse_response(head) is parse_response(head)
+    assert parse_response(head).length == 17
+    assert parse_response(answer("server: uvicorn", "content-length: 18")).length == 18
+
+
+@pytest.mark.parametrize("field", ["set-cookie: hush", "x-request-id: hush", "accept: " + "hush" * REMEMBERED_HEAD])
+def test_a_head_that_may_hold_a_secret_or_is_long_is_parsed_anew(field):
+    head = answer("content-length: 1", field)
+    assert parse_response(head) is not parse_response(head)
+    assert not any(b"hush" in key for key in http1._answers)
+
+
+def test_the_heads_that_are_remembered_are_bounded():
+    for number in range(REMEMBERED_LINES + 2):
+        parse_response(answer(f"content-length: {number}"))
+    assert 0 < len(http1._answers) <= REMEMBERED_LINES

@@ -81,6 +81,18 @@ def test_an_answer_passes_through_as_received(split):
     assert reader.reusable
 
 
+def test_a_connection_s_answers_are_read_one_after_another():
+    head = b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n"
+    _, reader = answer(head + b"abc")
+    assert reader.reusable
+    reader.take_interim()
+    reader.restart()
+    assert (reader.begun, reader.done, reader.head, reader.take_interim()) == (False, False, None, [])
+    assert reader.feed(b"HTTP/1.1 404 Not Found\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n") == b"0\r\n\r\n"
+    assert reader.head is not None
+    assert (reader.head.status, reader.reusable) == (404, True)
+
+
 def test_interim_answers_are_skipped():
     passed, reader = answer(
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nlink: x\r\n\r\n", b"HTTP/1.1 200 OK\r\n"

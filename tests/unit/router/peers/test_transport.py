@@ -142,9 +142,9 @@ def test_strangers_and_noise_are_counted_and_told_once(tmp_path, caplog):
                 stranger.connect(("127.0.0.1", one.port))
                 for data in (forged, forged, b"", b"noise", bytes(9000)):
                     stranger.send(data)
-                dropped = metrics.peer_dropped.values
-                await until(lambda: sum(dropped.values()) == 5, "all to be dropped")
-            assert (dropped["forged",], dropped["malformed",]) == (2, 3)
+                dropped = metrics.peer_dropped
+                await until(lambda: sum(dropped.values.values()) == 5, "all to be dropped")
+            assert dropped.values == {("forged",): 2, ("malformed",): 3}
             assert (listener.locations, live(metrics)) == ({}, 0)
 
     run(check())

@@ -12,8 +12,18 @@ from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.index import build_index
 from support.tables import group, revision, slot, table
 
-DEMAND = Demand(session=7, prefix=11, prompt=3000, tier1=2000)
-NEXT = Demand(session=7, prefix=11, prompt=3400, tier1=2000, history=3150, turn=3)
+
+def opening(session):
+    """The first turn of a session."""
+    return Demand(session=session, prefix=11, prompt=3000, tier1=2000)
+
+
+def following(session):
+    """A later turn of it."""
+    return Demand(session=session, prefix=11, prompt=3400, tier1=2000, history=3150, turn=3)
+
+
+DEMAND, NEXT = opening(7), following(7)
 ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)
 
 
@@ -63,6 +73,53 @@ def test_a_capacity_that_a_later_table_tells_holds_for_engines_that_are_known():
     assert (replica.costs.kv_tokens, replica.costs.cache_tokens) == (100_000, 100_000)
     balancer.install(view(Engine("one")), 2.0)
     assert (replica.costs.kv_tokens, replica.costs.cache_tokens) == (100_000, 100_000)
+
+
+def pooled(slots=3):
+    """A balancer of engines that share a tier."""
+    engine = Engine("one", kv_tokens=100_000, prefill_rate=10_000, copy_rate=100_000)
+    view = build_index(table(group("a", revision(slots=slots, engine=engine, tokens=2000))))
+    balancer = Balancer(Health())
+    balancer.install(view, 0.0)
+    return view.names["a"].revisions[0].candidates, balancer
+
+
+def first_turn(candidates, balancer):
+    first = balancer.pick(candidates, DEMAND, 0.0)
+    balancer.first_token(first, 0.4)
+    balancer.end(first, Usage(3000, 2000, 150), 0.5)
+    return first
+
+
+def test_what_another_replica_computed_is_copied_and_is_no_backlog():
+    candidates, balancer = pooled()
+    first = first_turn(candidates, balancer)
+    moved = balancer.pick(candidates, NEXT, 1.0, (first.member.id,))
+    assert (moved.moved, moved.cached, moved.copied) == (True, 3150, 3150)
+    costs = moved.replica.costs
+    assert moved.sent.seconds == pytest.approx(costs.prefill(3150, 3400))
+    assert moved.sent.due - 1.0 >= costs.copy(3150) + moved.sent.seconds
+
+
+def test_at_home_and_for_a_session_that_nobody_knows_nothing_is_copied():
+    candidates, balancer = pooled()
+    first_turn(candidates, balancer)
+    assert balancer.pick(candidates, NEXT, 1.0).copied == 0
+    home = balancer.pick(candidates, following(8), 1.0)
+    assert balancer.pick(candidates, following(9), 1.0, (home.member.id,)).copied == 0
+
+
+def test_a_tier_that_is_away_is_known_by_what_engines_did_not_find_and_a_copy_teaches_no_rate():
+    candidates, balancer = pooled()
+    for session in range(40):
+        first = balancer.pick(candidates, opening(session), 10.0 * session)
+        balancer.end(first, Usage(3000, 2000, 150), 10.0 * session + 1)
+        moved = balancer.pick(candidates, following(session), 10.0 * session + 2, (first.member.id,))
+        copied, rate = moved.copied, moved.replica.costs.rate
+        balancer.first_token(moved, 10.0 * session + 3)
+        balancer.end(moved, Usage(3400, 2000, 10), 10.0 * session + 4)
+        assert not copied or moved.replica.costs.rate == rate
+    assert copied == 0
 
 
 def test_an_empty_pool_has_nothing_to_pick():

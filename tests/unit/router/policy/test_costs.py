@@ -1,6 +1,8 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from promptgroup_router.policy.costs import KV_TOKENS, PREFILL_RATE, EngineCosts
 
@@ -39,6 +41,45 @@ def test_short_requests_correct_the_step_and_not_the_rate():
     assert costs.rate == before
     assert 0.015 < costs.overhead < 0.022
     assert costs.sequence / 0.000_06 == pytest.approx(costs.overhead / 0.007)
+
+
+def test_a_copy_is_never_expected_to_be_quicker_than_the_one_that_was_measured():
+    costs = EngineCosts(prefill_rate=10_000)
+    costs.set_copies(100_000, 2000)
+    assert costs.copy(8000) == pytest.approx(0.08)
+    assert costs.copy(2000) == costs.copy(1) == pytest.approx(0.02)
+
+
+def test_what_nobody_computed_is_not_copied_and_without_a_tier_nothing_is():
+    costs = EngineCosts()
+    assert costs.copied(1000, 3000) == 0
+    costs.set_copies(100_000, 2000)
+    assert costs.copied(1000, 3000) == 2000
+    assert costs.copied(3000, 3000) == costs.copied(3000, 0) == 0
+    costs.set_copies(0, 2000)
+    assert costs.copied(1000, 3000) == 0
+
+
+def test_a_tier_that_brings_too_little_is_not_believed_until_it_brings_enough():
+    costs = EngineCosts()
+    costs.set_copies(100_000, 2000)
+    for _ in range(20):
+        costs.observe_copy(3000, 0)
+    assert costs.copied(0, 3000) == 0
+    for _ in range(200):
+        costs.observe_copy(3000, 2800)
+    assert costs.copied(0, 3000) == 3000
+    for _ in range(200):
+        costs.observe_copy(3000, 1500)
+    assert costs.copied(0, 3000) == 0
+
+
+@given(st.lists(st.tuples(st.floats(1e-3, 1e9), st.floats(-1e9, 1e9)), max_size=60))
+def test_no_report_of_an_engine_makes_a_share_that_is_none(reports):
+    costs = EngineCosts()
+    for expected, found in reports:
+        costs.observe_copy(expected, found)
+    assert 0 <= costs.copied_share <= 1
 
 
 def test_a_clock_that_jumps_ruins_nothing():

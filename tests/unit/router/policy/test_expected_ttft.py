@@ -273,3 +273,16 @@ def test_home_is_left_to_save_five_milliseconds_and_not_for_less(backlog, stays)
         case.books(member).touch(11)
     case.books(case.order[0]).send(backlog, 1, 0.0, streamed=True)
     assert (case.choose(Demand(session=7, prefix=11, prompt=2100, tier1=2000)) is case.order[0]) is stays
+
+
+def test_a_pool_makes_an_idle_replica_nearly_as_good_as_home():
+    case = Case()
+    there, pooled = case.order[2], Case()
+    for each in (case, pooled):
+        each.record(there)
+        each.books(there).send(0.25, 1, 0.0, streamed=True)
+    next(iter(pooled.replicas.values())).costs.set_copies(20_000, 1000)
+    assert case.choose(NEXT) is there, "elsewhere it would be computed"
+    assert pooled.choose(NEXT).id != there.id
+    next(iter(pooled.replicas.values())).costs.set_copies(2_000, 1000)
+    assert pooled.choose(NEXT).id == there.id, "the copy takes longer than the wait"

@@ -158,6 +158,23 @@ def test_keys_rotate_under_load_without_a_failed_request(folder):
     run(test())
 
 
+@pytest.mark.parametrize("sent", [key, "x-api-key: {}".format])
+def test_a_key_that_is_withdrawn_is_refused_on_a_connection_that_sent_it_before(folder, sent):
+    async def test():
+        async with served(folder) as (router, fake), connected(router.port) as one:
+            keyring = router.state.authenticator.keyring
+            for _ in range(2):
+                assert (await one.ask(post(chat(), sent(KEY_A)))).status == 200
+            write_keys(folder / "secrets", team_a=KEY_A2, team_b=KEY_B)
+            await until(lambda: not keyring.whose(KEY_A.encode(), "chat", ("keys",)), "the end of the old key")
+            answer = await one.ask(post(chat(), sent(KEY_A)))
+            assert (answer.status, answer.json["error"]["code"]) == (401, "invalid_api_key")
+            assert (await one.ask(post(chat(), sent(KEY_A2)))).status == 200
+            assert len(fake.requests) == 3
+
+    run(test())
+
+
 def test_a_default_holds_for_groups_that_say_nothing(folder):
     async def test():
         async with served(folder, None, default=BY_KEY) as (router, _):

@@ -11,6 +11,7 @@ from promptgroup_router.proxy.downstream import (
     LINGER_SECONDS,
     PIPELINED_BYTES,
     READ_SECONDS,
+    TURN_BYTES,
     ClientListener,
 )
 from support.script import FakeTransport
@@ -261,5 +262,43 @@ def test_waiting_until_the_last_client_is_gone(case):
         case.lose()
         async with asyncio.timeout(1):
             await waiting
+
+    asyncio.run(check())
+
+
+def test_one_who_sends_much_at_once_waits_for_others_after_each_read():
+    async def check():
+        case = Case(max_body=10 * TURN_BYTES)
+        case.receive(post(b"x" * (2 * TURN_BYTES))[:-TURN_BYTES])
+        assert case.transport.did == ["pause"]
+        await asyncio.sleep(0)
+        assert case.transport.did == ["pause", "resume"]
+        case.receive(b"x" * TURN_BYTES)  # the end of the request
+        assert len(case.seen) == 1
+        await asyncio.sleep(0)
+        assert case.transport.did == ["pause", "resume", "pause", "resume"]
+
+    asyncio.run(check())
+
+
+def test_one_who_sent_too_much_ahead_is_not_read_when_its_turn_comes():
+    async def check():
+        case = Case(max_body=10 * TURN_BYTES)
+        case.receive(get("/later") + b"x" * TURN_BYTES)
+        await asyncio.sleep(0)
+        assert case.transport.did == ["pause"]
+
+    asyncio.run(check())
+
+
+def test_what_is_sent_after_the_last_answer_is_read_in_turns_and_discarded():
+    async def check():
+        case = Case()
+        case.receive(b"no request\r\n\r\n")
+        case.transport.did.clear()
+        case.receive(b"x" * TURN_BYTES)
+        assert case.transport.did == ["pause"]
+        await asyncio.sleep(0)
+        assert case.transport.did == ["pause", "resume"]
 
     asyncio.run(check())

@@ -5,7 +5,7 @@ import collections
 import orjson
 import pytest
 
-from promptgroup_router.apis.by_model import FORM_PATHS, JSON_PATHS, TOKENIZE_PATH
+from promptgroup_router.apis.by_model import COUNTED_PATHS, FORM_PATHS, JSON_PATHS, TOKENIZE_PATH
 from support.fakeengine import Call, engines, until
 from support.tables import SYSTEM
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
@@ -20,7 +20,7 @@ async def wait(call: Call) -> None:
     await call.client_gone()
 
 
-@pytest.mark.parametrize("path", [each.decode() for each in (*JSON_PATHS, TOKENIZE_PATH)])
+@pytest.mark.parametrize("path", [each.decode() for each in (*COUNTED_PATHS, *JSON_PATHS, TOKENIZE_PATH)])
 def test_a_body_goes_to_the_model_as_received_and_to_a_group_by_its_model(tmp_path, path):
     async def check():
         async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:

@@ -91,22 +91,68 @@ def test_handshakes_in_progress_count_as_connections_and_those_that_fail_do_not(
         async with (
             engines(1) as (engine,),
             routing(
-                tmp_path, table_of(engine.address), tls_cert=files.cert, tls_key=files.key, max_connections=2
+                tmp_path, table_of(engine.address), tls_cert=files.cert, tls_key=files.key, max_connections=4
             ) as router,
         ):
             clients = router._clients
-            silent = [await asyncio.open_connection("127.0.0.1", router.port) for _ in range(2)]
-            await until(lambda: clients.opening == 2, "the handshakes to begin")
+            silent = [await silent_from(f"127.0.0.{each}", router.port) for each in range(2, 6)]
+            await until(lambda: clients.opening == 4, "the handshakes to begin")
             answer = await ask(router.port, post(chat()), files.client())
             assert (answer.status, answer.json["error"]["code"]) == (503, "overloaded")
-            silent[0][1].close()  # one is given up, the other fails
-            silent[1][1].write(b"GET / HTTP/1.1\r\n\r\n")
+            for _, writer in silent[1:]:
+                writer.close()  # one fails, the others are given up
+            silent[0][1].write(b"GET / HTTP/1.1\r\n\r\n")
             await until(lambda: clients.opening == 0, "the handshakes to end")
             assert (await ask(router.port, post(chat()), files.client())).status == 200
             assert clients.opening == 0
-            silent[1][1].close()
+            assert len(router._handshakes) == 0
+            silent[0][1].close()
 
     run(test())
+
+
+async def silent_from(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection from an address of this machine that begins no handshake."""
+    return await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+
+
+def test_one_address_cannot_hold_the_places_of_others(tmp_path):
+    """Five hundred half handshakes of one address, which are begun and not ended, while another is served."""
+
+    async def test():
+        files = TlsFiles(tmp_path / "server")
+        hello = client_hello(files)
+        async with (
+            engines(1) as (engine,),
+            routing(
+                tmp_path, table_of(engine.address), tls_cert=files.cert, tls_key=files.key, max_connections=40
+            ) as router,
+        ):
+            refused, hostile = router.state.metrics.handshakes_refused, []
+            for number in range(500):
+                with contextlib.suppress(ConnectionError):
+                    hostile.append(await silent_from("127.0.0.2", router.port))
+                    hostile[-1][1].write(hello[: number % len(hello)])
+                if not number % 50:
+                    assert (await ask(router.port, post(chat()), files.client())).status == 200
+            await until(lambda: refused.values[()] == 490, "the refusals")
+            assert len(router._handshakes) == router._clients.opening == 10
+            async with connected(router.port, files.client()) as client:
+                assert [(await client.ask(post(chat()))).status for _ in range(20)] == [200] * 20
+            for _, writer in hostile:
+                writer.close()
+            await until(lambda: not len(router._handshakes), "the end of the handshakes")
+            assert router._clients.opening == 0
+
+    run(test())
+
+
+def client_hello(files: TlsFiles) -> bytes:
+    """The first bytes of a handshake."""
+    sent = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        files.client().wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    return sent.read()
 
 
 def test_clients_show_a_certificate_where_an_authority_is_given(tmp_path):
@@ -225,7 +271,7 @@ def test_certificates_are_replaced_under_load_without_a_failed_request(tmp_path,
                     files.replace()
                     wanted = files.cert.read_text()
                     seen = 0
-                    async with asyncio.timeout(8):
+                    async with asyncio.timeout(25):
                         while seen < 6:  # each worker
                             found = await asyncio.to_thread(peer_certificate, router.port)
                             seen = seen + 1 if found == wanted else 0

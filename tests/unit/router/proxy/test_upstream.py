@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from promptgroup_router.base.errors import Failure
+from promptgroup_router.proxy.downstream import TURN_BYTES
 from promptgroup_router.proxy.upstream import (
     IDLE_SECONDS,
     MAX_IDLE,
@@ -243,7 +244,7 @@ def test_only_so_many_are_kept(case):
 
 def test_what_cannot_be_connected_to_is_told():
     async def check():
-        connections = EngineConnections(lambda: 0.0, connect_timeout=0.05)
+        connections = EngineConnections(lambda: 0.0, connect_timeout=5)
         for address, failure in (
             ("127.0.0.1:1", Failure.REFUSED),
             ("x" * 70 + ":80", Failure.REFUSED),
@@ -318,3 +319,40 @@ def test_a_pooled_connection_that_is_closing_is_not_used(case):
     kept, transport, _ = case.kept()
     transport.abort()
     assert case.connections.acquire("e:1", fresh=False) is not kept
+
+
+LARGE = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (2 * TURN_BYTES)
+
+
+def test_an_engine_that_sends_much_at_once_waits_for_others_after_each_read():
+    async def check():
+        connection, transport, listener = Case().opened()
+        connection.data_received(LARGE + b"x" * TURN_BYTES)
+        assert transport.did == ["pause"]
+        connection.pause()
+        await asyncio.sleep(0)
+        assert transport.did == ["pause"]  # its client does not read
+        connection.resume()
+        assert transport.did == ["pause", "resume"]
+        connection.data_received(b"x" * TURN_BYTES)
+        assert listener.heard[-1] == "end"
+        await asyncio.sleep(0)
+        assert transport.did == ["pause", "resume", "pause", "resume"]
+
+    asyncio.run(check())
+
+
+def test_a_connection_whose_answer_ended_in_a_large_read_carries_the_next():
+    async def check():
+        case = Case()
+        connection, transport, _ = case.opened()
+        connection.data_received(LARGE + b"x" * 2 * TURN_BYTES)
+        assert case.connections.acquire("e:1", fresh=False) is connection
+        listener = Listener()
+        connection.send(b"again", b"", listener)
+        await asyncio.sleep(0)
+        assert transport.did == ["pause", "resume"]
+        connection.data_received(ANSWER)
+        assert listener.heard == ["head 200", b"ok", "end"]
+
+    asyncio.run(check())

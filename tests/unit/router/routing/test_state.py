@@ -125,3 +125,25 @@ def test_series_of_what_left_the_table_are_told_for_an_hour_and_then_forgotten()
     text = state.exposition(now + SERIES_SECONDS + 1, 0)
     assert 'group="chat/a"' not in text
     assert 'requests_total{group="-",code="404"} 1' in text
+
+
+def test_a_group_that_comes_back_counts_anew_also_beside_a_request_that_outlived_its_series():
+    state = RouterState()
+    state.install(table(group("a")), "file", 0.0)
+    label = state.index.names["a"].revisions[0].short
+
+    def series():
+        return state.metrics.of_requests("chat/a", label, new=True, how="content", streamed=True)
+
+    before = series()
+    before.ok.add()
+    state.install(table(group("b")), "file", 1.0)
+    assert 'group="chat/a"' in state.exposition(2.0, 0)
+    assert series() is before
+    assert 'group="chat/a"' not in state.exposition(SERIES_SECONDS + 2.0, 0)
+    before.ok.add()
+    assert 'group="chat/a"' not in state.exposition(SERIES_SECONDS + 3.0, 0)
+    state.install(table(group("a")), "file", SERIES_SECONDS + 4.0)
+    series().ok.add()
+    before.ok.add()
+    assert state.metrics.revision_requests.values == {("chat/a", label, "first", "content", "true", "ok"): 1}

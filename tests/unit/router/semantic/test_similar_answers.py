@@ -221,8 +221,8 @@ def test_clients_that_joined_are_told_that_the_answer_is_of_another_question(tmp
             await tell(router, "How do I get a refund?")
             embeddings.gate.clear()
             asking = [asyncio.ensure_future(tell(router, "My money back?")) for _ in range(3)]
-            results = router.state.metrics.responses.values
-            await until(lambda: results.get(("chat/support", "collapsed")) == 2, "two to join")
+            results = router.state.metrics.responses
+            await until(lambda: results.values.get(("chat/support", "collapsed")) == 2, "two to join")
             embeddings.gate.set()
             answers = await asyncio.gather(*asking)
             assert all(each.headers[STATUS].endswith(b"detail=semantic") for each in answers)

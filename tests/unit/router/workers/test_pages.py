@@ -165,7 +165,7 @@ def test_exemplars_of_workers_are_put_together_and_the_last_of_a_bucket_stays():
     workers = [Metrics() for _ in range(3)]
     for metrics, trace, value, at in zip(workers, (1, 2, 3), (0.3, 0.4, 9.0), (20.0, 10.0, 5.0), strict=True):
         metrics.first_byte.observe("chat/a", value=value)
-        metrics.first_byte.mark(("chat/a",), Exemplar(trace, value, at))
+        metrics.first_byte.series(("chat/a",)).mark(Exemplar(trace, value, at))
     read = [pages.parse(each.text(OPENMETRICS)) for each in workers]
     merged = pages.merge([pages.counters(read[0]), *read[1:]])
     lines = pages.text(merged, OPENMETRICS).splitlines()
@@ -185,7 +185,7 @@ def test_a_page_in_openmetrics_alone_stays_as_it_is(events):
         record(alone, name, labels, amount)
         metric = getattr(alone, name)
         if isinstance(metric, LatencyHistogram):
-            metric.mark(tuple(labels[: len(metric._labels)]), Exemplar(2**127, amount / 8, 1.7e9))
+            metric.series(tuple(labels[: len(metric._labels)])).mark(Exemplar(2**127, amount / 8, 1.7e9))
     page = pages.parse(alone.text(OPENMETRICS))
     assert pages.text(page, OPENMETRICS) == alone.text(OPENMETRICS)
     assert pages.text(page) == alone.text()

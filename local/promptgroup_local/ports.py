@@ -1,0 +1,48 @@
+"""Ports of this machine for programs that take one by a flag."""
+
+import random
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+LOWEST, HIGHEST = 10_240, 30_000
+"""Ports that are given out: those above are for connections, and for Services of type NodePort."""
+_CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+TRIES = 10_000
+_CHOOSER = random.SystemRandom()
+"""Not the generator of the `random` module, which tests seed: each process would get the same ports."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return so many different ports on which nobody listens, neither by TCP nor by UDP.
+
+    They are taken at random, and not from those that any process gets for a connection in the next moment.
+
+    Raises:
+        OSError: there are not so many.
+    """
+    try:
+        highest = min(HIGHEST, int(_CONNECTIONS.read_text().split()[0]))
+    except (OSError, ValueError, IndexError):  # another system than Linux
+        highest = HIGHEST
+    found: list[int] = []
+    for _ in range(TRIES):
+        if len(found) == count:
+            return found
+        port = _CHOOSER.randrange(LOWEST, max(highest, LOWEST + 1000))
+        if port not in found and _is_free(port):
+            found.append(port)
+    raise OSError(f"no {count} free ports between {LOWEST} and {highest} on 127.0.0.1")
+
+
+def _is_free(port: int) -> bool:
+    with ExitStack() as stack:
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            trying = stack.enter_context(socket.socket(socket.AF_INET, kind))
+            try:
+                trying.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+    return True

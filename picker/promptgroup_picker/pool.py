@@ -1,0 +1,39 @@
+"""Follows one InferencePool and its pods, for the conformance tests: read from the API server every second."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from urllib.parse import quote
+
+from promptgroup_picker.extproc.conformance import Pool, PoolError, labels, members
+from promptgroup_router.base.logs import fields
+from promptgroup_router.feed.kube_api import KubeApi, KubeError
+
+log = logging.getLogger("promptgroup.picker")
+
+SECONDS = 1.0
+"""Time between two readings: the tests wait for much longer before they say that something is not so."""
+
+
+class PoolFeed:
+    """Keeps the endpoints of a pool as they were when it was last read."""
+
+    def __init__(self, api: KubeApi, namespace: str, name: str, pool: Pool, on_read: Callable[[], None]) -> None:
+        place = quote(namespace, safe="")
+        self._path = f"/apis/inference.networking.k8s.io/v1/namespaces/{place}/inferencepools/{quote(name, safe='')}"
+        self._pods = f"/api/v1/namespaces/{place}/pods"
+        self._api = api
+        self._pool = pool
+        self._on_read = on_read
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            try:
+                found = await self._api.get(self._path)
+                pods = await self._api.get(f"{self._pods}?labelSelector={quote(labels(found))}")
+                self._pool.members = members(found, pods)
+                self._on_read()
+            except (KubeError, PoolError) as error:
+                log.warning("the pool cannot be read: its last endpoints stay in use", extra=fields(problem=error))
+            await asyncio.sleep(SECONDS)

@@ -1,0 +1,142 @@
+"""Runs of real engines that share a KV tier, and what the simulator makes of them.
+
+A recording is of requests that came one after the other, so that nothing depends on times. It is a file of JSON, one
+object a line: first what the engines and the tier hold, then each request with its way in the tree of all prompts
+(`Turn.nodes`), the engine that got it, and what the engine told of it. The prefix, node 0, is in all caches before.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from promptgroup_research.simulator.engine import Model
+from promptgroup_research.simulator.tier import TierModel
+from promptgroup_research.simulator.turns import Session, Turn
+from promptgroup_research.simulator.world import World
+
+APART = 1000.0
+"""Seconds between two requests: each has ended before the next one comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the engines of a recording were, in tokens."""
+
+    kv: int
+    """In an engine's own cache."""
+    block: int
+    """Kept together there."""
+    tier: int
+    """In the tier that all share."""
+    chunk: int
+    """Kept together there."""
+    prefix: int
+    """Of the prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request."""
+
+    engine: int
+    nodes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    cached: int
+    """Tokens that were found, by the engine's word."""
+    copied: int
+    """Those of them that the tier brought, by the engine's counter."""
+
+
+class Found(NamedTuple):
+    """Shares of all prompt tokens."""
+
+    engine: float
+    """Found in the engines' own caches."""
+    tier: float
+    """Brought by the tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A run."""
+
+    sizes: Sizes
+    requests: Sequence[Asked]
+
+    def write(self, path: Path) -> None:
+        """Write it to a file."""
+        path.write_text("".join(json.dumps(asdict(each)) + "\n" for each in (self.sizes, *self.requests)))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read it from a file."""
+        first, *rest = map(json.loads, path.read_text().splitlines())
+        paths = ({**each, "nodes": tuple(each["nodes"]), "sizes": tuple(each["sizes"])} for each in rest)
+        return cls(Sizes(**first), [Asked(**each) for each in paths])
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all prompts."""
+        return sum(sum(each.sizes) for each in self.requests)
+
+    def seen(self) -> Found:
+        """Return what the engines told."""
+        copied = sum(each.copied for each in self.requests)
+        cached = sum(each.cached for each in self.requests)
+        return Found((cached - copied) / self.tokens, copied / self.tokens)
+
+    def simulated(self) -> Found:
+        """Return what simulated engines find of the same requests."""
+        sizes = self.sizes
+        turns = [_turn(each.nodes, each.sizes, APART * (1 + at)) for at, each in enumerate(self.requests)]
+        places = {turn.session.key: each.engine for turn, each in zip(turns, self.requests, strict=True)}
+        world = World(
+            _AsRecorded(places),
+            [turn.session for turn in turns],
+            1 + max(places.values()),
+            Model(kv_tokens=sizes.kv, block=sizes.block),
+            TierModel("recorded", sizes.tier, 0.0, 0.0, shared=True, chunk=sizes.chunk),
+        )
+        for engine in world.engines:
+            engine.warm(0, sizes.prefix)
+        world.tiers[0].store(_turn((0,), (sizes.prefix,), 0.0))
+        world.run(APART * (2 + len(turns)))
+        copied = world.tiers[0].copied
+        return Found((sum(turn.cached for turn in turns) - copied) / self.tokens, copied / self.tokens)
+
+
+def _turn(nodes: tuple[int, ...], sizes: tuple[int, ...], began: float) -> Turn:
+    session = Session(int(began), nodes[0], sizes[0], began)
+    turn = Turn(session, nodes, sizes, output=1, number=0)
+    session.turns.append(turn)
+    return turn
+
+
+class _AsRecorded:
+    """Sends each request where it went."""
+
+    name = "as recorded"
+
+    def __init__(self, places: dict[int, int]) -> None:
+        self._places = places
+
+    def start(self, world: World) -> None:
+        """There is nothing to prepare."""
+
+    def place(self, turn: Turn, now: float) -> int:
+        """Return the engine that got it."""
+        return self._places[turn.session.key]
+
+    def first_token(self, turn: Turn, now: float) -> None:
+        """Nothing is learned."""
+
+    def ended(self, turn: Turn, now: float) -> None:
+        """Nothing is learned."""
+
+    def lost(self, turn: Turn, now: float) -> None:
+        """No engine dies."""
+
+    def changed(self, now: float) -> None:
+        """All engines stay."""

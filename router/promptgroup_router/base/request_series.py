@@ -1,0 +1,78 @@
+"""The series that a request adds to, found at once. Does no I/O and reads no clock.
+
+A request adds to some fifteen series. To make the labels of each and to look them up by these is a good part of what a
+compiled router does for a request.
+"""
+
+from typing import TYPE_CHECKING
+
+from promptgroup_router.base.series import Series
+from promptgroup_router.contract import names
+
+if TYPE_CHECKING:
+    from promptgroup_router.base.metrics import Metrics
+
+
+class SlotSeries:
+    """The series of one slot."""
+
+    __slots__ = ("cached_tokens", "prompt_tokens")
+
+    def __init__(self, metrics: "Metrics", labels: tuple[str, str, str]) -> None:
+        self.prompt_tokens = metrics.slot_prompt_tokens.series(labels)
+        self.cached_tokens = metrics.slot_cached_tokens.series(labels)
+
+
+class RequestSeries:
+    """The series of requests that are compared with each other: of one revision, and of clients who ask alike."""
+
+    __slots__ = (
+        "_codes", "_metrics", "_slots", "answer_tokens", "cached_tokens", "duration", "failed", "first_byte", "group",
+        "ok", "prompt_tokens", "revision_cached", "revision_first_token", "revision_prompt_tokens", "saved_seconds",
+    )  # fmt: skip
+
+    def __init__(self, metrics: "Metrics", group: str, revision: str, *, new: bool, how: str, streamed: bool) -> None:
+        """Find the series.
+
+        Args:
+            metrics: of the router.
+            group: label of the group.
+            revision: short fingerprint of the revision; empty without one.
+            new: whether the requests begin sessions.
+            how: how they were matched.
+            streamed: whether their answers are streamed.
+        """
+        self._metrics = metrics
+        self.group = group
+        self._codes: dict[int, Series] = {}
+        """Status → series."""
+        self._slots: dict[str, SlotSeries] = {}
+        """Label of a slot → its series."""
+        self.prompt_tokens = metrics.prompt_tokens.series((group,))
+        self.cached_tokens = metrics.cached_tokens.series((group,))
+        self.first_byte = metrics.first_byte.series((group,))
+        self.duration = metrics.duration.series((group,))
+        self.revision_prompt_tokens = metrics.revision_prompt_tokens.series((group, revision))
+        self.answer_tokens = metrics.revision_answer_tokens.series((group, revision))
+        self.saved_seconds = metrics.saved_seconds.series((group, revision))
+        turn = names.TURN_FIRST if new else names.TURN_LATER
+        stratum = group, revision, turn, str(how), names.STREAMED if streamed else names.WHOLE
+        self.revision_first_token = metrics.revision_first_token.series(stratum)
+        self.revision_cached = metrics.revision_cached.series(stratum)
+        self.ok = metrics.revision_requests.series((*stratum, names.OUTCOME_OK))
+        self.failed = metrics.revision_requests.series((*stratum, names.OUTCOME_FAILED))
+
+    def answered(self, status: int) -> None:
+        """Count an answer."""
+        series = self._codes.get(status)
+        if series is None:
+            series = self._codes[status] = self._metrics.requests.series((self.group, str(status)))
+        series.add()
+
+    def slot(self, label: str) -> SlotSeries:
+        """Return the series of a slot, whose label is `namespace/group/revision/slot`."""
+        series = self._slots.get(label)
+        if series is None:
+            group, revision, slot = label.rsplit("/", 2)
+            series = self._slots[label] = SlotSeries(self._metrics, (group, revision, slot))
+        return series
