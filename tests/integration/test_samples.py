@@ -50,11 +50,9 @@ def group_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 def ask(kube: Kubectl, group: str, question: str) -> urllib3.BaseHTTPResponse:
     """Ask a group by its name, through the router."""
-    body = {"model": group, "messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 4}
-    with urllib3.PoolManager(retries=False, timeout=20) as http:
-        answer = http.request("POST", f"{lab.router_url(kube)}/v1/chat/completions", json=body)
-        assert answer.status == 200, answer.data
-        return answer
+    answer = _send(kube, group, question)
+    assert answer.status == 200, answer.data
+    return answer
 
 
 def test_samples_come_up_as_they_are_written_and_show_their_features(kube: Kubectl, operator: None) -> None:
@@ -68,7 +66,9 @@ def test_samples_come_up_as_they_are_written_and_show_their_features(kube: Kubec
         kube.wait_warm(name, f"{REPLICAS}/{REPLICAS}")
     for name in names.values():
         wait_for(lambda name=name: _routed(kube, name), f"routers to know {name}")
-        ask(kube, name, "What do you do?")
+        # a router learns of a group before it has read the group's prompt, and asks clients to retry until then
+        first = wait_for(lambda name=name: _readable(kube, name), f"routers to read the prompt of {name}")
+        assert first.status == 200, first.data
 
     # response-cache: what was asked before is not computed again
     cached = names["response-cache"]
@@ -113,6 +113,19 @@ def test_the_sample_of_a_release_gives_a_new_text_its_first_share(kube: Kubectl,
 def _routed(kube: Kubectl, name: str) -> bool | None:
     found = kube.condition(name, "RouterProgrammed")
     return True if found.get("status") == "True" else None
+
+
+def _readable(kube: Kubectl, name: str) -> urllib3.BaseHTTPResponse | None:
+    """Return the answer of a group, or None while the router has not read its prompt."""
+    answer = _send(kube, name, "What do you do?")
+    unread = answer.status == 503 and answer.json()["error"]["code"] == "prompt_not_available"
+    return None if unread else answer
+
+
+def _send(kube: Kubectl, group: str, question: str) -> urllib3.BaseHTTPResponse:
+    body = {"model": group, "messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 4}
+    with urllib3.PoolManager(retries=False, timeout=20) as http:
+        return http.request("POST", f"{lab.router_url(kube)}/v1/chat/completions", json=body)
 
 
 def _weights(kube: Kubectl, name: str) -> list[int]:
