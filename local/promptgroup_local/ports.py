@@ -8,9 +8,9 @@ from pathlib import Path
 LOWEST, HIGHEST = 10_240, 30_000
 """Ports that are given out: those above are for connections, and for Services of type NodePort."""
 _CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-
-
-TRIES = 10_000
+_FEWEST = 1000
+"""Where connections leave fewer ports than that below theirs, they are not avoided."""
+_TRIES = 10_000
 _CHOOSER = random.SystemRandom()
 """Not the generator of the `random` module, which tests seed: each process would get the same ports."""
 
@@ -23,18 +23,24 @@ def free_ports(count: int) -> list[int]:
     Raises:
         OSError: there are not so many.
     """
-    try:
-        highest = min(HIGHEST, int(_CONNECTIONS.read_text().split()[0]))
-    except (OSError, ValueError, IndexError):  # another system than Linux
-        highest = HIGHEST
+    highest = _highest()
     found: list[int] = []
-    for _ in range(TRIES):
+    for _ in range(_TRIES):
         if len(found) == count:
             return found
-        port = _CHOOSER.randrange(LOWEST, max(highest, LOWEST + 1000))
+        port = _CHOOSER.randrange(LOWEST, highest)
         if port not in found and _is_free(port):
             found.append(port)
     raise OSError(f"no {count} free ports between {LOWEST} and {highest} on 127.0.0.1")
+
+
+def _highest() -> int:
+    """Return the end of the ports that are given out."""
+    try:
+        first = int(_CONNECTIONS.read_text().split()[0])
+    except (OSError, ValueError, IndexError):  # another system than Linux
+        return HIGHEST
+    return min(HIGHEST, first) if first >= LOWEST + _FEWEST else HIGHEST
 
 
 def _is_free(port: int) -> bool:

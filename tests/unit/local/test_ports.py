@@ -1,15 +1,33 @@
 import random
 import socket
 
+import pytest
+
 from promptgroup_local import ports
 from promptgroup_local.ports import free_ports
 
 
-def test_ports_are_free_different_and_never_those_of_connections():
+@pytest.mark.parametrize(
+    ("connections", "end"),
+    [
+        ("32768\t60999\n", ports.HIGHEST),
+        ("16000\t65535\n", 16000),
+        ("1024\t65535\n", ports.HIGHEST),  # no room is left below
+        ("", ports.HIGHEST),
+        (None, ports.HIGHEST),
+    ],
+)
+def test_ports_are_different_and_not_those_of_connections(connections, end, tmp_path, monkeypatch):
+    monkeypatch.setattr(ports, "_CONNECTIONS", tmp_path / "range")
+    if connections is not None:
+        ports._CONNECTIONS.write_text(connections)
     found = free_ports(200)
     assert len(set(found)) == 200
-    lowest = int(ports._CONNECTIONS.read_text().split()[0])
-    assert all(ports.LOWEST <= each < min(ports.HIGHEST, lowest) for each in found)
+    assert all(ports.LOWEST <= each < end for each in found)
+
+
+def test_ports_that_are_given_out_are_free():
+    found = free_ports(1)
     with socket.create_server(("127.0.0.1", found[0])), socket.socket(type=socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", found[0]))
 
