@@ -74,9 +74,9 @@ def command_parsers() -> dict[str, argparse.ArgumentParser]:
 
 
 def options(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yield the flags of a parser, `--help` left out."""
+    """Yield the flags of a parser, `--help` and `--version` left out."""
     for action in parser._actions:
-        if action.option_strings and not isinstance(action, argparse._HelpAction):
+        if action.option_strings and not isinstance(action, argparse._HelpAction | argparse._VersionAction):
             yield action
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from promptgroup_router import __version__
 from promptgroup_router.contract.access import ANYBODY, Access
 from promptgroup_router.contract.encoding import decode_access
 from promptgroup_router.contract.table import TableError
@@ -100,6 +101,7 @@ class FlagParser:
             f"{prefix}ADMIN_PORT=9090.",
             epilog=epilog,
         )
+        self.parser.add_argument("--version", action="version", version=f"{program} {__version__}")
 
     def group(self, title: str) -> argparse._ArgumentGroup:
         """Return a new group of flags."""
