@@ -3,13 +3,19 @@
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import patch
 
 from promptgroup_local.ports import free_ports
+from promptgroup_router import server
 from promptgroup_router.base.settings import PeerName
 from promptgroup_router.contract.table import RoutingTable
+from promptgroup_router.flights import peer_port
 from promptgroup_router.server import Router
 from support.fakeengine import until
 from support.wire import routing
+
+PATIENCE = 10.0
+"""Seconds in which routers of one busy process answer each other: a router that waited in vain computes itself."""
 
 
 @contextlib.asynccontextmanager
@@ -21,6 +27,8 @@ async def knowing_each_other(
     key.write_bytes(b"k" * 32)
     ports = free_ports(count)
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(patch.object(server, "PEER_CONNECT_SECONDS", PATIENCE))
+        stack.enter_context(patch.object(peer_port, "HANDSHAKE_SECONDS", PATIENCE))
         routers = []
         for number, port in enumerate(ports):
             own = folder / f"router-{number}"

@@ -183,8 +183,9 @@ def test_own_answers_that_nobody_reads_are_not_hoarded(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_slow_reader_gets_the_end_of_its_answer(tmp_path, hurried, version):
+def test_a_slow_reader_gets_the_end_of_its_answer(tmp_path, hurried, monkeypatch, version):
     size = MEGABYTE
+    monkeypatch.setattr(downstream, "STALL_SECONDS", 20)
 
     async def large(call: Call) -> None:
         call.answer(b"x" * size)
