@@ -64,9 +64,13 @@ class Life:
         self.kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
 
     def rolled(self) -> None:
-        """Wait until a change has reached all replicas."""
+        """Wait until a change has reached all replicas and the last new one has the slot of the one that it replaced.
+
+        Between those two the group has told of three warm replicas all the time.
+        """
         self.kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
         self.kube.run("rollout", "status", f"deployment/{GROUP}-{self.revision()}", "--timeout=90s")
+        wait_for(lambda: True if len(self.pods()) == REPLICAS else None, "a new pod in each slot", self.pods)
         self.kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
 
     def weights(self) -> dict[str, int]:
