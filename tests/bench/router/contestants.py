@@ -92,11 +92,14 @@ def describe(router_command: Sequence[str]) -> str:
     code = (
         "import sys, sysconfig, promptgroup_router.http11.http1 as m; "
         "optimised = '--enable-optimizations' in (sysconfig.get_config_var('CONFIG_ARGS') or ''); "
-        "print('Python', sys.version.split()[0], 'optimised' if optimised else 'not optimised', "
+        "how = 'with' if optimised else 'without'; "
+        "print('Python', sys.version.split()[0], 'configured', how, '--enable-optimizations,', "
         "'compiled' if m.__file__.endswith('.so') else 'interpreted')"
     )
+    # all that stands before the module: `env` may set variables for the interpreter
+    python = router_command[: router_command.index("-m")] if "-m" in router_command else router_command[:1]
     try:
-        told = subprocess.run([router_command[0], "-c", code], capture_output=True, text=True, timeout=30, check=False)
+        told = subprocess.run([*python, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     except OSError as error:
         sys.exit(f"--router-command begins with {router_command[0]!r}, which cannot be run: {error.strerror}")
     return told.stdout.strip() or "unknown Python"
