@@ -103,6 +103,7 @@ MEANINGS: Final[Mapping[str, _Meaning]] = {
     "RouterProgrammed": _Meaning("True", "Routers have no replica to send to"),
     "Ready": _Meaning("True", "The group does not serve as wanted"),
     "GatewayProgrammed": _Meaning("True", "No gateway uses the group's InferencePool", holds=False),
+    "GatewayLimits": _Meaning("False", "Fields of the group have no effect behind a gateway", holds=False),
     "Degraded": _Meaning("False", "The group is kept from its wanted state", holds=False),
     "CacheEffective": _Meaning("True", "Caches do not hold what prompts repeat", holds=False),
     "ScalingActive": _Meaning("True", "The load is not known, so the number of replicas is kept", holds=False),

@@ -670,7 +670,8 @@ class PromptGroupStatus(ApiModel):
     ] = []
     """Ready, Progressing, Degraded, Accepted, ResolvedRefs, PrefixWarm, RouterProgrammed, ScalingActive;
     of a group whose load is observed CacheEffective and CacheTierUseful, of one with sizing AbleToScale and
-    ScalingLimited as well, of one with a gateway GatewayProgrammed, of one with a KV pool CachePoolReady."""
+    ScalingLimited as well, of one with a gateway GatewayProgrammed and GatewayLimits, of one with a KV pool
+    CachePoolReady."""
 
 
 class PromptGroup(ApiModel):

@@ -14,7 +14,7 @@ warmup        which pods to warm, which conditions to correct
 refresh       which warm pods to probe again
 desired       the objects
 prompt_route  what routers see
-inference_pool what gateways see
+inference_pool what gateways see; router_features: what of the spec they do not do
 status        what users see
 
 Does no I/O and reads no clock.
@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from promptgroup_operator.base import durations
-from promptgroup_operator.gateway import inference_pool, settling
+from promptgroup_operator.gateway import inference_pool, router_features, settling
 from promptgroup_operator.gateway.inference_pool import PoolDecision
 from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, references, slots, status, validate
 from promptgroup_operator.rollout import annotations, release, replica_split, retirement, rollout
@@ -202,7 +202,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         if problem is None
         else status.rejected(world, problem)
     )
-    conditions += status.gateway(pool.verdict)
+    conditions += status.gateway(pool.verdict, router_features.decide(group.spec))
     mergeable = desired.template_problem(group) is None
     return Plan(
         conditions=tuple(_condition_changes(world.revisions)),

@@ -15,6 +15,7 @@ AbleToScale       the operator decides it; its reason names a window that holds 
 ScalingLimited    bounds or policies hold the number of replicas back           -
 CacheEffective    what repeats in prompts is found in cache                     False
 GatewayProgrammed a gateway uses the InferencePool that the replicas are in     False
+GatewayLimits     fields of the group have no effect behind a gateway           True
 CachePoolReady    every server of the group's KV pool answers and stores        False
 CacheTierUseful   KV tiers find what GPUs have lost, or would if there were any -
 """
@@ -155,11 +156,10 @@ def conditions(
     ]
 
 
-def gateway(verdict: GatewayVerdict | None) -> list[Condition]:
-    """Return the condition of a group with a gateway. `Ready` does not follow it: routers serve the group as well."""
-    if verdict is None:
-        return []
-    return [Condition("GatewayProgrammed", verdict.status, verdict.reason, verdict.message)]
+def gateway(programmed: GatewayVerdict | None, limits: GatewayVerdict | None) -> list[Condition]:
+    """Return the conditions of a group with a gateway. `Ready` follows none: routers serve the group as well."""
+    told = {"GatewayProgrammed": programmed, "GatewayLimits": limits}
+    return [Condition(kind, each.status, each.reason, each.message) for kind, each in told.items() if each is not None]
 
 
 def tier(verdict: Diagnosis | None) -> list[Condition]:

@@ -1,0 +1,35 @@
+"""Decides which fields of a group have no effect on requests that come by a gateway.
+
+A picker names a replica and relays nothing: what a router does because it holds the request and its answer, nobody does
+for a request that a gateway relays. All other fields hold there too, since a picker decides by the router's own code.
+
+Does no I/O and reads no clock.
+"""
+
+from collections.abc import Iterator
+
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
+from promptgroup_operator.api.responses import ResponseCacheMode
+from promptgroup_operator.gateway.inference_pool import GatewayVerdict
+
+def decide(spec: PromptGroupSpec) -> GatewayVerdict | None:
+    """Return condition GatewayLimits; None for a group without a gateway."""
+    if spec.gateway is None:
+        return None
+    found = [f"{field} ({instead})" for field, instead in _without_effect(spec)]
+    if not found:
+        return GatewayVerdict(False, "AllFieldsHold", "all that the group declares holds behind a gateway, too")
+    text = "; ".join(found)
+    return GatewayVerdict(True, "FeaturesOfRouter", f"without effect on requests that come by a gateway: {text}")
+
+
+def _without_effect(spec: PromptGroupSpec) -> Iterator[tuple[str, str]]:
+    """Yield each field that is set and has no effect, and the way out."""
+    if spec.responses.cache is not ResponseCacheMode.OFF:
+        yield "spec.responses", "send requests that are to be answered from the cache to the routers' Service"
+    if spec.routing.first_token_timeout is not None:
+        yield "spec.routing.firstTokenTimeout", "set a timeout of the gateway's route"
+    if spec.routing.idle_timeout is not None:
+        yield "spec.routing.idleTimeout", "set an idle timeout of the gateway"
+    if spec.engine.tls is not None:
+        yield "spec.engine.tls", "give the gateway a BackendTLSPolicy, by which it speaks TLS to engines"
