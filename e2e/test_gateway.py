@@ -56,6 +56,23 @@ def test_replicas_come_and_go_behind_a_gateway(
     assert unharmed(released)
 
 
+def test_pickers_are_replaced_under_load(cluster: Cluster, kubectl: Kubectl, images: Images, fronted: str) -> None:
+    before = {each["metadata"]["name"] for each in kubectl.list("pods", PICKER)}
+    plan = Plan((gateway.url(kubectl),), fronted, seed=3)
+    with clients(cluster, images, kubectl, fronted, plan) as running, running.watched(settle=24) as seen:
+        kubectl.run("rollout", "restart", "deployment/promptgroup-picker")
+        kubectl.run("rollout", "status", "deployment/promptgroup-picker", "--timeout=120s")
+        wait_for(  # they drain for some seconds: what those lose would show then
+            lambda: (
+                True if before.isdisjoint(each["metadata"]["name"] for each in kubectl.list("pods", PICKER)) else None
+            ),
+            "the earlier pickers to end",
+            seconds=60,
+        )
+    assert unharmed(seen)
+    assert "" not in seen.served
+
+
 def test_without_any_picker_a_gateway_that_holds_bodies_goes_on(
     cluster: Cluster, kubectl: Kubectl, images: Images, fronted: str
 ) -> None:

@@ -93,7 +93,7 @@ class Picker:
         log.info("listening", extra=about)
 
     async def drain(self) -> None:
-        """Report that this picker is draining, then take no more calls and let those that are open end."""
+        """Report that this picker is draining, have gateways begin no more calls, and let those that are open end."""
         settings = self._settings
         self.core.state.draining = True
         log.info("draining", extra=fields(calls=len(self._calls.open)))

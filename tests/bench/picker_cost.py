@@ -240,7 +240,7 @@ async def main(arguments: argparse.Namespace) -> None:
             ports = ["--port", str(port), "--health-port", str(health), "--admin-port", str(admin), "--plaintext"]
             with running("promptgroup_picker", *flags, *ports) as picker:
                 await listening(port)
-                async with gateway(folder, port, addresses) as envoy:
+                async with gateway(folder, [port], addresses) as envoy:
                     pids = {"picker": picker, "envoy": envoy_of(folder)}
                     for point in arguments.points:
                         lines += [await row("picker behind Envoy", envoy.strict, pids, point, seconds)]

@@ -9,9 +9,12 @@ import pytest
 from promptgroup_local.ports import free_ports
 from promptgroup_picker.server import Picker
 from promptgroup_router.contract.table import SlotState
+from promptgroup_router.feed import table_file
+from support import routerprocess
 from support.envoy import needs_envoy
 from support.fakeengine import FakeEngine, engines, until
 from support.fakekube import fake_kube
+from support.forwarder import forwarding
 from support.gateway import gateway, picking, settings_of
 from support.tables import group, revision, slot, table
 from support.wire import Answer, ask, chat, connected, get, post, routing, run, started, table_of
@@ -49,13 +52,54 @@ async def behind(tmp_path, behave=counted, count=2, **fields):
         subset = fields.pop("subset", lambda _: ())(addresses)
         async with (
             picking(tmp_path, table_of(*addresses), **fields) as picker,
-            gateway(tmp_path, picker.port, addresses, tls=tls, subset=subset) as envoy,
+            gateway(tmp_path, [picker.port], addresses, tls=tls, subset=subset) as envoy,
         ):
             yield envoy, picker, found
 
 
 def session(number: int) -> str:
     return f"X-Session-Id: user-{number}"
+
+
+class Clients:
+    """Sessions that ask one turn after the other."""
+
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+        """Of all answers, in the order of their ends."""
+
+    async def ask(self, port: int, number: int, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self.statuses.append((await ask(port, post(chat(), session(number)))).status)
+
+    async def served(self, count: int) -> None:
+        """Wait for so many more answers."""
+        goal = len(self.statuses) + count
+        await until(lambda: len(self.statuses) >= goal, f"{count} more answers", 20.0)
+
+
+@contextlib.asynccontextmanager
+async def asking(*ports: int):
+    """Sixteen clients of these ports, until the block ends; all their answers have come then."""
+    found, stop = Clients(), asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(16):
+            tasks.create_task(found.ask(ports[number % len(ports)], number, stop))
+        try:
+            yield found
+        finally:
+            stop.set()
+
+
+@contextlib.asynccontextmanager
+async def pickers(tmp_path, addresses: list[str], count: int):
+    """Pickers in processes of their own."""
+    path = tmp_path / "picker-table.json"
+    table_file.write(path, table_of(*addresses))
+    flags = ["--table", str(path), "--health-port", "0", "--plaintext", "--drain-delay", "0.5"]
+    async with contextlib.AsyncExitStack() as stack:
+        each = [routerprocess.started(*flags, program="promptgroup_picker") for _ in range(count)]
+        yield await asyncio.gather(*map(stack.enter_async_context, each))
 
 
 def heard(found: list[FakeEngine]) -> list[int]:
@@ -151,7 +195,7 @@ def test_what_the_picker_answers_itself(tmp_path):
 def test_nobody_ready_is_503(tmp_path):
     async def check():
         nobody = table(group("support", revision(slots=(slot(0, SlotState.DRAINING),))))
-        async with picking(tmp_path, nobody) as picker, gateway(tmp_path, picker.port, []) as envoy:
+        async with picking(tmp_path, nobody) as picker, gateway(tmp_path, [picker.port], []) as envoy:
             answer = await ask(envoy.strict, post(chat()))
             assert (answer.status, answer.json["error"]["code"]) == (503, "no_replica")
             assert answer.headers[b"retry-after"] == b"5"
@@ -178,7 +222,7 @@ def test_a_replica_that_is_gone_is_passed_over_and_ejected(tmp_path):
             addresses = [found[0].address, dead]
             async with (
                 picking(tmp_path, table_of(*addresses), endpoints=2) as picker,
-                gateway(tmp_path, picker.port, addresses) as envoy,
+                gateway(tmp_path, [picker.port], addresses) as envoy,
             ):
                 for number in range(12):
                     answer = await ask(envoy.lenient, post(chat(), session(number)))
@@ -215,7 +259,7 @@ def test_without_the_picker_a_gateway_that_holds_the_body_goes_on(tmp_path):
             addresses = [each.address for each in found]
             async with picking(tmp_path, table_of(*addresses)) as picker:
                 port = picker.port
-                async with gateway(tmp_path, port, addresses) as envoy:
+                async with gateway(tmp_path, [port], addresses) as envoy:
                     assert (await ask(envoy.held, post(chat()))).status == 200
                     await picker.stop()
                     answers: list[Answer] = [await ask(envoy.held, post(chat())) for _ in range(10)]
@@ -283,39 +327,56 @@ def test_replicas_come_and_go_under_load(tmp_path):
             async with (
                 picking(tmp_path, before, endpoints=3) as picker,
                 routing(tmp_path, before) as router,
-                gateway(tmp_path, picker.port, addresses) as envoy,
+                gateway(tmp_path, [picker.port], addresses) as envoy,
             ):
-                statuses: list[int] = []
-                stop = asyncio.Event()
-
-                async def client(number: int) -> None:
-                    while not stop.is_set():
-                        statuses.append((await ask(envoy.lenient, post(chat(), session(number)))).status)
-
-                async def served(count: int) -> None:
-                    goal = len(statuses) + count
-                    await until(lambda: len(statuses) >= goal, f"{count} more answers")
-
-                clients = [asyncio.ensure_future(client(number)) for number in range(16)]
-                await served(30)
-                drained = (slot(0, SlotState.DRAINING, addresses[0]), *_ready(addresses[1:], 1))
-                moved = []
-                for slots in (_ready(addresses), drained):
-                    new = table(group("support", revision(slots=tuple(slots))), version=str(len(moved)))
-                    for each in (picker.core, router.core):
-                        each._publisher.publish(new, "file")
-                    moved.append(_moved(picker))
-                    assert moved[-1] == _moved(router)
-                    await served(30)
-                assert 0 < moved[0] <= 1.1 / 4
-                assert found[3].requests
-                await dies.aclose()
-                await served(100)
-                stop.set()
-                await asyncio.gather(*clients)
-                assert set(statuses) == {200}
+                async with asking(envoy.lenient) as clients:
+                    await clients.served(30)
+                    drained = (slot(0, SlotState.DRAINING, addresses[0]), *_ready(addresses[1:], 1))
+                    moved = []
+                    for slots in (_ready(addresses), drained):
+                        new = table(group("support", revision(slots=tuple(slots))), version=str(len(moved)))
+                        for each in (picker.core, router.core):
+                            each._publisher.publish(new, "file")
+                        moved.append(_moved(picker))
+                        assert moved[-1] == _moved(router)
+                        await clients.served(30)
+                    assert 0 < moved[0] <= 1.1 / 4
+                    assert found[3].requests
+                    await dies.aclose()
+                    await clients.served(100)
+                assert set(clients.statuses) == {200}
                 assert not picker.core.state.balancer.loads
                 assert "promptgroup_router_ejections_total 0" not in picker.core.exposition()
+
+    run(check())
+
+
+def test_a_picker_is_stopped_and_one_is_lost_under_load(tmp_path):
+    """No request fails by SIGTERM, and those under way by SIGKILL.
+
+    One gateway learns which pickers are ready, the other knows their Service alone and sees its connection end.
+    """
+
+    async def check():
+        async with engines(2, counted, counted) as found, contextlib.AsyncExitStack() as stack:
+            addresses = [each.address for each in found]
+            stopped, lost, left = await stack.enter_async_context(pickers(tmp_path, addresses, 3))
+            ports = [each.port for each in (stopped, lost, left)]
+            service = await stack.enter_async_context(forwarding(stopped.port))
+            for folder in (tmp_path / "knows-pods", tmp_path / "knows-the-service"):
+                folder.mkdir()
+            knows = await stack.enter_async_context(gateway(tmp_path / "knows-pods", ports, addresses, checks=True))
+            sees = await stack.enter_async_context(gateway(tmp_path / "knows-the-service", [service.port], addresses))
+            async with asking(knows.strict, knows.lenient, sees.strict, sees.lenient) as clients:
+                await clients.served(50)
+                service.target = left.port
+                stopped.process.terminate()
+                assert await stopped.process.wait() == 0
+                await clients.served(50)
+                assert set(clients.statuses) == {200}
+                lost.process.kill()
+                await lost.process.wait()
+                await until(lambda: set(clients.statuses[-100:]) == {200}, "Envoy to leave the lost picker", 20.0)
 
     run(check())
 
@@ -336,7 +397,7 @@ def test_the_conformance_mode_of_the_inference_extension(tmp_path):
             settings = settings_of(tmp_path, source=kube.server("chat"), conformance="primary")
             async with (
                 started(Picker(settings)) as picker,
-                gateway(tmp_path, picker.port, addresses) as envoy,
+                gateway(tmp_path, [picker.port], addresses) as envoy,
             ):
                 await until(lambda: picker.core.state.loaded, "the pool")
                 for one, address in zip(found, addresses, strict=True):
@@ -362,7 +423,7 @@ def test_an_engine_gets_the_key_that_it_asks_for_and_none_of_the_clients(tmp_pat
             served = table(group("support", revision(slots=(asks,))))
             async with (
                 picking(tmp_path, served) as picker,
-                gateway(tmp_path, picker.port, [found[0].address]) as envoy,
+                gateway(tmp_path, [picker.port], [found[0].address]) as envoy,
             ):
                 picker.core.state.authenticator.keyring.credential = lambda *_: b"secret"
                 for port in (envoy.strict, envoy.held):

@@ -36,6 +36,15 @@ _UNSEEN = {
     "response_trailer_mode": "SKIP",
 }
 
+_CHECK = {
+    "timeout": "1s",
+    "interval": "0.1s",
+    "no_traffic_interval": "0.1s",
+    "unhealthy_threshold": 1,
+    "healthy_threshold": 1,
+    "grpc_health_check": {"service_name": "envoy.service.ext_proc.v3.ExternalProcessor"},
+}
+
 
 def settings_of(path: Path, **fields: object) -> PickerSettings:
     plain = PickerSettings(
@@ -97,20 +106,27 @@ class Gateway:
 
 @contextlib.asynccontextmanager
 async def gateway(
-    folder: Path, picker_port: int, pool: Sequence[str], *, tls: bool = False, subset: Sequence[str] = ()
+    folder: Path,
+    pickers: Sequence[int],
+    pool: Sequence[str],
+    *,
+    tls: bool = False,
+    subset: Sequence[str] = (),
+    checks: bool = False,
 ) -> AsyncIterator[Gateway]:
     """An Envoy before these engines.
 
     Args:
         folder: where its configuration and its log are written.
-        picker_port: of the picker.
+        pickers: ports of the pickers.
         pool: `host:port` of the engines.
-        tls: whether it speaks TLS to the picker.
+        tls: whether it speaks TLS to the pickers.
         subset: the endpoints that it tells the picker to choose from.
+        checks: whether it checks ten times a second which pickers are ready, as it would learn it from Kubernetes.
     """
     found = Gateway(*free_ports(5))
     path, log = folder / "envoy.json", folder / "envoy.log"
-    path.write_text(json.dumps(_configuration(found, picker_port, pool, tls=tls, subset=subset)))
+    path.write_text(json.dumps(_configuration(found, pickers, pool, tls=tls, subset=subset, checks=checks)))
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
             *(ENVOY or "envoy", "-c", str(path), "--concurrency", "1", "--use-dynamic-base-id", "-l", "warning"),
@@ -135,7 +151,9 @@ def _listens(found: Gateway) -> bool:
     return True
 
 
-def _configuration(found: Gateway, picker_port: int, pool: Sequence[str], *, tls: bool, subset: Sequence[str]) -> dict:
+def _configuration(
+    found: Gateway, pickers: Sequence[int], pool: Sequence[str], *, tls: bool, subset: Sequence[str], checks: bool
+) -> dict:
     retries = {"retry_on": "connect-failure,refused-stream,reset", "num_retries": 2}
     listeners = [
         _listener("strict", found.strict, {"cluster": "chosen"}, _FULL_DUPLEX, subset, opens=False),
@@ -147,7 +165,7 @@ def _configuration(found: Gateway, picker_port: int, pool: Sequence[str], *, tls
     chosen = {"name": "chosen", "type": "ORIGINAL_DST", "lb_policy": "CLUSTER_PROVIDED", "connect_timeout": "2s"}
     http2 = f"{_EXTENSIONS}.upstreams.http.v3.HttpProtocolOptions"
     picker = {
-        **_static("picker", [f"127.0.0.1:{picker_port}"]),
+        **_static("picker", [f"127.0.0.1:{port}" for port in pickers]),
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "typed_extension_protocol_options": {
             "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
@@ -161,6 +179,8 @@ def _configuration(found: Gateway, picker_port: int, pool: Sequence[str], *, tls
             "name": "envoy.transport_sockets.tls",
             "typed_config": {"@type": f"{_EXTENSIONS}.transport_sockets.tls.v3.UpstreamTlsContext"},
         }
+    if checks:
+        picker["health_checks"] = [_CHECK]
     return {
         "admin": {"address": _address(found.admin)},
         "static_resources": {

@@ -1,4 +1,4 @@
-"""A router in a process of its own, as Kubernetes starts it."""
+"""A router or a picker in a process of its own, as Kubernetes starts it."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from support.wire import ask, get
 
 
 class Process:
-    """A router in a process of its own."""
+    """A router or a picker in a process of its own."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -33,9 +33,9 @@ class Process:
 
 
 @contextlib.asynccontextmanager
-async def started(*flags: str, **environment: str):
+async def started(*flags: str, program: str = "promptgroup_router", **environment: str):
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "promptgroup_router", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0"),
+        *(sys.executable, "-m", program, "--host", "127.0.0.1", "--port", "0", "--admin-port", "0"),
         *("--log-format", "json", *flags),
         stderr=asyncio.subprocess.PIPE,
         # whatever limits the tests themselves run under
@@ -44,7 +44,7 @@ async def started(*flags: str, **environment: str):
     router = Process(process)
     reading = asyncio.ensure_future(router.read())
     try:
-        await until(lambda: router.port, "the router to listen")
+        await until(lambda: router.port, "the program to listen")
         yield router
     finally:
         with contextlib.suppress(ProcessLookupError):

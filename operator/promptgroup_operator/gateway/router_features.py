@@ -12,6 +12,7 @@ from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.api.responses import ResponseCacheMode
 from promptgroup_operator.gateway.inference_pool import GatewayVerdict
 
+
 def decide(spec: PromptGroupSpec) -> GatewayVerdict | None:
     """Return condition GatewayLimits; None for a group without a gateway."""
     if spec.gateway is None:

@@ -10,6 +10,9 @@ both sides have ended it:
 | END_STREAM                        | `half_closed`                                                                   |
 | RST_STREAM, end of the connection | `lost`, once, unless the stream has ended                                       |
 
+A connection drains in two steps (RFC 9113 section 6.8): GOAWAY with the highest number there is, and a PING. Calls that
+the peer opened before it read them are taken; its answer to the PING comes behind all of those, and none is taken then.
+
 Everything is bounded: frames, fields, streams, resets, messages, and what waits to be sent.
 """
 
@@ -37,6 +40,10 @@ MAX_RESETS = 2000
 MAX_CONTROL = 10_000
 """Most frames that need an answer (PING, SETTINGS) among those of one read."""
 DEFAULT_WINDOW = 65535
+ANY_STREAM = 2**31 - 1
+"""The highest number of a stream."""
+DRAINING = b"draining"
+"""What the PING says that follows the first GOAWAY."""
 
 
 class Call(Protocol):
@@ -151,7 +158,10 @@ class ServerConnection:
         """Stream, flags and first bytes of fields that go on in the next frame."""
         self._blocked: dict[int, Stream] = {}
         """Streams with data that waits for the window of the connection, in order."""
-        self._draining = False
+        self._leaving = False
+        """True once the peer was asked to open no more streams."""
+        self._refuses = False
+        """True once it has learned that, so that streams which it opens are refused."""
         self.closed = False
         self.peer = ""
         """Address of the other end; empty if it is not known."""
@@ -195,10 +205,22 @@ class ServerConnection:
             self._out.append(frames.goaway(self._last, error.code))
             self.lost()
 
+    @property
+    def drained(self) -> bool:
+        """True once no stream is open and none is taken."""
+        return self._refuses and not self.streams
+
     def drain(self) -> None:
-        """Take no more streams; those that are open go on."""
-        if not self._draining:
-            self._draining = True
+        """Ask the peer to open no more streams. Those that it opens before it has learned that are taken."""
+        if not self._leaving:
+            self._leaving = True
+            self._out.append(frames.goaway(ANY_STREAM, ErrorCode.NO_ERROR))
+            self._out.append(frames.frame(FrameType.PING, 0, 0, DRAINING))
+
+    def refuse(self) -> None:
+        """Take no more streams, whether or not the peer has learned that; those that are open go on."""
+        if not self._refuses:
+            self._leaving = self._refuses = True
             self._out.append(frames.goaway(self._last, ErrorCode.NO_ERROR))
 
     def lost(self) -> None:
@@ -302,7 +324,7 @@ class ServerConnection:
                 return  # trailers of a stream that was ended
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a client opens stream {number}")
         self._last = number
-        if self._draining or len(self.streams) >= MAX_STREAMS:
+        if self._refuses or len(self.streams) >= MAX_STREAMS:
             self._out.append(frames.reset(number, ErrorCode.REFUSED_STREAM))
             return
         self._open(number, path, ended=bool(flags & frames.END_STREAM))
@@ -375,6 +397,8 @@ class ServerConnection:
         if not each.flags & frames.ACK:
             self._count_control()
             self._out.append(frames.frame(FrameType.PING, frames.ACK, 0, each.payload))
+        elif self._leaving and each.payload == DRAINING:
+            self.refuse()
 
     def _count_control(self) -> None:
         self._control += 1

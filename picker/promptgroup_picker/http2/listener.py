@@ -14,6 +14,8 @@ PREFACE_SECONDS = 10.0
 """Time limit for a peer to begin to speak HTTP/2."""
 STALL_SECONDS = 60.0
 """Time limit for a peer that reads nothing of what is sent to it."""
+LEARN_SECONDS = 5.0
+"""Time limit for a peer to say that it has read that a connection drains."""
 
 
 class GrpcListener:
@@ -36,7 +38,7 @@ class GrpcListener:
         return GrpcConnection(self)
 
     def drain(self) -> None:
-        """Take no more calls; those that are open go on."""
+        """Ask all peers to begin no more calls; those that are open, or on their way, go on."""
         self.draining = True
         for each in list(self.connections):
             each.drain()
@@ -81,7 +83,7 @@ class GrpcListener:
 class GrpcConnection(asyncio.Protocol):
     """One connection of a gateway."""
 
-    __slots__ = ("_http2", "_listener", "_receiving", "_sent", "_transport", "_unsent", "seen")
+    __slots__ = ("_asked", "_http2", "_listener", "_receiving", "_sent", "_transport", "_unsent", "seen")
 
     def __init__(self, listener: GrpcListener) -> None:
         self._listener = listener
@@ -93,6 +95,8 @@ class GrpcConnection(asyncio.Protocol):
         self._sent = self.seen
         """When the peer last read something, or had nothing to read."""
         self._unsent = 0
+        self._asked: float | None = None
+        """When the peer was asked to begin no more calls."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
         """Say the settings."""
@@ -105,7 +109,7 @@ class GrpcConnection(asyncio.Protocol):
             return
         self._listener.add(self)
         if self._listener.draining:
-            self._http2.drain()
+            self.drain()
         self._write()
 
     def data_received(self, data: bytes) -> None:
@@ -142,7 +146,8 @@ class GrpcConnection(asyncio.Protocol):
         return not self._http2.streams
 
     def drain(self) -> None:
-        """Take no more calls, and close once there is none."""
+        """Take no more calls once the peer has learned that, and close when there is none."""
+        self._asked = self._listener.clock()
         self._http2.drain()
         self._write()
 
@@ -151,7 +156,7 @@ class GrpcConnection(asyncio.Protocol):
         self._transport.abort()
 
     def tick(self, now: float) -> None:
-        """Close if the peer reads nothing, or has gone silent without a call, or has not begun."""
+        """Close if the peer reads nothing, has gone silent without a call, or does not say that it knows of a drain."""
         unsent = self._transport.get_write_buffer_size()
         if unsent < self._unsent or not unsent:
             self._sent = now
@@ -159,6 +164,9 @@ class GrpcConnection(asyncio.Protocol):
         idle = self.idle and now - self.seen > (IDLE_SECONDS if self._http2.begun else PREFACE_SECONDS)
         if idle or now - self._sent > STALL_SECONDS:
             self._transport.abort()
+        elif self._asked is not None and now - self._asked > LEARN_SECONDS:
+            self._http2.refuse()
+            self._write()
 
     def flush(self) -> None:
         """Write what was sent outside of `data_received`."""
@@ -174,5 +182,5 @@ class GrpcConnection(asyncio.Protocol):
                 self._transport.writelines(out)
             else:
                 self._transport.write(b"".join(out))
-        if self._http2.closed or (self._listener.draining and not self._http2.streams):
+        if self._http2.closed or self._http2.drained:
             self._transport.close()

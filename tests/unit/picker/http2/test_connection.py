@@ -106,14 +106,43 @@ def test_resets_and_the_end_of_the_connection_lose_calls_once():
     assert [each.events for each in client.calls] == [["lost"], ["lost"]]
 
 
-def test_a_draining_connection_refuses_new_calls():
+def learned():
+    """The answer of a peer that has read that the connection drains."""
+    return frames.frame(FrameType.PING, frames.ACK, 0, connection.DRAINING)
+
+
+def test_a_draining_connection_takes_what_was_on_its_way_and_nothing_else():
     client = Client()
     client.send(client.head(1))
     client.server.drain()
-    assert kinds(client.hear()) == ["GOAWAY"]
-    assert kinds(client.send(client.head(3))) == ["RST_STREAM"]
-    client.send(client.data(1, b"goes on"))
-    assert client.calls[0].messages == [b"goes on"]
+    first, ping = client.hear()
+    assert (first.type, int.from_bytes(first.payload[:4], "big")) == (FrameType.GOAWAY, connection.ANY_STREAM)
+    assert (ping.type, ping.flags) == (FrameType.PING, 0)
+    assert kinds(client.send(client.head(3))) == []  # it was sent before the peer had read that
+    (last,) = client.send(learned())
+    assert (last.type, int.from_bytes(last.payload[:4], "big")) == (FrameType.GOAWAY, 3)
+    assert kinds(client.send(client.head(5))) == ["RST_STREAM"]
+    client.send(client.data(1, b"goes on"), client.data(3, b"too"))
+    assert [each.messages for each in client.calls] == [[b"goes on"], [b"too"]]
+    assert not client.server.drained
+    client.send(*(frames.reset(number, ErrorCode.CANCEL) for number in (1, 3)))
+    assert client.server.drained
+
+
+def test_a_connection_that_does_not_drain_takes_no_answer_for_one():
+    client = Client()
+    assert client.send(learned()) == []
+    assert kinds(client.send(client.head(1), client.data(1, b"ask"))) == []
+    assert not client.server.drained
+
+
+def test_a_connection_drains_once():
+    client = Client()
+    client.server.drain()
+    client.server.drain()
+    client.server.refuse()
+    client.server.refuse()
+    assert kinds(client.send(learned())) == ["GOAWAY", "PING", "GOAWAY"]
 
 
 def test_fields_in_several_frames():

@@ -1,7 +1,9 @@
 import pytest
 
-from promptgroup_picker.http2.frames import PREFACE, settings
-from promptgroup_picker.http2.listener import IDLE_SECONDS, PREFACE_SECONDS, GrpcListener
+from promptgroup_picker.http2 import frames
+from promptgroup_picker.http2.connection import DRAINING
+from promptgroup_picker.http2.frames import PREFACE, FrameType, settings
+from promptgroup_picker.http2.listener import IDLE_SECONDS, LEARN_SECONDS, PREFACE_SECONDS, GrpcListener
 from support.grpcclient import Client, Noted
 
 BEGINNING = PREFACE + settings({})
@@ -93,3 +95,31 @@ def test_a_connection_with_a_call_gives_way_to_nobody():
     refused, _ = port.connect()
     assert (busy.closed, refused.closed) == (False, True)
     assert len(port.listener.connections) == 1
+
+
+LEARNED = frames.frame(FrameType.PING, frames.ACK, 0, DRAINING)
+
+
+def test_a_connection_that_drains_is_closed_once_the_gateway_knows_and_has_no_call():
+    port, client = Port(), Client()
+    idle, quiet = port.connect()
+    busy, calling = port.connect()
+    calling.data_received(client.head(1))
+    port.listener.drain()
+    assert not idle.closed  # a call may be on its way
+    quiet.data_received(LEARNED)
+    calling.data_received(LEARNED)
+    assert (idle.closed, busy.closed) == (True, False)
+    calling.data_received(frames.reset(1, frames.ErrorCode.CANCEL))
+    assert busy.closed
+
+
+@pytest.mark.parametrize("data", [b"", BEGINNING])
+def test_a_gateway_that_never_says_that_it_knows_does_not_hold_up_a_drain(data):
+    port = Port()
+    port.listener.drain()
+    silent, _ = port.connect(data)  # accepted before the port was closed
+    port.later(LEARN_SECONDS)
+    assert not silent.closed
+    port.later(1)
+    assert silent.closed
