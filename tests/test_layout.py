@@ -27,7 +27,7 @@ UNTESTED_ALONE = {
     # sockets, threads, processes, the API server: integration tests drive them, whole
     "control": {"__main__", "passes/warmup_runner"},
     "router": {"__main__", "contract/names"},  # names: constants
-    "picker": {"__main__", "server"},
+    "picker": {"__main__"},
     "cli": {"__main__"},
 }
 """Modules without a test file of their name."""

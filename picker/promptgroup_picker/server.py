@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Coroutine, Iterator
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from promptgroup_picker.extproc.large_bodies import LargeBodies
 from promptgroup_picker.extproc.processing import PickerState, Processing
 from promptgroup_picker.health import CHECK, HealthCheck
 from promptgroup_picker.http2.connection import Call, Stream
-from promptgroup_picker.http2.listener import GrpcListener
+from promptgroup_picker.http2.listener import MAX_HELD, GrpcListener
 from promptgroup_picker.pool import PoolFeed
 from promptgroup_picker.settings import PickerSettings
 from promptgroup_router.base import build
@@ -20,6 +21,7 @@ from promptgroup_router.base.core_settings import ApiServerAddress
 from promptgroup_router.base.logs import fields
 from promptgroup_router.core import BACKLOG, RoutingCore
 from promptgroup_router.feed.kube_api import KubeApi
+from promptgroup_router.proxy.tls_port import ADDRESS_SHARE, Accepting, Handshakes, TlsPort, copy_of
 from promptgroup_router.reading.body_reader import BodyReader
 from promptgroup_router.server import serve
 
@@ -52,11 +54,21 @@ class Picker:
             large_bodies=self._large_bodies,
         )
         self._gateways, self._checks = (
-            GrpcListener(opener, core.clock, max_message=MAX_MESSAGE, max_connections=settings.max_connections)
-            for opener in (self._open, self._open_check)
+            GrpcListener(
+                opener,
+                core.clock,
+                max_message=MAX_MESSAGE,
+                max_connections=settings.max_connections,
+                max_held=held,
+            )
+            for opener, held in (
+                # what is given back to gateways waits as copies of bodies
+                (self._open, settings.body_memory_bytes + MAX_HELD),
+                (self._open_check, MAX_HELD // 4),
+            )
         )
         self._pool = Pool(endpoints=settings.endpoints)
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[Accepting] = []
         self.port = 0
         self.health_port = 0
 
@@ -81,16 +93,30 @@ class Picker:
         if not settings.conformance:  # the tests name their endpoints: there is no table
             self.core.load()
         await self.core.listen()
+        ports: list[int] = []
         for listener, port, context in (
             (self._gateways, settings.port, secured),
             (self._checks, settings.health_port, None),
         ):
-            server = await self._loop.create_server(listener.accept, settings.host, port, backlog=BACKLOG, ssl=context)
-            self._servers.append(server)
-        self.port, self.health_port = (each.sockets[0].getsockname()[1] for each in self._servers)
+            bound = await self._loop.create_server(
+                listener.accept, settings.host, port, backlog=BACKLOG, start_serving=context is None
+            )
+            ports.append(bound.sockets[0].getsockname()[1])
+            self._servers.append(bound if context is None else self._secured(bound, context))
+        self.port, self.health_port = ports
         self.core.follow(*self._pool_feed())
         about = fields(host=settings.host, port=self.port, admin_port=self.admin_port, **build.about())
         log.info("listening", extra=about)
+
+    def _secured(self, bound: asyncio.Server, context: ssl.SSLContext) -> TlsPort:
+        """Accept gateways on the addresses that a server of the loop is bound to, in its place."""
+        sockets = [copy_of(each.fileno()) for each in bound.sockets]
+        bound.close()
+        for each in sockets:
+            each.listen(BACKLOG)
+        handshakes = Handshakes(max(1, self._settings.max_connections // ADDRESS_SHARE))
+        refused = self.core.state.metrics.handshakes_refused.add
+        return TlsPort(sockets, self._gateways.accept, lambda: context, handshakes, refused)
 
     async def drain(self) -> None:
         """Report that this picker is draining, have gateways begin no more calls, and let those that are open end."""

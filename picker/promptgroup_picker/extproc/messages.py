@@ -40,6 +40,17 @@ _UPSTREAM = "upstream.address"
 MODE_NONE, MODE_STREAMED, MODE_BUFFERED, MODE_FULL_DUPLEX = 0, 1, 2, 4
 """How a gateway shows a body (BodySendMode)."""
 
+MAX_BESIDE = 2**17
+"""Most bytes of a message beside a part of a body: header fields, metadata and attributes."""
+MAX_PARTS = 64
+"""Most fields at the top of a message that is larger than that."""
+_BODIES = (4, 5)
+"""Numbers of the fields that have parts of bodies."""
+_NUMBER, _BYTES = 0, 2
+"""The wire types of Envoy's fields: numbers; texts, bytes and messages."""
+_LONGEST = 5
+"""Bytes of a tag or a length, at most."""
+
 PIECE = 62_000
 """Most bytes of a body in one message: gateways take at most 64 KiB."""
 _OVERWRITE = 2
@@ -50,12 +61,42 @@ def read(data: bytes) -> ProcessingRequest:
     """Return a gateway's message.
 
     Raises:
-        GrpcError: it is none.
+        GrpcError: it is none, or has more beside a body than header fields need, which takes long to read.
     """
+    if len(data) > MAX_BESIDE and _beside_bodies(data) > MAX_BESIDE:
+        text = f"a message has more than {MAX_BESIDE} bytes beside a part of a body"
+        raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, text)
     try:
         return ProcessingRequest.FromString(data)
     except DecodeError:
         raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "a message is no ProcessingRequest") from None
+
+
+def _beside_bodies(data: bytes) -> int:
+    """Return how many bytes of a message are no part of a body; all, if it is not written as gateways write theirs."""
+    at = beside = 0
+    for _ in range(MAX_PARTS):
+        if at == len(data):
+            return beside
+        begin = at
+        tag, at = _varint(data, at)
+        length, at = _varint(data, at)
+        if at > len(data) or tag & 7 not in (_NUMBER, _BYTES):
+            break
+        at += length if tag & 7 == _BYTES else 0
+        if tag >> 3 not in _BODIES:
+            beside += at - begin
+    return len(data)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number, and where what follows begins; beyond the data if the number has no end."""
+    value = 0
+    for place in range(min(_LONGEST, len(data) - at)):
+        value |= (data[at + place] & 0x7F) << 7 * place
+        if data[at + place] < 0x80:
+            return value, at + place + 1
+    return 0, len(data) + 1
 
 
 def fields(headers: HeaderMap) -> dict[bytes, bytes]:

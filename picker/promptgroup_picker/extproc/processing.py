@@ -57,6 +57,10 @@ from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
 
 READ_SECONDS = 60.0
 """Time limit from a request's head to the end of its body: it bounds what a slow client can hold."""
+MAX_FIELDS = 1000
+"""Most header fields of a request: gateways take a hundred unless they are told otherwise."""
+FIELD_BYTES = 256
+"""Memory that a header field takes beside its bytes."""
 REQUEST_SECONDS = 3600.0
 """Time in which a request may be sent; gateways have limits of their own, and no answer is cut here."""
 
@@ -110,7 +114,8 @@ class Processing:
     """A request and its answer, as a gateway shows them."""
 
     __slots__ = (
-        "_answer_mode", "_body", "_came", "_decided", "_endpoint", "_exchange", "_fallbacks", "_fields", "_held",
+        "_answer_mode", "_body", "_came", "_decided", "_endpoint", "_exchange", "_fallbacks", "_fields", "_head_held",
+        "_held",
         "_mode", "_opening", "_over", "_picker", "_reading", "_record", "_relays", "_repeated", "_rewriter", "_route",
         "_since", "_status", "_stream", "_subset", "_tail", "_ticket", "_trailers", "_whole",
     )  # fmt: skip
@@ -133,6 +138,8 @@ class Processing:
         """The body, as received."""
         self._held = 0
         """Bytes of the body, taken from the budget."""
+        self._head_held = 0
+        """Memory of its header fields, taken from the same budget."""
         self._trailers = False
         """True if trailers end the request."""
         self._decided = False
@@ -217,9 +224,20 @@ class Processing:
     def _request_head(self, message: ProcessingRequest) -> None:
         if self._fields is not None:
             raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "request_headers comes twice")
-        self._fields = found = messages.fields(message.request_headers.headers)
-        if len(found) < len(message.request_headers.headers.headers):
-            self._repeated = messages.repeated(message.request_headers.headers)
+        headers, self._fields, self._endpoint = message.request_headers.headers, {}, endpoint_of(b"")
+        count, size = len(headers.headers), message.ByteSize()
+        needs = size + FIELD_BYTES * count
+        if count > MAX_FIELDS:
+            text = f"the request has {count} header fields, at most {MAX_FIELDS}: send less"
+            self._refuse(ApiError(431, text, code="headers_too_large"))
+            return
+        if not self._picker.bodies.take(needs, needs):
+            self._refuse(ApiError(503, "the picker has no memory for another request: retry", code="body_memory"))
+            return
+        self._head_held = needs
+        self._fields = found = messages.fields(headers)
+        if len(found) < count:
+            self._repeated = messages.repeated(headers)
         self._subset = messages.subset(message.metadata_context)
         if message.HasField("protocol_config"):
             self._mode = message.protocol_config.request_body_mode
@@ -631,8 +649,8 @@ class Processing:
 
     def _free(self) -> None:
         """Return the memory of the request's body, which the gateway has."""
-        self._picker.bodies.give_back(self._held)
-        self._held = 0
+        self._picker.bodies.give_back(self._held + self._head_held)
+        self._held = self._head_held = 0
         self._whole = b""
 
     def _close(self) -> None:

@@ -13,7 +13,8 @@ both sides have ended it:
 A connection drains in two steps (RFC 9113 section 6.8): GOAWAY with the highest number there is, and a PING. Calls that
 the peer opened before it read them are taken; its answer to the PING comes behind all of those, and none is taken then.
 
-Everything is bounded: frames, fields, streams, resets, messages, and what waits to be sent.
+Everything is bounded: frames, fields, streams, resets, messages, and what waits to be sent. A peer that sends more
+than the window of a stream is cut off, since what waits is bounded by it. `held` is what the connection keeps.
 """
 
 from collections import deque
@@ -31,14 +32,18 @@ CONNECTION_WINDOW = 2**24
 """The same for all streams of a connection together."""
 MAX_STREAMS = 4096
 """Most calls at the same time on one connection; a gateway has a few connections."""
-MAX_FIELD_BYTES = 65536
-"""Most bytes of the fields of one stream, in all their frames."""
+MAX_FIELD_BYTES = 16384
+"""Most bytes of the fields of one stream, in all their frames: what clients send in fields comes in messages."""
 UNSENT = 2**18
 """Bytes that may wait to be sent on a stream before its window stays closed."""
 MAX_RESETS = 2000
 """Most streams that a peer may open and reset before the connection is closed, less those that ended well."""
 MAX_CONTROL = 10_000
 """Most frames that need an answer (PING, SETTINGS) among those of one read."""
+FREE_LOOKS = 2**16
+"""Open streams that changes of the initial window may reach before they are counted against the bytes received."""
+QUIET_TICKS = 60
+"""Seconds after which a stream is reset that has brought no message, or whose output does not get on."""
 DEFAULT_WINDOW = 65535
 ANY_STREAM = 2**31 - 1
 """The highest number of a stream."""
@@ -70,8 +75,8 @@ Opener = Callable[[str, "Stream"], "Call | None"]
 class Stream:
     """One call."""
 
-    __slots__ = ("_connection", "_unread", "answered", "call", "ended", "half_closed", "id", "output", "reader",
-                 "trailers", "waiting", "window")  # fmt: skip
+    __slots__ = ("_connection", "_unread", "allowed", "answered", "call", "ended", "half_closed", "heard", "id", "kept",
+                 "output", "quiet", "reader", "trailers", "waiting", "window")  # fmt: skip
 
     def __init__(self, connection: "ServerConnection", number: int, window: int, most: int) -> None:
         self._connection = connection
@@ -80,7 +85,13 @@ class Stream:
         self.window = window
         """Bytes that may be sent."""
         self.reader = MessageReader(most)
-        self.output: deque[bytes] = deque()
+        self.kept = 0
+        """Bytes of a message that is not whole."""
+        self.heard = False
+        """True once a message has come."""
+        self.quiet = 0
+        """Seconds in which it brought no first message, or its output did not get on."""
+        self.output: deque[bytes | memoryview] = deque()
         """Data that waits for a window."""
         self.waiting = 0
         """Bytes of it."""
@@ -92,6 +103,8 @@ class Stream:
         self.half_closed = False
         self._unread = 0
         """Bytes received for which the peer got no window yet."""
+        self.allowed = WINDOW
+        """Bytes that the peer may send more."""
 
     @property
     def peer(self) -> str:
@@ -112,14 +125,22 @@ class Stream:
             self._connection.wake()
 
     def received(self, count: int) -> None:
-        """Count bytes for which the peer gets a window."""
+        """Count bytes for which the peer gets a window.
+
+        Raises:
+            Http2Error: they are more than it was allowed.
+        """
         self._unread += count
+        self.allowed -= count
+        if self.allowed < 0:
+            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"stream {self.id} has more data than its window")
 
     def grant(self) -> int:
         """Return how many bytes the peer may send more, and forget them."""
         if self._unread < WINDOW // 4 or self.waiting > UNSENT:
             return 0
         more, self._unread = self._unread, 0
+        self.allowed += more
         return more
 
 
@@ -151,6 +172,10 @@ class ServerConnection:
         self._unacknowledged = 0
         """SETTINGS of this read: data that is sent before their ACK counts by what was agreed before them."""
         self._unread = 0
+        self._looks = FREE_LOOKS
+        """Open streams that changes of the initial window may still reach."""
+        self._held = 0
+        """Bytes of messages that are not whole, and of output that waits for windows."""
         self._resets = 0
         self._control = 0
         """Frames of this read that need an answer."""
@@ -162,6 +187,8 @@ class ServerConnection:
         """True once the peer was asked to open no more streams."""
         self._refuses = False
         """True once it has learned that, so that streams which it opens are refused."""
+        self.full = False
+        """True while streams are refused since there are too many on all connections."""
         self.closed = False
         self.peer = ""
         """Address of the other end; empty if it is not known."""
@@ -188,6 +215,11 @@ class ServerConnection:
         return self._reader.begun
 
     @property
+    def held(self) -> int:
+        """Number of bytes that are kept: of frames, fields and messages that are not whole, and output that waits."""
+        return self._held + self._reader.waiting + (len(self._block[2]) if self._block is not None else 0)
+
+    @property
     def has_output(self) -> bool:
         """True if there is something to send."""
         return bool(self._out)
@@ -197,6 +229,7 @@ class ServerConnection:
         if self.closed:
             return
         self._control = 0
+        self._looks += len(data)
         try:
             for each in self._reader.feed(data):
                 self._take(each)
@@ -229,12 +262,24 @@ class ServerConnection:
         for stream in list(self.streams.values()):
             self._drop(stream)
 
+    def tick(self) -> None:
+        """Reset streams that are quiet for too long; called every second."""
+        for stream in list(self.streams.values()):
+            if stream.heard and not stream.waiting:
+                stream.quiet = 0
+                continue
+            stream.quiet += 1
+            if stream.quiet > QUIET_TICKS:
+                self._out.append(frames.reset(stream.id, ErrorCode.CANCEL))
+                self._drop(stream)
+
     # --- What is sent ----------------------------------------------------------------------------------------------
 
     def send(self, stream: Stream, data: bytes) -> None:
         """Send data on a stream, as far as the windows allow; the rest waits."""
         stream.output.append(data)
         stream.waiting += len(data)
+        self._held += len(data)
         self.flush(stream)
 
     def flush(self, stream: Stream) -> None:
@@ -251,13 +296,15 @@ class ServerConnection:
                 return
             piece = output[0]
             if len(piece) > room:
-                output[0] = piece[room:]
-                piece = piece[:room]
+                view = memoryview(piece)  # a long message goes in many frames, and is not copied for each
+                output[0], piece = view[room:], view[:room]
             else:
                 output.popleft()
             stream.window -= len(piece)
             self._window -= len(piece)
             stream.waiting -= len(piece)
+            self._held -= len(piece)
+            stream.quiet = 0
             self._out.append(frames.frame(FrameType.DATA, 0, stream.id, piece))
         if stream.trailers is not None and not stream.ended:
             flags = frames.END_HEADERS | frames.END_STREAM
@@ -324,7 +371,7 @@ class ServerConnection:
                 return  # trailers of a stream that was ended
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a client opens stream {number}")
         self._last = number
-        if self._refuses or len(self.streams) >= MAX_STREAMS:
+        if self._refuses or self.full or len(self.streams) >= MAX_STREAMS:
             self._out.append(frames.reset(number, ErrorCode.REFUSED_STREAM))
             return
         self._open(number, path, ended=bool(flags & frames.END_STREAM))
@@ -359,6 +406,7 @@ class ServerConnection:
         call = stream.call
         try:
             for message in stream.reader.feed(frames.content(each)):
+                stream.heard = True
                 if call is not None and not stream.ended:
                     call.message(message)
         except GrpcError as error:
@@ -367,6 +415,9 @@ class ServerConnection:
             return
         if stream.ended:
             return
+        kept = stream.reader.waiting
+        self._held += kept - stream.kept
+        stream.kept = kept
         if each.flags & frames.END_STREAM:
             self._half_close(stream)
         else:
@@ -417,8 +468,16 @@ class ServerConnection:
             self._initial_window = window
 
     def _agree(self) -> None:
-        """Let a change of the initial window reach the open streams: once a read, however often it was changed."""
+        """Let a change of the initial window reach the open streams: once a read, however often it was changed.
+
+        Raises:
+            Http2Error: the peer has it changed again and again, beside many streams.
+        """
         more, self._widened = self._widened, 0
+        if more:
+            self._looks -= len(self.streams)
+            if self._looks < 0:
+                raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "the initial window changes too often")
         for stream in list(self.streams.values()) if more else ():
             stream.window += more
             self.flush(stream)
@@ -457,7 +516,8 @@ class ServerConnection:
 
     def _close(self, stream: Stream) -> None:
         stream.ended = True
+        self._held -= stream.waiting + stream.kept
         stream.output.clear()
-        stream.waiting = 0
+        stream.waiting = stream.kept = 0
         self.streams.pop(stream.id, None)
         self._blocked.pop(stream.id, None)

@@ -6,7 +6,7 @@ from promptgroup_picker.http2.frames import ErrorCode, Http2Error
 
 TABLE_BYTES = 4096
 """Size of the table that a peer may use: the default, since it may use that before it has read our settings."""
-MAX_LIST_BYTES = 65536
+MAX_LIST_BYTES = 16384
 """Most bytes of one list of fields."""
 
 INDEXED = 0x80

@@ -121,7 +121,7 @@ class FrameReader:
             del buffer[:at]
 
 
-def frame(type_: FrameType, flags: int, stream: int, payload: bytes = b"") -> bytes:
+def frame(type_: FrameType, flags: int, stream: int, payload: bytes | memoryview = b"") -> bytes:
     """Return one frame as bytes."""
     return len(payload).to_bytes(3, "big") + bytes((type_, flags)) + stream.to_bytes(4, "big") + payload
 

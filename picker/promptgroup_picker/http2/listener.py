@@ -14,6 +14,10 @@ PREFACE_SECONDS = 10.0
 """Time limit for a peer to begin to speak HTTP/2."""
 STALL_SECONDS = 60.0
 """Time limit for a peer that reads nothing of what is sent to it."""
+MAX_CALLS = 2**14
+"""Most calls at the same time on all connections of a port."""
+MAX_HELD = 2**26
+"""Most bytes that all connections of a port hold: parts of frames and messages, and output that is not read."""
 LEARN_SECONDS = 5.0
 """Time limit for a peer to say that it has read that a connection drains."""
 
@@ -22,13 +26,24 @@ class GrpcListener:
     """All connections of one port."""
 
     def __init__(
-        self, opener: Opener, clock: Callable[[], float], *, max_message: int, max_connections: int = 1000
+        self,
+        opener: Opener,
+        clock: Callable[[], float],
+        *,
+        max_message: int,
+        max_connections: int = 1000,
+        max_held: int = MAX_HELD,
     ) -> None:
         self.opener = opener
         self.clock = clock
         self.max_message = max_message
         self.max_connections = max_connections
+        self.max_held = max_held
         self.connections: set[GrpcConnection] = set()
+        self.calls = 0
+        """Calls that are open."""
+        self.held = 0
+        """Bytes that the connections hold, as far as they were weighed."""
         self.draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -73,9 +88,21 @@ class GrpcListener:
         idle.abort()
         return True
 
+    def relieve(self) -> None:
+        """Close the connections that hold the most until all hold no more than they may."""
+        for each in self.connections:
+            each.weigh()
+        while self.held > self.max_held and self.connections:
+            heaviest = max(self.connections, key=lambda each: each.held)
+            self.remove(heaviest)
+            heaviest.abort()
+
     def remove(self, connection: "GrpcConnection") -> None:
         """Remove a connection that was closed."""
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self.held -= connection.held
+            self.calls -= connection.calls
         if not self.connections:
             self._idle.set()
 
@@ -83,7 +110,18 @@ class GrpcListener:
 class GrpcConnection(asyncio.Protocol):
     """One connection of a gateway."""
 
-    __slots__ = ("_asked", "_http2", "_listener", "_receiving", "_sent", "_transport", "_unsent", "seen")
+    __slots__ = (
+        "_asked",
+        "_http2",
+        "_listener",
+        "_receiving",
+        "_sent",
+        "_transport",
+        "_unsent",
+        "calls",
+        "held",
+        "seen",
+    )
 
     def __init__(self, listener: GrpcListener) -> None:
         self._listener = listener
@@ -95,6 +133,10 @@ class GrpcConnection(asyncio.Protocol):
         self._sent = self.seen
         """When the peer last read something, or had nothing to read."""
         self._unsent = 0
+        self.held = 0
+        """Bytes that it held when it was last weighed."""
+        self.calls = 0
+        """Calls that it had then."""
         self._asked: float | None = None
         """When the peer was asked to begin no more calls."""
 
@@ -116,6 +158,7 @@ class GrpcConnection(asyncio.Protocol):
         """Take bytes, and write all that they cause at once."""
         self.seen = self._listener.clock()
         self._receiving = True
+        self._http2.full = self._listener.calls >= MAX_CALLS
         try:
             self._http2.receive(data)
         finally:
@@ -155,6 +198,13 @@ class GrpcConnection(asyncio.Protocol):
         """Close at once."""
         self._transport.abort()
 
+    def weigh(self) -> None:
+        """Tell the listener what the connection holds."""
+        held, calls = self._http2.held + self._transport.get_write_buffer_size(), len(self._http2.streams)
+        self._listener.held += held - self.held
+        self._listener.calls += calls - self.calls
+        self.held, self.calls = held, calls
+
     def tick(self, now: float) -> None:
         """Close if the peer reads nothing, has gone silent without a call, or does not say that it knows of a drain."""
         unsent = self._transport.get_write_buffer_size()
@@ -166,7 +216,8 @@ class GrpcConnection(asyncio.Protocol):
             self._transport.abort()
         elif self._asked is not None and now - self._asked > LEARN_SECONDS:
             self._http2.refuse()
-            self._write()
+        self._http2.tick()
+        self._write()
 
     def flush(self) -> None:
         """Write what was sent outside of `data_received`."""
@@ -184,3 +235,7 @@ class GrpcConnection(asyncio.Protocol):
                 self._transport.write(b"".join(out))
         if self._http2.closed or self._http2.drained:
             self._transport.close()
+        if self in self._listener.connections:
+            self.weigh()
+            if self._listener.held > self._listener.max_held:
+                self._listener.relieve()

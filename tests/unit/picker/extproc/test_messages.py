@@ -99,3 +99,54 @@ def test_no_bytes_do_more_than_end_the_call(data):
     messages.fields(message.request_headers.headers)
     messages.subset(message.metadata_context)
     messages.served(message)
+
+
+def message(**parts):
+    found = ProcessingRequest(**parts)
+    found.protocol_config.request_body_mode = 4
+    return found.SerializeToString()
+
+
+def delimited(number, payload):
+    """A field with a length, as protobuf writes it."""
+    length, size = b"", len(payload)
+    while size >= 0x80:
+        length, size = length + bytes((size % 0x80 + 0x80,)), size // 0x80
+    return bytes((number << 3 | 2,)) + length + bytes((size,)) + payload
+
+
+MANY_FIELDS = delimited(2, delimited(1, b"\x0a\x00" * messages.MAX_BESIDE))
+BODY = delimited(4, delimited(1, bytes(2**20)))
+
+
+def test_a_body_may_be_large_and_what_is_beside_it_may_not():
+    assert len(messages.read(BODY).request_body.body) == 2**20
+    large = message(request_body={"body": bytes(2**20), "end_of_stream": True})
+    assert messages.read(large).request_body.end_of_stream
+    large = message(request_headers={"headers": {"headers": [{"key": "x", "raw_value": bytes(messages.MAX_BESIDE)}]}})
+    with pytest.raises(GrpcError, match="beside a part of a body"):
+        messages.read(large)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        MANY_FIELDS,
+        BODY + MANY_FIELDS,
+        b"\x58\x01" * 40 + MANY_FIELDS,  # numbers
+        b"\x5d" + b"\x00\x22\x80\x80" + b"\x08" + MANY_FIELDS,  # a fixed number, read as a body's beginning
+        b"\x58" + b"\x80" * 6 + b"\x01" + MANY_FIELDS,  # a number that is longer than it needs to be
+        delimited(4, b"") * 70 + MANY_FIELDS,
+        BODY[:-1],
+        bytes(messages.MAX_BESIDE + 1),
+    ],
+)
+def test_no_form_of_a_message_hides_what_is_beside_a_body(written):
+    assert messages._beside_bodies(written) > messages.MAX_BESIDE
+    with pytest.raises(GrpcError):
+        messages.read(written)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_have_a_size(data):
+    assert 0 <= messages._beside_bodies(data) <= len(data)

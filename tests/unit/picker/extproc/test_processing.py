@@ -296,6 +296,23 @@ def test_bodies_are_bounded_alone_and_together():
     assert request.picker.bodies.used == 0
 
 
+def test_header_fields_are_bounded_and_counted_with_the_bodies():
+    request = shown()
+    assert request.head(**{f"x_{number}": "1" for number in range(processing.MAX_FIELDS - 2)}) == []
+    request = shown()
+    found = request.head(**{f"x_{number}": "1" for number in range(processing.MAX_FIELDS)})
+    assert refusal(found)[:2] == (431, "headers_too_large")
+    assert not request.picker.open
+    request = shown()
+    request.head(x_long="1" * 10_000)
+    assert request.picker.bodies.used > 10_000
+    request.reset()
+    assert request.picker.bodies.used == 0
+    request.picker.bodies.limit = 1000
+    request.begin()
+    assert refusal(request.head(x_long="1" * 1000))[:2] == (503, "body_memory")
+
+
 def test_a_request_that_does_not_come_whole_is_refused_in_time():
     request = shown()
     request.head()

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from promptgroup_picker.http2 import connection, frames
 from promptgroup_picker.http2.frames import PREFACE, ErrorCode, FrameType
-from promptgroup_picker.http2.grpc_messages import GrpcStatus
+from promptgroup_picker.http2.grpc_messages import GrpcStatus, framed
 from support.grpcclient import Client, Noted
 
 
@@ -180,6 +180,10 @@ VIOLATIONS = {
         frames.frame(FrameType.HEADERS, 0, 1, b"\x82"),
         *[frames.frame(FrameType.CONTINUATION, 0, 1, b"\x82" * 16000)] * 5,
     ],
+    "fields byte by byte": lambda _: [
+        frames.frame(FrameType.HEADERS, 0, 1, b"\x82"),
+        *[frames.frame(FrameType.CONTINUATION, 0, 1, b"\x82")] * connection.MAX_FIELD_BYTES,
+    ],
     "fields of nothing": lambda _: [
         frames.frame(FrameType.HEADERS, 0, 1, b"\x82"),
         frames.frame(FrameType.CONTINUATION, 0, 1),
@@ -246,6 +250,7 @@ def test_no_frames_raise(written):
     client.server.take()
     client.server.lost()
     assert not client.server.streams
+    assert client.server._held == 0
 
 
 # --- cost -------------------------------------------------------------------------------------------------------
@@ -312,3 +317,113 @@ def test_a_stream_that_is_opened_behind_settings_has_their_window():
     client = Client()
     client.send(frames.settings({frames.SETTINGS_INITIAL_WINDOW_SIZE: 7}), client.head(1))
     assert client.server.streams[1].window == 7
+
+
+def echoing(window):
+    """A client with one call that gives back what it gets; `window` is what the client lets it send."""
+    client = Client()
+    client.send(frames.settings({frames.SETTINGS_INITIAL_WINDOW_SIZE: window}), client.head(1))
+    (call,) = client.calls
+    call.message = call.stream.send
+    return client
+
+
+def test_a_window_that_stays_closed_bounds_what_waits():
+    client, allowed = echoing(0), connection.WINDOW
+    message = client.data(1, b"x" * 50_000)
+    while allowed >= len(message):
+        allowed -= len(message) - frames.HEADER_BYTES
+        for each in client.send(message):
+            if each.type == FrameType.WINDOW_UPDATE and each.stream == 1:
+                allowed += int.from_bytes(each.payload, "big")
+    assert connection.UNSENT < client.server.held < connection.UNSENT + 1.3 * connection.WINDOW
+    found = client.send(*[message] * 2)  # it may not
+    assert client.server.closed
+    assert int.from_bytes(found[-1].payload[4:], "big") == ErrorCode.FLOW_CONTROL_ERROR
+    assert client.server._held == 0
+
+
+def test_a_stream_whose_output_does_not_get_on_is_reset_in_time():
+    client = echoing(0)
+    client.send(client.data(1, b"ask"))
+    for _ in range(connection.QUIET_TICKS):
+        client.server.tick()
+    client.send(frames.window_update(1, 1))
+    client.server.tick()
+    assert client.server.streams  # it has got on
+    for _ in range(connection.QUIET_TICKS):
+        client.server.tick()
+    assert kinds(client.hear()) == ["RST_STREAM"]
+    assert client.calls[0].events == ["lost"]
+
+
+def test_a_stream_that_brings_no_message_is_reset_in_time():
+    client = Client()
+    client.send(client.head(1), client.head(3), client.data(3, b"ask"), client.data(1, b"not all of it")[:-1])
+    for _ in range(connection.QUIET_TICKS + 1):
+        client.server.tick()
+    assert [(each.type, each.stream) for each in client.hear()] == [(FrameType.RST_STREAM, 1)]
+    assert [each.events for each in client.calls] == [["lost"], []]
+
+
+def test_a_long_message_is_not_copied_for_each_part_that_is_sent():
+    client = echoing(0)
+    text = bytes(range(256)) * 2000
+    client.server._max_message = 2**22
+    client.send(client.data(1, text[:600_000]))
+    client.send(*[frames.window_update(1, 1)] * 1000)
+    (waits,) = client.server.streams[1].output
+    assert isinstance(waits, memoryview)
+    client.send(frames.window_update(1, 2**20), frames.window_update(0, 2**20))
+    assert client.messages(1) == [text[:600_000]]
+    assert client.server.held == 0
+
+
+def test_a_window_that_changes_with_each_read_costs_no_more_than_its_bytes(monkeypatch):
+    monkeypatch.setattr(connection, "FREE_LOOKS", 10 * CALLS)
+    client = waiting()
+    looks, reads = counted(client), 0
+    while not client.server.closed and reads < 1000:
+        client.send(frames.settings({frames.SETTINGS_INITIAL_WINDOW_SIZE: 10 + reads % 2}))
+        reads += 1
+    assert client.server.closed
+    assert len(looks) < 40 * CALLS  # and not one for each call and read
+
+
+def test_a_gateway_with_few_calls_may_change_its_window_as_often_as_it_likes(monkeypatch):
+    monkeypatch.setattr(connection, "FREE_LOOKS", 0)
+    client = Client()
+    client.send(*(client.head(number) for number in (1, 3, 5)))
+    for number in range(1000):
+        client.send(frames.settings({frames.SETTINGS_INITIAL_WINDOW_SIZE: 10 + number % 2}))
+    assert not client.server.closed
+
+
+def test_what_a_connection_holds_is_told():
+    client = Client()
+    client.send(client.head(1), client.head(3))
+    client.send(frames.frame(FrameType.DATA, 0, 1, framed(b"x" * 100)[:50]), b"\0\0\x64")
+    assert client.server.held == 50 + 3
+    client.server.receive(frames.frame(FrameType.DATA, 0, 3, b"x" * 100)[3:])  # the rest of that frame
+    assert client.server.held == 50
+    client.send(frames.reset(1, ErrorCode.CANCEL))
+    assert client.server.held == 0
+    client.send(frames.frame(FrameType.HEADERS, 0, 5, b"\x82" * 7))
+    assert client.server.held == 7
+
+
+def test_padding_counts_towards_windows_and_is_no_message():
+    client = Client()
+    client.send(client.head(1))
+    padded = frames.frame(FrameType.DATA, frames.PADDED, 1, b"\xff" + framed(b"a") + bytes(255))
+    rounds = connection.WINDOW // 4 // (len(padded) - frames.HEADER_BYTES) + 1
+    found = client.send(*[padded] * rounds)
+    assert client.calls[0].messages == [b"a"] * rounds
+    granted = sum(int.from_bytes(each.payload, "big") for each in found if each.stream == 1)
+    assert granted >= connection.WINDOW // 4  # else a gateway that pads would come to a halt
+
+
+def test_a_full_port_refuses_streams():
+    client = Client()
+    client.server.full = True
+    assert kinds(client.send(client.head(1))) == ["RST_STREAM"]

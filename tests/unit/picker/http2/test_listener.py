@@ -1,8 +1,9 @@
 import pytest
 
-from promptgroup_picker.http2 import frames
-from promptgroup_picker.http2.connection import DRAINING
+from promptgroup_picker.http2 import frames, listener
+from promptgroup_picker.http2.connection import DRAINING, QUIET_TICKS
 from promptgroup_picker.http2.frames import PREFACE, FrameType, settings
+from promptgroup_picker.http2.grpc_messages import framed
 from promptgroup_picker.http2.listener import IDLE_SECONDS, LEARN_SECONDS, PREFACE_SECONDS, GrpcListener
 from support.grpcclient import Client, Noted
 
@@ -14,6 +15,7 @@ class Transport:
 
     def __init__(self):
         self.closed = False
+        self.unsent = 0
 
     def abort(self):
         self.closed = True
@@ -30,7 +32,7 @@ class Transport:
         pass
 
     def get_write_buffer_size(self):
-        return 0
+        return self.unsent
 
     def write(self, data):
         pass
@@ -41,10 +43,14 @@ class Transport:
 class Port:
     """A listener whose time is set by hand."""
 
-    def __init__(self, most=1000):
+    def __init__(self, most=1000, held=10_000):
         self.now = 100.0
         self.listener = GrpcListener(
-            lambda _, stream: Noted(stream), lambda: self.now, max_message=1000, max_connections=most
+            lambda _, stream: Noted(stream),
+            lambda: self.now,
+            max_message=5000,
+            max_connections=most,
+            max_held=held,
         )
 
     def connect(self, data=BEGINNING):
@@ -123,3 +129,68 @@ def test_a_gateway_that_never_says_that_it_knows_does_not_hold_up_a_drain(data):
     assert not silent.closed
     port.later(1)
     assert silent.closed
+
+
+def part(size):
+    """The beginning of a message, in a frame that is whole."""
+    return frames.frame(FrameType.DATA, 0, 1, framed(bytes(5000))[:size])
+
+
+def test_the_connection_that_holds_the_most_is_closed_when_all_hold_too_much():
+    port = Port()
+    (small, gateway), (large, greedy), (last, late) = (port.connect() for _ in range(3))
+    for each, size in ((gateway, 3000), (greedy, 4900), (late, 2000)):
+        each.data_received(Client().head(1))
+        each.data_received(part(size))
+    assert port.listener.held == 9900
+    late.data_received(part(500))
+    assert [each.closed for each in (small, large, last)] == [False, True, False]
+    assert port.listener.held == 5500
+    for each in (gateway, greedy, late):
+        each.connection_lost(None)
+    assert (port.listener.held, port.listener.calls) == (0, 0)
+
+
+def test_frames_that_are_not_whole_and_output_that_is_not_read_count_too():
+    port = Port()
+    _, gateway = port.connect()
+    gateway.data_received(frames.frame(FrameType.PING, 0, 0, bytes(8))[:-1])
+    assert port.listener.held == frames.HEADER_BYTES + 7
+    other, slow = port.connect()
+    other.unsent = 20_000
+    slow.data_received(settings({}))
+    assert other.closed
+
+
+def test_what_was_read_meanwhile_closes_nobody():
+    port = Port()
+    read, reader = port.connect()
+    read.unsent = 9000
+    reader.data_received(settings({}))
+    read.unsent = 0
+    other, writer = port.connect()
+    other.unsent = 9000
+    writer.data_received(settings({}))
+    assert (read.closed, other.closed, port.listener.held) == (False, False, 9000)
+
+
+def test_calls_are_bounded_on_all_connections_together(monkeypatch):
+    monkeypatch.setattr(listener, "MAX_CALLS", 3)
+    port = Port()
+    (_, first), (_, second) = port.connect(), port.connect()
+    one, other = Client(), Client()
+    first.data_received(one.head(1) + one.head(3) + one.head(5))
+    second.data_received(other.head(1))
+    assert (first.calls, second.calls) == (3, 0)
+    first.data_received(frames.reset(3, frames.ErrorCode.CANCEL))
+    second.data_received(other.head(3))
+    assert (first.calls, second.calls) == (2, 1)
+
+
+def test_a_check_that_asks_nothing_does_not_last():
+    port = Port()
+    transport, connection = port.connect()
+    connection.data_received(Client().head(1))
+    for _ in range(QUIET_TICKS + 1):
+        port.later(1)
+    assert (connection.calls, transport.closed) == (0, False)
