@@ -63,6 +63,7 @@ class Request:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
+        self._subset = None
         self._out: queue.Queue = queue.Queue()
         self._in: queue.Queue = queue.Queue()
         process = subject.channel.stream_stream(
@@ -110,14 +111,20 @@ class Request:
         message.request_headers.end_of_stream = end
         message.protocol_config.request_body_mode = mode
         message.protocol_config.response_body_mode = mode
-        if subset is not None:
-            message.metadata_context.filter_metadata["envoy.lb.subset_hint"][f"{DESTINATION}-subset"] = subset
+        self._subset = subset
+        self._hint(message)
         self.send(message)
+
+    def _hint(self, message) -> None:
+        """Name the subset: Envoy has the filters' metadata on every message."""
+        if self._subset is not None:
+            message.metadata_context.filter_metadata["envoy.lb.subset_hint"][f"{DESTINATION}-subset"] = self._subset
 
     def body(self, data: bytes, *, end: bool = True) -> None:
         """Send a part of the body."""
         message = external.ProcessingRequest()
         message.request_body.body, message.request_body.end_of_stream = data, end
+        self._hint(message)
         self.send(message)
 
     def trailers(self, part: str = "request_trailers") -> None:

