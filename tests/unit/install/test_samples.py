@@ -18,7 +18,7 @@ SAMPLES = [
 
 
 def test_every_sample_is_looked_at():
-    assert {*(MANIFESTS / "samples").glob("*.yaml"), MANIFESTS / "overlays/kind/support.yaml"} == set(SAMPLES)
+    assert {*(MANIFESTS / "samples").rglob("*.yaml"), MANIFESTS / "overlays/kind/support.yaml"} == set(SAMPLES)
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
@@ -31,7 +31,7 @@ def test_samples_can_all_be_applied_to_one_namespace():
     objects = [
         (each["kind"], each["metadata"]["name"])
         for path in SAMPLES
-        if "overlays" not in path.parts
+        if not {"overlays", "gateways"} & set(path.parts)  # one gateway is chosen
         for each in yaml.safe_load_all(path.read_text())
     ]
     assert len(objects) == len(set(objects))
