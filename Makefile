@@ -112,10 +112,10 @@ stubs: $(UV) ## Write the picker's messages from picker/promptgroup_picker/stubs
 	cd picker/promptgroup_picker/stubs && $(UV) run --frozen --group stubs python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. ext_proc.proto
 
 .PHONY: images
-images: ## Build the four images (REGISTRY=ghcr.io/promptgroup TAG=0.1.0; PUSH=1 pushes them)
+images: ## Build the four images (REGISTRY=ghcr.io/promptgroup TAG=0.1.0; PUSH=1 pushes them; COMPILE=profiled as releases are)
 	@for image in operator router picker engine:standin-engine; do \
 	  name=$(or $(REGISTRY),ghcr.io/promptgroup)/$${image#*:}:$(or $(TAG),0.1.0); \
-	  docker build --quiet --target $${image%:*} --tag $$name . || exit; \
+	  docker build --quiet --build-arg COMPILE=$(or $(COMPILE),yes) --target $${image%:*} --tag $$name . || exit; \
 	  if [ -n "$(PUSH)" ]; then docker push --quiet $$name || exit; fi; done
 
 .PHONY: krew
