@@ -37,7 +37,7 @@ _PEERS = re.compile(r"^promptgroup_router_peers ([0-9]{1,6})$", re.MULTILINE | r
 
 
 class _Answer(NamedTuple):
-    """What is kept of a router's page."""
+    """The part of a router's page that is kept."""
 
     peers: int | None
     """Other routers that it knows of; None if it does not say."""
