@@ -111,10 +111,14 @@ lint-manifests: setup ## What helm, kube-score, promtool and actionlint say of c
 stubs: $(UV) ## Write the picker's messages from picker/promptgroup_picker/stubs/ext_proc.proto
 	cd picker/promptgroup_picker/stubs && $(UV) run --frozen --group stubs python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. ext_proc.proto
 
+# as the manifests name them, so that a registry is set in one place
+IMAGE_NAMES := manifests/images/kustomization.yaml
 .PHONY: images
-images: ## Build the four images (REGISTRY=ghcr.io/promptgroup TAG=0.1.0; PUSH=1 pushes them; COMPILE=profiled as releases are)
-	@for image in operator router picker engine:standin-engine; do \
-	  name=$(or $(REGISTRY),ghcr.io/promptgroup)/$${image#*:}:$(or $(TAG),0.1.0); \
+images: ## Build the four images (REGISTRY=registry.example.com/promptgroup TAG=0.1.0; PUSH=1 pushes them; COMPILE=profiled as releases are)
+	@registry=$(or $(REGISTRY),$$(sed -n 's#^    newName: \(.*\)/operator$$#\1#p' $(IMAGE_NAMES))); \
+	tag=$(or $(TAG),$$(sed -n 's#^    newTag: ##p' $(IMAGE_NAMES) | head -n 1)); \
+	for image in operator router picker engine:standin-engine; do \
+	  name=$$registry/$${image#*:}:$$tag; \
 	  docker build --quiet --build-arg COMPILE=$(or $(COMPILE),yes) --target $${image%:*} --tag $$name . || exit; \
 	  if [ -n "$(PUSH)" ]; then docker push --quiet $$name || exit; fi; done
 

@@ -1,16 +1,21 @@
 """README: a router serves its own namespace. Two teams in two namespaces neither read nor reach each other's groups."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from harness.clients import Plan, ask, service
 from harness.cluster import Cluster
-from harness.group import group, prompt
+from harness.group import group, pods, prompt, routers
 from harness.images import Images
 from harness.install import install_routers, team
-from promptgroup_local.kubectl import Kubectl
+from promptgroup_local.kubectl import Kubectl, wait_for
 
+PYTHON = "/opt/promptgroup/bin/python"
+LISTENS = 8099
+ENGINE, CLIENTS, ADMIN = 8000, 8080, 9090
+"""Ports of engines, and of routers for clients and for the operator."""
 ROUTER_ACCOUNT = "system:serviceaccount:{}:promptgroup-router"
 
 
@@ -100,3 +105,79 @@ def test_a_prompt_from_a_secret_is_in_secrets_only(blue: Kubectl) -> None:
 def test_policies_are_there_for_a_network_that_enforces_them(blue: Kubectl) -> None:
     names = {each["metadata"]["name"] for each in blue.list("networkpolicies")}
     assert {"promptgroup-router", "promptgroup-engines"} <= names
+
+
+@pytest.fixture
+def impostor(cluster: Cluster, images: Images, installed: None) -> Iterator[Kubectl]:
+    """A namespace of somebody who gives their pod the operator's label; another pod there listens at LISTENS."""
+    own = cluster.kubectl("e2e-tenants-impostor")
+    own.run("delete", "namespace", own.namespace, "--ignore-not-found")
+    team(own)
+    listens = f"import http.server as s; s.HTTPServer(('', {LISTENS}), s.SimpleHTTPRequestHandler).serve_forever()"
+    own.apply(
+        python_pod("impostor", images, "import signal; signal.pause()", named("promptgroup-operator")),
+        python_pod("listener", images, listens, named("listener")),
+    )
+    own.run("wait", "pod", "--all", "--for=condition=Ready", "--timeout=60s")
+    yield own
+    own.run("delete", "namespace", own.namespace, "--wait=false")
+
+
+def python_pod(name: str, images: Images, program: str, labels: dict[str, str]) -> dict[str, object]:
+    container = {
+        "name": name,
+        "image": images.name("standin-engine"),
+        "command": [PYTHON, "-c", program],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    spec = {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 0,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def named(role: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": role}
+
+
+def reaches(kubectl: Kubectl, pod: dict[str, Any], port: int) -> bool:
+    """Whether the impostor gets a connection to a pod's port within three seconds."""
+    connect = f"import socket; socket.create_connection(('{pod['status']['podIP']}', {port}), 3)"
+    done = kubectl.run("exec", "impostor", "--", PYTHON, "-c", connect, check=False)
+    assert done.returncode == 0 or "Traceback" in done.stderr, done.stderr  # the program ran
+    return done.returncode == 0
+
+
+def enforces(kubectl: Kubectl) -> bool:
+    """Whether the network closes a pod that a policy closes, within half a minute."""
+    listener = kubectl.get("pod", "listener")
+    assert listener is not None
+    wait_for(lambda: reaches(kubectl, listener, LISTENS) or None, "the listener to be reached")
+    closed = {"podSelector": {"matchLabels": named("listener")}, "policyTypes": ["Ingress"]}
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "closed"}}
+    kubectl.apply({**policy, "spec": closed})
+    try:
+        wait_for(lambda: None if reaches(kubectl, listener, LISTENS) else True, "the listener to be closed", seconds=30)
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_a_pod_with_the_operators_label_in_another_namespace_reaches_no_engine_and_no_admin_port(
+    blue: Kubectl, impostor: Kubectl
+) -> None:
+    if not enforces(impostor):
+        pytest.skip(
+            "the network of this cluster enforces no NetworkPolicy: nothing was shown (kind 0.24 and newer does)"
+        )
+    [engine, *_], [router, *_] = pods(blue, "support"), routers(blue)
+    assert reaches(impostor, router, CLIENTS), "whoever is no impostor here could not reach it either"
+    assert not reaches(impostor, router, ADMIN)
+    assert not reaches(impostor, engine, ENGINE)

@@ -77,7 +77,22 @@ def account(usage: dict, result: dict) -> None:
     result["cached"] = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
 
 
-async def converse(http: aiohttp.ClientSession, plan: dict, session: int, numbers: Iterator[int]) -> None:
+class Pace:
+    """When each request is due: at a steady rate, however long those before it take, or at once."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._began = time.monotonic()
+        self._count = itertools.count()
+
+    async def turn(self) -> float:
+        """Wait for the turn of the next request, and return when it was due: time that it is late is its own."""
+        due = self._began + next(self._count) / self._rate if self._rate else time.monotonic()
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        return due
+
+
+async def converse(http: aiohttp.ClientSession, plan: dict, session: int, numbers: Iterator[int], pace: Pace) -> None:
     """One session, from the plan's first turn to its last; turns before the first are made up."""
     messages = [{"role": "system", "content": plan["system"]}] if plan["system"] else []
     for turn in range(plan["last"]):
@@ -92,7 +107,7 @@ async def converse(http: aiohttp.ClientSession, plan: dict, session: int, number
         body = {"model": plan["model"], "messages": messages, "stream": streamed, **length}
         if streamed:
             body["stream_options"] = {"include_usage": True}
-        began, answer = time.monotonic(), ""
+        began, answer = await pace.turn(), ""
         try:
             answer = await ask(http, plan["urls"][next(numbers) % len(plan["urls"])], body, result)
         except (CutError, aiohttp.ClientError, TimeoutError, ConnectionError, ValueError, KeyError) as error:
@@ -110,13 +125,13 @@ async def main() -> None:
     """So many sessions at a time, until there are no more."""
     plan = json.loads(os.environ["PLAN"])
     sessions = iter(range(plan["sessions"])) if plan["sessions"] else itertools.count()
-    numbers = itertools.count()
+    numbers, pace = itertools.count(), Pace(plan["rate"])
     timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=10)
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
 
     async def work() -> None:
         for session in sessions:
-            await converse(http, plan, session, numbers)
+            await converse(http, plan, session, numbers, pace)
 
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http, asyncio.TaskGroup() as tasks:
         for _ in range(plan["at_once"]):

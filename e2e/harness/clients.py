@@ -47,6 +47,8 @@ class Plan:
     """Turns of a session."""
     pause: float = 0.6
     """Seconds between an answer and the next turn: twenty requests a second leave a small machine room for the rest."""
+    rate: float = 0
+    """Requests a second, at a steady rate, of sessions enough; 0: each session sends when its pause is over."""
     tokens: int = 24
     """Length of an answer."""
     streamed: bool | None = None

@@ -7,7 +7,7 @@ from harness.cluster import shell
 
 ROOT = Path(__file__).parents[2]
 """The project's folder."""
-REGISTRY = "ghcr.io/promptgroup"
+REGISTRY = "promptgroup.invalid"
 TARGETS = {"operator": "operator", "router": "router", "engine": "standin-engine"}
 """Target of the Dockerfile → name of its image in the manifests."""
 

@@ -29,12 +29,22 @@ SMALL = {
 """Requests that fit on a machine which plays four nodes."""
 
 
+def registry(source: Path) -> str:
+    """What stands before the images' names in the manifests of a source tree, which may be an earlier one."""
+    named = yaml.safe_load((source / "manifests/images/kustomization.yaml").read_text())["images"]
+    return str(next(each["newName"] for each in named)).rpartition("/")[0]
+
+
 @contextmanager
 def overlay(path: str, images: Images, source: Path = ROOT, **fields: Any) -> Iterator[str]:
     """Folder of a kustomization that has a part of a source tree with the images under test."""
     with tempfile.TemporaryDirectory(prefix="promptgroup-e2e-") as folder:
         resources = [os.path.relpath((source / path).resolve(), Path(folder).resolve())]
-        tags = [{"name": f"{REGISTRY}/{name}", "newTag": tag} for name, tag in images.tags.items()]
+        named = registry(source)
+        tags = [
+            {"name": f"{named}/{name}", "newName": f"{REGISTRY}/{name}", "newTag": tag}
+            for name, tag in images.tags.items()
+        ]
         kustomization = {"resources": resources, "images": tags, **fields}
         Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
         yield folder

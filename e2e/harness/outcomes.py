@@ -97,6 +97,12 @@ def seen(into: Seen, outcomes: Sequence[Outcome], since: int, needed: Mapping[st
                 into.cold.append(f"{outcome.served} {outcome.cached} of {outcome.prompt}")
 
 
+def p99(outcomes: Sequence[Outcome]) -> float:
+    """Seconds within which 99 of 100 requests ended that were answered in full."""
+    ordered = sorted(each.seconds for each in outcomes if not each.error)
+    return ordered[len(ordered) * 99 // 100]
+
+
 def unharmed(found: Seen) -> bool:
     """Every request was answered in full by a replica that was warm for the prompt."""
     assert found.requests > 0

@@ -13,7 +13,7 @@ from promptgroup_router.contract import names
 ROOT = Path(__file__).parents[2]
 """The project's folder."""
 
-ENGINE_IMAGE = "ghcr.io/promptgroup/standin-engine:0.1.0"
+ENGINE_IMAGE = "promptgroup.invalid/standin-engine:0.1.0"
 """The stand-in engine's image, on local clusters a program."""
 
 

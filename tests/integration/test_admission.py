@@ -14,11 +14,26 @@ pytestmark = pytest.mark.integration
 
 OPERATOR = f"system:serviceaccount:{SYSTEM}:promptgroup-operator"
 SECRET = {"secretKeyRef": {"name": "token", "key": "token"}}
+AUTHORITIES = {"configMapKeyRef": {"name": "ca", "key": "ca.crt"}}
+SEMANTIC = {
+    "cache": "Exact",
+    "semantic": {
+        "threshold": 0.9,
+        "embeddings": {"url": "http://embedder/v1/embeddings", "model": "m", "credentialFrom": SECRET["secretKeyRef"]},
+    },
+}
 
 
 def with_template(**spec: Any) -> dict[str, Any]:
     made = group("support", replicas=1)
     made["spec"]["engine"]["template"] = {"spec": spec}
+    return made
+
+
+def with_spec(**fields: Any) -> dict[str, Any]:
+    made = group("support", replicas=1)
+    for name, value in fields.items():
+        made["spec"][name] = {**made["spec"].get(name, {}), **value} if name == "engine" else value
     return made
 
 
@@ -72,6 +87,26 @@ REFUSED = {
         "allowed-secrets",
     ),
     "a Secret to pull with": (with_template(imagePullSecrets=[{"name": "token"}]), "allowed-secrets"),
+    "a Secret as the system prompt": (with_spec(prompt={"systemFrom": SECRET}), "spec.prompt: a Secret"),
+    "a Secret as tools": (with_spec(prompt={"system": "x", "toolsFrom": SECRET}), "spec.prompt: a Secret"),
+    "a Secret as messages": (with_spec(prompt={"system": "x", "messagesFrom": SECRET}), "spec.prompt: a Secret"),
+    "a Secret with API keys": (
+        with_spec(access={"type": "APIKey", "apiKey": {"secrets": ["token"]}}),
+        "spec.access.apiKey.secrets",
+    ),
+    "a Secret with the engines' key": (
+        with_spec(engine={"credentialFrom": SECRET["secretKeyRef"]}),
+        "spec.engine.credentialFrom",
+    ),
+    "a Secret with a certificate": (
+        with_spec(engine={"tls": {"secretName": "token", "caFrom": AUTHORITIES}}),
+        "spec.engine.tls",
+    ),
+    "a Secret with authorities": (with_spec(engine={"tls": {"caFrom": SECRET}}), "spec.engine.tls"),
+    "a Secret with a key for embeddings": (
+        with_spec(responses=SEMANTIC),
+        "spec.responses.semantic.embeddings.credentialFrom",
+    ),
 }
 
 
@@ -81,9 +116,6 @@ def test_templates_ask_for_no_more_than_the_namespace_allows(restricted: Kubectl
     found = {name: dry(restricted, thing) for name, (thing, _) in REFUSED.items()}
     assert {name: said for name, said in found.items() if REFUSED[name][1] not in said} == {}
 
-    prompt = group("support")
-    prompt["spec"]["prompt"] = {"systemFrom": {"secretKeyRef": {"name": "database", "key": "password"}}}
-    assert "spec.prompt: a Secret must be named" in dry(restricted, prompt)
     named = group("support")
     named["spec"]["engine"]["template"] = {"metadata": {"labels": {"app.kubernetes.io/name": "promptgroup-router"}}}
     assert "the product's own pods" in dry(restricted, named)

@@ -242,7 +242,7 @@ def test_an_unknown_image_is_refused_with_the_names_that_there_are(kube: Kubectl
 
     state = wait_for(waiting, "the reason", lambda: kube.get("pod", "unknown"), seconds=30)
     assert '"nginx"' in state["message"]
-    assert "ghcr.io/promptgroup/router" in state["message"]
+    assert "promptgroup.invalid/router" in state["message"]
     kube.delete("pod", "unknown", "--timeout=10s")
 
 

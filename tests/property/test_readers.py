@@ -1,6 +1,7 @@
 """Readers of JSON and YAML that others wrote: hostile documents cost time and memory in proportion to their size.
 
-docs/security.md lists all readers. Pages of metrics are in test_hostile_pages, bytes of HTTP in test_fuzz.
+docs/security.md lists all readers. The memory that pages of metrics take is here, their time in test_hostile_pages, and
+bytes of HTTP are in test_fuzz.
 """
 
 import contextlib
@@ -14,9 +15,11 @@ import pytest
 
 from promptgroup_cli.base import bounded_json, bounded_yaml
 from promptgroup_operator.api.model import KeyRef
-from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.base.errors import ClusterError, EngineError
+from promptgroup_operator.engines import engine_metrics
+from promptgroup_operator.engines.metric_names import VLLM
 from promptgroup_operator.kube.api_server import _json_object
-from promptgroup_operator.load import promql
+from promptgroup_operator.load import promql, router_metrics
 from promptgroup_operator.plan.prompt import _Ref, _tools
 from promptgroup_operator.rollout import annotations
 from promptgroup_operator.world import engine_facts
@@ -28,6 +31,7 @@ from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.table import TableError
 from promptgroup_router.feed import table_file
 from promptgroup_router.feed.prompt_routes import Expired, Routes
+from support.hostile_pages import NAME, QUERIES, ROUTER, SHAPES
 from support.hostiledocuments import DOCUMENTS
 
 SIZES = [1 << 18, pytest.param(1 << 20, marks=pytest.mark.slow)]
@@ -39,6 +43,7 @@ EXPECTED = (
     ApiError,
     TableError,
     ClusterError,
+    EngineError,
     Expired,
     bounded_json.JsonError,
     bounded_yaml.YamlError,
@@ -141,6 +146,30 @@ def test_a_hostile_document_takes_memory_in_proportion_to_its_size(reader):
             read(document)
         dear[shape] = (peak() - before) / len(document)
     assert {shape: ratio for shape, ratio in dear.items() if ratio > most} == {}
+
+
+PAGES = {
+    "an engine's page": (lambda page: engine_metrics.reading(page, VLLM), NAME),
+    "an engine's counters": (lambda page: engine_metrics.reading(page, VLLM), QUERIES),
+    "a router's page": (lambda page: router_metrics.parse(page, lambda key: True), ROUTER),
+}
+"""Reader → what it does with a page of metrics, and the name of a metric that it reads."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", PAGES)
+def test_a_hostile_page_of_metrics_takes_less_memory_than_its_own_size_and_some_for_what_is_read(reader):
+    read, name = PAGES[reader]
+    dear = {}
+    for shape, make in SHAPES.items():
+        page = make(name, 4 << 20)
+        gc.collect()
+        peak()
+        before = peak()
+        with contextlib.suppress(*EXPECTED):
+            read(page)
+        dear[shape] = peak() - before
+    assert {shape: most >> 10 for shape, most in dear.items() if most > 8 << 20} == {}
 
 
 @pytest.mark.parametrize("size", SIZES)

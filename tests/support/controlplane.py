@@ -13,7 +13,7 @@ ENGINES = ("vllm/vllm-openai", "lmsysorg/sglang", "nvcr.io/nvidia/tensorrt-llm/r
 """Images of engines that samples name: stand-ins run in their place."""
 IMAGES = {
     "web": [sys.executable, "-m", "http.server", "--bind", "{pod_ip}", str(PORT)],
-    **dict.fromkeys(ENGINES, BUILT_IN["ghcr.io/promptgroup/standin-engine"]),
+    **dict.fromkeys(ENGINES, BUILT_IN["promptgroup.invalid/standin-engine"]),
 }
 """`web` is an HTTP server on the pod's address, as a tiny application."""
 

@@ -13,6 +13,8 @@ from promptgroup_operator.world.snapshot import Key, Manifest
 
 MOST_MOVES = 256
 """Moves of sessions that are read of one router."""
+MOST_MEMORY = 64 << 20
+"""Bytes of memory that counters of one router may take: the page is of one cluster, whose user asked for it."""
 
 
 class SessionMove(NamedTuple):
@@ -74,7 +76,7 @@ def router_reading(metrics: bytes, table: bytes, unmatched: Mapping[str, Any]) -
     moves = told.get("moves", [])[-MOST_MOVES:]  # a router of an earlier version tells none
     return RouterReading(
         page=router_page(text, told),
-        counts=router_metrics.parse(text, lambda _: True),
+        counts=router_metrics.parse(text, lambda _: True, MOST_MEMORY),
         moves=tuple(SessionMove(str(each["from"]), str(each["to"]), float(each["secondsAgo"])) for each in moves),
         routes={f"{each['namespace']}/{each['name']}": _route(each) for each in told.get("groups", [])},
         unmatched=unmatched,

@@ -16,14 +16,14 @@ Images = Mapping[str, Sequence[str]]
 """Repository of an image (no tag, no digest) → argv prefix."""
 
 BUILT_IN: Images = {
-    "ghcr.io/promptgroup/operator": (sys.executable, "-m", "promptgroup_operator"),
-    "ghcr.io/promptgroup/router": (
+    "promptgroup.invalid/operator": (sys.executable, "-m", "promptgroup_operator"),
+    "promptgroup.invalid/router": (
         *(sys.executable, "-m", "promptgroup_router"),
         *("--host", "{pod_ip}"),
         f"--allow-networks={PODS}",
     ),
     # it asks nobody by TLS: without the authorities that aiohttp reads when imported, it starts with an eighth less CPU
-    "ghcr.io/promptgroup/standin-engine": (
+    "promptgroup.invalid/standin-engine": (
         *("/usr/bin/env", "SSL_CERT_FILE=/dev/null"),
         *(sys.executable, "-m", "promptgroup_local.engine", "--host", "{pod_ip}"),
     ),

@@ -103,7 +103,8 @@ class EngineClient:
         Raises:
             EngineError: there was no answer in time, or a longer one.
         """
-        return self._request("GET", address, path, None, seconds=ASK_SECONDS, limit=limit).decode(errors="replace")
+        page = self._request("GET", address, path, None, seconds=ASK_SECONDS, limit=limit)
+        return page.decode("latin-1")  # one byte a character, whatever is sent; all that is read of a page is ASCII
 
     def prove(self, address: str, dialect: Dialect, model: str, prompt: Prompt) -> Evidence:
         """Send the Tier-1 prefix, then probe for it, and return what the engine says about the two requests.

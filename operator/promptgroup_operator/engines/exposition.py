@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 MAX_LINE = 8192
 """Most characters of a line. A longer one is passed over: no metric that is read here comes near it."""
+BLOCK = 1 << 16
+"""Characters that are split into lines at once: a list of the lines of a whole page takes twenty times the page."""
 MAX_NUMBER = 1e15
 """Largest value that is taken for a count: a thousand years of a million tokens a minute. Sums of such values are
 finite."""
@@ -37,11 +39,20 @@ def samples(page: str, prefixes: tuple[str, ...]) -> Iterator[Sample]:
 
     Lines that are no samples, and lines of more than MAX_LINE characters, are passed over.
     """
-    for line in page.split("\n"):
+    for line in _lines(page):
         if line.startswith(prefixes) and len(line) <= MAX_LINE:
             sample = _sample(line)
             if sample is not None:
                 yield sample
+
+
+def _lines(page: str) -> Iterator[str]:
+    at = 0
+    while at < len(page):
+        end = page.find("\n", at + BLOCK)
+        end = end if end >= 0 else len(page)
+        yield from page[at:end].split("\n")
+        at = end + 1
 
 
 def _sample(line: str) -> Sample | None:

@@ -158,8 +158,8 @@ class ClusterReader:
             ClusterError: the API server did not answer or refused.
         """
         query = {"labelSelector": f"{LABEL_NAME} in ({names.ROUTER},{names.PICKER})"}
-        pods, _ = list_objects(self._client, collection_path("Pod", namespace), query)
-        return dict(found for found in map(router_of, pods) if found is not None)
+        found, _ = list_objects(self._client, collection_path("Pod", namespace), query, _router)
+        return {ContainerId(container): address for each in found for container, address in each.items()}
 
     def _inference_pools(self, group: GroupObject) -> SeenPools:
         """Return the group's InferencePools. One that is not the operator's own is not watched, and read by name."""
@@ -240,6 +240,12 @@ class ClusterReader:
             if error.status == 404:
                 return None
             raise
+
+
+def _router(pod: Manifest) -> dict[str, str]:
+    """Return what is kept of a router's pod: its container and the address of its admin port, if it runs."""
+    found = router_of(pod)
+    return dict([found]) if found is not None else {}
 
 
 def _group(key: Key, raw: Manifest) -> GroupObject:

@@ -4,15 +4,20 @@ A router's page has all of its groups, so it is read once for all of them. Count
 so a series belongs to one container, and its first reading is its baseline. For a group that was not on the page before
 the baseline is zero. Unknown is not zero: without a window of readings there are no figures. Losing the readings costs
 time, and nothing else.
+
+Routers may be hostile, and whoever may make groups and pods decides how much there is to keep. So readings of all
+namespaces together take MEMORY at most, and one namespace no more than half of what the others leave.
 """
 
+import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
+from promptgroup_operator.base.fair_pool import share
+from promptgroup_operator.load.router_metrics import SLOT, RevisionGauges, RouterCounts
 from promptgroup_operator.world.load import LOAD_WINDOW, ClientLoad, Departure
 from promptgroup_operator.world.samples import Flow, SlotUse, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import ContainerId, Key
@@ -31,6 +36,16 @@ SPACING = timedelta(seconds=5)
 """If readings are closer to each other, only the newest is kept."""
 FORGOTTEN = timedelta(minutes=10)
 """A router that was not read for so long is gone."""
+MEMORY = 128 << 20
+"""Bytes that all readings together may take, as `router_metrics` counts them.
+
+A namespace alone may take half: a revision with clients of all kinds has up to 15 readings of 24 KB in each router, so
+that is room for 180 of them, as one in each of 60 groups with three routers.
+"""
+SERIES = 2048
+"""Bytes for a series without its readings."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -40,7 +55,9 @@ class _Series:
     baseline: RouterCounts
     """The counters when the step began, or the first reading in it."""
     readings: deque[tuple[datetime, RouterCounts]] = field(default_factory=deque)
-    """Readings within the window, and the last one before it."""
+    """Readings within the window, and the last one before it; without slots."""
+    slots: Mapping[ShortFingerprint, Mapping[int, SlotUse]] = field(default_factory=dict)
+    """Slots of the last reading: they are of the moment."""
     since: datetime | None = None
     """Time of the first reading."""
     rose: dict[ShortFingerprint, datetime] = field(default_factory=dict)
@@ -50,6 +67,9 @@ class _Series:
         readings = self.readings
         before = readings[-1][1].flows if readings else self.baseline.flows
         self.since = self.since or now
+        self.slots, counts = counts.slots, _without_slots(counts)
+        # what left the page, as the router forgot it, has no requests
+        self.rose = {revision: at for revision, at in self.rose.items() if revision in counts.flows}
         for revision, flow in counts.flows.items():
             known = before.get(revision)
             if flow.requests != (known.requests if known is not None else 0):
@@ -61,6 +81,12 @@ class _Series:
         readings.append((now, counts))
         while len(readings) > 2 and now - readings[1][0] >= LOAD_WINDOW:
             readings.popleft()
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes; what several readings share counts once."""
+        found = {id(each): each.memory for each in (self.baseline, *(counts for _, counts in self.readings))}
+        return SERIES + sum(found.values()) + SLOT * sum(map(len, self.slots.values()))
 
     def span(
         self, now: datetime, length: timedelta
@@ -78,6 +104,8 @@ class _Series:
 class _Group:
     step: object = None
     routers: dict[ContainerId, _Series] = field(default_factory=dict)
+    dropped: set[ContainerId] = field(default_factory=set)
+    """Routers whose readings took too much memory: what they say next is no news since the reading before."""
 
 
 class RouterHistory:
@@ -87,6 +115,10 @@ class RouterHistory:
         self._groups: dict[Key, _Group] = {}
         self._pages: dict[ContainerId, datetime] = {}
         """Container of a router → when its page was last read."""
+        self._memory: Counter[str] = Counter()
+        """Namespace → bytes that readings for its groups take."""
+        self._full: set[str] = set()
+        """Namespaces of which readings were dropped."""
         self._lock = threading.Lock()
 
     def add(self, router: ContainerId, found: Mapping[Key, RouterCounts], now: datetime) -> None:
@@ -100,10 +132,30 @@ class RouterHistory:
                 group = self._groups.setdefault(key, _Group())
                 series = group.routers.get(router)
                 if series is None:
-                    series = group.routers[router] = _Series(counts if before is None else RouterCounts())
-                    if before is not None:
-                        series.add(RouterCounts(), before)
+                    absent = before if router not in group.dropped else None
+                    series = _Series(_without_slots(counts) if absent is None else RouterCounts())
+                    group.routers[router] = series
+                    group.dropped.discard(router)
+                    if absent is not None:
+                        series.add(RouterCounts(), absent)
+                else:
+                    self._memory[key.namespace] -= series.memory
                 series.add(counts, now)
+                self._memory[key.namespace] += series.memory
+                self._bound(key, group, router)
+
+    def _bound(self, key: Key, group: _Group, router: ContainerId) -> None:
+        """Drop the readings of a router for a group if those of its namespace take more than their share."""
+        taken = self._memory[key.namespace]
+        if taken <= share(MEMORY, self._memory.total() - taken):
+            return
+        self._memory[key.namespace] -= group.routers.pop(router).memory
+        group.dropped.add(router)
+        if key.namespace not in self._full:
+            self._full.add(key.namespace)
+            logger.warning(
+                "%s: readings of its routers take %d MiB: of some groups there are none", key.namespace, taken >> 20
+            )
 
     def begin(self, key: Key, step: object) -> None:
         """Begin new samples for a group if the step of its release changed."""
@@ -112,13 +164,15 @@ class RouterHistory:
             if group is not None and group.step != step:
                 group.step = step
                 for series in group.routers.values():
+                    self._memory[key.namespace] -= series.memory
                     series.baseline = series.readings[-1][1]
+                    self._memory[key.namespace] += series.memory
 
     def traffic(self, key: Key, now: datetime) -> Traffic | None:
-        """Return the traffic of the group's revisions; None if no router was ever read."""
+        """Return the traffic of the group's revisions; None if no router was read, or there was no room for one."""
         with self._lock:
             group = self._groups.get(key)
-            if group is None:
+            if group is None or group.dropped:
                 return None
             flows: dict[ShortFingerprint, Flow] = {}
             samples: dict[ShortFingerprint, dict[StratumKey, Stratum]] = {}
@@ -207,10 +261,11 @@ class RouterHistory:
         """
         with self._lock:
             group = self._groups.get(key)
-            last = [series.readings[-1] for series in group.routers.values()] if group is not None else []
+            series = list(group.routers.values()) if group is not None and not group.dropped else []
+            last = [(each.readings[-1][0], each.slots) for each in series]
         found: dict[int, SlotUse] = {}
-        for at, counts in last:
-            for slot, use in counts.slots.get(revision, {}).items() if now - at <= LATELY else ():
+        for at, slots in last:
+            for slot, use in slots.get(revision, {}).items() if now - at <= LATELY else ():
                 found[slot] = found.get(slot, SlotUse()) + use
         return found
 
@@ -233,7 +288,8 @@ class RouterHistory:
         """Return the first and the newest reading of each router that was read lately."""
         with self._lock:
             group = self._groups.get(key)
-            found = [series.span(now, LOAD_WINDOW) for series in group.routers.values()] if group is not None else []
+            series = list(group.routers.values()) if group is not None and not group.dropped else []
+            found = [each.span(now, LOAD_WINDOW) for each in series]
         return [(*first, *last) for first, last in found if now - last[0] <= LATELY]
 
     def forget(self, now: datetime) -> None:
@@ -242,7 +298,15 @@ class RouterHistory:
             gone = {router for router, read in self._pages.items() if now - read > FORGOTTEN}
             for router in gone:
                 del self._pages[router]
-            for group in self._groups.values() if gone else ():
-                group.routers = {router: each for router, each in group.routers.items() if router not in gone}
+            for key, group in self._groups.items() if gone else ():
+                for router in gone & group.routers.keys():
+                    self._memory[key.namespace] -= group.routers.pop(router).memory
+                group.dropped -= gone
             if gone:
-                self._groups = {key: group for key, group in self._groups.items() if group.routers}
+                self._groups = {key: each for key, each in self._groups.items() if each.routers or each.dropped}
+                self._memory = +self._memory  # without zeros
+                self._full &= self._memory.keys()
+
+
+def _without_slots(counts: RouterCounts) -> RouterCounts:
+    return replace(counts, slots={})

@@ -1,11 +1,11 @@
 """Read a router's page of metrics: its counters for each group that it may speak for. Does no I/O and reads no clock.
 
 Any pod that carries the routers' label is read, so a page is trusted for the groups that its namespace may serve, and
-for nothing else.
+for nothing else; and of whatever it says no more is kept than PAGE_MEMORY.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from promptgroup_operator.engines import exposition
 from promptgroup_operator.world.samples import Flow, Histogram, Sample, SlotUse, Stratum, StratumKey, histogram
@@ -13,8 +13,17 @@ from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import ShortFingerprint
 
-MAX_SAMPLES = 8192
-"""Most samples of one group that are read: some hundred for each revision, and three for each slot."""
+PAGE_MEMORY = 1 << 20
+"""Bytes of memory after which a page is not read on.
+
+A revision whose clients ask in all eight ways (first turn or later, by name or by content, streamed or whole) has
+130 KB of a router's page and is counted as 24 KB here, so that the longest page that is read of a router takes 0.7 MiB.
+"""
+NAME, REVISION, STRATUM, BUCKET, SLOT = 256, 1024, 768, 40, 256
+"""Bytes of memory, rounded up, for the name of a group, a revision beside its strata, a stratum beside its buckets, the
+count or the bound of a bucket, and a slot."""
+MAX_LABEL = 64
+"""Most characters of a label by which samples are told apart."""
 MAX_SLOT_DIGITS = 4
 """Most digits of a slot's number."""
 
@@ -26,6 +35,17 @@ _PREFIXES = (
     names.METRIC_SLOT_SESSIONS,
     names.METRIC_SLOT_SESSION_TOKENS,
 )
+_FIRST_TOKEN, _CACHED = f"{names.METRIC_REVISION_FIRST_TOKEN}_bucket", f"{names.METRIC_REVISION_CACHED}_bucket"
+_STOCKS = frozenset(
+    (
+        names.METRIC_REVISION_SESSIONS,
+        names.METRIC_REVISION_SESSION_TOKENS,
+        names.METRIC_REVISION_WAITING,
+        names.METRIC_REVISION_PROMPT_TOKENS,
+    )
+)
+_TELLING = ("revision", "turn", "how")
+"""Labels whose values are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +73,8 @@ class RouterCounts:
     """Requests that nearly matched the group's prompt."""
     departed_at: float = 0
     """Median offset in bytes at which they differ from it."""
+    memory: int = field(default=0, compare=False)
+    """Bytes of memory that it takes at most, slots not counted."""
 
     @property
     def requests(self) -> float:
@@ -60,23 +82,29 @@ class RouterCounts:
         return sum(flow.requests for flow in self.flows.values())
 
 
-def parse(page: str, serves: Callable[[Key], bool]) -> dict[Key, RouterCounts]:
+def parse(page: str, serves: Callable[[Key], bool], memory: int = PAGE_MEMORY) -> dict[Key, RouterCounts]:
     """Return the counters of each group on a router's page; lines that cannot be read are passed over.
 
     Args:
         page: Prometheus text.
         serves: returns True for the groups that the router may speak for.
+        memory: bytes of memory after which the page is not read on.
     """
-    found: dict[str, _Page | None] = {}
+    found: dict[str, _Group | None] = {}
+    left = memory
     for name, labels, text in exposition.samples(page, _PREFIXES):
         group, value = labels.get("group", ""), exposition.number(text)
         if group not in found:
+            left -= NAME
             key = _key(group)
-            found[group] = _Page(key) if key is not None and serves(key) else None
+            found[group] = _Group(key) if key is not None and serves(key) else None
         of_group = found[group]
         if of_group is not None and value is not None:
-            of_group.add(name, labels, value)
-    return {each.key: each.counts() for each in found.values() if each is not None and each.samples}
+            left -= of_group.add(name, labels, value)
+        if left < 0:
+            break
+    shared: dict[tuple[float, ...], tuple[float, ...]] = {}
+    return {each.key: each.counts(shared) for each in found.values() if each is not None and each.told}
 
 
 def _key(group: str) -> Key | None:
@@ -84,12 +112,15 @@ def _key(group: str) -> Key | None:
     return Key(namespace, name) if slash and namespace and name else None
 
 
-class _Page:
+class _Group:
     """The samples of one group."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.samples = 0
+        self.told = False
+        """True if there is any sample of it."""
+        self._memory = 0
+        self._revisions: set[ShortFingerprint] = set()
         self._flows: dict[ShortFingerprint, Flow] = {}
         self._strata: dict[tuple[ShortFingerprint, StratumKey], Stratum] = {}
         self._buckets: dict[tuple[ShortFingerprint, StratumKey], dict[str, dict[float, float]]] = {}
@@ -98,57 +129,87 @@ class _Page:
         self._evicted: dict[ShortFingerprint, dict[str, float]] = {}
         self._alone: dict[str, float] = {}
 
-    def add(self, name: str, labels: Mapping[str, str], value: float) -> None:
-        """Add a sample; one beyond MAX_SAMPLES is passed over."""
-        self.samples += 1
-        if self.samples > MAX_SAMPLES:
-            return
+    def add(self, name: str, labels: Mapping[str, str], value: float) -> int:
+        """Add a sample and return how many bytes of memory it takes, at most."""
+        self.told = True
+        if any(len(labels.get(each, "")) > MAX_LABEL for each in _TELLING):
+            return 0
+        before = self._memory
+        slot = self._add(name, labels, value)
+        return self._memory - before + slot
+
+    def _add(self, name: str, labels: Mapping[str, str], value: float) -> int:
+        """Add a sample and return the memory of its slot; the rest is counted."""
         revision, turn = ShortFingerprint(labels.get("revision", "")), labels.get("turn", "")
         key = revision, StratumKey(turn, labels.get("how", ""), labels.get("streamed") == names.STREAMED)
+        if revision not in self._revisions:
+            self._revisions.add(revision)
+            self._memory += REVISION
         if name == names.METRIC_REVISION_REQUESTS:
+            self._count(key)
             known = self._flows.get(revision, Flow())
             named = value if labels.get("how") == names.HOW_NAME else 0
             self._flows[revision] = Flow(known.requests + value, known.named + named)
             failed = value if labels.get("outcome") == names.OUTCOME_FAILED else 0
             self._strata[key] = self._strata.get(key, Stratum()) + Stratum(value, failed)
-        elif "le" in labels:
-            bound = exposition.bound(labels["le"])
+        elif name in (_FIRST_TOKEN, _CACHED):
+            bound = exposition.bound(labels.get("le", ""))
             if bound is not None:
+                self._count(key)
+                self._memory += BUCKET
                 self._buckets.setdefault(key, {}).setdefault(name, {})[bound] = value
         elif name == names.METRIC_REVISION_EVICTED:
             if labels.get("within") in names.EVICTED_WITHIN:
                 self._evicted.setdefault(revision, {})[labels["within"]] = value
         elif "slot" in labels:
-            self._add_slot(revision, labels["slot"], name, value)
-        elif revision and not turn:
+            return self._add_slot(revision, labels["slot"], name, value)
+        elif name in _STOCKS:
             self._stocks.setdefault(revision, {})[name] = value
-        else:
+        elif name in (names.METRIC_DEPARTED, names.METRIC_DEPARTED_AT):
             self._alone[name] = value
+        return 0
 
-    def _add_slot(self, revision: ShortFingerprint, slot: str, name: str, value: float) -> None:
+    def _count(self, key: tuple[ShortFingerprint, StratumKey]) -> None:
+        if key not in self._strata and key not in self._buckets:
+            self._memory += STRATUM
+
+    def _add_slot(self, revision: ShortFingerprint, slot: str, name: str, value: float) -> int:
         if not (slot.isascii() and slot.isdigit() and len(slot) <= MAX_SLOT_DIGITS):
-            return
+            return 0
         use = SlotUse(
             sessions=value if name == names.METRIC_SLOT_SESSIONS else 0,
             tokens=value if name == names.METRIC_SLOT_SESSION_TOKENS else 0,
             requests=value if name == names.METRIC_INFLIGHT else 0,
         )
         slots = self._slots.setdefault(revision, {})
-        slots[int(slot)] = slots.get(int(slot), SlotUse()) + use
+        known = slots.get(int(slot))
+        slots[int(slot)] = known + use if known is not None else use
+        return SLOT if known is None else 0
 
-    def counts(self) -> RouterCounts:
-        """Return the counters that the samples make together."""
+    def counts(self, bounds: dict[tuple[float, ...], tuple[float, ...]]) -> RouterCounts:
+        """Return the counters that the samples make together.
+
+        Args:
+            bounds: bounds of the page's histograms, one copy of each; those of this group are added.
+        """
+
+        def read(buckets: Mapping[float, float]) -> Histogram:
+            found = histogram(buckets)
+            if found.bounds not in bounds:
+                self._memory += BUCKET * len(found.bounds)
+            return replace(found, bounds=bounds.setdefault(found.bounds, found.bounds))
+
         samples: dict[ShortFingerprint, dict[StratumKey, Stratum]] = {}
         # routers of earlier versions do not label every series: what they count stands in strata of its own
         for revision, stratum in self._strata.keys() | self._buckets.keys():
             counted = self._strata.get((revision, stratum), Stratum())
             buckets = self._buckets.get((revision, stratum), {})
-            first_token = histogram(buckets.get(f"{names.METRIC_REVISION_FIRST_TOKEN}_bucket", {}))
+            first_token = read(buckets.get(_FIRST_TOKEN, {}))
             samples.setdefault(revision, {})[stratum] = Stratum(
                 requests=counted.requests,
                 errors=counted.errors,
                 first_token=first_token if stratum.streamed else Histogram(),
-                cached=histogram(buckets.get(f"{names.METRIC_REVISION_CACHED}_bucket", {})),
+                cached=read(buckets.get(_CACHED, {})),
             )
         stocks = {
             revision: RevisionGauges(
@@ -160,4 +221,4 @@ class _Page:
             for revision, said in self._stocks.items()
         }
         departed, at = self._alone.get(names.METRIC_DEPARTED, 0), self._alone.get(names.METRIC_DEPARTED_AT, 0)
-        return RouterCounts(self._flows, samples, stocks, self._slots, self._evicted, departed, at)
+        return RouterCounts(self._flows, samples, stocks, self._slots, self._evicted, departed, at, self._memory)

@@ -1,8 +1,9 @@
 import json
+from dataclasses import replace
 
 import pytest
 
-from harness.outcomes import Outcome, Seen, parse, seen, unharmed
+from harness.outcomes import Outcome, Seen, p99, parse, seen, unharmed
 
 ONE, OTHER, NEW = "ns/g/11111111/0", "ns/g/11111111/1", "ns/g/22222222/0"
 
@@ -61,3 +62,8 @@ def test_unharmed_is_every_request_whole_and_warm(harm):
 def test_nothing_seen_proves_nothing():
     with pytest.raises(AssertionError):
         unharmed(account([]))
+
+
+def test_the_99th_percentile_is_of_requests_that_were_answered():
+    served = [replace(outcome(), seconds=float(number)) for number in range(200)]
+    assert p99([*served, replace(outcome(error="status 502"), seconds=1e6)]) == 198

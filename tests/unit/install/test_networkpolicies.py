@@ -1,4 +1,4 @@
-"""Who may talk to whom, by the policies as they are written. (No CNI is asked: kind's own does not enforce them.)"""
+"""Who may talk to whom, by the policies as they are written. (What a network makes of them: e2e/test_tenants.py.)"""
 
 from pathlib import Path
 
@@ -59,7 +59,13 @@ COLLECTOR = End("observability", named("collector"))
 PICKER = End(TEAM, named("promptgroup-picker"), {"admin": 9090, "grpc": 9002})
 CLIENT, NEIGHBOUR, INTERNET = End("shop", named("shop")), End(TEAM, named("batch")), End()
 INTERNET_6, NODE_LINK_6 = End(address="2606:4700::1"), End(address="fe80::1")
-METADATA = [End(address=each) for each in ("169.254.169.254", "100.100.100.200", "168.63.129.16", "fd00:ec2::254")]
+METADATA = [
+    End(address=each)
+    for each in (
+        *("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+        *("fd00:ec2::254", "fd20:ce::254"),
+    )
+]
 
 
 def impostor(namespace, role):

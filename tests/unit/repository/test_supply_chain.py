@@ -1,6 +1,8 @@
 """What images are made of is checked by hash, and releases name their base and their images by digest."""
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -57,6 +59,37 @@ def test_every_locked_file_has_a_hash():
         each["name"] for each in lock["package"] if not {"registry", "editable", "virtual"} & each["source"].keys()
     ]
     assert others == []
+
+
+def test_nobody_else_can_own_the_registry_that_a_checkout_names():
+    """RFC 2606 keeps `invalid`: no registry will ever answer to such a name. Releases put their own in its place."""
+    named = yaml.safe_load((ROOT / "manifests/images/kustomization.yaml").read_text())["images"]
+    registries = {each["newName"].partition("/")[0] for each in named} | {
+        each["name"].partition("/")[0] for each in named
+    }
+    chart = yaml.safe_load((ROOT / "charts/promptgroup/values.yaml").read_text())
+    assert registries == {chart["imageRegistry"].partition("/")[0]} == {"promptgroup.invalid"}
+    others = re.compile(r"(\S+)/(?:operator|router|picker|standin-engine):\d")
+    manifests = [path.read_text() for path in (ROOT / "manifests").rglob("*.yaml")]
+    assert {found for text in manifests for found in others.findall(text)} == {"promptgroup.invalid"}
+
+
+def test_images_are_built_under_the_names_that_the_manifests_have(tmp_path):
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\necho "$@" >> "$(dirname "$0")/said"\n')
+    docker.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+
+    def built(*settings):
+        (tmp_path / "said").unlink(missing_ok=True)
+        command = ["make", "--silent", "images", *settings]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": path}, check=True, timeout=60)
+        return re.findall(r"--tag (\S+)", (tmp_path / "said").read_text())
+
+    named = yaml.safe_load((ROOT / "manifests/images/kustomization.yaml").read_text())["images"]
+    names = {f"{each['newName']}:{each['newTag']}" for each in named}
+    assert set(built()) == names | {"promptgroup.invalid/standin-engine:0.1.0"}
+    assert "registry.example.com/x/picker:v2" in built("REGISTRY=registry.example.com/x", "TAG=v2")
 
 
 def test_a_release_resolves_its_base_and_names_its_images_by_digest():

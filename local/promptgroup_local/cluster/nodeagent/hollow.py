@@ -18,7 +18,7 @@ from promptgroup_local.cluster.nodeagent.pods.pod import PodRunner
 from promptgroup_local.engine.flags import FlagError, Flags, Knobs, knobs, parse
 from promptgroup_local.engine.server import serving
 
-ENGINE = "ghcr.io/promptgroup/standin-engine"
+ENGINE = "promptgroup.invalid/standin-engine"
 """Repository of the image whose containers are served."""
 
 

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError, StoredSpecError
@@ -38,6 +40,24 @@ def test_lists_are_read_in_pages():
     reader = ClusterReader(pages, {})
     assert reader.list_routers("chat") == {"a": "10.0.0.1:9090", "c": "10.0.0.1:9090"}
     assert pages.asked == [("500", None), ("500", "token-1")]
+
+
+def test_of_routers_pods_no_more_is_kept_than_what_is_read_of_them():
+    def pod(number):
+        return router(f"r{number}") | {"metadata": {"name": f"r{number}", "annotations": {"a": "b" * 200_000}}}
+
+    class Large(Pages):
+        def request(self, method, path, *, query, accept):
+            self.pages[0] = [pod(len(self.asked))]
+            return super().request(method, path, query=query, accept=accept)
+
+    reader = ClusterReader(Large(*[[]] * 40), {})
+    tracemalloc.start()
+    try:
+        assert len(reader.list_routers("chat")) == 40
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_group_that_an_older_version_stored_names_the_field_and_never_its_value():

@@ -1,9 +1,12 @@
+import gc
+import tracemalloc
 from datetime import timedelta
 
 import pytest
 
+from promptgroup_operator.load import router_history
 from promptgroup_operator.load.router_history import FORGOTTEN, LATELY, SETTLED, WINDOW, RouterHistory
-from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
+from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts, parse
 from promptgroup_operator.world.load import LOAD_WINDOW, Departure
 from promptgroup_operator.world.samples import Flow, Histogram, SlotUse, Stratum, StratumKey
 from promptgroup_operator.world.snapshot import Key
@@ -179,3 +182,60 @@ def test_a_router_that_is_not_read_lately_says_nothing_of_slots():
     assert RouterHistory().slot_use(KEY, "aa", NOW) == {}
     assert readings.slot_use(KEY, "aa", NOW + LATELY)
     assert readings.slot_use(KEY, "aa", NOW + LATELY + timedelta(seconds=1)) == {}
+
+
+def page(reading, revision="r"):
+    """A page of a hostile router: as many revisions of groups that exist as are read."""
+    line = 'promptgroup_router_revision_requests_total{group="chat/%d",revision="%s%d"} %d\n'
+    return "".join(line % (group, revision, number, reading) for group in range(7) for number in range(60))
+
+
+def growth(readings):
+    """Bytes that remain of readings of hostile pages, of two routers every five seconds."""
+    found = RouterHistory()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number, text in enumerate(readings):
+            told = parse(text, lambda key: True)
+            for router in "rs":
+                found.add(router, told if router == "r" else parse(text, lambda key: True), after(5 * number))
+        del told
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0], found
+    finally:
+        tracemalloc.stop()
+
+
+def test_hostile_pages_take_no_more_than_their_namespaces_share(monkeypatch, caplog):
+    monkeypatch.setattr(router_history, "MEMORY", 1 << 20)
+    taken, found = growth(page(number) for number in range(24))
+    assert taken <= 0.6 * 2**20
+    assert [each.message.split(":")[0] for each in caplog.records] == ["chat"], "said once"
+    other = Key("sales", "support")
+    for second in (0, 60):
+        found.add("x", {other: counts(second)}, after(second))
+    assert found.clients(other, "aa", 96, after(60)).requests == 1, "room is left for others"
+    found.forget(after(240) + FORGOTTEN)
+    assert not found._memory
+
+
+def test_names_that_change_with_each_reading_are_forgotten():
+    found = RouterHistory()
+    for number in range(40):
+        found.add("r", parse(page(number, f"{number}x"), lambda key: True), after(5 * number))
+    assert max(len(group.routers["r"].rose) for group in found._groups.values()) == 60
+
+
+def test_nothing_is_said_of_a_group_whose_readings_found_no_room_and_what_comes_then_is_no_news(monkeypatch):
+    readings = read((0, counts(100, memory=1000), counts(10)), routers="rs")
+    monkeypatch.setattr(router_history, "MEMORY", 2 * readings._memory["chat"])
+    readings.add("r", {KEY: counts(130, memory=1000)}, after(5))
+    readings.add("s", {KEY: counts(10)}, after(5))
+    assert readings.traffic(KEY, after(5)) is readings.clients(KEY, "aa", 96, after(5)) is None
+    assert readings.slot_use(KEY, "aa", after(5)) == {}
+    monkeypatch.undo()
+    for second in (10, 40):
+        readings.add("r", {KEY: counts(130 + second)}, after(second))
+        readings.add("s", {KEY: counts(10)}, after(second))
+    assert readings.traffic(KEY, after(40)).flows["aa"].requests == 30

@@ -1,4 +1,10 @@
-from promptgroup_operator.load.router_metrics import MAX_SAMPLES, RevisionGauges, parse
+import gc
+import tracemalloc
+from itertools import product
+
+import pytest
+
+from promptgroup_operator.load.router_metrics import MAX_LABEL, PAGE_MEMORY, RevisionGauges, parse
 from promptgroup_operator.rollout.analysis import quantile
 from promptgroup_operator.world.samples import Flow, Histogram, SlotUse, Stratum, StratumKey
 from promptgroup_operator.world.snapshot import Key
@@ -102,7 +108,54 @@ def test_a_slot_that_is_no_number_is_passed_over():
     assert parse(page, everybody)[KEY].slots == {}
 
 
-def test_more_slots_than_a_group_has_are_passed_over():
-    line = 'promptgroup_router_inflight{group="chat/support",revision="r%d",slot="1"} 1\n'
-    found = parse("".join(line % number for number in range(2 * MAX_SAMPLES)), everybody)[KEY]
-    assert len(found.slots) == MAX_SAMPLES
+REQUESTS = 'promptgroup_router_revision_requests_total{group="%s",revision="%s",turn="%s",how="name"} 1\n'
+BUCKET = 'promptgroup_router_revision_first_token_seconds_bucket{group="chat/support",revision="%s",le="%s"} 1\n'
+LONG = {
+    "groups": lambda number: REQUESTS % (f"chat/{number}", "aa", "first"),
+    "groups that are nobody's": lambda number: REQUESTS % (number, "aa", "first"),
+    "revisions": lambda number: REQUESTS % ("chat/support", number, "first"),
+    "turns": lambda number: REQUESTS % ("chat/support", "aa", number),
+    "buckets": lambda number: BUCKET % ("aa", number),
+    "histograms of one bucket": lambda number: BUCKET % (number, number),
+    "slots": lambda number: f'promptgroup_router_inflight{{group="a/b",revision="{number}",slot="1"}} 1\n',
+    "gauges": lambda number: f'promptgroup_router_revision_sessions{{group="a/b",revision="{number}"}} 1\n',
+}
+
+
+def measured(make):
+    """Return what is made, and the bytes of memory that it takes, and that making it took."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        made = make()
+        return made, *tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shape", LONG)
+def test_a_page_takes_no_more_memory_than_is_allowed_whatever_it_repeats(shape):
+    page = "".join(map(LONG[shape], range(40_000)))
+    found, kept, peak = measured(lambda: parse(page, everybody, PAGE_MEMORY // 4))
+    assert kept <= PAGE_MEMORY // 2, "the bounds of buckets are counted when they are known"
+    assert peak <= 2 * PAGE_MEMORY
+    told = sum(each.memory for each in found.values())
+    assert kept <= told + 256 * sum(len(slots) for each in found.values() for slots in each.slots.values()) + 100_000
+
+
+def test_a_page_of_thirty_busy_revisions_is_read_whole():
+    metrics = Metrics()
+    revisions = [f"{number:08x}" for number in range(30)]
+    for revision in revisions:
+        for labels in product(("first", "later"), ("name", "content"), ("true", "false")):
+            metrics.revision_requests.add("chat/support", revision, *labels, "ok", amount=12345)
+            metrics.revision_first_token.observe("chat/support", revision, *labels, value=0.3)
+            metrics.revision_cached.observe("chat/support", revision, *labels, value=0.3)
+    found = parse(metrics.text(), everybody)[KEY]
+    assert {len(found.samples[each]) for each in revisions} == {8}
+    assert found.memory < PAGE_MEMORY * 3 // 4
+
+
+def test_labels_that_no_router_writes_are_passed_over():
+    page = REQUESTS % ("chat/support", "a" * (MAX_LABEL + 1), "first") + REQUESTS % ("chat/support", "aa", "first")
+    assert set(parse(page, everybody)[KEY].flows) == {"aa"}

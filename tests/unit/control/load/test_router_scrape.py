@@ -1,10 +1,12 @@
+import tracemalloc
 from datetime import timedelta
 
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError, EngineError
+from promptgroup_operator.load import router_scrape
 from promptgroup_operator.load.router_history import RouterHistory
-from promptgroup_operator.load.router_scrape import LISTED, LISTED_AGAIN, RouterScraper
+from promptgroup_operator.load.router_scrape import LISTED, LISTED_AGAIN, MAX_ROUTERS, RouterScraper
 from promptgroup_operator.world.load import PERIOD
 from promptgroup_operator.world.snapshot import Key
 from support.builders import NOW
@@ -138,3 +140,24 @@ def test_a_page_that_is_no_text_of_prometheus_ends_no_pass():
     world = World({"r": "a:1"})
     world.pages["a:1"] = LIES.replace("1000", "nan") + 'promptgroup_router_revision_first_token{le="x"} 1\n'
     assert set(world.routers.read("chat", NOW, PERIOD)["r"]) == {KEY}
+
+
+def test_pages_of_many_routers_are_in_memory_one_at_a_time():
+    world = World({f"r{number}": f"a{number}:1" for number in range(40)})
+    world.routers._text = lambda address, limit: PAGE + "# " + "x" * (limit - len(PAGE) - 2)
+    tracemalloc.start()
+    try:
+        found = world.routers.read("chat", NOW, PERIOD)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == MAX_ROUTERS
+    assert peak < 5 * router_scrape.PAGE
+
+
+def test_more_routers_than_a_namespace_needs_are_not_read_and_that_is_said(caplog):
+    world = World({f"r{number}": f"a{number}:1" for number in range(MAX_ROUTERS + 3)})
+    world.read(0)
+    world.read(15)
+    assert len(set(world.reads)) == MAX_ROUTERS
+    assert [each.message for each in caplog.records] == ["chat: 35 routers; 32 of them are read"]
