@@ -44,13 +44,14 @@ from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_send
 from promptgroup_router.decision.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.decision.cache_diagnosis import Diagnosed
 from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields
-from promptgroup_router.decision.exchange import UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
+from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord, refused_at_once
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.response_id import RANDOM_BYTES
 from promptgroup_router.routing.route import Route, share_of
+from promptgroup_router.routing.secret_prompt import engine_refused
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.unmatched import UNMATCHED
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
@@ -497,6 +498,9 @@ class Processing:
         elif status in UNAVAILABLE and self._picker.told_served:
             self._not_sent(status, now)
             return
+        if route.secret and status >= ERRORS:
+            self._answer_for_engine(status, now)
+            return
         streamed = head.get(b"content-type", b"")[:17].lower() == b"text/event-stream"
         compressed = b"content-encoding" in head
         state, pick = self._picker.state, exchange.pick
@@ -524,6 +528,17 @@ class Processing:
         self._record.refused(ApiError(status, "the gateway reached no engine", code="no_answer"), status, now)
         self._stream.send(messages.response_headers(()))
         self._close()
+
+    def _answer_for_engine(self, status: int, now: float) -> None:
+        """Answer with an error in place of the engine's, which may repeat a secret prompt."""
+        exchange, error = self._begun(), engine_refused(status)
+        exchange.relaying(now, status)
+        self._record.answer_began(status, now)
+        exchange.ended(now)
+        self._record.served(None, now)
+        refused, body = self._endpoint.refuse(error)
+        self._answer_self(refused, error.headers(), body)
+        self._picker.state.admit_waiting(now)
 
     def _answer_trailers(self) -> None:
         left = self._rewriter.finish() if self._rewriter is not None else b""

@@ -25,7 +25,7 @@ from promptgroup_router.apis.structure import LARGE_BYTES
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.decision.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
 from promptgroup_router.routing import prompt_digest
-from promptgroup_router.routing.secret_prompt import REPEATING_FIELDS
+from promptgroup_router.routing.secret_prompt import repeating_field
 
 MOST_SYSTEM = 1 << 20
 """Characters of a system text that are told: more than a declared prompt may have."""
@@ -97,7 +97,8 @@ def _fields(ask: ParsedRequest, declared: int) -> dict[str, Any]:
             kept[root] = _short(value)
         elif inner and isinstance(value, dict) and isinstance(text := value.get(inner[0]), str):
             kept[root] = {inner[0]: _short(text)}
-    kept |= {name: True for name in REPEATING_FIELDS if doc.get(name) is not None and doc[name] is not False}
+    if (repeating := repeating_field(doc)) is not None:
+        kept[repeating] = True
     kept |= {field.value: None for field in EngineField if field.value in doc and field.value not in kept}
     kept |= _question(doc)
     if "request_id" in doc:

@@ -45,7 +45,7 @@ from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMat
 from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
 from promptgroup_router.routing.prompt_digest import CacheQuestion
 from promptgroup_router.routing.response_id import decode, is_of
-from promptgroup_router.routing.secret_prompt import check_by_name
+from promptgroup_router.routing.secret_prompt import check_by_name, is_given_secret
 from promptgroup_router.routing.unmatched import UNMATCHED
 
 LEADING_BYTES = 2048
@@ -128,6 +128,8 @@ class Route:
     """That access; None for the router's default."""
     domain: CacheDomain = SHARED
     """The part of engines' caches that the request reads and writes."""
+    secret: bool = False
+    """True if a prompt from a Secret was put in front: the client does not get the engine's own errors."""
     charge: Charge | None = None
     """The request in the account of its caller; None for a caller without limits."""
     question: CacheQuestion | None = None
@@ -243,7 +245,7 @@ def _cached_route(
             rate = tokens.per_byte(group.group.model)
             inside = size_of(ask.tools)
             put = revision.revision.system_bytes + size_of(prompt.canonical_tools) + prompt.message_bytes - inside
-            return _to(
+            found = _to(
                 MatchedBy.NAME,
                 revision,
                 session,
@@ -256,6 +258,8 @@ def _cached_route(
                 caller=caller,
                 domain=domain,
             )
+            found.secret = is_given_secret(ask, revision.revision)
+            return found
         case NoMatch(model=tenant):
             rate = tokens.per_byte(ask.model)
             return _unmatched(tenant, ask, headers, rate=rate, identify=identify, salts=salts, cached=cached)
