@@ -376,7 +376,9 @@ class Processing:
             self._refuse(ApiError(500, f"{text}: set its response_body_mode to FULL_DUPLEX_STREAMED", code="not_shown"))
             return
         self._route = route
-        self._tail = tail_of(self._endpoint.tail(), route.charge, streamed=route.demand.streamed)
+        # of an answer that is not shown no events are counted, and what was reserved for it stays charged
+        counted = route.charge if self._answer_mode != MODE_NONE else None
+        self._tail = tail_of(self._endpoint.tail(), counted, streamed=route.demand.streamed)
         self._exchange = Exchange(state, route.candidates, route.demand, now + REQUEST_SECONDS)
         self._record = RequestRecord(
             state,

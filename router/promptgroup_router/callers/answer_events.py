@@ -26,6 +26,7 @@ class AnswerEvents(Tail):
         super().__init__()
         self._tail = tail
         self._charge = charge
+        charge.streamed = True
 
     def add(self, data: bytes) -> None:
         """Add bytes of the body, as received."""

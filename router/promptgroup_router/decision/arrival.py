@@ -11,7 +11,7 @@ from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.callers.limiter import longest_answer
+from promptgroup_router.callers.longest_answer import longest_answer
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import NO_LIMITS
 from promptgroup_router.decision.cache_diagnosis import asked_by, question, without_question
@@ -181,9 +181,9 @@ def _charge(state: RouterState, found: Route, ask: ParsedRequest, size: int, now
         return
     group = found.candidates.id if found.group == UNMATCHED else found.group
     if found.demand.cached:
-        prompt, longest = found.demand.prompt, longest_answer(ask.kind, ask.doc)
+        prompt, (longest, stated) = found.demand.prompt, longest_answer(ask.kind, ask.doc)
     else:  # embeddings and their like, whose text nobody has measured
-        prompt, longest = int(size * state.tokens.per_byte(found.model)), 0.0
+        prompt, longest, stated = int(size * state.tokens.per_byte(found.model)), 0, True
     try:
         found.charge = state.limiter.admit(
             group,
@@ -191,6 +191,7 @@ def _charge(state: RouterState, found: Route, ask: ParsedRequest, size: int, now
             limits,
             prompt=prompt,
             longest=longest,
+            stated=stated,
             now=now,
         )
     except ApiError as error:

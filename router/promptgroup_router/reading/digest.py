@@ -22,6 +22,7 @@ from promptgroup_router.apis.session_key import (
     words_of,
 )
 from promptgroup_router.apis.structure import LARGE_BYTES
+from promptgroup_router.callers.longest_answer import MOST, SAYING, answers
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.decision.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
 from promptgroup_router.routing import prompt_digest
@@ -101,6 +102,9 @@ def _fields(ask: ParsedRequest, declared: int) -> dict[str, Any]:
         kept[repeating] = True
     kept |= {field.value: None for field in EngineField if field.value in doc and field.value not in kept}
     kept |= _question(doc)
+    kept |= {name: doc[name] for name in SAYING if isinstance(doc.get(name), int) and abs(doc[name]) <= MOST}
+    if (several := answers(ask.kind, doc)) > 1:
+        kept["n"] = several  # of each prompt, which are not told
     if "request_id" in doc:
         kept["request_id"] = True
     if ask.ids:

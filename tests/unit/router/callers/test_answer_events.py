@@ -12,7 +12,7 @@ LIMITS = CallerLimits(tokens_per_minute=100)
 
 @pytest.fixture
 def charge():
-    found = Limiter().admit("chat/support", "a", LIMITS, prompt=10, longest=5.0, now=0.0)
+    found = Limiter().admit("chat/support", "a", LIMITS, prompt=10, longest=5, now=0.0)
     assert found is not None
     return found
 
