@@ -36,7 +36,7 @@ from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
 from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.limiter import fields_of
-from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError
+from promptgroup_router.callers.reported_usage import NotToldError, ReportedUsage
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.decision.answer import additions
@@ -543,7 +543,7 @@ class Processing:
         self._picker.state.admit_waiting(now)
 
     def _answer_trailers(self) -> None:
-        left = self._rewriter.finish() if self._rewriter is not None else b""
+        left = self._rewritten(b"", end=True)
         for each in messages.response_body(left, end=False) if left else ():
             self._stream.send(each)
         self._stream.send(messages.UNCHANGED["response_trailers"])
@@ -571,9 +571,10 @@ class Processing:
             return data
         try:
             ready = self._rewriter.feed(data)
-        except TooLongError:
-            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "the answer is longer than can be rewritten") from None
-        return ready + self._rewriter.finish() if end else ready
+            return ready + self._rewriter.finish() if end else ready
+        except NotToldError:
+            text = "the answer cannot be rewritten: it is too long, or cannot be read"
+            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, text) from None
 
     def _begin_answer(self) -> None:
         """Correct the books by the first token."""

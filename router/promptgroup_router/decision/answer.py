@@ -44,7 +44,7 @@ def additions(
     rewriter: ReportedUsage | Diagnosed | None = None
     how = found.candidates.rules.cached_tokens
     if how is not CachedTokens.EXACT and status == OK:
-        rewriter = ReportedUsage(how, streamed=streamed)
+        rewriter = ReportedUsage(how, streamed=streamed, compressed=compressed)
     diagnosis = diagnose(state.prompt_digests, found, pick)
     if diagnosis is not None and status == OK and not compressed:
         rewriter = Diagnosed(state.prompt_digests, found, diagnosis, streamed=streamed)

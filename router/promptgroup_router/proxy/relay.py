@@ -15,7 +15,7 @@ from promptgroup_router.apis.opening import Opening
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.callers import told_usage
 from promptgroup_router.callers.answer_events import tail_of
-from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError
+from promptgroup_router.callers.reported_usage import NotToldError, ReportedUsage
 from promptgroup_router.decision.answer import additions
 from promptgroup_router.decision.cache_diagnosis import Diagnosed
 from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields, lacks_credential
@@ -229,7 +229,7 @@ class Relay:
         if self._rewriter is not None:
             try:
                 data = self._framed(self._rewriter.feed(data))
-            except TooLongError:
+            except NotToldError:
                 self._drop_engine()
                 self.failed(Failure.MALFORMED)
                 return
@@ -251,7 +251,11 @@ class Relay:
             else:
                 self._show_opening(self._answer)
         if self._rewriter is not None or self._tells:
-            left = self._rewriter.finish() if self._rewriter is not None else b""
+            try:
+                left = self._rewriter.finish() if self._rewriter is not None else b""
+            except NotToldError:
+                self.failed(Failure.MALFORMED)
+                return
             if self._tells:
                 left += told_usage.comment(self._tail.usage(), self._route.candidates.rules.cached_tokens)
             self._pending += self._framed(left)
