@@ -36,13 +36,12 @@ from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
 from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.limiter import fields_of
-from promptgroup_router.callers.reported_usage import NotToldError, ReportedUsage
+from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import CachedTokens
-from promptgroup_router.decision.answer import additions
+from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_sender, endpoint_of, large_body
 from promptgroup_router.decision.cache_diagnosis import HEADER as DIAGNOSTICS
-from promptgroup_router.decision.cache_diagnosis import Diagnosed
 from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields
 from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord, refused_at_once
@@ -152,7 +151,7 @@ class Processing:
         """Status of the answer."""
         self._relays = False
         """True once the client gets the answer."""
-        self._rewriter: ReportedUsage | Diagnosed | None = None
+        self._rewriter: BodyRewriter | None = None
         """Rewrites the body on its way."""
         self._tail: Tail
         """The end of the answer."""
@@ -347,6 +346,7 @@ class Processing:
                 sender=self,
                 ask=ask,
                 came=self._came,
+                rewrites=self._answer_mode == MODE_FULL_DUPLEX,
             )
             if isinstance(route, ModelsAnswer):
                 self._answer_self(OK, _JSON, route.body)
@@ -377,7 +377,7 @@ class Processing:
             return
         self._route = route
         # of an answer that is not shown no events are counted, and what was reserved for it stays charged
-        counted = route.charge if self._answer_mode != MODE_NONE else None
+        counted = route.seen if self._answer_mode != MODE_NONE else None
         self._tail = tail_of(self._endpoint.tail(), counted, streamed=route.demand.streamed)
         self._exchange = Exchange(state, route.candidates, route.demand, now + REQUEST_SECONDS)
         self._record = RequestRecord(

@@ -26,6 +26,7 @@ import xxhash
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.account import SLICE_SECONDS, WINDOW_SECONDS, Account, Slice, SpendReport
+from promptgroup_router.callers.answer_events import UNSEEN
 from promptgroup_router.contract.caller_rules import CallerLimits
 
 DAY_SECONDS = 86400
@@ -59,7 +60,7 @@ Field = tuple[bytes, bytes]
 class Charge:
     """The charge for one request, until it is settled."""
 
-    __slots__ = ("account", "limits", "open", "prompt", "reserved", "seen", "settled", "streamed", "used")
+    __slots__ = ("account", "limits", "open", "prompt", "reserved", "settled", "used")
 
     def __init__(self, account: Account, limits: CallerLimits, reserved: int, prompt: int, used: Slice) -> None:
         self.account = account
@@ -70,10 +71,6 @@ class Charge:
         """Tokens that the prompt is estimated to have."""
         self.open = reserved - prompt if reserved > prompt else 0
         """Those of the reserved tokens that may come back."""
-        self.streamed = False
-        """True if events of the answer are counted."""
-        self.seen = 0
-        """Events of a streamed answer that have gone to the client."""
         self.used = used
         """Where they were charged."""
         self.settled = False
@@ -201,17 +198,21 @@ class Limiter:
         """
         return untold > 0 and (untold + room) * self.routers > left + untold
 
-    def settle(self, charge: Charge, usage: Usage | None, now: float) -> None:
+    def settle(self, charge: Charge, usage: Usage | None, now: float, seen: int = UNSEEN) -> None:
         """Replace the estimate of a request that is over by what the engine reported, or by what was seen of it.
 
-        Of an answer that nobody could see the estimate stays: an engine may have computed all of it.
+        Args:
+            charge: the charge.
+            usage: the tokens that the engine has told; None if it did not.
+            now: monotonic seconds.
+            seen: events of the answer. Of one that nobody has seen the estimate stays: all of it may be computed.
         """
         if charge.settled:
             return
         if usage is not None:
             self._correct(charge, usage.prompt_tokens + usage.completion_tokens, usage.completion_tokens, now)
-        elif charge.streamed:
-            self._correct(charge, charge.prompt + charge.seen, charge.seen, now)
+        elif seen != UNSEEN:
+            self._correct(charge, charge.prompt + seen, seen, now)
         self._end(charge)
 
     def give_back(self, charge: Charge, now: float) -> None:

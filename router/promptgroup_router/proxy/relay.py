@@ -15,9 +15,8 @@ from promptgroup_router.apis.opening import Opening
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.callers import told_usage
 from promptgroup_router.callers.answer_events import tail_of
-from promptgroup_router.callers.reported_usage import NotToldError, ReportedUsage
-from promptgroup_router.decision.answer import additions
-from promptgroup_router.decision.cache_diagnosis import Diagnosed
+from promptgroup_router.callers.reported_usage import NotToldError
+from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields, lacks_credential
 from promptgroup_router.decision.exchange import ERRORS, Action, Exchange, Failed, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord
@@ -162,10 +161,9 @@ class Relay:
         """True if bytes of the answer have come since `tick` looked."""
         self._paused = False
         self._decoder: Chunked | None = None
-        self._rewriter: ReportedUsage | Diagnosed | None = None
-        """Rewrites the body on its way: in groups that do not tell their callers what was cached, and for clients that
-        ask why something was not."""
-        self._tail = tail_of(endpoint.tail(), route.charge, streamed=route.demand.streamed)
+        self._rewriter: BodyRewriter | None = None
+        """Rewrites the body on its way."""
+        self._tail = tail_of(endpoint.tail(), route.seen, streamed=route.demand.streamed)
         self._ticket: int | None = None
         """Place in the admission queue."""
 

@@ -23,6 +23,7 @@ from promptgroup_router.apis.session_key import (
 )
 from promptgroup_router.apis.structure import LARGE_BYTES
 from promptgroup_router.callers.longest_answer import MOST, SAYING, answers
+from promptgroup_router.callers.unasked_usage import options_of
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.decision.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
 from promptgroup_router.routing import prompt_digest
@@ -101,6 +102,7 @@ def _fields(ask: ParsedRequest, declared: int) -> dict[str, Any]:
     if (repeating := repeating_field(doc)) is not None:
         kept[repeating] = True
     kept |= {field.value: None for field in EngineField if field.value in doc and field.value not in kept}
+    kept |= options_of(doc)
     kept |= _question(doc)
     kept |= {name: doc[name] for name in SAYING if isinstance(doc.get(name), int) and abs(doc[name]) <= MOST}
     if (several := answers(ask.kind, doc)) > 1:

@@ -26,9 +26,11 @@ from promptgroup_router.apis.session_key import (
 )
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, shown
+from promptgroup_router.callers.answer_events import SeenEvents
 from promptgroup_router.callers.isolation import cache_domain, for_engine, salted_body
 from promptgroup_router.callers.limiter import Charge
 from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
+from promptgroup_router.callers.unasked_usage import asking, is_unasked
 from promptgroup_router.contract.access import Access
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.fingerprint import Fingerprint
@@ -91,6 +93,8 @@ class Rewrite:
     """The declared prompt that is put in front."""
     model: str = ""
     """The model to name then."""
+    metered: bool = False
+    """True if the engine is asked for the usage of a stream whose client did not ask."""
 
 
 @dataclass(slots=True)
@@ -132,6 +136,8 @@ class Route:
     """True if a prompt from a Secret was put in front: the client does not get the engine's own errors."""
     charge: Charge | None = None
     """The request in the account of its caller; None for a caller without limits."""
+    seen: SeenEvents | None = None
+    """The events of its streamed answer, where somebody is charged for them or counted by name."""
     question: CacheQuestion | None = None
     """The question of its client about the cache; None for nearly all requests."""
     ask: ParsedRequest | None = None
@@ -157,6 +163,7 @@ def route(
     tokens: Tokens,
     now: float,
     cached: bool = True,
+    metered: bool = False,
     identify: Identify = identify_nobody,
     salts: Salts | None = None,
 ) -> Route:
@@ -170,6 +177,7 @@ def route(
         tokens: the lengths of texts in tokens.
         now: monotonic seconds.
         cached: whether the engine keeps the prompt in its KV cache.
+        metered: whether engines may be asked for the usage of streams, which takes somebody who rewrites the answer.
         identify: tells who sends the request, once its group is known.
         salts: the salts of callers, for groups that isolate them.
 
@@ -185,6 +193,7 @@ def route(
         tokens=tokens,
         now=now,
         cached=cached,
+        metered=metered and cached,
         identify=identify,
         salts=salts,
     )
@@ -204,6 +213,7 @@ def _cached_route(
     tokens: Tokens,
     now: float,
     cached: bool,
+    metered: bool,
     identify: Identify,
     salts: Salts | None,
 ) -> Route:
@@ -212,7 +222,8 @@ def _cached_route(
             caller = identify(claim.group.access, claim.group.namespace)
             salted, of = claim.candidates.rules.salted, claim.group.namespace
             domain = cache_domain(salted, salts, caller, of, ask, cached=cached)
-            rewrite = Rewrite(claim.group.callers.allowed, domain, salted, cached=cached, ordered=True)
+            unasked = metered and _is_unasked(claim.candidates, ask, caller)
+            rewrite = Rewrite(claim.group.callers.allowed, domain, salted, cached=cached, ordered=True, metered=unasked)
             messages = claim.revision.messages
             header, declared = claim.group.session_header, claim.revision.system_bytes
             session = _session(
@@ -240,7 +251,13 @@ def _cached_route(
             revision, prompt, pinned = _choose_revision(group, locations, session, ask, now=now, domain=domain)
             check_by_name(ask, revision.revision, cached=cached)
             rewrite = Rewrite(
-                rules.allowed, domain, rules.salted, cached=cached, preamble=prompt, model=group.group.model
+                rules.allowed,
+                domain,
+                rules.salted,
+                cached=cached,
+                preamble=prompt,
+                model=group.group.model,
+                metered=metered and _is_unasked(revision.candidates, ask, caller),
             )
             rate = tokens.per_byte(group.group.model)
             inside = size_of(ask.tools)
@@ -262,7 +279,9 @@ def _cached_route(
             return found
         case NoMatch(model=tenant):
             rate = tokens.per_byte(ask.model)
-            return _unmatched(tenant, ask, headers, rate=rate, identify=identify, salts=salts, cached=cached)
+            return _unmatched(
+                tenant, ask, headers, rate=rate, identify=identify, salts=salts, cached=cached, metered=metered
+            )
 
 
 def _named(headers: dict[bytes, bytes], header: bytes) -> str:
@@ -366,7 +385,17 @@ def written(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
         body = BODIES[ask.kind].with_preamble(sent, rewrite.preamble, rewrite.model)
     elif rewrite.ordered and not sent.tools_in_order:
         body = BODIES[ask.kind].with_ordered_tools(sent)
+    if rewrite.metered:
+        body = asking(sent, body)
     return salted_body(body, rewrite.domain, rewrite.salted, ask.kind, cached=rewrite.cached)
+
+
+def _is_unasked(candidates: Candidates, ask: ParsedRequest, caller: Caller) -> bool:
+    """Return True if an engine is to be asked for a usage that the client did not ask for.
+
+    A kept answer is one for many clients, and goes to all of them as its engine has sent it.
+    """
+    return candidates.responses is None and is_unasked(ask, caller)
 
 
 def check_in(index: RoutingIndex, identify: Identify) -> None:
@@ -419,11 +448,13 @@ def _unmatched(
     identify: Identify,
     salts: Salts | None,
     cached: bool,
+    metered: bool,
 ) -> Route:
     caller, access, candidates = _admitted(found, identify)
     salted = candidates.rules.salted
     domain = cache_domain(salted, salts, caller, found.namespace, ask, cached=cached)
-    rewrite = Rewrite(candidates.rules.allowed, domain, salted, cached=cached)
+    unasked = metered and _is_unasked(candidates, ask, caller)
+    rewrite = Rewrite(candidates.rules.allowed, domain, salted, cached=cached, metered=unasked)
     session = _session(ask, headers, found.candidates.id, HEADER_SESSION, LEADING_BYTES, caller=caller, domain=domain)
     leading, prefix = leading_of(ask)
     if ask.ids:

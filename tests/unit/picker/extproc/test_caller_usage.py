@@ -76,7 +76,7 @@ def test_a_stream_without_usage_is_charged_by_its_events():
     assert reserved == 1000  # the answer may have any length
     request.answer_body(EVENT * 50 + b"data: [DONE]\n\n")
     assert 50 < account(request).minute_tokens < 100
-    assert counted(request)["unmetered"] == 1
+    assert (counted(request)["answer_tokens"], counted(request)["unmetered"]) == (50, 1)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -88,3 +88,19 @@ def test_an_answer_that_is_not_shown_costs_what_was_reserved(stream):
     request.answer_head(stream=stream)
     request.close()
     assert 300 < account(request).minute_tokens < 400
+
+
+TOLD = b'data: {"choices":[],' + USAGE[1:] + b"\n\n"
+
+
+@pytest.mark.parametrize("mode", [FULL_DUPLEX, STREAMED, BUFFERED])
+def test_an_engine_is_asked_for_the_usage_where_the_picker_can_keep_it_from_the_client(mode):
+    request = shown()
+    request.head(answer=mode, **GIVEN)
+    said = request.body(json.dumps(chat(stream=True)).encode())
+    asked = b"include_usage" in b"".join(each.SerializeToString() for each in said)
+    assert asked is (mode == FULL_DUPLEX)
+    request.answer_head(stream=True)
+    said = request.answer_body(EVENT + (TOLD if asked else b"") + b"data: [DONE]\n\n")
+    assert b'"usage"' not in b"".join(each.SerializeToString() for each in said)
+    assert counted(request)["answer_tokens"] == (3 if asked else 1)

@@ -227,8 +227,7 @@ def test_a_caller_with_little_left_waits_for_its_own_answers_and_no_longer():
 def test_an_answer_that_nobody_saw_stays_charged_and_one_that_was_cut_costs_what_was_seen():
     limiter = Limiter()
     unseen, cut = (admitted(limiter, TOKENS, 0.0, prompt=100, longest=1000) for _ in range(2))
-    cut.streamed, cut.seen = True, 7
-    limiter.settle(cut, None, 1.0)
+    limiter.settle(cut, None, 1.0, seen=7)
     limiter.settle(unseen, None, 1.0)
     assert (unseen.account.minute_tokens, unseen.account.open_tokens) == (107 + 1100, 0)
 
