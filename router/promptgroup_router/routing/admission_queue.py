@@ -78,14 +78,17 @@ class _Flow:
         """When it was served last."""
 
 
-_AGED = -1
-"""Stands before all classes."""
 _Place = tuple[int, float, int, _Flow]
-"""Class, virtual time or the moment since when it waits, ticket, and the caller."""
+"""Class, virtual time (or the moment since when it waits), ticket, and the caller: the least goes first."""
 
 
-def _in_class(flow: _Flow) -> _Place:
-    return flow.rank, flow.start, flow.heap[0].ticket, flow
+def _line_up(flow: _Flow, order: list[_Place], old: list[_Place], highest: int, now: float) -> None:
+    """Put a caller's next request among those in order, or among those who have grown old behind the highest class."""
+    head = flow.heap[0]
+    if flow.rank > highest and now - max(head.since, flow.served) >= AGE_SECONDS:
+        heapq.heappush(old, (0, head.since, head.ticket, flow))
+    else:
+        heapq.heappush(order, (flow.rank, flow.start, head.ticket, flow))
 
 
 class AdmissionQueue(Generic[_T]):
@@ -153,38 +156,31 @@ class AdmissionQueue(Generic[_T]):
         """
         flows = [flow for flow in self._flows.values() if flow.heap]
         highest = min((flow.rank for flow in flows), default=0)
-        order = [self._place(flow, highest, now) for flow in flows]
-        heapq.heapify(order)
+        order: list[_Place] = []
+        old: list[_Place] = []
+        for flow in flows:
+            _line_up(flow, order, old, highest, now)
         passed: list[tuple[_Flow, _Entry]] = []
         over: Counter[int] = Counter()
         of_group: Counter[str] = Counter()
-        while order and len(passed) < LOOKS:
-            rank, _, _, flow = heapq.heappop(order)
+        while (order or old) and len(passed) < LOOKS:
+            aged = bool(old) and (not order or self._turns >= TURNS - 1)
+            _, _, _, flow = heapq.heappop(old if aged else order)
             if of_group[flow.group] >= LOOKS_OF_GROUP:
-                continue
-            if rank == _AGED and self._turns < TURNS - 1:
-                heapq.heappush(order, _in_class(flow))  # another one took the turn
                 continue
             entry = heapq.heappop(flow.heap)
             if (group := self._leave(entry.ticket)) is not None:
                 if fits(entry.item):
-                    self._serve(flow, entry, now, aged=rank == _AGED)
+                    self._serve(flow, entry, now, aged=aged)
                 else:
                     self._enter(entry.ticket, group)
                     passed.append((flow, entry))
                     over[id(flow)] += 1
                     of_group[flow.group] += 1
             if flow.heap and over[id(flow)] < PASSED_OVER:
-                heapq.heappush(order, self._place(flow, highest, now))
+                _line_up(flow, order, old, highest, now)
         for flow, entry in passed:
             heapq.heappush(flow.heap, entry)
-
-    def _place(self, flow: _Flow, highest: int, now: float) -> _Place:
-        """Return the place of a caller's next request in the order, if `highest` is the class that goes first."""
-        head = flow.heap[0]
-        if flow.rank > highest and self._turns >= TURNS - 1 and now - max(head.since, flow.served) >= AGE_SECONDS:
-            return _AGED, head.since, head.ticket, flow
-        return _in_class(flow)
 
     def _serve(self, flow: _Flow, entry: _Entry, now: float, *, aged: bool) -> None:
         self._turns = 0 if aged else self._turns + 1
