@@ -24,7 +24,8 @@ from promptgroup_router.access.keyring import Keyring, SecretRef
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base import build
-from promptgroup_router.callers.limiter import Charge, Limiter, longest_answer
+from promptgroup_router.callers.limiter import Charge, Limiter
+from promptgroup_router.callers.longest_answer import longest_answer
 from promptgroup_router.contract.access import Access, AccessType
 from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
 
@@ -111,9 +112,8 @@ def measure(callers: int = 200, batches: int = 400) -> Costs:
         return identify(ACCESS, "chat").name
 
     def admit(name: str, at: float) -> Charge:
-        charge = limiter.admit(
-            group, name, RULES.limits_of(name), prompt=2000, longest=longest_answer(ApiKind.CHAT, BODY), now=at
-        )
+        longest, stated = longest_answer(ApiKind.CHAT, BODY)
+        charge = limiter.admit(group, name, RULES.limits_of(name), prompt=2000, longest=longest, stated=stated, now=at)
         assert charge is not None
         return charge
 

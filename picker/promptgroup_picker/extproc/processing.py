@@ -36,21 +36,21 @@ from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
 from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.limiter import fields_of
-from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError
+from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import CachedTokens
-from promptgroup_router.decision.answer import additions
+from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_sender, endpoint_of, large_body
 from promptgroup_router.decision.cache_diagnosis import HEADER as DIAGNOSTICS
-from promptgroup_router.decision.cache_diagnosis import Diagnosed
 from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields
-from promptgroup_router.decision.exchange import UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
+from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord, refused_at_once
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.response_id import RANDOM_BYTES
 from promptgroup_router.routing.route import Route, share_of
+from promptgroup_router.routing.secret_prompt import engine_refused
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.unmatched import UNMATCHED
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
@@ -158,7 +158,7 @@ class Processing:
         """Status of the answer."""
         self._relays = False
         """True once the client gets the answer."""
-        self._rewriter: ReportedUsage | Diagnosed | None = None
+        self._rewriter: BodyRewriter | None = None
         """Rewrites the body on its way."""
         self._tail: Tail
         """The end of the answer."""
@@ -364,6 +364,7 @@ class Processing:
                 sender=self,
                 ask=ask,
                 came=self._came,
+                rewrites=self._answer_mode == MODE_FULL_DUPLEX,
             )
             if isinstance(route, ModelsAnswer):
                 self._answer_self(OK, _JSON, route.body)
@@ -393,7 +394,9 @@ class Processing:
             self._refuse(ApiError(500, f"{text}: set its response_body_mode to FULL_DUPLEX_STREAMED", code="not_shown"))
             return
         self._route = route
-        self._tail = tail_of(self._endpoint.tail(), route.charge, streamed=route.demand.streamed)
+        # of an answer that is not shown no events are counted, and what was reserved for it stays charged
+        counted = route.seen if self._answer_mode != MODE_NONE else None
+        self._tail = tail_of(self._endpoint.tail(), counted, streamed=route.demand.streamed)
         self._exchange = Exchange(state, route.candidates, route.demand, now + REQUEST_SECONDS)
         self._record = RequestRecord(
             state,
@@ -515,6 +518,9 @@ class Processing:
         elif status in UNAVAILABLE and self._picker.told_served:
             self._not_sent(status, now)
             return
+        if route.secret and status >= ERRORS:
+            self._answer_for_engine(status, now)
+            return
         streamed = head.get(b"content-type", b"")[:17].lower() == b"text/event-stream"
         compressed = b"content-encoding" in head
         state, pick = self._picker.state, exchange.pick
@@ -543,8 +549,19 @@ class Processing:
         self._stream.send(messages.response_headers(()))
         self._close()
 
+    def _answer_for_engine(self, status: int, now: float) -> None:
+        """Answer with an error in place of the engine's, which may repeat a secret prompt."""
+        exchange, error = self._begun(), engine_refused(status)
+        exchange.relaying(now, status)
+        self._record.answer_began(status, now)
+        exchange.ended(now)
+        self._record.served(None, now)
+        refused, body = self._endpoint.refuse(error)
+        self._answer_self(refused, error.headers(), body)
+        self._picker.state.admit_waiting(now)
+
     def _answer_trailers(self) -> None:
-        left = self._rewriter.finish() if self._rewriter is not None else b""
+        left = self._rewritten(b"", end=True)
         for each in messages.response_body(left, end=False) if left else ():
             self._stream.send(each)
         self._stream.send(messages.UNCHANGED["response_trailers"])
@@ -572,9 +589,10 @@ class Processing:
             return data
         try:
             ready = self._rewriter.feed(data)
-        except TooLongError:
-            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "the answer is longer than can be rewritten") from None
-        return ready + self._rewriter.finish() if end else ready
+            return ready + self._rewriter.finish() if end else ready
+        except NotToldError:
+            text = "the answer cannot be rewritten: it is too long, or cannot be read"
+            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, text) from None
 
     def _begin_answer(self) -> None:
         """Correct the books by the first token."""

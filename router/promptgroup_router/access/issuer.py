@@ -41,6 +41,8 @@ REMEMBERED_SECONDS = 300.0
 
 _KEPT = frozenset(("kid", *LONGEST_FIELDS))
 _KINDS = ("RSA", "EC", "OKP")
+_OF_RSA = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"))
+"""Algorithms of RSA keys. A key of another kind has one by its curve (RFC 7518 section 3.4, RFC 8037)."""
 
 
 class IssuerId(NamedTuple):
@@ -58,7 +60,25 @@ class UnknownKeyError(Exception):
     """The token's key is not among those of the issuer, or there are none yet."""
 
 
-def parse_jwks(content: bytes) -> "dict[str, PyJWK]":
+class PublicKey:
+    """A key for signatures."""
+
+    __slots__ = ("_jwk", "_of_any_rsa")
+
+    def __init__(self, jwk: "PyJWK", *, says_algorithm: bool) -> None:
+        """Begin; `says_algorithm` is whether the issuer names the key's one algorithm (RFC 7517 section 4.4)."""
+        self._jwk = jwk
+        self._of_any_rsa = not says_algorithm and jwk.key_type == "RSA"
+
+    def verifies(self, algorithm: str) -> Any:
+        """Return the key for a token of an algorithm that is taken.
+
+        PyJWT takes an RSA key that names none for one of RS256. As the bare key it goes with what the token names.
+        """
+        return self._jwk.key if self._of_any_rsa and algorithm in _OF_RSA else self._jwk
+
+
+def parse_jwks(content: bytes) -> dict[str, PublicKey]:
     """Return the keys for signatures that an issuer publishes, by their ids; the key without an id has an empty one.
 
     Keys that cannot be used are passed over: issuers publish kinds that only some clients know.
@@ -72,7 +92,7 @@ def parse_jwks(content: bytes) -> "dict[str, PyJWK]":
         listed = orjson.loads(content).get("keys")
     except (orjson.JSONDecodeError, AttributeError):
         raise TokenError("the answer is no set of keys in JSON") from None
-    found: dict[str, PyJWK] = {}
+    found: dict[str, PublicKey] = {}
     for each in listed[:MAX_KEYS] if isinstance(listed, list) else ():
         if not isinstance(each, dict) or each.get("kty") not in _KINDS or each.get("use", "sig") != "sig":
             continue  # a symmetric key (`oct`) would let whoever reads it sign
@@ -87,7 +107,7 @@ def parse_jwks(content: bytes) -> "dict[str, PyJWK]":
         except (PyJWTError, ValueError, TypeError, KeyError, AttributeError):
             continue
         if each["kty"] != "RSA" or key.key.key_size >= MIN_RSA_BITS:
-            found[key_id] = key
+            found[key_id] = PublicKey(key, says_algorithm="alg" in public)
     if not found:
         raise TokenError("the answer has no key that can be used")
     return found
@@ -108,7 +128,7 @@ class Issuer:
     """The keys of one issuer, and the tokens that they have signed."""
 
     def __init__(self) -> None:
-        self._keys: dict[str, PyJWK] = {}
+        self._keys: dict[str, PublicKey] = {}
         self.content = b""
         """The document that was learned last; empty before there is one."""
         self.asked_at: float | None = None
@@ -197,7 +217,7 @@ class Issuer:
         except (PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             raise TokenError(f"the token is not good: {type(error).__name__}") from None
 
-    def _key(self, key_id: object) -> "PyJWK | None":
+    def _key(self, key_id: object) -> PublicKey | None:
         """Return the key of a token; one without an id has the issuer's only key."""
         if not isinstance(key_id, str):
             return None
@@ -216,7 +236,7 @@ class Issuer:
             raise UnknownKeyError
 
 
-def _claims(token: bytes, key: "PyJWK | None", access: Access, algorithm: str) -> Mapping[str, Any]:
+def _claims(token: bytes, key: PublicKey | None, access: Access, algorithm: str) -> Mapping[str, Any]:
     """Return what a token says, for the issuer and the audience that are asked of it; without a key it proves nothing.
 
     Raises:
@@ -226,7 +246,7 @@ def _claims(token: bytes, key: "PyJWK | None", access: Access, algorithm: str) -
 
     claims: Mapping[str, Any] = decode(
         token,
-        key if key is not None else "",
+        key.verifies(algorithm) if key is not None else "",
         algorithms=[algorithm],
         audience=list(access.audiences),
         issuer=access.issuer,

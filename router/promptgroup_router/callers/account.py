@@ -1,7 +1,11 @@
 """The use of one group by one caller: within the last minute, since midnight, and at this moment.
 
 The minute is a window that slides in slices of half a second. All of it is one object, whose sums hold for the slice
-that runs: a request within it adds to numbers and looks nothing up. Does no I/O; the time is an argument.
+that runs: a request within it adds to numbers and looks nothing up.
+
+No window has more tokens than the limit. What an answer took beyond it is a debt, which takes the room of the next
+windows until it is paid: over time a caller gets its limit, however it sends its requests. Does no I/O; the time is an
+argument.
 """
 
 from collections import deque
@@ -12,6 +16,9 @@ from promptgroup_router.contract.caller_rules import CallerLimits
 WINDOW_SECONDS = 60.0
 SLICE_SECONDS = 0.5
 """Precision of the window: what is used within one slice leaves it at once."""
+MOST_DEBT = 60
+"""Windows after which a debt is paid at the latest: no single answer takes as much, and a peer that lies blocks a
+caller for no longer."""
 _SLICES = int(WINDOW_SECONDS / SLICE_SECONDS)
 
 
@@ -27,6 +34,7 @@ class SpendReport(NamedTuple):
     minute_requests: int
     """Requests of all routers within the last minute, as far as the sender knows."""
     minute_tokens: int
+    """Tokens of the same, and the debt."""
     day_tokens: int
     """Tokens of all routers since midnight, UTC."""
     in_flight: int
@@ -50,15 +58,20 @@ class Account:
 
     __slots__ = (
         "_slices",
-        "answer",
         "day",
         "day_tokens",
+        "debt",
+        "heard",
+        "heard_at",
         "in_flight",
         "key",
         "limits",
+        "longest",
         "minute_requests",
         "minute_tokens",
+        "most",
         "names",
+        "open_tokens",
         "peer_in_flight",
         "peers",
         "requests_line",
@@ -87,6 +100,14 @@ class Account:
         self.minute_requests = 0
         """Requests of all routers within the last minute."""
         self.minute_tokens = 0
+        """Tokens of the same, at most `most`."""
+        self.most = 0
+        """The limit of tokens a minute; 0 for none, and while only peers have told of the account."""
+        self.debt = 0
+        """Tokens that were used beyond it and are still to be paid."""
+        self.heard = 0
+        """Tokens and debt that a peer has told last of an account that this router has no limit of."""
+        self.heard_at = 0.0
         self.day = 0
         """Days since the epoch, of `day_tokens`."""
         self.day_tokens = 0
@@ -101,8 +122,10 @@ class Account:
         self.told_tokens = 0
         self.telling = (0, 0)
         """Requests and tokens that they were told last, once."""
-        self.answer = 0.0
-        """Tokens that an answer is expected to have."""
+        self.open_tokens = 0
+        """Tokens that are reserved for answers which have not ended, and may come back."""
+        self.longest = 0.0
+        """Tokens of the longest answer of late: it counts half as much with each minute."""
         self.ticks = 0
         """Ticks in which peers are still to be told."""
         self.silent_from = 0.0
@@ -120,7 +143,13 @@ class Account:
         """Begin the slice of this time and day, and let go of what is older than a minute."""
         number = int(now / SLICE_SECONDS)
         slices, oldest = self._slices, number - _SLICES
-        if number > self.slice.number:
+        passed = number - self.slice.number
+        if passed > 0:
+            if self.longest:
+                self.longest *= 0.5 ** (passed / _SLICES)
+            if self.debt:
+                # nobody has looked while whole windows went by: each has paid, and the last one is paid below
+                self.debt = max(0, self.debt - self.most * max(0, passed // (_SLICES + 1) - 1))
             self.slice = Slice(number)
             slices.append(self.slice)
             self.until = (number + 1) * SLICE_SECONDS
@@ -128,6 +157,8 @@ class Account:
             gone = slices.popleft()
             self.minute_requests -= gone.requests
             self.minute_tokens -= gone.tokens
+        if self.debt:
+            self._pay()
         if day != self.day:
             self.day, self.day_tokens = day, 0
 
@@ -140,19 +171,56 @@ class Account:
         self.minute_tokens += tokens
         self.day_tokens += tokens
 
+    def bound(self, most: int, now: float) -> None:
+        """Hold the account to a limit of tokens a minute from here on; 0 for none."""
+        heard, self.heard = self.heard, 0
+        self.most = most
+        if not most:
+            self.debt = 0
+            return
+        self.hold()
+        # what was told before the limit was known has been paid at the rate of the limit
+        paid = most + int(most * max(0.0, now - self.heard_at) / WINDOW_SECONDS)
+        self.debt = min(max(self.debt, heard - paid), MOST_DEBT * most)
+        self._pay()
+
+    def hold(self) -> None:
+        """Make a debt of what the window has beyond the limit."""
+        over = self.minute_tokens - self.most
+        if over > 0 and self.most:
+            self._take_from_latest(over)
+            self.debt = min(self.debt + over, MOST_DEBT * self.most)
+
+    def _pay(self) -> None:
+        """Pay as much of the debt as the window has room for."""
+        paid = min(self.debt, self.most - self.minute_tokens)
+        if paid > 0:
+            self.debt -= paid
+            self.slice.tokens += paid
+            self.minute_tokens += paid
+
     def take_back(self, tokens: int, used: Slice) -> None:
-        """Take tokens out of the slice that they were charged in, if it has not left the window."""
-        left = self.day_tokens - tokens
-        self.day_tokens = max(0, left)
+        """Take tokens out of the debt, and of the slice that they were charged in, if it has not left the window."""
+        self.day_tokens = max(0, self.day_tokens - tokens)
+        tokens -= self._forgive(tokens)
         if used.number >= self._slices[0].number:
-            # a peer's correction may have taken some of them already
             found = min(used.tokens, tokens)
             used.tokens -= found
             self.minute_tokens -= found
+            # a peer's correction has taken some of them already, in the place of its own
+            self._take_from_latest(tokens - found)
 
     def take_back_from_latest(self, tokens: int) -> None:
-        """Take tokens out of the latest slices: nobody knows in which of them they were charged."""
+        """Take tokens out of the debt and the latest slices: nobody knows in which of them they were charged."""
         self.day_tokens = max(0, self.day_tokens - tokens)
+        self._take_from_latest(tokens - self._forgive(tokens))
+
+    def _forgive(self, tokens: int) -> int:
+        found = min(self.debt, tokens)
+        self.debt -= found
+        return found
+
+    def _take_from_latest(self, tokens: int) -> None:
         for used in reversed(self._slices):
             if tokens <= 0:
                 return
@@ -162,7 +230,9 @@ class Account:
             tokens -= found
 
     def seconds_until(self, *, requests: int = 0, tokens: int = 0, now: float) -> float:
-        """Return the seconds after which so much has left the window, if nothing more is used; at most a minute."""
+        """Return the seconds after which there is so much more room, if nothing more is used; at most a minute."""
+        if tokens > 0:
+            tokens += self.debt
         for each in self._slices:
             requests -= each.requests
             tokens -= each.tokens
@@ -177,7 +247,7 @@ class Account:
             self.spent_requests,
             self.spent_tokens,
             self.minute_requests,
-            self.minute_tokens,
+            self.minute_tokens + self.debt,
             self.day_tokens,
             self.in_flight,
         )

@@ -1,44 +1,57 @@
-"""Counts the events of a stream whose caller has limits, since its end may never come, or come without usage.
+"""Counts the events of a stream whose caller is known or has limits, since its end may never come.
 
-A client that leaves `stream_options.include_usage` out, or hangs up before the last event, would otherwise pay for no
-answer. An event has a token as a rule, and more where an engine sends several at once. Does no I/O and reads no clock.
+A client that hangs up before the last event, or an engine that tells no usage, would otherwise leave nothing of the
+answer to count. An event has a token as a rule, and more where an engine sends several at once. Does no I/O, and
+reads no clock.
 """
 
 from promptgroup_router.apis.usage import Tail, Usage
-from promptgroup_router.callers.limiter import Charge
 
 _EVENT = b'data: {"'
 """The beginning of an event, which no text has: quotes inside a JSON string are escaped."""
+
+UNSEEN = -1
+"""Stands for the number of events of an answer that is no stream, or that nobody has seen."""
+
+
+class SeenEvents:
+    """The number of events of one answer."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = UNSEEN
 
 
 class AnswerEvents(Tail):
     """The end of a streamed answer, and the number of its events."""
 
-    __slots__ = ("_charge", "_tail")
+    __slots__ = ("_seen", "_tail")
 
-    def __init__(self, tail: Tail, charge: Charge) -> None:
+    def __init__(self, tail: Tail, seen: SeenEvents) -> None:
         """Begin.
 
         Args:
             tail: of the API.
-            charge: is told of the events.
+            seen: is told of the events.
         """
         super().__init__()
         self._tail = tail
-        self._charge = charge
+        self._seen = seen
+        seen.count = 0
 
     def add(self, data: bytes) -> None:
         """Add bytes of the body, as received."""
         self._tail.add(data)
-        self._charge.seen += data.count(_EVENT)
+        self._seen.count += data.count(_EVENT)
 
     def usage(self) -> Usage | None:
         """Return the last usage of the body, None if there is none."""
         return self._tail.usage()
 
 
-def tail_of(tail: Tail, charge: Charge | None, *, streamed: bool) -> Tail:
-    """Return what keeps the end of an answer, and counts its events where somebody is charged for them."""
+def tail_of(tail: Tail, seen: SeenEvents | None, *, streamed: bool) -> Tail:
+    """Return what keeps the end of an answer, and counts its events where somebody wants to know."""
     if not streamed:
         tail.scans = True
-    return AnswerEvents(tail, charge) if charge is not None and streamed else tail
+    return AnswerEvents(tail, seen) if seen is not None and streamed else tail

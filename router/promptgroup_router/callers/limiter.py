@@ -1,7 +1,11 @@
 """Holds callers to their limits: requests and tokens a minute, requests at a time, tokens a day.
 
-A request is charged as it is admitted, with its prompt and the answer that its caller's requests get on average; the
-tokens that the engine reports settle it. Windows slide, so that no minute has more than the limit, wherever it begins.
+A request is charged as it is admitted, with its prompt and the longest answer that it may have; the tokens that the
+engine reports settle it. Nothing that a caller has done before makes that less, or short answers would open the limit
+for long ones. A request is admitted if its prompt fits. If its longest answer does not, what is left is reserved, and
+nobody else is admitted meanwhile: so a minute has at most the limit and one request, and more only where answers
+without a stated length are longer than was reserved for them. What is beyond the limit is paid in the next windows
+(`account`). Windows slide, so that all of it holds wherever a minute begins.
 
 Routers tell each other what they have charged (`SpendReport`) in each tick of their exchange, as counters that only the
 difference to the last report is taken of, so that a lost report does no harm. Between two ticks the others' charges are
@@ -16,14 +20,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice
 from math import ceil, inf
-from typing import Any
 
 import xxhash
 
-from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.account import SLICE_SECONDS, WINDOW_SECONDS, Account, Slice, SpendReport
+from promptgroup_router.callers.answer_events import UNSEEN
 from promptgroup_router.contract.caller_rules import CallerLimits
 
 DAY_SECONDS = 86400
@@ -35,9 +38,6 @@ REPORTS_A_TICK = 240
 """Most reports of one tick; the others wait for the next one."""
 MOST_AT_ONCE = 10**9
 """Most requests or tokens that a peer is believed to have charged between two reports."""
-LEARNED = 0.1
-"""Step by which one answer moves the length that the next ones are expected to have."""
-
 MOST_RETRY_SECONDS = 60
 """Longest `Retry-After` of a minute's limit: the SDKs of OpenAI and Anthropic pass over a longer one, and come back
 within seconds. A slice more may have to pass, and the request then waits for another second."""
@@ -48,10 +48,10 @@ SILENT_SECONDS = 5.0
 _REQUESTS, _TOKENS = "requests", "tokens"
 _LEFT = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-reset-%b: 0s\r\nx-ratelimit-remaining-%b: "
 _NONE_LEFT = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-reset-%b: %ds\r\nx-ratelimit-remaining-%b: 0"
-_OF_CHAT, _OF_RESPONSES, _OF_OTHERS = ("max_completion_tokens", "max_tokens"), ("max_output_tokens",), ("max_tokens",)
-"""Fields of a body that bound its answer."""
 _SHARE_SECONDS = 0.1
 """Wait for what other routers may be using: the next tick tells."""
+_SETTLED_SECONDS = 1.0
+"""Wait for what is reserved for answers that have not ended."""
 
 Field = tuple[bytes, bytes]
 """Name and value of a header field."""
@@ -60,17 +60,17 @@ Field = tuple[bytes, bytes]
 class Charge:
     """The charge for one request, until it is settled."""
 
-    __slots__ = ("account", "expected", "limits", "reserved", "seen", "settled", "used")
+    __slots__ = ("account", "limits", "open", "prompt", "reserved", "settled", "used")
 
-    def __init__(self, account: Account, limits: CallerLimits, reserved: int, expected: int, used: Slice) -> None:
+    def __init__(self, account: Account, limits: CallerLimits, reserved: int, prompt: int, used: Slice) -> None:
         self.account = account
         self.limits = limits
         self.reserved = reserved
         """Tokens that were charged in advance."""
-        self.expected = expected
-        """Those of them that the answer was expected to have."""
-        self.seen = 0
-        """Events of a streamed answer that have gone to the client."""
+        self.prompt = prompt
+        """Tokens that the prompt is estimated to have."""
+        self.open = reserved - prompt if reserved > prompt else 0
+        """Those of the reserved tokens that may come back."""
         self.used = used
         """Where they were charged."""
         self.settled = False
@@ -96,7 +96,15 @@ class Limiter:
     # --- One request ---------------------------------------------------------------------------------------------
 
     def admit(
-        self, group: str, caller: str, limits: CallerLimits, *, prompt: int, longest: float, now: float
+        self,
+        group: str,
+        caller: str,
+        limits: CallerLimits,
+        *,
+        prompt: int,
+        longest: int,
+        stated: bool = True,
+        now: float,
     ) -> Charge | None:
         """Charge a request; None where there is nothing to count.
 
@@ -105,7 +113,8 @@ class Limiter:
             caller: the caller's name; those who are not known share one account.
             limits: the caller's limits.
             prompt: estimated tokens of the prompt.
-            longest: most tokens that the answer may have; infinite if the request does not say.
+            longest: most tokens that its answers may have, or that are reserved where it does not say.
+            stated: whether it says; else answers may be longer, and the longest of late counts where it was.
             now: monotonic seconds.
 
         Raises:
@@ -119,32 +128,65 @@ class Limiter:
             account = self._open(group, caller)
         if now >= account.until:
             self._move(account, now)
-        answer = account.answer
-        expected = int(min(longest, answer))
-        reserved = prompt + expected
+        if account.most != limits.tokens_per_minute:
+            account.bound(limits.tokens_per_minute, now)
+        reserved = prompt + longest
+        if not stated and account.longest > longest:
+            reserved = prompt + int(account.longest)
         if (most := limits.in_flight) and account.in_flight + account.peer_in_flight >= most:
             raise self._refusal(account, limits, f"{most} requests at a time", kind=_REQUESTS, wait=1.0, now=now)
         if most := limits.requests_per_minute:
             left = most - account.minute_requests
-            if left < 1 or self._others_may_use(left, 1, account.spent_requests - account.told_requests):
+            untold = account.spent_requests - account.told_requests
+            if left < 1 or (self.routers > 1 and self._others_may_use(left, 1, untold)):
                 wait = _SHARE_SECONDS if left >= 1 else account.seconds_until(requests=1 - left, now=now)
                 raise self._refusal(account, limits, f"{most} requests a minute", kind=_REQUESTS, wait=wait, now=now)
-        if most := limits.tokens_per_minute:
-            # a prompt that is larger than the limit itself would never be admitted
-            asked = min(most, reserved)
-            left = most - account.minute_tokens
-            if left < asked or self._others_may_use(left, asked, account.spent_tokens - account.told_tokens):
-                wait = _SHARE_SECONDS if left >= asked else account.seconds_until(tokens=asked - left, now=now)
-                raise self._refusal(account, limits, f"{most} tokens a minute", kind=_TOKENS, wait=wait, now=now)
-        if (most := limits.tokens_per_day) and account.day_tokens >= most:
-            wait = DAY_SECONDS - (now + self.epoch) % DAY_SECONDS
-            raise self._refusal(account, limits, f"{most} tokens a day", kind=_TOKENS, wait=wait, now=now)
+        if limits.tokens_per_minute or limits.tokens_per_day:
+            reserved = self._reserve(account, limits, prompt, reserved, now)
         account.spend(1, reserved)
         account.in_flight += 1
         account.spent_requests += 1
         account.spent_tokens += reserved
         self._change(account)
-        return Charge(account, limits, reserved, expected, account.slice)
+        charge = Charge(account, limits, reserved, prompt, account.slice)
+        account.open_tokens += charge.open
+        return charge
+
+    def _reserve(self, account: Account, limits: CallerLimits, prompt: int, wanted: int, now: float) -> int:
+        """Return the tokens that are reserved for a request: those that it wants, or what is left of a limit.
+
+        Raises:
+            ApiError: 429: its prompt does not fit.
+        """
+        reserved, untold, alone = wanted, account.spent_tokens - account.told_tokens, self.routers == 1
+        if most := limits.tokens_per_minute:
+            left = most - account.minute_tokens
+            reserved = min(reserved, left)
+            # a prompt that is larger than the limit itself would never be admitted
+            if left < 1 or (left < prompt and left < most):
+                wait = account.seconds_until(tokens=min(most, max(prompt, 1)) - left, now=now)
+                raise self._no_tokens(account, limits, left, prompt, f"{most} tokens a minute", wait=wait, now=now)
+            if not alone and self._others_may_use(left, reserved, untold):
+                wait = _SHARE_SECONDS
+                raise self._refusal(account, limits, f"{most} tokens a minute", kind=_TOKENS, wait=wait, now=now)
+        if most := limits.tokens_per_day:
+            left = most - account.day_tokens
+            reserved = min(reserved, left)
+            if left < 1 or (left < prompt and left < most):
+                wait = DAY_SECONDS - (now + self.epoch) % DAY_SECONDS
+                raise self._no_tokens(account, limits, left, prompt, f"{most} tokens a day", wait=wait, now=now)
+            if not alone and self._others_may_use(left, reserved, untold):
+                wait = _SHARE_SECONDS
+                raise self._refusal(account, limits, f"{most} tokens a day", kind=_TOKENS, wait=wait, now=now)
+        return reserved
+
+    def _no_tokens(
+        self, account: Account, limits: CallerLimits, left: int, prompt: int, what: str, *, wait: float, now: float
+    ) -> ApiError:
+        """Return the refusal of a prompt that does not fit into what is left; running answers may give enough back."""
+        if left < prompt <= left + account.open_tokens or left < 1 <= left + account.open_tokens:
+            wait = min(wait, _SETTLED_SECONDS)
+        return self._refusal(account, limits, what, kind=_TOKENS, wait=wait, now=now)
 
     def _others_may_use(self, left: int, room: int, untold: int) -> bool:
         """Return True if a request has to wait for what other routers tell.
@@ -154,43 +196,49 @@ class Limiter:
             room: what the request needs.
             untold: what this router has used, and the others have not been told of yet.
         """
-        return self.routers > 1 and untold > 0 and (untold + room) * self.routers > left + untold
+        return untold > 0 and (untold + room) * self.routers > left + untold
 
-    def settle(self, charge: Charge, usage: Usage | None, now: float) -> None:
-        """Replace the estimate of a request that is over by what the engine reported, or by what was seen of it."""
+    def settle(self, charge: Charge, usage: Usage | None, now: float, seen: int = UNSEEN) -> None:
+        """Replace the estimate of a request that is over by what the engine reported, or by what was seen of it.
+
+        Args:
+            charge: the charge.
+            usage: the tokens that the engine has told; None if it did not.
+            now: monotonic seconds.
+            seen: events of the answer. Of one that nobody has seen the estimate stays: all of it may be computed.
+        """
         if charge.settled:
             return
         if usage is not None:
-            self._learn(charge.account, usage.completion_tokens)
-            self._correct(charge, usage.prompt_tokens + usage.completion_tokens, now)
-        elif charge.seen:
-            self._learn(charge.account, charge.seen)
-            self._correct(charge, charge.reserved - charge.expected + charge.seen, now)
+            self._correct(charge, usage.prompt_tokens + usage.completion_tokens, usage.completion_tokens, now)
+        elif seen != UNSEEN:
+            self._correct(charge, charge.prompt + seen, seen, now)
         self._end(charge)
-
-    def _learn(self, account: Account, answer: int) -> None:
-        step = LEARNED if account.answer else 1.0
-        account.answer += step * (answer - account.answer)
 
     def give_back(self, charge: Charge, now: float) -> None:
         """Take back the tokens of a request that no engine has served; it counts as a request."""
         if not charge.settled:
-            self._correct(charge, 0, now)
+            self._correct(charge, 0, 0, now)
             self._end(charge)
 
-    def _correct(self, charge: Charge, used: int, now: float) -> None:
+    def _correct(self, charge: Charge, used: int, answer: int, now: float) -> None:
+        """Charge what a request has used in place of what was reserved, its answers' tokens among it."""
         account, more = charge.account, used - charge.reserved
         if now >= account.until:
             self._move(account, now)
+        if answer > account.longest:
+            account.longest = float(answer)
         account.spent_tokens += more
         if more > 0:
             account.spend(0, more)
+            account.hold()
         else:
             account.take_back(-more, charge.used)
 
     def _end(self, charge: Charge) -> None:
         charge.settled = True
         charge.account.in_flight -= 1
+        charge.account.open_tokens -= charge.open
         self._change(charge.account)
 
     def _change(self, account: Account) -> None:
@@ -284,7 +332,7 @@ class Limiter:
             elif now - self.began < WINDOW_SECONDS:
                 # this router has just started: the peer knows what was used before
                 requests = report.minute_requests - account.minute_requests
-                tokens = max(0, report.minute_tokens - account.minute_tokens)
+                tokens = max(0, report.minute_tokens - account.minute_tokens - account.debt)
             else:
                 requests = min(report.requests, report.minute_requests)
                 tokens = min(report.tokens, report.minute_tokens)
@@ -294,6 +342,9 @@ class Limiter:
             account.spend(max(0, min(requests, MOST_AT_ONCE)), max(0, min(tokens, MOST_AT_ONCE)))
             if tokens < 0:
                 account.take_back_from_latest(min(-tokens, MOST_AT_ONCE))
+            account.hold()
+            if not account.most:
+                account.heard, account.heard_at = report.minute_tokens, now
             if known is None:
                 account.day_tokens = max(account.day_tokens, report.day_tokens)
 
@@ -353,17 +404,3 @@ def fields_of(lines: bytes) -> list[Field]:
     """Return the fields of lines that `Limiter.lines` has written."""
     parts = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
     return [(name, value) for name, _, value in parts]
-
-
-def longest_answer(kind: ApiKind, body: dict[str, Any]) -> float:
-    """Return the most tokens that an answer may have, as the body of its request says; infinite if it does not.
-
-    Fields that engines do not read on the API say nothing, and of two the larger one counts.
-    """
-    longest = 0
-    for name in _OF_CHAT if kind is ApiKind.CHAT else _OF_RESPONSES if kind is ApiKind.RESPONSES else _OF_OTHERS:
-        if name in body:
-            given = body[name]
-            if isinstance(given, int) and given > longest:
-                longest = given
-    return float(longest) if longest else inf

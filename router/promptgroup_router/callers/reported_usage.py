@@ -1,10 +1,16 @@
 """Rewrites what an answer says of its cached tokens, whole or streamed, in the fields of all APIs.
 
-A number in `usage` whose name has `cache` in it says what engines had in their caches: `cached_tokens` in details of
+A value in `usage` whose name has `cache` in it says what engines had in their caches: `cached_tokens` in details of
 the prompt (OpenAI), of each turn (vLLM's responses), `cache_read_input_tokens` and `cache_creation_input_tokens`
-(Anthropic, whose `input_tokens` are those of neither). Does no I/O and reads no clock.
+(Anthropic, whose `input_tokens` are those of neither). So does one in `meta_info` of SGLang. Both are found wherever
+they stand, but for what a client or a model has written.
+
+An answer that cannot be read and has such a name goes to nobody. A name in quotes with a colon behind it cannot be text
+of the model, since quotes inside a JSON string are escaped. All of it takes linear time. Does no I/O, and reads no
+clock.
 """
 
+import json
 from typing import Any
 
 import orjson
@@ -20,17 +26,33 @@ _EXTENSION = "sglext"
 """SGLang's field for what OpenAI's API has no place for, the origins of cached tokens among it."""
 
 
-class TooLongError(Exception):
+_NAMES = (_CACHE.encode(), _EXTENSION.encode())
+_HOLDERS = ("usage", "meta_info")
+_WRITTEN = frozenset(("arguments", "input", "instructions", "metadata", "text", "tools"))
+"""Fields whose objects a client or a model has written; they are told as they are."""
+_BLANKS = b" \t\r\n"
+
+
+class NotToldError(Exception):
+    """The answer would tell what its client may not know."""
+
+
+class TooLongError(NotToldError):
     """More would have to be held than MOST_BYTES."""
+
+
+class UnreadableError(NotToldError):
+    """Nobody can read the answer, and it may say what was cached."""
 
 
 class ReportedUsage:
     """The body of one answer on its way to the client."""
 
-    __slots__ = ("_held", "_how", "_streamed")
+    __slots__ = ("_compressed", "_held", "_how", "_streamed")
 
-    def __init__(self, how: CachedTokens, *, streamed: bool) -> None:
+    def __init__(self, how: CachedTokens, *, streamed: bool, compressed: bool = False) -> None:
         self._how = how
+        self._compressed = compressed
         self._streamed = streamed
         self._held = bytearray()
 
@@ -38,8 +60,10 @@ class ReportedUsage:
         """Return what of a part of the body can go to the client.
 
         Raises:
-            TooLongError: the answer is longer than can be rewritten.
+            NotToldError: the answer is longer than can be rewritten, or cannot be read.
         """
+        if self._compressed:
+            raise UnreadableError  # although it was not asked for
         held = self._held
         held += content
         ready = b""
@@ -51,35 +75,93 @@ class ReportedUsage:
         return self._events(ready) if ready else b""
 
     def finish(self) -> bytes:
-        """Return what is left at the end of the body."""
+        """Return what is left at the end of the body.
+
+        Raises:
+            NotToldError: it cannot be read.
+        """
         left = bytes(self._held)
         self._held.clear()
         return self._events(left) if self._streamed else self._rewritten(left)
 
     def _events(self, lines: bytes) -> bytes:
-        if _CACHE.encode() not in lines and _EXTENSION.encode() not in lines:
+        if not _may_tell(lines):
             return lines
         return b"".join(map(self._line, lines.splitlines(keepends=True)))
 
     def _line(self, line: bytes) -> bytes:
-        if not line.startswith(b"data:") or (_CACHE.encode() not in line and _EXTENSION.encode() not in line):
+        if not _may_tell(line):
             return line
+        if not line.startswith(b"data:"):
+            return _checked(line)
         data = line[len(b"data:") :]
         end = data[len(data.rstrip(b"\r\n")) :]
         return b"data: " + self._rewritten(data.strip()) + end
 
     def _rewritten(self, document: bytes) -> bytes:
+        if not _may_tell(document):
+            return document
         try:
-            doc = orjson.loads(document)
-        except orjson.JSONDecodeError:
-            return document
-        if not isinstance(doc, dict):
-            return document
-        doc.pop(_EXTENSION, None)
-        for holder in (doc, doc.get("message"), doc.get("response")):
-            if isinstance(holder, dict) and isinstance(usage := holder.get("usage"), dict):
-                holder["usage"] = _usage(usage, self._how)
-        return orjson.dumps(doc)
+            try:
+                doc = orjson.loads(document)
+            except orjson.JSONDecodeError:
+                doc = json.loads(document)  # it takes NaN and halves of surrogate pairs
+            if not isinstance(doc, dict | list):
+                return document
+            _rewrite(doc, self._how)
+            try:
+                return orjson.dumps(doc)
+            except orjson.JSONEncodeError:
+                return json.dumps(doc, separators=(",", ":")).encode()  # it nests deeper
+        except (ValueError, RecursionError):
+            return _checked(document)
+
+
+def _may_tell(text: bytes) -> bool:
+    return _NAMES[0] in text or _NAMES[1] in text
+
+
+def _checked(text: bytes) -> bytes:
+    """Return a text that cannot be read, if it has no name in quotes that says something of caches.
+
+    Raises:
+        UnreadableError: it has one.
+    """
+    for name in _NAMES:
+        at = text.find(name)
+        while at >= 0:
+            end = text.find(b'"', at)
+            if end < 0:
+                break
+            at = end + 1
+            while at < len(text) and text[at] in _BLANKS:
+                at += 1
+            if text[at : at + 1] == b":":
+                raise UnreadableError
+            at = text.find(name, at)
+    return text
+
+
+def _rewrite(doc: Any, how: CachedTokens) -> None:
+    """Rewrite each `usage` of a document in its place."""
+    left = [doc]
+    while left:
+        value = left.pop()
+        if isinstance(value, list):
+            left += value
+        elif isinstance(value, dict):
+            value.pop(_EXTENSION, None)
+            for name in _HOLDERS:
+                if name in value:
+                    value[name] = _told(value[name], how)
+            left += [held for name, held in value.items() if name not in _WRITTEN and name not in _HOLDERS]
+
+
+def _told(found: Any, how: CachedTokens) -> Any:
+    """Return a `usage`, or several in a list, as a client may know it."""
+    if isinstance(found, list):
+        return [_told(each, how) for each in found]
+    return _usage(found, how) if isinstance(found, dict) else found
 
 
 def _usage(usage: dict[str, Any], how: CachedTokens) -> dict[str, Any]:
@@ -99,13 +181,17 @@ def _details(found: dict[str, Any], how: CachedTokens) -> dict[str, Any]:
     """Return an object with what it says of caches rounded, or without it."""
     told: dict[str, Any] = {}
     for name, value in found.items():
-        if isinstance(value, dict):
-            told[name] = _details(value, how)
-        elif _CACHE not in name:
-            told[name] = value
+        if _CACHE not in name:
+            told[name] = _inner(value, how)
         elif how is CachedTokens.ROUNDED and isinstance(value, int):
             told[name] = _rounded(value)
     return told
+
+
+def _inner(value: Any, how: CachedTokens) -> Any:
+    if isinstance(value, dict):
+        return _details(value, how)
+    return [_inner(each, how) for each in value] if isinstance(value, list) else value
 
 
 def _rounded(tokens: int) -> int:

@@ -11,7 +11,8 @@ from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.callers.limiter import longest_answer
+from promptgroup_router.callers.answer_events import SeenEvents
+from promptgroup_router.callers.longest_answer import longest_answer
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import NO_LIMITS
 from promptgroup_router.decision.cache_diagnosis import asked_by, question, without_question
@@ -73,6 +74,7 @@ def arrive(
     sender: Sender = NO_SENDER,
     ask: ParsedRequest | None = None,
     came: float | None = None,
+    rewrites: bool = True,
 ) -> Route | ModelsAnswer:
     """Decide where a request may go; requests of no group are counted.
 
@@ -86,6 +88,7 @@ def arrive(
         sender: the connection that it came on.
         ask: the digest of the body where it was read already.
         came: when it came, if it has waited since for keys of an issuer.
+        rewrites: whether the answer can be rewritten on its way.
 
     Raises:
         ApiError: the request is refused; `endpoint_of` writes the answer.
@@ -94,7 +97,7 @@ def arrive(
     identify: Identify = identify_nobody
     if state.asks_callers:
         identify = Visit(state.authenticator, headers, sender, now if came is None else came).identify
-    return _arrive(state, method, path, headers, body, now=now, identify=identify, ask=ask)
+    return _arrive(state, method, path, headers, body, now=now, identify=identify, ask=ask, rewrites=rewrites)
 
 
 def _arrive(
@@ -107,17 +110,18 @@ def _arrive(
     now: float,
     identify: Identify,
     ask: ParsedRequest | None,
+    rewrites: bool,
 ) -> Route | ModelsAnswer:
     endpoint = ENDPOINTS.get(path)
     if endpoint is not None and method == b"POST":
         if state.asks_callers:
             check_in(state.index, identify)
         if ask is not None:
-            return _by_body(state, endpoint, headers, ask, len(body), now=now, identify=identify)
+            return _by_body(state, endpoint, headers, ask, len(body), now=now, identify=identify, rewrites=rewrites)
         content = body if isinstance(body, bytes) else bytes(body)
         structure.check(content, endpoint.values)
         ask = endpoint.parse(content)
-        found = _by_body(state, endpoint, headers, ask, len(body), now=now, identify=identify)
+        found = _by_body(state, endpoint, headers, ask, len(body), now=now, identify=identify, rewrites=rewrites)
         # an answer that also explains the engine's cache is of an engine
         shared = found.candidates.responses is not None and found.question is None
         if shared:
@@ -149,6 +153,7 @@ def _by_body(
     *,
     now: float,
     identify: Identify,
+    rewrites: bool,
 ) -> Route:
     asked = question(ask, headers)
     if asked is not None:
@@ -161,12 +166,15 @@ def _by_body(
         tokens=state.tokens,
         now=now,
         cached=endpoint.cached,
+        metered=rewrites and state.asks_callers,
         identify=identify,
         salts=state.salts,
     )
     _note(state, found, ask, now)
     refuse_empty(found)
     _charge(state, found, ask, size if endpoint.counted else 0, now)
+    if found.charge is not None or found.caller.name:
+        found.seen = SeenEvents()
     return found if asked is None else asked_by(found, asked, ask.text)
 
 
@@ -181,9 +189,9 @@ def _charge(state: RouterState, found: Route, ask: ParsedRequest, size: int, now
         return
     group = found.candidates.id if found.group == UNMATCHED else found.group
     if found.demand.cached:
-        prompt, longest = found.demand.prompt, longest_answer(ask.kind, ask.doc)
+        prompt, (longest, stated) = found.demand.prompt, longest_answer(ask.kind, ask.doc)
     else:  # embeddings and their like, whose text nobody has measured
-        prompt, longest = int(size * state.tokens.per_byte(found.model)), 0.0
+        prompt, longest, stated = int(size * state.tokens.per_byte(found.model)), 0, True
     try:
         found.charge = state.limiter.admit(
             group,
@@ -191,6 +199,7 @@ def _charge(state: RouterState, found: Route, ask: ParsedRequest, size: int, now
             limits,
             prompt=prompt,
             longest=longest,
+            stated=stated,
             now=now,
         )
     except ApiError as error:

@@ -35,9 +35,12 @@ HEADER_SETS = (NOT_FORWARDED, NEITHER_CREDENTIALS, NOT_FORWARDED_TO_REWRITE, NEI
 """All sets that `not_forwarded` returns."""
 
 
-def not_forwarded(access: Access, rules: CallerRules) -> frozenset[bytes]:
-    """Return the header fields that engines do not get, by the access and the rules of the request's group."""
-    if rules.cached_tokens is CachedTokens.EXACT:
+def not_forwarded(access: Access, rules: CallerRules, *, rewritten: bool = False) -> frozenset[bytes]:
+    """Return the header fields that engines do not get, by the access and the rules of the request's group.
+
+    The answer is rewritten where the rules say so, and where `rewritten` does.
+    """
+    if rules.cached_tokens is CachedTokens.EXACT and not rewritten:
         return NOT_FORWARDED if access.passes_credentials else NEITHER_CREDENTIALS
     return NOT_FORWARDED_TO_REWRITE if access.passes_credentials else NEITHER_CREDENTIALS_TO_REWRITE
 
@@ -49,11 +52,11 @@ def engine_fields(
 
     An engine that asks for a credential of its own gets none of the client's.
     """
-    rules = found.candidates.rules
+    rules, rewritten = found.candidates.rules, found.rewrite.metered
     if not member.credential:
-        return not_forwarded(authenticator.access(found.access), rules), ()
+        return not_forwarded(authenticator.access(found.access), rules, rewritten=rewritten), ()
     credential = authenticator.keyring.credential(member.group.partition("/")[0], member.credential)
-    return not_forwarded(ANYBODY, rules), ((b"authorization", b"Bearer " + credential),)
+    return not_forwarded(ANYBODY, rules, rewritten=rewritten), ((b"authorization", b"Bearer " + credential),)
 
 
 def lacks_credential(authenticator: Authenticator, member: Member) -> bool:

@@ -10,6 +10,7 @@ from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.exposition import Exemplar
 from promptgroup_router.base.logs import ACCESS, FIELDS, fields
 from promptgroup_router.base.series import Observations
+from promptgroup_router.callers.answer_events import UNSEEN
 from promptgroup_router.decision.exchange import ERRORS, Exchange
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
 from promptgroup_router.policy.misses import EVICTED, find_miss, seconds_saved
@@ -288,7 +289,7 @@ class RequestRecord:
         if charge is None:
             return
         if worked or usage is not None:
-            self._state.limiter.settle(charge, usage, now)
+            self._state.limiter.settle(charge, usage, now, self._seen)
         else:
             self._state.limiter.give_back(charge, now)
 
@@ -298,9 +299,17 @@ class RequestRecord:
             use.answered(status)
 
     def _count_unmetered(self) -> None:
-        """Count an answer of which nobody knows how many tokens it had."""
+        """Count an answer whose engine has not told its tokens, and the tokens of a stream by what was seen of it."""
         if self._use is not None and self._route.demand.cached:
             self._use.unmetered += 1
+            if (seen := self._seen) != UNSEEN:
+                self._use.prompt_tokens += round(self._route.demand.prompt)
+                self._use.answer_tokens += seen
+
+    @property
+    def _seen(self) -> int:
+        """The events of a streamed answer."""
+        return self._route.seen.count if self._route.seen is not None else UNSEEN
 
     def _count_times(self, usage: Usage | None, now: float) -> None:
         """Count the times of a whole stream, by the share of its prompt that was found in cache."""

@@ -10,16 +10,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from promptgroup_router.apis.endpoints import Endpoint
-from promptgroup_router.apis.errors import NOT_FOUND, lacks_path, not_served_by_engine
+from promptgroup_router.apis.errors import lacks_path, not_served_by_engine
 from promptgroup_router.apis.opening import Opening
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.callers import told_usage
 from promptgroup_router.callers.answer_events import tail_of
-from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError
-from promptgroup_router.decision.answer import additions
-from promptgroup_router.decision.cache_diagnosis import Diagnosed
+from promptgroup_router.callers.reported_usage import NotToldError
+from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields, lacks_credential
-from promptgroup_router.decision.exchange import Action, Exchange, Failed, Refuse, Send, queues
+from promptgroup_router.decision.exchange import ERRORS, Action, Exchange, Failed, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
@@ -31,6 +30,7 @@ from promptgroup_router.proxy.upstream import EngineConnection, EngineConnection
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.response_id import RANDOM_BYTES
 from promptgroup_router.routing.route import Route, share_of
+from promptgroup_router.routing.secret_prompt import engine_refused
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.unmatched import UNMATCHED
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
@@ -161,10 +161,9 @@ class Relay:
         """True if bytes of the answer have come since `tick` looked."""
         self._paused = False
         self._decoder: Chunked | None = None
-        self._rewriter: ReportedUsage | Diagnosed | None = None
-        """Rewrites the body on its way: in groups that do not tell their callers what was cached, and for clients that
-        ask why something was not."""
-        self._tail = tail_of(endpoint.tail(), route.charge, streamed=route.demand.streamed)
+        self._rewriter: BodyRewriter | None = None
+        """Rewrites the body on its way."""
+        self._tail = tail_of(endpoint.tail(), route.seen, streamed=route.demand.streamed)
         self._ticket: int | None = None
         """Place in the admission queue."""
 
@@ -202,8 +201,8 @@ class Relay:
     def answer_data(self, data: bytes) -> None:
         """Relay bytes of the body."""
         if self._answer is not None:
-            if self._answer.status >= NOT_FOUND and lacks_path(self._answer.status, data):
-                self._refuse_path(self._answer.status)
+            if self._answer.status >= ERRORS and (error := self._own_error(self._answer.status, data)) is not None:
+                self._answer_for_engine(self._answer.status, error)
                 return
             if self._opening is not None and not (data := self._opening.take(data)):
                 return
@@ -228,7 +227,7 @@ class Relay:
         if self._rewriter is not None:
             try:
                 data = self._framed(self._rewriter.feed(data))
-            except TooLongError:
+            except NotToldError:
                 self._drop_engine()
                 self.failed(Failure.MALFORMED)
                 return
@@ -250,7 +249,11 @@ class Relay:
             else:
                 self._show_opening(self._answer)
         if self._rewriter is not None or self._tells:
-            left = self._rewriter.finish() if self._rewriter is not None else b""
+            try:
+                left = self._rewriter.finish() if self._rewriter is not None else b""
+            except NotToldError:
+                self.failed(Failure.MALFORMED)
+                return
             if self._tells:
                 left += told_usage.comment(self._tail.usage(), self._route.candidates.rules.cached_tokens)
             self._pending += self._framed(left)
@@ -377,8 +380,18 @@ class Relay:
                 )
                 self._record.waits(self._clock())
 
-    def _refuse_path(self, engine_status: int) -> None:
-        """Answer for an engine that does not have the path, whose own answer names neither the model nor the API."""
+    def _own_error(self, status: int, data: bytes) -> ApiError | None:
+        """Return the error that the client gets in place of the engine's, whose body begins with `data`; None for it.
+
+        An engine that does not have the path names neither the model nor the API; one may repeat a secret prompt.
+        """
+        if lacks_path(status, data):
+            head = self._request.head
+            return not_served_by_engine(head.method, head.path, self._route.model)
+        return engine_refused(status) if self._route.secret else None
+
+    def _answer_for_engine(self, engine_status: int, error: ApiError) -> None:
+        """Answer with an error in place of the engine's."""
         self._answer = None
         self._drop_engine()
         now = self._clock()
@@ -387,9 +400,8 @@ class Relay:
         self._exchange.ended(now)
         self._record.served(None, now)
         self._state.admit_waiting(now)
-        head = self._request.head
-        status, body = self._endpoint.refuse(not_served_by_engine(head.method, head.path, self._route.model))
-        self._client.answer(status, [(b"content-type", b"application/json"), (REQUEST_ID, self._request_id)], body)
+        status, body = self._endpoint.refuse(error)
+        self._client.answer(status, [*error.headers(), (REQUEST_ID, self._request_id)], body)
 
     def _refuse(self, error: ApiError) -> None:
         status, body = self._endpoint.refuse(error)

@@ -78,7 +78,7 @@ class BodyReader:
         salt = rewrite.domain.salt
         preamble, order = rewrite.preamble, rewrite.ordered and not ask.tools_in_order
         unasked = without_question(ask) is not ask
-        stays = preamble is None and not order and not salt and not unasked
+        stays = preamble is None and not order and not salt and not unasked and not rewrite.metered
         if stays and without_engine_fields(ask, rewrite.allowed) is ask:
             return body
         prompt = None
@@ -93,6 +93,7 @@ class BodyReader:
             "cached": rewrite.cached,
             "ordered": rewrite.ordered,
             "model": rewrite.model,
+            "metered": rewrite.metered,
             "unasked": unasked,
         }
         return (await self._ask(told)).content

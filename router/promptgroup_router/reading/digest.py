@@ -22,10 +22,12 @@ from promptgroup_router.apis.session_key import (
     words_of,
 )
 from promptgroup_router.apis.structure import LARGE_BYTES
+from promptgroup_router.callers.longest_answer import MOST, SAYING, answers
+from promptgroup_router.callers.unasked_usage import options_of
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.decision.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
 from promptgroup_router.routing import prompt_digest
-from promptgroup_router.routing.secret_prompt import REPEATING_FIELDS
+from promptgroup_router.routing.secret_prompt import repeating_field
 
 MOST_SYSTEM = 1 << 20
 """Characters of a system text that are told: more than a declared prompt may have."""
@@ -97,9 +99,14 @@ def _fields(ask: ParsedRequest, declared: int) -> dict[str, Any]:
             kept[root] = _short(value)
         elif inner and isinstance(value, dict) and isinstance(text := value.get(inner[0]), str):
             kept[root] = {inner[0]: _short(text)}
-    kept |= {name: True for name in REPEATING_FIELDS if doc.get(name) is not None and doc[name] is not False}
+    if (repeating := repeating_field(doc)) is not None:
+        kept[repeating] = True
     kept |= {field.value: None for field in EngineField if field.value in doc and field.value not in kept}
+    kept |= options_of(doc)
     kept |= _question(doc)
+    kept |= {name: doc[name] for name in SAYING if isinstance(doc.get(name), int) and abs(doc[name]) <= MOST}
+    if (several := answers(ask.kind, doc)) > 1:
+        kept["n"] = several  # of each prompt, which are not told
     if "request_id" in doc:
         kept["request_id"] = True
     if ask.ids:

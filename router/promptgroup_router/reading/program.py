@@ -67,6 +67,7 @@ class BodyProgram:
             ordered=order["ordered"],
             preamble=put,
             model=order["model"],
+            metered=order.get("metered", False),
         )
         return written(without_question(ask) if order.get("unasked") else ask, rewrite)
 

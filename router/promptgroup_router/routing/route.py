@@ -26,11 +26,13 @@ from promptgroup_router.apis.session_key import (
 )
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, shown
+from promptgroup_router.callers.answer_events import SeenEvents
 from promptgroup_router.callers.isolation import cache_domain, for_engine, salted_body
 from promptgroup_router.callers.limiter import Charge
 from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
+from promptgroup_router.callers.unasked_usage import asking, is_unasked
 from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.caller_rules import EngineField
+from promptgroup_router.contract.caller_rules import EngineField, Priority
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION
 from promptgroup_router.contract.table import Policy
@@ -45,7 +47,7 @@ from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMat
 from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
 from promptgroup_router.routing.prompt_digest import CacheQuestion
 from promptgroup_router.routing.response_id import decode, is_of
-from promptgroup_router.routing.secret_prompt import check_by_name
+from promptgroup_router.routing.secret_prompt import check_by_name, is_given_secret
 from promptgroup_router.routing.unmatched import UNMATCHED
 
 LEADING_BYTES = 2048
@@ -59,6 +61,8 @@ MOST_TURNS = 65535
 _GROUP, _NAMESPACE = HEADER_GROUP.encode(), HEADER_NAMESPACE.encode()
 _REVISION_SEED = 1
 """Keeps a session's revision and its place on the ring independent of each other."""
+
+_RANKS = {priority: rank for rank, priority in enumerate(Priority)}
 
 _prefix_key = cast("Callable[..., PrefixKey]", xxhash.xxh3_64_intdigest)
 """The hash that names an undeclared prompt."""
@@ -91,6 +95,8 @@ class Rewrite:
     """The declared prompt that is put in front."""
     model: str = ""
     """The model to name then."""
+    metered: bool = False
+    """True if the engine is asked for the usage of a stream whose client did not ask."""
 
 
 @dataclass(slots=True)
@@ -128,8 +134,12 @@ class Route:
     """That access; None for the router's default."""
     domain: CacheDomain = SHARED
     """The part of engines' caches that the request reads and writes."""
+    secret: bool = False
+    """True if a prompt from a Secret was put in front: the client does not get the engine's own errors."""
     charge: Charge | None = None
     """The request in the account of its caller; None for a caller without limits."""
+    seen: SeenEvents | None = None
+    """The events of its streamed answer, where somebody is charged for them or counted by name."""
     question: CacheQuestion | None = None
     """The question of its client about the cache; None for nearly all requests."""
     ask: ParsedRequest | None = None
@@ -155,6 +165,7 @@ def route(
     tokens: Tokens,
     now: float,
     cached: bool = True,
+    metered: bool = False,
     identify: Identify = identify_nobody,
     salts: Salts | None = None,
 ) -> Route:
@@ -168,6 +179,7 @@ def route(
         tokens: the lengths of texts in tokens.
         now: monotonic seconds.
         cached: whether the engine keeps the prompt in its KV cache.
+        metered: whether engines may be asked for the usage of streams, which takes somebody who rewrites the answer.
         identify: tells who sends the request, once its group is known.
         salts: the salts of callers, for groups that isolate them.
 
@@ -183,6 +195,7 @@ def route(
         tokens=tokens,
         now=now,
         cached=cached,
+        metered=metered and cached,
         identify=identify,
         salts=salts,
     )
@@ -202,6 +215,7 @@ def _cached_route(
     tokens: Tokens,
     now: float,
     cached: bool,
+    metered: bool,
     identify: Identify,
     salts: Salts | None,
 ) -> Route:
@@ -210,7 +224,8 @@ def _cached_route(
             caller = identify(claim.group.access, claim.group.namespace)
             salted, of = claim.candidates.rules.salted, claim.group.namespace
             domain = cache_domain(salted, salts, caller, of, ask, cached=cached)
-            rewrite = Rewrite(claim.group.callers.allowed, domain, salted, cached=cached, ordered=True)
+            unasked = metered and _is_unasked(claim.candidates, ask, caller)
+            rewrite = Rewrite(claim.group.callers.allowed, domain, salted, cached=cached, ordered=True, metered=unasked)
             messages = claim.revision.messages
             header, declared = claim.group.session_header, claim.revision.system_bytes
             session = _session(
@@ -238,12 +253,18 @@ def _cached_route(
             revision, prompt, pinned = _choose_revision(group, locations, session, ask, now=now, domain=domain)
             check_by_name(ask, revision.revision, cached=cached)
             rewrite = Rewrite(
-                rules.allowed, domain, rules.salted, cached=cached, preamble=prompt, model=group.group.model
+                rules.allowed,
+                domain,
+                rules.salted,
+                cached=cached,
+                preamble=prompt,
+                model=group.group.model,
+                metered=metered and _is_unasked(revision.candidates, ask, caller),
             )
             rate = tokens.per_byte(group.group.model)
             inside = size_of(ask.tools)
             put = revision.revision.system_bytes + size_of(prompt.canonical_tools) + prompt.message_bytes - inside
-            return _to(
+            found = _to(
                 MatchedBy.NAME,
                 revision,
                 session,
@@ -256,9 +277,13 @@ def _cached_route(
                 caller=caller,
                 domain=domain,
             )
+            found.secret = is_given_secret(ask, revision.revision)
+            return found
         case NoMatch(model=tenant):
             rate = tokens.per_byte(ask.model)
-            return _unmatched(tenant, ask, headers, rate=rate, identify=identify, salts=salts, cached=cached)
+            return _unmatched(
+                tenant, ask, headers, rate=rate, identify=identify, salts=salts, cached=cached, metered=metered
+            )
 
 
 def _named(headers: dict[bytes, bytes], header: bytes) -> str:
@@ -362,7 +387,17 @@ def written(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
         body = BODIES[ask.kind].with_preamble(sent, rewrite.preamble, rewrite.model)
     elif rewrite.ordered and not sent.tools_in_order:
         body = BODIES[ask.kind].with_ordered_tools(sent)
+    if rewrite.metered:
+        body = asking(sent, body)
     return salted_body(body, rewrite.domain, rewrite.salted, ask.kind, cached=rewrite.cached)
+
+
+def _is_unasked(candidates: Candidates, ask: ParsedRequest, caller: Caller) -> bool:
+    """Return True if an engine is to be asked for a usage that the client did not ask for.
+
+    A kept answer is one for many clients, and goes to all of them as its engine has sent it.
+    """
+    return candidates.responses is None and is_unasked(ask, caller)
 
 
 def check_in(index: RoutingIndex, identify: Identify) -> None:
@@ -415,11 +450,13 @@ def _unmatched(
     identify: Identify,
     salts: Salts | None,
     cached: bool,
+    metered: bool,
 ) -> Route:
     caller, access, candidates = _admitted(found, identify)
     salted = candidates.rules.salted
     domain = cache_domain(salted, salts, caller, found.namespace, ask, cached=cached)
-    rewrite = Rewrite(candidates.rules.allowed, domain, salted, cached=cached)
+    unasked = metered and _is_unasked(candidates, ask, caller)
+    rewrite = Rewrite(candidates.rules.allowed, domain, salted, cached=cached, metered=unasked)
     session = _session(ask, headers, found.candidates.id, HEADER_SESSION, LEADING_BYTES, caller=caller, domain=domain)
     leading, prefix = leading_of(ask)
     if ask.ids:
@@ -501,7 +538,8 @@ def share_of(found: Route) -> Share:
     """Return the share of room that a request has while it waits."""
     demand, caller = found.demand, found.caller.name
     work = max(0.0, demand.prompt - max(demand.history, demand.tier1)) + ANSWER
-    return Share(found.group, caller, found.candidates.rules.limits_of(caller).weight, work)
+    limits = found.candidates.rules.limits_of(caller)
+    return Share(found.group, caller, limits.weight, work, _RANKS[limits.priority])
 
 
 def refuse_empty(found: Route) -> None:

@@ -1,28 +1,47 @@
-"""Decides what a request may ask of an engine that is given a prompt from a Secret.
+"""Decides what a request may ask of an engine that is given a prompt from a Secret, and what its client hears of it.
 
-A request that names a group never shows the group's prompt to its client. Some fields make an engine repeat the prompt,
-or its tokens: of a prompt from a Secret they are refused, with the field named. A model can still be talked into
-saying its instructions; no field can prevent that. Does no I/O and reads no clock.
+A request that names a group never shows the group's prompt to its client. What would make an engine repeat the prompt,
+or its tokens, is refused of a prompt from a Secret:
+
+- fields that ask for it, with the field named;
+- the Responses API: its answers hold `instructions` and `tools` as they were sent, whole, in three events of a stream
+  and when they are read again, and OpenAI's API lists the items of an input by `input_items`;
+- the tokens of a chat, by `/tokenize`.
+
+Engines' own errors are replaced, whatever they say: FastAPI's validation, which all engines use, repeats the value at
+fault, and for rules about several fields that is the whole body (vLLM's issue 49239 has an example). A model can still
+be talked into saying its instructions; no rule can prevent that. Does no I/O and reads no clock.
 """
 
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
-from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.base.errors import SHOWN, ApiError, shown
 from promptgroup_router.contract.table import Revision
 
 REPEATING_FIELDS = (
     "echo",  # OpenAI completions, vLLM's chat completions
     "prompt_logprobs",  # vLLM: 0 lists the tokens of the prompt too
-    "return_token_ids",  # vLLM
-    "return_prompt_token_ids",  # SGLang
-    "return_hidden_states",  # SGLang
-    "return_text_in_logprobs",  # SGLang
     "logprob_start_len",  # SGLang: from where on tokens are listed
     "top_logprobs_num",  # SGLang, with logprob_start_len
     "token_ids_logprob",  # SGLang
     "kv_transfer_params",  # vLLM: who names blocks may fetch them
     "vllm_xargs",  # vLLM: arguments of plugins
+    "chat_template",  # vLLM, TensorRT-LLM: a template may show the messages in what it raises
+    "enable_response_messages",  # vLLM: the messages of a response
+    "previous_input_messages",  # vLLM: the same of the one before
 )
 """Fields that make an engine repeat its prompt, or hand out what was computed of it."""
+RETURNING = "return_"
+"""The beginning of fields that hand something out beside the answer. vLLM has `return_token_ids` and
+`return_prompt_text`, SGLang `return_prompt_token_ids`, `return_hidden_states`, `return_meta_info` and others,
+TensorRT-LLM `return_prompt_token_ids_b64`; the next releases will have more."""
+HARMLESS = ("return_tokens_as_token_ids", "return_cached_tokens_details")
+"""Those of them that say nothing of the prompt's text."""
+
+_STATUSES = frozenset(map(int, HTTPStatus))
 
 COARSE_BYTES = 256
 """Offsets in a secret prompt are rounded down to this: exact ones would tell a guesser each byte that is right."""
@@ -31,6 +50,29 @@ COARSE_BYTES = 256
 def is_secret(revision: Revision) -> bool:
     """Return True if a revision's prompt comes from a Secret."""
     return revision.prompt_from is not None and revision.prompt_from.kind == "Secret"
+
+
+def is_given_secret(ask: ParsedRequest, revision: Revision) -> bool:
+    """Return True if a prompt from a Secret is put in front of a request by name.
+
+    Embeddings, scores and their like get none; their `return_documents` hands out what the client has sent.
+    """
+    return is_secret(revision) and ask.kind not in (ApiKind.BY_MODEL, ApiKind.FORM)
+
+
+def repeating_field(doc: Mapping[str, Any]) -> str | None:
+    """Return a field of a body that makes an engine repeat its prompt, with at most SHOWN characters; None for none."""
+    for name in REPEATING_FIELDS:
+        if _is_set(doc.get(name)):
+            return name
+    for name, value in doc.items():
+        if name.startswith(RETURNING) and _is_set(value) and name not in HARMLESS:
+            return name[:SHOWN]
+    return None
+
+
+def _is_set(value: object) -> bool:
+    return value is not None and value is not False
 
 
 def check_by_name(ask: ParsedRequest, revision: Revision, *, cached: bool) -> None:
@@ -44,18 +86,32 @@ def check_by_name(ask: ParsedRequest, revision: Revision, *, cached: bool) -> No
     Raises:
         ApiError: 400: it does; the error names the field.
     """
-    if not is_secret(revision):
+    if not is_given_secret(ask, revision):
         return
-    given = {name: ask.doc.get(name) for name in REPEATING_FIELDS}
-    field = next((name for name, value in given.items() if value is not None and value is not False), None)
+    way = "send a prompt of your own"
+    field = repeating_field(ask.doc)
     if field is not None:
-        what, way = f"{field} makes the engine repeat its prompt", "leave it out, or send a prompt of your own"
+        what, way = f"{field} makes the engine repeat its prompt", f"leave it out, or {way}"
+    elif ask.kind is ApiKind.RESPONSES:
+        field, what = "model", "answers of the Responses API repeat their instructions"
+        way = f"use /v1/chat/completions, or {way}"
     elif not cached and ask.kind is ApiKind.CHAT:
-        field, what, way = "model", "the tokens of a chat tell its prompt", "send a prompt of your own"
+        field, what = "model", "the tokens of a chat tell its prompt"
     else:
         return
     message = f"{what}, and the prompt of {shown(ask.model)} is secret: {way}"
     raise ApiError(400, message, param=field, code="secret_prompt")
+
+
+def engine_refused(status: int) -> ApiError:
+    """Return the error that a client gets in place of an engine's own, which may repeat the secret prompt.
+
+    Args:
+        status: of the engine's answer, 400 or more.
+    """
+    message = f"the engine answered with {status}, and its words are not shown, since they may repeat a secret prompt"
+    way = "check the fields of the request; with a prompt of your own the same request shows them"
+    return ApiError(status if status in _STATUSES else 502, f"{message}: {way}", code="engine_error")
 
 
 def offset(at: int, revision: Revision) -> int:

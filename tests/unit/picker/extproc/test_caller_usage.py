@@ -72,7 +72,35 @@ def test_a_stream_without_usage_is_charged_by_its_events():
     request.head(**GIVEN)
     request.body(json.dumps(chat(stream=True)).encode())
     request.answer_head(stream=True)
-    before = account(request).minute_tokens
+    reserved = account(request).minute_tokens
+    assert reserved == 1000  # the answer may have any length
     request.answer_body(EVENT * 50 + b"data: [DONE]\n\n")
-    assert account(request).minute_tokens == before + 50
-    assert counted(request)["unmetered"] == 1
+    assert 50 < account(request).minute_tokens < 100
+    assert (counted(request)["answer_tokens"], counted(request)["unmetered"]) == (50, 1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_is_not_shown_costs_what_was_reserved(stream):
+    """Nobody knows how long it was, and its caller is not to have it for the price of the prompt."""
+    request = shown(tokens_per_minute=1000)
+    request.head(answer=NONE, **GIVEN)
+    request.body(json.dumps(chat(stream=stream, max_tokens=300)).encode())
+    request.answer_head(stream=stream)
+    request.close()
+    assert 300 < account(request).minute_tokens < 400
+
+
+TOLD = b'data: {"choices":[],' + USAGE[1:] + b"\n\n"
+
+
+@pytest.mark.parametrize("mode", [FULL_DUPLEX, STREAMED, BUFFERED])
+def test_an_engine_is_asked_for_the_usage_where_the_picker_can_keep_it_from_the_client(mode):
+    request = shown()
+    request.head(answer=mode, **GIVEN)
+    said = request.body(json.dumps(chat(stream=True)).encode())
+    asked = b"include_usage" in b"".join(each.SerializeToString() for each in said)
+    assert asked is (mode == FULL_DUPLEX)
+    request.answer_head(stream=True)
+    said = request.answer_body(EVENT + (TOLD if asked else b"") + b"data: [DONE]\n\n")
+    assert b'"usage"' not in b"".join(each.SerializeToString() for each in said)
+    assert counted(request)["answer_tokens"] == (3 if asked else 1)

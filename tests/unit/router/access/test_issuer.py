@@ -112,6 +112,39 @@ def test_an_algorithm_that_is_not_taken_is_refused():
         caller(issuer(), token(), algorithms=("ES256",))
 
 
+RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+
+
+def signed(algorithm: str, kind: str = "RSA") -> bytes:
+    return jwt.encode(CLAIMS, private_key("one", kind), algorithm, {"kid": "one"}).encode()
+
+
+@pytest.mark.parametrize("algorithm", RSA_ALGORITHMS)
+def test_a_key_that_names_no_algorithm_goes_with_those_of_its_kind_that_are_taken(algorithm):
+    assert caller(issuer(), signed(algorithm), algorithms=RSA_ALGORITHMS) == "team-a"
+    with pytest.raises(TokenError, match="algorithm"):
+        caller(issuer(), signed(algorithm), algorithms=tuple(set(RSA_ALGORITHMS) - {algorithm}))
+
+
+def test_a_key_that_names_an_algorithm_goes_with_it_alone():
+    known = Issuer()
+    known.learn(json.dumps({"keys": [jwk("one") | {"alg": "PS256"}]}).encode(), 1.0)
+    assert caller(known, signed("PS256"), algorithms=RSA_ALGORITHMS) == "team-a"
+    for algorithm in ("RS256", "PS384"):
+        with pytest.raises(TokenError):
+            caller(known, signed(algorithm), algorithms=RSA_ALGORITHMS)
+
+
+@pytest.mark.parametrize("named", ["RS256", "PS256", "ES384", "EdDSA", "HS256", "none"])
+def test_a_key_of_another_kind_than_the_algorithm_verifies_nothing(named):
+    """The header is the token's: it may name what it likes."""
+    known, everything = issuer(kind="EC"), (*RSA_ALGORITHMS, "ES256", "ES384", "EdDSA", "HS256", "none")
+    _, claims, signature = signed("ES256", "EC").split(b".")
+    header = base64.urlsafe_b64encode(json.dumps({"alg": named, "kid": "one"}).encode()).rstrip(b"=")
+    with pytest.raises(TokenError):
+        caller(known, b".".join((header, claims, signature)), algorithms=everything)
+
+
 def test_time_is_what_the_caller_says_and_clocks_may_differ_by_a_minute():
     known = issuer()
     assert caller(known, token(exp=NOW), time=NOW + LEEWAY_SECONDS - 1) == "team-a"

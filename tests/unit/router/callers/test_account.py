@@ -1,9 +1,10 @@
 """The window of one account, against a log of what was used."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.callers.account import SLICE_SECONDS, WINDOW_SECONDS, Account
+from promptgroup_router.callers.account import MOST_DEBT, SLICE_SECONDS, WINDOW_SECONDS, Account
 
 USES = st.lists(st.tuples(st.floats(0, 20), st.integers(1, 3), st.integers(0, 50)), max_size=80)
 
@@ -81,8 +82,8 @@ def test_what_peers_take_back_comes_out_of_the_latest_slices_and_no_sum_is_less_
     first = account.slice
     account.take_back_from_latest(45)
     assert moved(account, 59.0).minute_tokens == 85
-    account.take_back(20, first)  # taken by the peer's correction already
-    assert account.minute_tokens == 85
+    account.take_back(20, first)  # a peer's correction has taken them already, in the place of its own
+    assert account.minute_tokens == 65
     assert moved(account, 61.0).minute_tokens == 0
     account.take_back_from_latest(10**9)
     assert (account.minute_tokens, account.day_tokens) == (0, 0)
@@ -101,3 +102,59 @@ def test_slices_are_no_more_than_a_minute_has(uses):
     assert len(account._slices) <= WINDOW_SECONDS / SLICE_SECONDS + 1
     assert moved(account, now + 100).minute_requests == 0
     assert len(account._slices) == 1
+
+
+def test_a_debt_takes_the_room_of_the_next_windows_until_it_is_paid():
+    account = moved(Account(1), 0.0)
+    account.bound(100, 0.0)
+    account.spend(1, 350)
+    account.hold()
+    assert (account.minute_tokens, account.debt) == (100, 250)
+    for at, window, debt in ((59.0, 100, 250), (61.0, 100, 150), (122.0, 100, 50), (183.0, 50, 0), (244.0, 0, 0)):
+        moved(account, at)
+        assert (account.minute_tokens, account.debt) == (window, debt)
+
+
+@pytest.mark.parametrize(("minutes", "left"), [(1, 250), (2, 150), (3, 50), (4, 0), (10, 0)])
+def test_a_debt_is_paid_while_nobody_looks(minutes, left):
+    account = moved(Account(1), 0.0)
+    account.bound(100, 0.0)
+    account.spend(1, 450)
+    account.hold()
+    moved(account, 60.5 * minutes + 0.5)
+    assert account.debt == left
+
+
+def test_what_comes_back_lessens_the_debt_first():
+    account = moved(Account(1), 0.0)
+    account.bound(100, 0.0)
+    account.spend(1, 150)
+    account.hold()
+    account.take_back(70, account.slice)
+    assert (account.minute_tokens, account.debt, account.day_tokens) == (80, 0, 80)
+
+
+def test_a_debt_is_bounded_and_ends_with_the_limit():
+    account = moved(Account(1), 0.0)
+    account.bound(100, 0.0)
+    account.spend(1, 10**9)
+    account.hold()
+    assert account.debt == MOST_DEBT * 100
+    account.bound(0, 1.0)
+    assert account.debt == 0
+
+
+@pytest.mark.parametrize(("after", "owed"), [(1.0, 899), (60.0, 800), (599.0, 0), (6000.0, 0)])
+def test_what_peers_have_told_before_the_limit_was_known_is_owed(after, owed):
+    account = moved(Account(1), 100.0)
+    account.heard, account.heard_at = 1000, 100.0
+    account.bound(100, 100.0 + after)
+    assert account.minute_tokens + account.debt == owed
+
+
+def test_the_longest_answer_counts_half_as_much_with_each_minute():
+    account = moved(Account(1), 0.0)
+    account.longest = 8000.0
+    for at in (30.0, 60.0, 120.0):
+        moved(account, at)
+    assert account.longest == pytest.approx(2000.0)

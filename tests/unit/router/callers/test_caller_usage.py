@@ -135,7 +135,7 @@ def test_a_stream_without_usage_is_told_and_charged_by_its_events(tmp_path):
             assert statuses[-1] == 429
             assert admitted * 20 <= 200
             assert used(router, "unmetered") == admitted
-            assert used(router, "answer_tokens") == 0
+            assert used(router, "answer_tokens") == 20 * admitted  # an estimate
 
     run(test())
 

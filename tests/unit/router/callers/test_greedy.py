@@ -57,7 +57,7 @@ def first_tokens(*, greedy: bool, limits: CallerLimits = LIMITS, fair: bool = Tr
                 limiter.settle(charge, None, end)
             begin(end)
         try:
-            charge = limiter.admit("a/b", caller, limits, prompt=0, longest=0.0, now=at)
+            charge = limiter.admit("a/b", caller, limits, prompt=0, longest=0, now=at)
         except ApiError:
             refused += caller == "greedy"
             continue

@@ -1,24 +1,23 @@
 """Limits of callers: one router, and several that tell each other."""
 
 import random
-from math import inf
 
 import pytest
 
-from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.callers.account import SpendReport
-from promptgroup_router.callers.limiter import DAY_SECONDS, MOST_ACCOUNTS, Limiter, longest_answer
+from promptgroup_router.callers.account import MOST_DEBT, SpendReport
+from promptgroup_router.callers.limiter import DAY_SECONDS, MOST_ACCOUNTS, Limiter
+from promptgroup_router.callers.longest_answer import UNSTATED
 from promptgroup_router.contract.caller_rules import NO_LIMITS, CallerLimits
 from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode
 
 TICK = 0.05
 
 
-def admitted(limiter, limits, now, *, prompt=0, longest=0.0, caller="a", group="chat/support"):
+def admitted(limiter, limits, now, *, prompt=0, longest=0, stated=True, caller="a", group="chat/support"):
     try:
-        return limiter.admit(group, caller, limits, prompt=prompt, longest=longest, now=now)
+        return limiter.admit(group, caller, limits, prompt=prompt, longest=longest, stated=stated, now=now)
     except ApiError as error:
         return error
 
@@ -73,8 +72,8 @@ def test_tokens_are_charged_in_advance_and_settled_by_what_the_engine_reports():
     limiter.settle(first, Usage(300, 0, 100), 1.0)
     assert dict(limiter.headers(first, 1.0))[b"x-ratelimit-remaining-tokens"] == b"600"
     second = admitted(limiter, limits, 2.0, prompt=300, longest=50)
-    assert second.reserved == 350  # the answer is expected to be like the last, but may not be longer than asked for
-    error = refused(limiter, limits, 2.0, prompt=200, longest=float("inf"))
+    assert second.reserved == 350
+    error = refused(limiter, limits, 2.0, prompt=301, longest=5)
     assert (error.code, error.retry_after) == ("tokens_exceeded", 59)
     limiter.settle(second, Usage(300, 0, 50), 3.0)
     limiter.settle(second, Usage(9999, 0, 50), 3.0)  # only once
@@ -118,23 +117,6 @@ def test_the_number_of_accounts_is_bounded():
     assert len(limiter._accounts) == MOST_ACCOUNTS
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "most"),
-    [
-        (ApiKind.CHAT, {"max_tokens": 5}, 5),
-        (ApiKind.CHAT, {"max_completion_tokens": 9, "max_tokens": 7}, 9),
-        (ApiKind.CHAT, {"max_completion_tokens": 7, "max_tokens": 9}, 9),
-        (ApiKind.CHAT, {"max_output_tokens": 1}, inf),
-        (ApiKind.TEXT, {"max_completion_tokens": 1, "max_tokens": 9}, 9),
-        (ApiKind.RESPONSES, {"max_output_tokens": 3, "max_tokens": 1}, 3),
-        (ApiKind.MESSAGES, {"max_tokens": 3, "max_completion_tokens": 1}, 3),
-        *((ApiKind.CHAT, {"max_tokens": value}, inf) for value in ("x", -5, 0, 1.0, None, [1], 1e300, float("nan"))),
-    ],
-)
-def test_the_length_of_an_answer_is_what_the_body_allows_on_its_api(kind, body, most):
-    assert longest_answer(kind, body) == most
-
-
 def test_a_clock_that_goes_back_neither_raises_nor_opens_the_limit():
     limiter, limits = Limiter(), CallerLimits(requests_per_minute=2, tokens_per_minute=100, tokens_per_day=100)
     for at in (1000.0, 10.0):
@@ -161,6 +143,124 @@ def test_a_peer_that_lies_blocks_nobody_beyond_the_day_and_breaks_no_report():
         limiter.drop_peer(peer)
     assert account.peer_in_flight == 0
     assert not isinstance(admitted(limiter, limits, 1000.0 + DAY_SECONDS, prompt=10), ApiError)
+
+
+# --- bursts ---------------------------------------------------------------------------------------------------
+
+LIMIT = 10_000
+TOKENS = CallerLimits(tokens_per_minute=LIMIT)
+
+
+def burst(limiter, now, count, *, prompt=10, answer=1000, limits=TOKENS, stated=True, whole=True):
+    """Send so many requests at once, let all that are admitted end a second later; return the tokens that they took."""
+    longest = answer if stated else UNSTATED
+    found = [admitted(limiter, limits, now, prompt=prompt, longest=longest, stated=stated) for _ in range(count)]
+    charges = [each for each in found if not isinstance(each, ApiError)]
+    for each in charges:
+        limiter.settle(each, Usage(prompt, 0, answer) if whole else None, now + 1.0)
+    return len(charges) * (prompt + answer)
+
+
+def test_short_answers_do_not_open_the_limit_for_long_ones():
+    limiter = Limiter()
+    used = sum(burst(limiter, 0.1 * step, 1, answer=1) for step in range(20))
+    assert used + burst(limiter, 3.0, 150) <= 1.02 * LIMIT + 1010
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_the_first_burst_of_a_new_caller_has_the_limit_and_one_request_at_most(stated):
+    assert burst(Limiter(), 0.0, 500, stated=stated) <= LIMIT + 1010
+
+
+def test_what_was_used_beyond_the_limit_is_paid_before_anything_else():
+    """Answers without a stated length that are longer than what was reserved for them: over time it is the limit."""
+    limiter = Limiter()
+    used = [burst(limiter, 61.0 * cycle, 150, answer=40_000, stated=False) for cycle in range(60)]
+    assert used[0] <= 3 * 40_010  # as many as the reserved lengths have room for
+    for cycle in range(60):
+        assert sum(used[: cycle + 1]) <= (cycle + 1) * LIMIT + 3 * 40_010
+    assert sum(used) >= 40 * LIMIT  # and it is paid, once
+    paid = 60.5 * (3 * 40_010 / LIMIT + 1)
+    assert [at for at, tokens in enumerate(used) if tokens][1] * 61.0 <= paid + 61.0
+
+
+def test_a_debt_is_paid_at_the_rate_of_the_limit_however_it_came_about():
+    limiter = Limiter()
+    first = admitted(limiter, TOKENS, 0.0, prompt=LIMIT)
+    limiter.settle(first, Usage(LIMIT, 0, 0), 0.0)
+    limiter._accounts[first.account.key].spend(0, 20_000)  # as a correction does
+    first.account.hold()
+    assert (first.account.minute_tokens, first.account.debt) == (LIMIT, 20_000)
+    refused(limiter, TOKENS, 61.0)
+    refused(limiter, TOKENS, 122.0)
+    assert not isinstance(admitted(limiter, TOKENS, 183.0), ApiError)
+
+
+def test_after_a_long_answer_more_is_reserved_for_the_next_ones_of_unstated_length():
+    limiter, limits = Limiter(), CallerLimits(tokens_per_minute=10**6)
+    limiter.settle(admitted(limiter, limits, 0.0, longest=UNSTATED, stated=False), Usage(10, 0, 60_000), 1.0)
+    for _ in range(50):
+        limiter.settle(admitted(limiter, limits, 2.0, longest=UNSTATED, stated=False), Usage(10, 0, 1), 2.0)
+    reserved = admitted(limiter, limits, 3.0, prompt=0, longest=UNSTATED, stated=False).reserved
+    assert 50_000 <= reserved <= 60_000
+    assert admitted(limiter, limits, 3.0, prompt=0, longest=5).reserved == 5
+    assert admitted(limiter, limits, 900.0, prompt=0, longest=UNSTATED, stated=False).reserved == UNSTATED
+
+
+def test_tokens_of_a_day_are_reserved_too():
+    limits = CallerLimits(tokens_per_day=LIMIT)
+    assert burst(Limiter(), 0.0, 500, limits=limits) <= LIMIT + 1010
+    limiter = Limiter()
+    assert not isinstance(admitted(limiter, limits, 0.0, prompt=LIMIT - 10, longest=0), ApiError)
+    assert refused(limiter, limits, 0.0, prompt=20).code == "tokens_exceeded"
+
+
+def test_a_caller_with_little_left_waits_for_its_own_answers_and_no_longer():
+    limiter = Limiter()
+    first = admitted(limiter, TOKENS, 0.0, prompt=10, longest=UNSTATED * 9, stated=False)
+    assert first.reserved == LIMIT
+    assert refused(limiter, TOKENS, 1.0, prompt=10).retry_after == 1
+    limiter.settle(first, Usage(10, 0, 20), 2.0)
+    assert not isinstance(admitted(limiter, TOKENS, 2.0, prompt=10, longest=UNSTATED, stated=False), ApiError)
+
+
+def test_an_answer_that_nobody_saw_stays_charged_and_one_that_was_cut_costs_what_was_seen():
+    limiter = Limiter()
+    unseen, cut = (admitted(limiter, TOKENS, 0.0, prompt=100, longest=1000) for _ in range(2))
+    limiter.settle(cut, None, 1.0, seen=7)
+    limiter.settle(unseen, None, 1.0)
+    assert (unseen.account.minute_tokens, unseen.account.open_tokens) == (107 + 1100, 0)
+
+
+@pytest.mark.parametrize(("after", "lets_in"), [(2.0, False), (100.0, False), (400.0, False), (700.0, True)])
+def test_a_debt_is_known_to_routers_that_have_not_seen_the_caller(after, lets_in):
+    one, other = Limiter(), Limiter()
+    charge = admitted(one, TOKENS, 0.0, prompt=10, longest=UNSTATED, stated=False)
+    other.merge(1, one.export(0.0), 0.0)
+    one.settle(charge, Usage(10, 0, 100_000), 1.0)
+    other.merge(1, one.export(1.0), 1.0)
+    assert isinstance(admitted(other, TOKENS, after, prompt=10), ApiError) is not lets_in
+
+
+def test_a_caller_cannot_go_round_three_routers_with_bursts():
+    routers, used = Routers(3), 0
+    for cycle in range(20):
+        now = 1000.0 + 61.0 * cycle
+        charges = []
+        for number in range(450):
+            router = number % 3
+            charge = admitted(routers.live[router], TOKENS, now, prompt=10, longest=1000)
+            if not isinstance(charge, ApiError):
+                charges.append((router, charge))
+            if number % 30 == 0:
+                routers.tick(now)
+        used += 1010 * len(charges)
+        assert len(charges) * 1010 <= LIMIT + 3 * 1010  # one request for each router
+        for router, charge in charges:
+            routers.live[router].settle(charge, Usage(10, 0, 1000), now + 1.0)
+        for step in range(4):
+            routers.tick(now + 1.0 + step * TICK)
+    assert 0.95 * 20 * LIMIT <= used <= 1.02 * 20 * LIMIT + 3 * 1010
 
 
 # --- several routers -----------------------------------------------------------------------------------------
@@ -193,7 +293,7 @@ class Routers:
         self.join()
 
 
-def drive(routers, limits, *, rate, seconds, kill_at=None, prompt=0, answer=0, seed=1):
+def drive(routers, limits, *, rate, seconds, kill_at=None, prompt=0, answer=0, stated=True, seed=1):
     """Offer `rate` requests a second to random routers; return the times at which they were admitted, and tokens."""
     chooser, log, now, next_tick, running = random.Random(seed), [], 1000.0, 1000.0, []
     end = now + seconds
@@ -209,7 +309,8 @@ def drive(routers, limits, *, rate, seconds, kill_at=None, prompt=0, answer=0, s
             _, router, charge = running.pop(0)
             routers.live.get(router, Limiter()).settle(charge, Usage(prompt, 0, answer), now)
         number = chooser.choice(list(routers.live))
-        charge = admitted(routers.live[number], limits, now, prompt=prompt, longest=float("inf"))
+        longest = answer if stated else UNSTATED
+        charge = admitted(routers.live[number], limits, now, prompt=prompt, longest=longest, stated=stated)
         if not isinstance(charge, ApiError):
             log.append(now)
             running.append((now + 1.0, number, charge))
@@ -234,6 +335,13 @@ def test_three_routers_keep_a_limit_within_two_percent_although_one_is_killed(ra
 def test_three_routers_keep_a_limit_of_tokens_within_two_percent():
     limits = CallerLimits(tokens_per_minute=120_000)
     log = drive(Routers(3), limits, rate=50, seconds=130, kill_at=30, prompt=180, answer=20)
+    assert 0.98 * 600 <= worst_minute(log) <= 1.02 * 600
+
+
+def test_three_routers_keep_a_limit_of_tokens_of_answers_without_a_stated_length():
+    """Twenty times as much is reserved as is used: callers have their limit all the same."""
+    limits = CallerLimits(tokens_per_minute=120_000)
+    log = drive(Routers(3), limits, rate=50, seconds=130, kill_at=30, prompt=180, answer=20, stated=False)
     assert 0.98 * 600 <= worst_minute(log) <= 1.02 * 600
 
 
@@ -269,7 +377,8 @@ def test_a_peer_that_is_broken_is_believed_only_so_far():
     for requests, tokens in ((0, 2**62), (2**62, -(2**62)), (0, 0), (5, 5)):
         limiter.merge(9, [report._replace(requests=requests, tokens=tokens, in_flight=0)], 1.0)
     refused(limiter, limits, 2.0)
-    assert not isinstance(admitted(limiter, limits, 70.0, prompt=10), ApiError)
+    later = 60.0 * (MOST_DEBT + 2)
+    assert not isinstance(admitted(limiter, limits, later, prompt=10), ApiError)
 
 
 def test_a_request_may_end_after_its_account_was_forgotten():

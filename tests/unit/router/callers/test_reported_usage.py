@@ -1,10 +1,12 @@
+import json
+
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_router.callers import reported_usage
-from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError
+from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError, UnreadableError
 from promptgroup_router.contract.caller_rules import CachedTokens
 
 HIDDEN, ROUNDED = CachedTokens.HIDDEN, CachedTokens.ROUNDED
@@ -78,3 +80,80 @@ def test_an_endless_line_ends_the_answer(monkeypatch):
         body.feed(b"x" * 100)
         with pytest.raises(TooLongError):
             body.feed(b"x")
+
+
+def rewritten(document: bytes, how: CachedTokens = HIDDEN, *, streamed: bool = False) -> bytes:
+    body = ReportedUsage(how, streamed=streamed)
+    return body.feed(document) + body.finish()
+
+
+TELLING = orjson.dumps(CHAT)
+NESTED = 300
+"""Levels: more than orjson writes."""
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b'{"logprob":NaN,"usage":%b}' % TELLING,
+        b'{"text":"\\ud800","usage":%b}' % TELLING,
+        b'{"deep":%b%b,"usage":%b}' % (b"[" * NESTED, b"]" * NESTED, TELLING),
+        b'[{"usage":%b}]' % TELLING,
+        b'{"responses":[{"usage":[%b,%b]}]}' % (TELLING, TELLING),
+        b'{"choices":[{"meta_info":%b}]}' % TELLING,
+        b'{"choices":[{"meta_info":{"id":"x","cached_tokens":2900,"cached_tokens_details":{"device":2900}}}]}',
+        b'{"usage":{"turns":[{"cached_tokens":2900}]}}',
+        b'{"output":[{"response":{"usage":{"cache_creation":{"five_minutes":2900}}}}]}',
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_wherever_it_stands_and_however_it_is_written_it_is_not_told(document, streamed):
+    told = rewritten(b"data: " + document + b"\n\n" if streamed else document, streamed=streamed)
+    assert b"2900" not in told
+    kept = json.loads(told.removeprefix(b"data: "))
+    assert kept.keys() == json.loads(document).keys() if isinstance(kept, dict) else len(kept) == 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b'{"usage":{"cached_tokens":2900}',
+        b'{"deep":%b%b,"usage":{"cached_tokens":2900}}' % (b"[" * 200_000, b"]" * 200_000),
+        b'{"number":%b,"usage":{"cached_tokens" \n: 2900}}' % (b"9" * 5000 + b"."),
+        b'\xff{"usage":{"cached_tokens":2900}}',
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_that_cannot_be_read_and_may_tell_goes_to_nobody(document, streamed):
+    if streamed:
+        document = b"data: " + document.replace(b"\n", b"") + b"\n\n"
+    with pytest.raises(UnreadableError):
+        rewritten(document, streamed=streamed)
+
+
+def test_a_line_of_a_stream_that_is_no_event_tells_nothing_either():
+    assert rewritten(b": we cache\n\n", streamed=True) == b": we cache\n\n"
+    with pytest.raises(UnreadableError):
+        rewritten(b' data: {"cached_tokens":1}\n\n', streamed=True)
+
+
+def test_a_compressed_answer_goes_to_nobody():
+    with pytest.raises(UnreadableError):
+        ReportedUsage(HIDDEN, streamed=False, compressed=True).feed(b"\x1f\x8b")
+
+
+@pytest.mark.parametrize("text", [b'say "cache" aloud', b"cache" * 100_000, b'"' + b'cache" ' * 100_000])
+def test_text_that_only_speaks_of_caches_passes(text):
+    assert rewritten(text) == text
+
+
+def test_what_clients_and_models_have_written_stays():
+    written = {"usage": {"cache_dir": 1}, "cache": 2}
+    answer = {
+        "content": [{"type": "tool_use", "input": written}],
+        "tools": [{"parameters": written}],
+        "metadata": written,
+        "usage": MESSAGE,
+    }
+    told = orjson.loads(rewritten(orjson.dumps(answer)))
+    assert told == answer | {"usage": {"input_tokens": 3000, "output_tokens": 5}}

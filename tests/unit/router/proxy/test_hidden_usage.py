@@ -101,3 +101,25 @@ def test_an_answer_too_long_to_rewrite_is_cut(tmp_path, monkeypatch):
                 await ask(router.port, post(chat()))
 
     run(check())
+
+
+@pytest.mark.parametrize("chunks", [False, True])
+def test_an_answer_that_cannot_be_read_is_cut(tmp_path, chunks):
+    broken = ANSWER[:-1]
+
+    async def behave(call: Call) -> None:
+        if chunks:
+            call.begin_stream()
+            call.chunk(b"data: " + broken + b"\n\n")
+            call.send(b"0\r\n\r\n")
+        else:
+            call.answer(broken)
+
+    async def check():
+        async with engines(1, behave) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            with pytest.raises((EOFError, ConnectionError)) as caught:
+                await ask(router.port, post(chat(stream=chunks)))
+            assert b"2900" not in str(caught.value).encode()
+            assert router.state.balancer.loads == {}
+
+    run(check())

@@ -8,6 +8,7 @@ from promptgroup_router.apis.session_key import find_session
 from promptgroup_router.apis.structure import LARGE_BYTES
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.contract.table import PromptRef
 from promptgroup_router.decision.cache_diagnosis import HEADER, question, without_question
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.reading.digest import digest, from_digest
@@ -23,6 +24,7 @@ TABLE = table(
     group("unread", revision(SYSTEM + " Be brief.", known=False)),
     group("examples", revision(messages=EXAMPLES)),
     group("tools", revision(tools=TOOLS)),
+    group("secret", revision("A secret. " + SYSTEM, prompt_from=PromptRef("Secret", "secret-1"))),
 )
 VIEW = build_index(TABLE)
 
@@ -46,6 +48,7 @@ EXTRA = {
     "prompt_cache_key": TEXTS,
     "metadata": st.fixed_dictionaries({"user_id": TEXTS}),
     "echo": st.booleans(),
+    "return_prompt_text": st.booleans(),
     "cache_salt": st.just("mine"),
     "kv_transfer_params": st.none(),
     "request_id": st.just("mine"),
@@ -67,7 +70,9 @@ SPECIFIC = {
 def requests(draw):
     path = draw(st.sampled_from(sorted(SPECIFIC)))
     made = draw(st.fixed_dictionaries(SPECIFIC[path], optional=EXTRA))
-    return path.encode(), orjson.dumps({"model": draw(st.sampled_from(["llama", "plain", "examples"]))} | made)
+    return path.encode(), orjson.dumps(
+        {"model": draw(st.sampled_from(["llama", "plain", "examples", "secret"]))} | made
+    )
 
 
 def outcome(ask, endpoint, whole):

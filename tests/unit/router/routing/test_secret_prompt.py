@@ -1,8 +1,9 @@
 import orjson
 import pytest
 
-from promptgroup_router.apis.by_model import parse_tokenize
+from promptgroup_router.apis.by_model import parse_json, parse_tokenize
 from promptgroup_router.apis.request import ApiKind, parse
+from promptgroup_router.apis.responses import parse_response
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.table import PromptRef
@@ -28,7 +29,7 @@ def routed(view, ask, *, cached=True):
 
 
 @pytest.mark.parametrize("value", [True, 0, 1, "yes", {}, []])
-@pytest.mark.parametrize("field", REPEATING_FIELDS)
+@pytest.mark.parametrize("field", [*REPEATING_FIELDS, "return_token_ids", "return_prompt_text", "return_of_next_year"])
 def test_by_name_fields_that_repeat_a_secret_prompt_are_refused(field, value):
     with pytest.raises(ApiError) as caught:
         routed(SECRET, chat(**{field: value}))
@@ -41,9 +42,37 @@ def test_completions_are_refused_alike():
         routed(SECRET, parse(ApiKind.TEXT, orjson.dumps({"model": "support", "prompt": "Hi", "echo": True})))
 
 
-@pytest.mark.parametrize("fields", [{}, {"echo": False}, {"prompt_logprobs": None}, {"logprobs": True}])
+def test_the_name_of_a_refused_field_is_not_repeated_whole():
+    with pytest.raises(ApiError) as caught:
+        routed(SECRET, chat(**{"return_" + "x" * 10_000: True}))
+    assert len(str(caught.value)) < 500
+    assert len(caught.value.param) <= 100
+
+
+@pytest.mark.parametrize("fields", [{}, {"enable_response_messages": True}])
+def test_responses_are_refused_since_they_repeat_instructions(fields):
+    ask = parse_response(orjson.dumps({"model": "support", "input": "Hi"} | fields))
+    with pytest.raises(ApiError) as caught:
+        routed(SECRET, ask)
+    assert (caught.value.status, caught.value.code) == (400, "secret_prompt")
+    assert "send a prompt of your own" in str(caught.value)
+    assert routed(PUBLIC, ask).group == "chat/support"
+    assert routed(SECRET, parse_response(orjson.dumps({"model": "llama", "instructions": TEXT, "input": "Hi"}))).group
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"echo": False}, {"prompt_logprobs": None}, {"logprobs": True}, {"return_tokens_as_token_ids": True}],
+)
 def test_all_else_is_served(fields):
     assert routed(SECRET, chat(**fields)).group == "chat/support"
+
+
+def test_apis_that_get_no_prompt_are_served_as_they_are():
+    ask = parse_json(orjson.dumps({"model": "support", "query": "Hi", "documents": ["x"], "return_documents": True}))
+    found = routed(SECRET, ask, cached=False)
+    assert (found.group, found.secret) == ("chat/support", False)
+    assert routed(SECRET, chat()).secret
 
 
 def test_what_a_client_may_know_is_not_refused():

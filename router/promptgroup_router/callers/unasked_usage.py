@@ -1,0 +1,106 @@
+"""Asks engines for the usage of streams whose clients did not ask, and keeps the event that tells it from them.
+
+A stream of chat or text completions tells its usage only if `stream_options.include_usage` says so, which SDKs leave
+out. Where a caller is known the router asks, so that what the caller has used is counted. The answer is one more event,
+with no choices, before `[DONE]`. Does no I/O and reads no clock.
+"""
+
+from typing import Any
+
+import orjson
+
+from promptgroup_router.access.caller import Caller
+from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded
+
+OPTIONS, INCLUDE = "stream_options", "include_usage"
+MOST_HELD = 1 << 20
+"""Most bytes of an event that are held until it is whole; a longer one is no usage."""
+
+_ASKS = b'"stream_options":{"include_usage":true},'
+_NO_CHOICES = (b'"choices":[]', b'"choices": []')
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
+
+
+def is_unasked(ask: ParsedRequest, caller: Caller) -> bool:
+    """Return True for a stream of a known caller who has not asked for its usage."""
+    if not ask.streamed or not caller.name or ask.kind not in (ApiKind.CHAT, ApiKind.TEXT):
+        return False
+    options = ask.doc.get(OPTIONS)
+    # what is no object is the engine's to refuse
+    return options is None or (isinstance(options, dict) and options.get(INCLUDE) is not True)
+
+
+def options_of(doc: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a body as far as `is_unasked` looks at them."""
+    options = doc.get(OPTIONS)
+    if options is None:
+        return {}
+    return {OPTIONS: {INCLUDE: options.get(INCLUDE) is True} if isinstance(options, dict) else False}
+
+
+def asking(ask: ParsedRequest, body: bytes) -> bytes:
+    """Return the body for an engine with the question.
+
+    Args:
+        ask: the request, which has options of its own or none.
+        body: the body as it would go without, a JSON object.
+    """
+    if OPTIONS not in ask.doc:
+        start = body.index(b"{") + 1
+        return b"".join((body[:start], _ASKS, body[start:]))
+    doc = orjson.loads(body)
+    return encoded(doc | {OPTIONS: (doc[OPTIONS] or {}) | {INCLUDE: True}})
+
+
+class UsageEvents:
+    """The body of a stream on its way to a client who gets no usage."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, content: bytes) -> bytes:
+        """Return what of a part of the body can go to the client; an event that is not whole is held."""
+        whole = self._held + content if self._held else content
+        if whole.endswith(b"\n\n"):
+            self._held = b""
+            return _without_usage(whole)
+        cut = max(whole.rfind(end) + len(end) if end in whole else 0 for end in _EVENT_ENDS)
+        if len(whole) - cut > MOST_HELD:
+            cut = len(whole)
+        self._held = whole[cut:]
+        return _without_usage(whole[:cut])
+
+    def finish(self) -> bytes:
+        """Return what is left of the body."""
+        held, self._held = self._held, b""
+        return _without_usage(held)
+
+
+def _without_usage(events: bytes) -> bytes:
+    """Return whole events without those that tell nothing but usage. Most parts of a stream are compared, no more."""
+    if _NO_CHOICES[0] not in events and _NO_CHOICES[1] not in events:
+        return events
+    kept, start = [], 0
+    while start < len(events):
+        found = [at + len(end) for end in _EVENT_ENDS if (at := events.find(end, start)) >= 0]
+        end = min(found, default=len(events))
+        event = events[start:end]
+        if not _tells_usage_alone(event):
+            kept.append(event)
+        start = end
+    return b"".join(kept)
+
+
+def _tells_usage_alone(event: bytes) -> bool:
+    if _NO_CHOICES[0] not in event and _NO_CHOICES[1] not in event:
+        return False
+    data = event.strip()
+    if not data.startswith(b"data:") or b"\n" in data:
+        return False
+    try:
+        doc = orjson.loads(data[len(b"data:") :])
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(doc, dict) and doc.get("choices") == [] and isinstance(doc.get("usage"), dict)
