@@ -86,6 +86,8 @@ def parts(spec: PromptGroupSpec) -> PodParts:
     """Return what the tiers of a spec need; the spec keeps the CRD's rules, and `problem` finds none."""
     if spec.cache is None:
         return NOTHING
+    if spec.caches_nothing:
+        return _CACHING_OFF[spec.engine.type]
     if spec.cache.pool is not None and spec.engine.type is EngineType.VLLM:
         return _vllm_pool(spec, spec.cache.pool)
     offload = spec.cache.offload
@@ -96,6 +98,14 @@ def parts(spec: PromptGroupSpec) -> PodParts:
     if spec.engine.type is EngineType.SGLANG:
         return _sglang(spec, offload, spec.cache.pool)
     return PodParts(config=f"kv_cache_config: {{host_cache_size: {sizes.parse(offload.memory)}}}\n")
+
+
+_CACHING_OFF: Mapping[EngineType, PodParts] = {
+    EngineType.VLLM: PodParts(args=(DIALECTS[EngineType.VLLM].caching_off,)),
+    EngineType.SGLANG: PodParts(args=(DIALECTS[EngineType.SGLANG].caching_off,)),
+    EngineType.TENSORRT_LLM: PodParts(config="kv_cache_config: {enable_block_reuse: false}\n"),
+}
+"""What turns prefix caching off."""
 
 
 def _vllm_offload(spec: PromptGroupSpec, offload: OffloadSpec) -> PodParts:
@@ -184,7 +194,7 @@ def namespace(spec: PromptGroupSpec) -> str:
 def reach(spec: PromptGroupSpec) -> TierReach:
     """Return who can copy from the tiers of a group. Of those that arguments set up nobody else is taken to."""
     cache = spec.cache
-    if cache is None and not by_hand(spec.engine):
+    if spec.caches_nothing or (cache is None and not by_hand(spec.engine)):
         return TierReach.NONE
     if not DIALECTS[spec.engine.type].metrics.tells_tiers:
         return TierReach.UNSEEN
@@ -253,8 +263,14 @@ def problem(spec: PromptGroupSpec, limit: int | None) -> str:
     if cache is None:
         return ""
     flag = by_hand(engine)
+    if flag and spec.caches_nothing:
+        return (
+            f"spec.cache.prefixCaching is Disabled, and {flag} in spec.engine.args sets up a KV tier: remove one of the two"
+        )
     if flag:
         return f"spec.cache and {flag} in spec.engine.args both set up KV tiers: remove one of the two"
+    if spec.caches_nothing:
+        return ""
     found = _too_old(engine)
     if found:
         return found

@@ -242,14 +242,14 @@ def _moving(
 
 
 def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Condition:
-    """Proven, as far as a proof is possible: of a prefix shorter than a cache block there is none, and it is said."""
+    """Proven, as far as a proof is possible: without a cache, or of less than a block, there is none, and it is said."""
     said = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
     if WarmReason.PROCEEDED in said:
         return Condition("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])
     if missing > 0:
         reason, message = (cause.reason, cause.message) if cause is not None else (WarmReason.STARTING, count)
         return Condition("PrefixWarm", False, reason, message)
-    for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT):
+    for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT, WarmReason.UNCACHED):
         if reason in said:
             return Condition("PrefixWarm", True, reason, said[reason])
     return Condition("PrefixWarm", True, WarmReason.PROVEN, count)

@@ -35,6 +35,22 @@ def test_without_tiers_nothing_is_added():
     assert parts(None) == tiers.NOTHING
 
 
+OFF = {"prefixCaching": "Disabled"}
+
+
+def test_each_engine_is_told_not_to_cache_in_its_own_words():
+    assert parts(OFF) == tiers.PodParts(args=("--no-enable-prefix-caching",))
+    assert parts(OFF, type="SGLang") == tiers.PodParts(args=("--disable-radix-cache",))
+    made = parts(OFF, type="TensorRTLLM")
+    assert yaml.safe_load(made.config) == {"kv_cache_config": {"enable_block_reuse": False}}
+
+
+def test_a_group_that_caches_nothing_has_no_tier():
+    assert tiers.reach(spec(cache=OFF)) is TierReach.NONE
+    assert tiers.tiers_on(spec(cache=OFF), 400_000) == []
+    assert tiers.problem(spec(cache=OFF, engine={"image": "vllm/vllm-openai:v0.9.0"}), None) == ""
+
+
 @pytest.mark.parametrize(
     ("args", "size"), [([], "64"), (["--data-parallel-size=2"], "32"), (["--data_parallel_size", "3"], "21.3333")]
 )
@@ -128,6 +144,7 @@ def test_the_tiers_themselves_do_not_change_the_name():
 
 REFUSED = {
     "a connector by hand": (LMCACHE, {"args": ["--kv-transfer-config={}"]}, "--kv-transfer-config"),
+    "a tier by hand that no engine looks into": (OFF, {"args": ["--kv-offloading-size=3"]}, "prefixCaching is Disabled"),
     "the same with underscores": (MEMORY, {"args": ["--kv_offloading_size", "3"]}, "--kv-offloading-size"),
     "HiCache by hand": (MEMORY, {"type": "SGLang", "args": ["--hicache-ratio=2"]}, "--hicache-ratio"),
     "revisions that LMCache cannot tell apart": (LMCACHE, {"args": ["--revision", "a"]}, "two revisions"),

@@ -146,6 +146,14 @@ STATES = {
         said([pod("a", 0, warm=PodCondition("True", "PrefixShorterThanBlock", "9 tokens", None))]),
         {"Ready": (True, "Warm"), "PrefixWarm": (True, "PrefixShorterThanBlock")},
     ),
+    "the group asks for engines without prefix caching": (
+        said([pod("a", 0, warm=PodCondition("True", "CachingOffByChoice", "nothing to keep warm", None))]),
+        {
+            "Ready": (True, "Warm"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (True, "CachingOffByChoice"),
+        },
+    ),
     "more than wanted drain": (
         said([pod("a", 0), pod("b", 1)], deployed=2),
         {"Ready": (True, "Warm"), "Progressing": (True, "ReplicasDraining")},
