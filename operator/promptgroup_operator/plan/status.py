@@ -242,7 +242,7 @@ def _moving(
 
 
 def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Condition:
-    """Proven, as far as a proof is possible: without a cache, or of less than a block, there is none, and it is said."""
+    """Proven, as far as a proof is possible: without a cache, or of less than a block, there is none, which is told."""
     said = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
     if WarmReason.PROCEEDED in said:
         return Condition("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])

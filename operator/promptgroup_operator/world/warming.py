@@ -31,9 +31,7 @@ class WarmReason(enum.StrEnum):
     NO_PROMPT = "PromptTextMissing"
 
 
-WARM = frozenset(
-    {WarmReason.PROVEN, WarmReason.SHORT, WarmReason.UNCACHED, WarmReason.EVICTED, WarmReason.PRESSED}
-)
+WARM = frozenset({WarmReason.PROVEN, WarmReason.SHORT, WarmReason.UNCACHED, WarmReason.EVICTED, WarmReason.PRESSED})
 """Reasons of a warm replica; a prefix that was lost was computed again by the refresh that found it gone."""
 
 

@@ -36,6 +36,7 @@ def test_without_tiers_nothing_is_added():
 
 
 OFF = {"prefixCaching": "Disabled"}
+NIXL = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"}'
 
 
 def test_each_engine_is_told_not_to_cache_in_its_own_words():
@@ -116,6 +117,8 @@ def test_what_stands_behind_sglangs_memory():
     (extra,) = (each for each in pool.args if "extra-config" in each)
     name = tiers.namespace(spec(engine={"type": "SGLang"}))
     assert json.loads(extra.partition("=")[2]) == {"extra_backend_tag": name}
+    assert "--watchdog-timeout=120" in pool.args  # /health answers 200 while a step stands still
+    assert not any("watchdog" in each for each in volume.args)
     assert (pool.env["MOONCAKE_MASTER"], pool.env["MOONCAKE_PROTOCOL"]) == ("kv.pools:50051", "tcp")
     assert pool.awaits == ("kv.pools", "50051")
 
@@ -144,7 +147,19 @@ def test_the_tiers_themselves_do_not_change_the_name():
 
 REFUSED = {
     "a connector by hand": (LMCACHE, {"args": ["--kv-transfer-config={}"]}, "--kv-transfer-config"),
-    "a tier by hand that no engine looks into": (OFF, {"args": ["--kv-offloading-size=3"]}, "prefixCaching is Disabled"),
+    "a tier by hand that no engine looks into": (
+        OFF,
+        {"args": ["--kv-offloading-size=3"]},
+        "prefixCaching is Disabled",
+    ),
+    "a connector by hand, dotted": (
+        LMCACHE,
+        {"args": ["--kv-transfer-config.kv_connector", "LMCacheConnectorV1"]},
+        "both set up KV tiers",
+    ),
+    "a connector between prefill and decode": (LMCACHE, {"args": [NIXL]}, "the one KV connector"),
+    "an old LMCache": (LMCACHE, {"image": "lmcache/vllm-openai:v0.4.2"}, "LMCache 0.5 or newer"),
+    "a very old LMCache": (LMCACHE, {"image": "docker.io/lmcache/vllm-openai:v0.3.9"}, "LMCache 0.5 or newer"),
     "the same with underscores": (MEMORY, {"args": ["--kv_offloading_size", "3"]}, "--kv-offloading-size"),
     "HiCache by hand": (MEMORY, {"type": "SGLang", "args": ["--hicache-ratio=2"]}, "--hicache-ratio"),
     "revisions that LMCache cannot tell apart": (LMCACHE, {"args": ["--revision", "a"]}, "two revisions"),
@@ -168,6 +183,8 @@ FINE = {
     "no tiers": (None, {"args": ["--kv-transfer-config={}"]}),
     "an image whose tags are not the engine's": (MEMORY, {"image": "lmcache/vllm-openai:v0.5.6"}),
     "a tag that is no number": (MEMORY, {"image": "vllm/vllm-openai:nightly"}),
+    "LMCache's image with a new LMCache": (LMCACHE, {"image": "lmcache/vllm-openai:v0.5.6"}),
+    "engines that cache nothing and hand over": (OFF, {"args": [NIXL]}),
     "a digest": (MEMORY, {"image": "vllm/vllm-openai@sha256:" + "0" * 64}),
     "a revision with a pool that keeps it apart": (MOONCAKE, {"args": ["--revision=a"]}),
 }
@@ -196,7 +213,9 @@ def test_what_is_on_is_told_with_its_capacity():
         ("Volume", None, "kv"),
     ]
     assert told(cache=LMCACHE)[1:] == [("Pool", None, "LMCache kv.pools:5555")]
-    assert told(engine={"args": ["--kv-offloading-size=3"]})[1:] == [("EngineArgs", None, "--kv-offloading-size")]
+    assert told(engine={"args": ["--kv-offloading-size=3"]})[1:] == [("EngineArgs", "3Gi", "--kv-offloading-size")]
+    dotted = ["--kv-transfer-config.kv_connector", "LMCacheConnectorV1"]
+    assert told(engine={"args": dotted})[1:] == [("EngineArgs", None, "--kv-transfer-config.kv-connector")]
 
 
 def test_the_gate_waits_for_the_pool_and_says_for_what():
@@ -225,6 +244,7 @@ def test_who_can_copy_from_the_tiers():
     assert {want: tiers.reach(each).value for want, each in cases.items()} == {want: want for want in cases}
     assert tiers.reach(spec(cache={"offload": volume})) is TierReach.SHARED
     assert tiers.reach(spec(engine=flag)) is TierReach.REPLICA
+    assert tiers.reach(spec(engine={"args": [NIXL]})) is TierReach.NONE
 
 
 SAMPLES = sorted(
