@@ -121,7 +121,9 @@ class TierStatus(ApiModel):
     tier: TierName
     """GPU, Memory, Volume, Pool, or EngineArgs for what spec.engine.args set up."""
     capacity: str | None = None
-    """Capacity of it in each replica: tokens of the GPU's memory, bytes of main memory."""
+    """Capacity: tokens of the GPU's memory and bytes of main memory, in each replica; bytes of a pool's memory."""
+    hit_rate: str | None = None
+    """Share of prompt tokens that it brought over the last minutes, where engines tell their tiers apart."""
     source: str | None = None
     """PersistentVolumeClaim of a volume, type and address of a pool, or the argument that sets tiers up."""
 

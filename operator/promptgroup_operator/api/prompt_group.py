@@ -534,8 +534,8 @@ class PromptGroupSpec(ApiModel):
         ),
         rule(
             "!(has(self.sizing) && has(self.cache) && self.cache.prefixCaching == 'Disabled')",
-            "sizing goes by the counters of prefix caches, and cache.prefixCaching is Disabled: set replicas, or have an "
-            "autoscaler set them",
+            "sizing goes by the counters of prefix caches, and cache.prefixCaching is Disabled: set replicas, or have "
+            "an autoscaler set them",
             ".sizing",
             holds=lambda spec: spec.sizing is None or not spec.caches_nothing,
         ),
