@@ -263,5 +263,13 @@ def test_samples_keep_the_rules_and_can_work(path):
     assert tiers.parts(wanted) != tiers.NOTHING
 
 
+def test_the_volume_of_the_sample_is_one_that_all_replicas_mount():
+    objects = list(yaml.safe_load_all((ROOT / "manifests/samples/volume.yaml").read_text()))
+    (group,) = (each for each in objects if each["kind"] == "PromptGroup")
+    (claim,) = (each for each in objects if each["kind"] == "PersistentVolumeClaim")
+    assert tiers.parts(parse_spec(group["spec"])).claim == claim["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
 def test_there_is_a_sample_of_each_kind_of_tier():
-    assert {each.stem for each in SAMPLES} >= {"mooncake", "offload", "pool", "sglang"}
+    assert {each.stem for each in SAMPLES} >= {"mooncake", "offload", "pool", "sglang", "volume"}
