@@ -37,6 +37,8 @@ TOUCH_SECONDS = 20
 CHAT = "/v1/chat/completions"
 CLAIMED = 1.37
 """What caching is claimed to cost where nothing is shared: 37 % more."""
+TURNS = 12
+"""Turns with each of two engines first."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 logger = logging.getLogger(__name__)
@@ -163,23 +165,26 @@ def test_what_caching_costs_where_nothing_is_shared(tmp_path: Path) -> None:
     ):
         engines = {on: on_session, off: off_session}
 
-        def turn(count: int) -> dict[str, float]:
+        def turn(count: int, first: str) -> dict[str, float]:
             prompts = [unshared(next(seeds)) for _ in range(count)]
             used = {}
-            for address, session in engines.items():
-                before = cpu_seconds(session)
+            for address in sorted(engines, key=lambda each: each != first):
+                before = cpu_seconds(engines[address])
                 for prompt in prompts:
                     body = {"model": SERVED, "messages": [{"role": "user", "content": prompt}], "max_tokens": 8}
                     assert sent(f"http://{address}", body).cached < 64  # of the template
-                used[address] = (cpu_seconds(session) - before) / count
+                used[address] = (cpu_seconds(engines[address]) - before) / count
             return used
 
-        turn(20)  # kernels are compiled, and the cache is filled
-        turns = [turn(5) for _ in range(12)]
-    ratios = sorted(each[on] / each[off] for each in turns)
-    spent = {name: statistics.median(each[address] for each in turns) for name, address in (("on", on), ("off", off))}
-    logger.info("CPU seconds a request: %s; ratios %s", spent, ratios)
-    assert statistics.median(ratios) < CLAIMED
+        turn(20, on)  # kernels are compiled, and the cache is filled
+        turns = [turn(8, first) for _ in range(TURNS) for first in (on, off)]
+    # what else runs on the cores makes a request dearer and never cheaper: the cheapest quarter tells most
+    spent = {name: sorted(each[address] for each in turns) for name, address in (("on", on), ("off", off))}
+    for name, each in spent.items():
+        logger.info("caching %s, CPU seconds a request: %s", name, " ".join(f"{one:.3f}" for one in each))
+    quarter = {name: statistics.fmean(each[: TURNS // 2]) for name, each in spent.items()}
+    logger.info("the cheapest quarter: %s, ratio %.3f", quarter, quarter["on"] / quarter["off"])
+    assert quarter["on"] / quarter["off"] < CLAIMED
 
 
 @contextlib.contextmanager

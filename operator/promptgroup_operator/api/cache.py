@@ -68,7 +68,7 @@ class PoolSpec(ApiModel):
 
 
 class PrefixCaching(enum.StrEnum):
-    """Whether the engines of a group look for the beginning of a prompt in their caches."""
+    """The choice if engines look for the beginning of a prompt in their caches."""
 
     ENABLED = "Enabled"
     DISABLED = "Disabled"

@@ -21,7 +21,7 @@ from promptgroup_operator.engines.dialect import CONFIG_ANNOTATION
 HANDS_OVER = frozenset(
     {
         *("NixlConnector", "NixlPullConnector", "NixlPushConnector"),
-        *("P2pNcclConnector", "MooncakeConnector", "MoRIIOConnector", "DecodeBenchConnector"),
+        *("P2pNcclConnector", "MooncakeConnector", "MoRIIOConnector"),
     }
 )
 """Connectors of vLLM by which a prefill engine gives KV to a decode engine."""

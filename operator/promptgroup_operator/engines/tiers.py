@@ -108,7 +108,7 @@ _CACHING_OFF: Mapping[EngineType, PodParts] = {
     EngineType.SGLANG: PodParts(args=(DIALECTS[EngineType.SGLANG].caching_off,)),
     EngineType.TENSORRT_LLM: PodParts(config="kv_cache_config: {enable_block_reuse: false}\n"),
 }
-"""What turns prefix caching off."""
+"""The parts of a pod whose engine caches no prefix."""
 
 
 def _vllm_offload(spec: PromptGroupSpec, offload: OffloadSpec) -> PodParts:

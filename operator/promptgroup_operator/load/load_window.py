@@ -207,7 +207,7 @@ class FoundTokens:
     tiered: float = 0.0
     """Those of `hits` that KV tiers brought."""
     sources: Mapping[str, float] = field(default_factory=dict)
-    """What they brought by where it was, the operator's own requests included, of which nobody knows the share."""
+    """Tokens that they brought, by where those were; with the operator's own requests, whose share nobody knows."""
 
     def __add__(self, other: "FoundTokens") -> "FoundTokens":
         """Return both together."""

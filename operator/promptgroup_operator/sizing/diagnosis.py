@@ -86,7 +86,7 @@ UNCACHED: Final = Diagnosis(
     WarmReason.UNCACHED.value,
     "spec.cache.prefixCaching is Disabled: nothing is looked for, and requests are balanced whatever they repeat",
 )
-"""Of a group that asks for engines without prefix caching: neither a fault nor a success."""
+"""The diagnosis of a group that asks for engines without prefix caching: neither a fault nor a success."""
 
 
 def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnosis:
