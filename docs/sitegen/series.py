@@ -34,6 +34,7 @@ def group_rows() -> Iterator[Row]:
         yield name, "gauge", tuple(family.samples[0].labels), family.documentation
     for name, text in numbers.items():
         yield name, "gauge", collector.LABELS, text
+    yield collector.SOURCE_RATIO, "gauge", collector.SOURCE_LABELS, collector.SOURCE_HELP
     for made, name, text, _ in collector.OF_REPLICAS:
         yield name, made(name, text).type, collector.REPLICA_LABELS, text
 

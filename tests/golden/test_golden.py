@@ -9,7 +9,8 @@
                 step: [index, seconds since its weight stood or null] of one that is being released;
                 use: slot → [sessions, tokens, requests] as routers say, nothing for what they do not
     traffic     prompt → [requests, of those failed] of the window and of the step; all of them name the group
-    pods        name, slot, and state: warm (default), cold, starting, restarted, terminating, uncached, crashing;
+    pods        name, slot, and state: warm (default), cold, starting, restarted, terminating, uncached, uncaching,
+                crashing;
                 made from the template that the spec asks for, unless `settings` says otherwise;
                 measured: [KV tokens, prefill rate, prefix tokens, copy rate], 0 for unknown
     peers       `none` when the Secret of the namespace's routers is missing
@@ -64,6 +65,7 @@ STATES = {
     "unproven": {
         "warm": PodCondition("True", "ProceededWithoutProof", "serves cold, as warmup.failurePolicy says", None)
     },
+    "uncaching": {"warm": PodCondition("True", "CachingOffByChoice", "the engine answers", None)},
     "crashing": {
         "warmed": "",
         "warm": None,

@@ -19,6 +19,7 @@ READY, PROGRESSING, ROUTED, SCALED = (
     f'promptgroup_status_condition{{{GROUP}, condition="{each}", status="true"}}'
     for each in ("Ready", "Progressing", "RouterProgrammed", "ScalingActive")
 )
+POOL_AWAY = f'promptgroup_status_condition{{{GROUP}, condition="CachePoolReady", status="false"}}'
 DESIRED, WARM = (f"promptgroup_status_{each}_replicas{{{GROUP}}}" for each in ("desired", "warm"))
 ASKED = f"promptgroup_sizing_recommended_replicas{{{GROUP}}}"
 MOST = f"promptgroup_spec_max_replicas{{{GROUP}}}"
@@ -42,6 +43,7 @@ HEALTHY = {
     PROGRESSING: "0x200",
     ROUTED: "1x200",
     SCALED: "1x200",
+    POOL_AWAY: "0x200",
     DESIRED: "4x200",
     WARM: "4x200",
     ASKED: "4x200",
@@ -100,6 +102,7 @@ CASES = {
     "a cold replica": of("PromptGroupColdReplica", 29, 31, {WARM: "3x200"}),
     "rolled back": of("PromptGroupRolledBack", 0, 1, {reason("degraded", "RolledBack"): "1x200"}),
     "caches too small": of("PromptGroupThrashing", 14, 16, {reason("cache_effective", "Thrashing"): "1x200"}),
+    "a pool that is away": of("PromptGroupPoolAway", 4, 6, {POOL_AWAY: "1x200"}),
     "another prompt": of("PromptGroupPromptDrift", 14, 16, {reason("cache_effective", "PromptDrift"): "1x200"}),
     "little is shared": of("PromptGroupLowHitRate", 59, 61, {reason("cache_effective", "LowSharing"): "1x200"}),
     "no known reason": of("PromptGroupLowHitRate", 59, 61, {reason("cache_effective", "Unexplained"): "1x200"}),

@@ -55,9 +55,10 @@ OF_TROUBLE = frozenset(
 
 def operator() -> OperatorMetrics:
     """What an operator tells of a group with one replica."""
-    replica = ReplicaSummary(ShortFingerprint("0123abcd"), 0, reading(usage=0.4), 12.0)
+    last = reading(usage=0.4, tiered=100.0, evicted=50.0, memory_usage=0.5)
+    replica = ReplicaSummary(ShortFingerprint("0123abcd"), 0, last, 12.0)
     size = SizingDecision(4, "WithinTarget", "", active=True, asked=4, model=fit(load()))
-    look = PassSummary(size, 0.9, datetime.now(UTC), (replica,), tier_hit_rate=0.2)
+    look = PassSummary(size, 0.9, datetime.now(UTC), (replica,), tier_hit_rate=0.2, tier_hit_rates={"memory": 0.2})
     return told_operator(look, leads=True, ready=("True", "Warm"), cache=("True", "Healthy"))
 
 

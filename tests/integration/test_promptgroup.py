@@ -123,6 +123,9 @@ def test_nothing_is_written_at_rest(kube: Kubectl, operator: None) -> None:
 
 def test_rollout_status_waits_until_warmth_is_proven(kube: Kubectl, operator: None) -> None:
     kube.apply(group("block", args=("--no-enable-prefix-caching",), replicas=1))
+    chosen = group("chosen", PROMPTS["b"], replicas=1)
+    chosen["spec"]["cache"] = {"prefixCaching": "Disabled"}
+    kube.apply(chosen)
     condition = kube.wait_condition("block", "PrefixWarm", "False", "PrefixCachingDisabled")
     assert "--no-enable-prefix-caching" in condition["message"]
     assert kube.condition("block", "Degraded")["status"] == "True"
@@ -137,6 +140,9 @@ def test_rollout_status_waits_until_warmth_is_proven(kube: Kubectl, operator: No
     kube.wait_condition("block", "PrefixWarm", "False", "ProceededWithoutProof")
     kube.run("rollout", "status", f"deployment/{name}", "--timeout=30s")
     assert kube.condition("block", "Ready")["status"] == "True"
+    kube.wait_condition("chosen", "PrefixWarm", "True", "CachingOffByChoice")
+    assert kube.condition("chosen", "CacheEffective")["reason"] == "CachingOffByChoice"
+    assert kube.get("promptroute", "chosen")["spec"]["policy"] == "LeastRequest"
 
 
 def test_a_restarted_container_is_cold_until_it_is_warmed_again(

@@ -106,6 +106,7 @@ def test_what_memory_behind_the_cache_brings_is_counted_to_the_token(started: St
         assert after.queries - before.queries == sum(each.prompt for each in answers)
         assert after.hits - before.hits == cached
         assert after.tiered - before.tiered == brought
+        assert after.sources["memory"] - before.sources.get("memory", 0) == brought
         # nothing is computed twice but the block that is not full
         assert [each for each in answers if each.cached != each.prompt // BLOCK * BLOCK] == []
         assert brought > cached / 3

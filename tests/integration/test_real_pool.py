@@ -35,6 +35,7 @@ from support import operators
 from support.realengines import named
 from support.realpools import (
     CHUNK,
+    MEMORY,
     POOLED,
     START_SECONDS,
     Answer,
@@ -235,7 +236,9 @@ def counted(pooled: Pooled, asked: Callable[[], list[Answer]]) -> tuple[int, int
     assert sum(b.hits - a.hits for a, b in zip(before, after, strict=True)) == cached
     assert sum(b.tiered - a.tiered for a, b in zip(before, after, strict=True)) == brought
     assert brought > 0
-    assert history.rates(map(ContainerId, engines)) == (cached / prompt, brought / prompt)
+    found = history.found(map(ContainerId, engines))
+    assert found.rates == (cached / prompt, brought / prompt)
+    assert found.rates_by_source == {"pool": pytest.approx(brought / prompt)}  # LMCache's connector does not say more
     logger.info("of %d prompt tokens %d were found, %d of them in the pool", prompt, cached, brought)
     return prompt, cached, brought
 
@@ -319,6 +322,17 @@ def test_tokens_of_tiers_are_exact_after_resets(pooled: Pooled, newly_operated: 
         return found if near else None
 
     found = wait_for(written, f"the status to say {expected}", lambda: figures(pooled))
+
+    def tiers() -> list[dict[str, str]]:
+        return [dict(each) for each in pooled.kubectl.get("promptgroup", GROUP)["status"]["cache"]["tiers"]]
+
+    def sized() -> dict[str, str] | None:
+        return next((each for each in tiers() if each["tier"] == "Pool" and each.get("capacity")), None)
+
+    pool = wait_for(sized, "the pool's capacity", tiers)
+    logger.info("the pool: %s", pool)
+    assert float(pool["capacity"].removesuffix("Gi")) == pytest.approx(MEMORY, abs=0.1)
+    assert abs(int(pool["hitRate"][:-1]) - expected[2]) < HIT_RATE_STEP
     logger.info("by the counters %s; status %s", [f"{each:.2f}" for each in expected], found)
 
 

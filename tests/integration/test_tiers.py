@@ -77,6 +77,7 @@ def test_what_a_tier_brought_is_counted_and_told_to_the_token(engine: str, kube:
     assert [each["tier"] for each in found["tiers"]] == ["GPU", "Memory"]
     assert found["tiers"][1]["capacity"] == "1Gi"
     assert int(found["tierHitRate"][:-1]) > 0
+    assert found["tiers"][1]["hitRate"] == found["tierHitRate"]  # by the engine's word, which is its memory
 
 
 def test_a_prefix_that_only_the_tier_has_left_is_told_as_lost_by_the_gpu(

@@ -92,6 +92,14 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "spec.access.callers: ",
     ),
     "a cache without a tier": ({"cache": {}}, "spec.cache: "),
+    "a tier that no engine looks into": (
+        {"cache": {"prefixCaching": "Disabled", "offload": {"memory": "8Gi"}}},
+        "spec.cache.prefixCaching: ",
+    ),
+    "a size by caches that are off": (
+        {"replicas": None, "sizing": {"maxReplicas": 2}, "cache": {"prefixCaching": "Disabled"}},
+        "spec.sizing: ",
+    ),
     "two connectors of vLLM": (
         {"cache": {"offload": {"memory": "8Gi"}, "pool": {"type": "LMCache", "address": "a:1"}}},
         "spec.cache.pool: vLLM has one KV connector",

@@ -30,9 +30,27 @@ def marks(engine: RealEngine) -> list[pytest.MarkDecorator]:
     return [pytest.mark.real, pytest.mark.integration, pytest.mark.skipif(not named(variable), reason=reason)]
 
 
+def cpu_seconds(session: int) -> float:
+    """Return the CPU time that the processes of a session have used, in seconds; of those that live."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 @contextlib.contextmanager
 def serving(engine: RealEngine, log: Path, args: Sequence[str] = ()) -> Iterator[str]:
     """The address of one engine that serves its model as `llama`, while the context lasts."""
+    with running(engine, log, args) as (address, _):
+        yield address
+
+
+@contextlib.contextmanager
+def running(engine: RealEngine, log: Path, args: Sequence[str] = ()) -> Iterator[tuple[str, int]]:
+    """The same with the session that the engine's processes are in."""
     _, folder = chosen([engine], "pytest", __doc__, [f"--{engine.name.lower()}={named(engine.name.upper())}"])
     (port,) = free_ports(1)
     command, environment = engine.served(folder, SERVED, port)
@@ -50,7 +68,7 @@ def serving(engine: RealEngine, log: Path, args: Sequence[str] = ()) -> Iterator
 
         try:
             wait_for(up, f"{engine.name} to serve", seconds=START_SECONDS)
-            yield f"127.0.0.1:{port}"
+            yield f"127.0.0.1:{port}", process.pid
         finally:
             # its workers are processes of their own
             with contextlib.suppress(ProcessLookupError):

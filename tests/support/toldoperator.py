@@ -14,7 +14,11 @@ def told_operator(look: PassSummary, *, leads: bool, ready: tuple[str, str], cac
         "status": {
             "conditions": [
                 {"type": kind, "status": status, "reason": reason}
-                for kind, (status, reason) in (("Ready", ready), ("CacheEffective", cache))
+                for kind, (status, reason) in (
+                    ("Ready", ready),
+                    ("CacheEffective", cache),
+                    ("CachePoolReady", ("True", "PoolReady")),
+                )
             ],
             "replicas": 4,
         },

@@ -3,6 +3,7 @@
 import argparse
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -34,6 +35,16 @@ ENGINES = ("vLLM", "SGLang", "TensorRTLLM")
 """Values of `spec.engine.type`, repeated here since the models that define them take long to import."""
 OBSERVED = ("group", "revision", "kv_tokens", "prefill_rate", "prompt_tokens")
 """Flags that add what Prometheus does not know about an observed load."""
+DESCRIBED_ONLY = (
+    *("tier", "trace", "measured", "gpu_hour", "gpu", "tp", "kv_dtype", "gpu_memory_utilization"),
+    *("parameters", "active_parameters", "weights_gb"),
+    *("turn_tokens", "answer_tokens", "history_tokens", "sessions", "rate"),
+)
+"""Flags that change nothing of what was observed."""
+OBSERVED_ONLY = ("group", "revision", "engine", "prometheus_token_file", "prometheus_ca_file")
+"""Flags that say where an observed load is found."""
+DEFAULTS = {"engine": ENGINES[0], "tp": 1, "kv_dtype": "auto", "gpu_memory_utilization": kv.UTILIZATION, "tier": []}
+"""Values of flags that are not given, where they have one."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -52,15 +63,28 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raise ValueError if a flag is missing that the given ones need."""
+    """Raise ValueError if a flag is missing that the given ones need, or one is given that they make no use of."""
     way = "--from-prometheus" if arguments.from_prometheus else "--model" if arguments.model else "--config"
     missing = [
         each for each in (OBSERVED if arguments.from_prometheus else DESCRIBED) if getattr(arguments, each) is None
     ]
     if missing:
+        raise ValueError(f"{way} needs {_spelled(missing)} as well; see --help")
+    unused = DESCRIBED_ONLY if arguments.from_prometheus else OBSERVED_ONLY
+    idle = [each for each in unused if getattr(arguments, each) != DEFAULTS.get(each)]
+    if arguments.model is not None and arguments.parameters is not None:
+        idle.append("parameters")
+    if idle and arguments.from_prometheus:
         raise ValueError(
-            f"{way} needs {', '.join('--' + each.replace('_', '-') for each in missing)} as well; see --help"
+            f"{way} sizes what was observed, which {_spelled(idle)} cannot change: remove that. The group's condition "
+            "CacheTierUseful says what a KV tier would find; --model compares tiers for a load that flags describe"
         )
+    if idle:
+        raise ValueError(f"{way} makes no use of {_spelled(idle)}: remove that")
+
+
+def _spelled(names: Iterable[str]) -> str:
+    return ", ".join("--" + each.replace("_", "-") for each in names)
 
 
 def _model_flags(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +117,7 @@ def _model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gpu-memory-utilization",
         type=_share,
-        default=kv.UTILIZATION,
+        default=DEFAULTS["gpu_memory_utilization"],
         metavar="SHARE",
         help="share of the memory that the engine may use (default: %(default)s)",
     )

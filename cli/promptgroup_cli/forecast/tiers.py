@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 LINK_SHARE = 0.8
-"""Share of a link's raw rate that large copies reach: pinned copies over PCIe 4 x16 run at 25 to 26 of 32 GB/s."""
+"""Share of a link's raw rate that large copies reach: pinned copies over PCIe 4 x16 run at 25 to 26 of 32 GB/s, as
+NVIDIA's bandwidthTest and nvbandwidth report them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,13 @@ KINDS: Mapping[str, TierKind] = {
         TierKind("tcp", 3.125e9, 0.040, shared=True, text="25 Gbit/s TCP"),
     )
 }
-"""Bandwidths are those of data sheets: NVLink-C2C has 450 GB/s in each direction (NVIDIA Grace Hopper whitepaper), and
-drives on PCIe 4 x4 read 7 GB/s in sequence. Latencies are the lower ends of what a 1,000-token prefix of a small model
-took end to end: 10 to 40 ms from the memory of the machine, 25 to 50 ms from another node over a fast fabric, 40 to
-120 ms over another network (docs/research/policy/articles.md)."""
+"""Bandwidths are raw rates by specification: PCIe x16 of the GPU's generation (`gpus`), NVLink-C2C with 450 GB/s in
+each direction (NVIDIA Grace Hopper Superchip Architecture whitepaper), 7 GB/s that NVMe drives on PCIe 4 x4 read in
+sequence (data sheets of Samsung 990 PRO, WD SN850X), and the line rates of 400 Gbit/s InfiniBand NDR and 25 Gbit/s
+Ethernet. Nobody specifies latencies. These are the lower ends of what an industry article (2025) reports end to end for
+a prefix of 1,000 tokens of a small model: 10 to 40 ms from the memory of the machine, 25 to 50 ms from another node
+over a fast fabric, 40 to 120 ms over another network. The project has not reproduced them: `promptgroup probe` measures
+them on a replica (docs/research/policy.md, "What articles claim")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,20 @@ def break_even(tier: TierForecast, prefill_rate: float) -> float:
     return tier.latency / gain if gain > 0 else math.inf
 
 
+def uses_to_pay(tier: TierForecast, tokens: float, compute: float) -> float:
+    """Return how often KV must be used until it was worth writing to the tier: with fewer uses, computing is quicker.
+
+        write / uses + copy = compute,   write = tokens x bytes of a token / bandwidth
+
+    Args:
+        tier: the tier; it is written as fast as it is read.
+        tokens: that are written once, and copied with each use.
+        compute: seconds in which they are computed.
+    """
+    gain = compute - tier.copy(tokens)
+    return max(1, math.ceil(tokens * tier.token / gain)) if gain > 0 else math.inf
+
+
 @dataclass(frozen=True, slots=True)
 class TierRow:
     """Prediction for a set of tiers: the GPUs' memory, and each tier up to one."""
@@ -130,6 +148,10 @@ class TierRow:
     """Seconds in which the mean history is copied."""
     break_even: float | None
     """Tokens from which on a copy is quicker than computing."""
+    uses: float | None
+    """Uses of the mean history from which on it was worth writing; infinite where none is."""
+    saved: float | None
+    """GPU-seconds of a replica that each use saves: computing the mean history, less its copy; below 0 it costs."""
     needed: int | None
     """Replicas that keep the target and the operator's limits; None when no number does."""
 

@@ -145,14 +145,17 @@ def _rows(question: SizeQuestion, given: int) -> Iterator[TierRow]:
             reach = max(reach, round(tokens * (1 if tier.kind.shared else given)))
         expected = expect(workload, replica, given, of(given))
         needed, _ = least_replicas(workload, replica, question.target, MOST, of)
+        compute, held = workload.history / replica.prefill_rate, replica.held(workload.history)
         yield TierRow(
             tier=tier,
             tokens=tokens,
             kept=expected.kept,
             hit_rate=expected.hit_rate,
             traced=question.reuse.found(reach) if question.reuse is not None else None,
-            copy=forecast.copy(replica.held(workload.history)) if forecast is not None else None,
+            copy=forecast.copy(held) if forecast is not None else None,
             break_even=tiers.break_even(forecast, replica.prefill_rate) if forecast is not None else None,
+            uses=tiers.uses_to_pay(forecast, held, compute) if forecast is not None else None,
+            saved=(compute - forecast.copy(held)) * engine.gpus if forecast is not None else None,
             needed=needed,
         )
 

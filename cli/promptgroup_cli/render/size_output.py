@@ -89,9 +89,19 @@ def _tier_figures(row: TierRow, question: SizeQuestion) -> dict[str, str | float
         "breakEvenTokens": round(row.break_even)
         if row.break_even is not None and math.isfinite(row.break_even)
         else None,
+        "usesToPay": round(row.uses) if row.uses is not None and math.isfinite(row.uses) else None,
+        "gpuSecondsSavedPerUse": round(row.saved, 4) if row.saved is not None else None,
+        "savedPerThousandUses": _saved(row, question),
         "replicas": row.needed,
         "pricePerHour": _price(row.needed, question),
     }
+
+
+def _saved(row: TierRow, question: SizeQuestion) -> float | None:
+    """Return the price of the GPU time that a thousand uses of the mean history save."""
+    if row.saved is None or question.gpu_hour is None:
+        return None
+    return round(1000 * row.saved / 3600 * question.gpu_hour, 2)
 
 
 def _price(replicas: int | None, question: SizeQuestion) -> float | None:
@@ -188,12 +198,24 @@ def _tier_notes(answer: SizeAnswer) -> Iterator[str]:
         f"each row adds a tier to those before it; a copy is of the mean history, {history:,.0f} tokens, which is "
         f"computed in {time(compute)}; it pays from so many tokens on; hit rates are of the replicas as asked",
     )
+    for number, row in enumerate(each for each in answer.tiers if each.tier is not None):
+        yield from fact("worth" if number == 0 else "", _worth(row, question))
     if question.reuse is not None:
         yield from fact(
             "traced",
             f"the share of its {question.reuse.prompt_tokens:,} prompt tokens that least-recently-used caches of the "
             f"sizes in the table find together; without bounds {question.reuse.most:.1%}",
         )
+
+
+def _worth(row: TierRow, question: SizeQuestion) -> str:
+    """Say after how many uses writing the mean history to a tier has paid, and what its uses save."""
+    name = row.tier.kind.name if row.tier is not None else ""
+    if row.uses is None or math.isinf(row.uses):
+        return f"{name}: a copy of the mean history takes longer than computing it, however often it is used"
+    saved = _saved(row, question)
+    price = f"; 1,000 uses save {saved:,.2f} of GPU time, their copies taken off" if saved is not None else ""
+    return f"{name}: written once, the mean history has paid with use {row.uses:,.0f}{price}"
 
 
 BLOCK = 16

@@ -1,4 +1,4 @@
-"""`spec.cache` of a PromptGroup: the KV tiers behind the engines' GPU memory."""
+"""`spec.cache` of a PromptGroup: whether engines cache, and the KV tiers behind their GPU memory."""
 
 import enum
 from typing import Annotated
@@ -67,17 +67,38 @@ class PoolSpec(ApiModel):
     """Transport of the blocks of a pool of type Mooncake. RDMA needs devices in the engine's resources."""
 
 
+class PrefixCaching(enum.StrEnum):
+    """The choice if engines look for the beginning of a prompt in their caches."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
 class CacheSpec(ApiModel):
     """KV tiers behind the engines' GPU memory. Warm still means in GPU memory, unless warmup.tier says otherwise."""
 
     model_config = rules(
         rule(
-            "has(self.offload) || has(self.pool)",
+            "has(self.offload) || has(self.pool) || self.prefixCaching == 'Disabled'",
             "cache has neither offload nor pool: name a tier, or remove cache",
-            holds=lambda cache: cache.offload is not None or cache.pool is not None,
+            holds=lambda cache: (
+                cache.offload is not None or cache.pool is not None or cache.prefix_caching is PrefixCaching.DISABLED
+            ),
+        ),
+        rule(
+            "self.prefixCaching == 'Enabled' || !(has(self.offload) || has(self.pool))",
+            "cache.prefixCaching is Disabled, so that no engine would look into offload or pool: remove one of the two",
+            ".prefixCaching",
+            holds=lambda cache: (
+                cache.prefix_caching is PrefixCaching.ENABLED or (cache.offload is None and cache.pool is None)
+            ),
         ),
     )
 
+    prefix_caching: PrefixCaching = PrefixCaching.ENABLED
+    """Disabled is for prompts that share so little that looking for them costs more than it finds: engines are started
+    without prefix caching, replicas serve without a proof of warmth, and each request goes to the replica with the
+    fewest requests (routing.policy RoundRobin: to the next one)."""
     offload: OffloadSpec | None = None
     """The engine's own tiers."""
     pool: PoolSpec | None = None
@@ -100,7 +121,9 @@ class TierStatus(ApiModel):
     tier: TierName
     """GPU, Memory, Volume, Pool, or EngineArgs for what spec.engine.args set up."""
     capacity: str | None = None
-    """Capacity of it in each replica: tokens of the GPU's memory, bytes of main memory."""
+    """Capacity: tokens of the GPU's memory and bytes of main memory, in each replica; bytes of a pool's memory."""
+    hit_rate: str | None = None
+    """Share of prompt tokens that it brought over the last minutes, where engines tell their tiers apart."""
     source: str | None = None
     """PersistentVolumeClaim of a volume, type and address of a pool, or the argument that sets tiers up."""
 

@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue
 from pydantic.config import JsonDict
 
 from promptgroup_operator.api.access import AccessSpec, asks_callers
-from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType
+from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType, PrefixCaching
 from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
 from promptgroup_operator.api.limits import LimitsSpec
 from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, rule, rule_of_change, rules
@@ -532,6 +532,13 @@ class PromptGroupSpec(ApiModel):
                 or not (spec.prompt.messages or spec.prompt.messages_from is not None)
             ),
         ),
+        rule(
+            "!(has(self.sizing) && has(self.cache) && self.cache.prefixCaching == 'Disabled')",
+            "sizing goes by the counters of prefix caches, and cache.prefixCaching is Disabled: set replicas, or have "
+            "an autoscaler set them",
+            ".sizing",
+            holds=lambda spec: spec.sizing is None or not spec.caches_nothing,
+        ),
         _pool_needs(
             "vLLM",
             "!has(self.cache.offload)",
@@ -603,11 +610,16 @@ class PromptGroupSpec(ApiModel):
     warmup: WarmupSpec = WarmupSpec()
     """The proof of warmth that stands before Ready."""
     cache: CacheSpec | None = None
-    """KV tiers behind the engines' GPU memory: main memory, volumes, pools."""
+    """KV tiers behind the engines' GPU memory: main memory, volumes, pools; or engines that cache no prefix."""
     responses: ResponsesSpec = ResponsesSpec()
     """The response cache: a request that was answered before gets the same answer, without an engine."""
     gateway: GatewaySpec | None = None
     """The InferencePool by which gateways reach the group, beside its routers. Without it the operator makes none."""
+
+    @property
+    def caches_nothing(self) -> bool:
+        """True if the group asks for engines without prefix caching."""
+        return self.cache is not None and self.cache.prefix_caching is PrefixCaching.DISABLED
 
 
 # --- PromptGroup: status -----------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ _TLS_ARGS = (
 
 CONFIG_FILE = "/etc/promptgroup/engine.yaml"
 """Where an engine finds those settings that it takes from a file alone."""
+CONFIG_ANNOTATION = "promptgroup.dev/engine-config"
+"""Annotation of a pod that has the content of that file; a template may set it."""
 
 
 @dataclass(frozen=True, slots=True)

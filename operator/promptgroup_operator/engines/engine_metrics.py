@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import exposition
-from promptgroup_operator.engines.metric_names import MetricNames, Spellings
+from promptgroup_operator.engines.metric_names import MetricNames, Spellings, source
 from promptgroup_operator.world.samples import Histogram, histogram
 from promptgroup_operator.world.snapshot import Reading
 
@@ -31,16 +31,25 @@ def reading(page: str, names: MetricNames) -> Reading:
     peaks: dict[str, float] = {}
     buckets: dict[float, float] = {}
     info: list[Mapping[str, str]] = []
+    sources: dict[str, float] = {}
     tiered = active = 0.0
     bucket = f"{names.first_token}_bucket"
     spelled = frozenset(names.spelled())
-    for name, labels, value in exposition.samples(page, (*spelled, bucket, *filter(None, (names.info,)))):
+    wanted = (*spelled, *names.by_source, bucket, *filter(None, (names.info,)))
+    for name, labels, value in exposition.samples(page, wanted):
+        if name in names.by_source:
+            word = labels.get(names.by_source_label, "device")
+            number = _number(name, value)
+            if number and word not in ("device", *names.device):
+                sources[source(word)] = sources.get(source(word), 0.0) + number
         if name in spelled:
             number = _number(name, value)
             sums[name] = sums.get(name, 0.0) + number
             peaks[name] = max(peaks.get(name, 0.0), number)
             if name in names.tier_hits or (
-                name in names.hits and labels.get(names.source_label, names.device) != names.device
+                name in names.hits
+                and names.source_label
+                and labels.get(names.source_label, "device") not in names.device
             ):
                 tiered += number
             elif name in names.active and labels.get("method") == "POST":  # else it counts this very look at its page
@@ -63,6 +72,8 @@ def reading(page: str, names: MetricNames) -> Reading:
         queries=total(names.queries) or 0.0,
         hits=(total(names.hits) or 0.0) + (total(names.tier_hits) or 0.0),
         tiered=tiered,
+        sources=sources,
+        memory_usage=_memory_usage(names, sums, peaks),
         generated=total(names.generated) or 0.0,
         requests=total(names.requests) or 0.0,
         running=total(names.running) or 0.0,
@@ -82,6 +93,16 @@ def reading(page: str, names: MetricNames) -> Reading:
         kv_tokens=sum(_kv_tokens(labels, names) for labels in info)
         or int(total(names.kv_tokens) or (total(names.blocks) or 0.0) * (total(names.block_size) or 0.0)),
     )
+
+
+def _memory_usage(names: MetricNames, sums: Mapping[str, float], peaks: Mapping[str, float]) -> float | None:
+    """Return the share of the main memory for KV that is filled; None where the engine has none or does not say."""
+    share = next((peaks[name] for name in names.memory_usage if name in peaks), None)
+    if share is not None:
+        return share
+    used = next((sums[name] for name in names.memory_used if name in sums), None)
+    size = next((sums[name] for name in names.memory_size if name in sums), 0.0)
+    return used / size if used is not None and size else None
 
 
 def _number(name: str, text: str) -> float:

@@ -35,8 +35,18 @@ class MetricNames:
     """Counter: prompt tokens found in KV tiers beyond the GPU's memory, for engines whose `hits` leave them out."""
     source_label: str = ""
     """Label of `hits` that says where they were found, for engines whose `hits` have them all."""
-    device: str = ""
-    """Value of that label for the GPU's memory."""
+    device: tuple[str, ...] = ()
+    """Values of that label for the GPU's memory, and for what the engine does not tell apart."""
+    by_source: Spellings = ()
+    """Counter: prompt tokens found, by where; of engines that say it beside `hits`."""
+    by_source_label: str = ""
+    """Label of it that says where."""
+    memory_usage: Spellings = ()
+    """Gauge: share of the main memory for KV that is filled, 0 to 1."""
+    memory_used: Spellings = ()
+    """Gauge: tokens in the main memory for KV, for engines that tell no share."""
+    memory_size: Spellings = ()
+    """Gauge: tokens that it holds."""
     active: Spellings = ()
     """Gauge: HTTP requests in progress, for engines that look at what runs from time to time only."""
     late: bool = False
@@ -83,7 +93,21 @@ class MetricNames:
             *self.queries, *self.hits, *self.tier_hits, *self.generated, *self.requests, *self.running, *self.waiting,
             *self.usage, *self.computed, *self.prefill_seconds, *self.decode_seconds, *self.queue_seconds,
             *self.preemptions, *self.evicted, *self.active, *self.kv_tokens, *self.blocks, *self.block_size,
+            *self.memory_usage, *self.memory_used, *self.memory_size,
         )  # fmt: skip
+
+
+_SOURCES = {"host": "memory", "disk": "volume", "p2p": "peer"}
+_FILES = frozenset({"storage_file", "storage_HiCacheFile"})
+
+
+def source(word: str) -> str:
+    """Return where an engine's word says that tokens were found: memory, volume, peer, or pool for all others.
+
+    vLLM says host, disk, p2p, and external_unspecified for what a connector does not tell apart, as LMCache's; SGLang
+    says host, and storage_ with the name of the backend.
+    """
+    return "volume" if word in _FILES else _SOURCES.get(word, "pool")
 
 
 VLLM = MetricNames(
@@ -91,6 +115,9 @@ VLLM = MetricNames(
     queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
     hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
     tier_hits=("vllm:external_prefix_cache_hits_total",),
+    by_source=("vllm:prompt_tokens_cached_by_source_total",),
+    by_source_label="source",
+    memory_usage=("vllm:kv_offload_cpu_cache_usage_perc",),
     generated=("vllm:generation_tokens_total",),
     requests=("vllm:request_success_total",),
     running=("vllm:num_requests_running",),
@@ -116,7 +143,11 @@ SGLANG = MetricNames(
     queries=("sglang:prompt_tokens_total",),
     hits=("sglang:cached_tokens_total",),
     source_label="cache_source",
-    device="device",
+    device=("device", "total"),  # total: its requests say of theirs only how many there were
+    by_source=("sglang:cached_tokens_total",),
+    by_source_label="cache_source",
+    memory_used=("sglang:hicache_host_used_tokens",),
+    memory_size=("sglang:hicache_host_total_tokens",),
     generated=("sglang:generation_tokens_total",),
     requests=("sglang:num_requests_total",),
     running=("sglang:num_running_reqs",),

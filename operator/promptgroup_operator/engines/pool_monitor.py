@@ -27,6 +27,10 @@ STUCK_SECONDS = 60.0
 _HEALTH = {PoolType.LMCACHE: "/healthcheck", PoolType.MOONCAKE: "/health"}
 _SUBMITTED = "lmcache_mp_l2_store_submitted_objects_chunks_total"
 _COMPLETED = "lmcache_mp_l2_store_completed_objects_chunks_total"
+_USED = "lmcache_mp_l1_memory_usage_bytes"
+_USAGE = "lmcache_mp_l1_usage_ratio"
+LEAST_USAGE = 0.001
+"""Share of its memory that a server must have filled for its size to be told from it."""
 
 _Stores = tuple[float, float, float]
 """When a server last stored all that it had accepted or stored anything, what it had accepted and stored then."""
@@ -66,6 +70,8 @@ class PoolMonitor:
         self._resolve = resolve
         self._known: dict[tuple[str, PoolType], tuple[float, PoolAnswers]] = {}
         self._stores: dict[str, _Stores] = {}
+        self._sizes: dict[str, int] = {}
+        """Server → bytes of its memory, as it last said; 0 while it is empty."""
         self._lock = threading.Lock()
 
     def ask(self, pool: PoolSpec, share: str) -> PoolAnswers:
@@ -91,9 +97,11 @@ class PoolMonitor:
         }
         with self._lock:
             stuck = tuple(server for server in servers if self._is_stuck(server))
-            told = PoolAnswers(len(servers), failed, stuck)
+            sizes = [self._sizes.get(server, 0) for server in servers if server not in failed]
+            told = PoolAnswers(len(servers), failed, stuck, sum(sizes) if all(sizes) and not failed else 0)
             self._known[key] = now, told
             self._stores = {each: known for each, known in self._stores.items() if now - known[0] < 3600}
+            self._sizes = {each: size for each, size in self._sizes.items() if each in self._stores}
         return told
 
     def _one(self, server: str, kind: PoolType) -> str:
@@ -107,13 +115,15 @@ class PoolMonitor:
         return ""
 
     def _note(self, server: str, page: str) -> None:
-        sums = {_SUBMITTED: 0.0, _COMPLETED: 0.0}
-        for name, _, value in exposition.samples(page, (_SUBMITTED, _COMPLETED)):
+        sums = {_SUBMITTED: 0.0, _COMPLETED: 0.0, _USED: 0.0, _USAGE: 0.0}
+        for name, _, value in exposition.samples(page, tuple(sums)):
             if name in sums:
                 sums[name] += exposition.number(value) or 0.0
         submitted, completed = sums[_SUBMITTED], sums[_COMPLETED]
         now = self._clock()
         with self._lock:
+            # it says what it has filled, in bytes and as a share, and not how large it is
+            self._sizes[server] = int(sums[_USED] / sums[_USAGE]) if sums[_USAGE] >= LEAST_USAGE else 0
             _, _, stored = self._stores.get(server, (now, 0.0, -1.0))
             if completed != stored or submitted <= completed:
                 self._stores[server] = now, submitted, completed

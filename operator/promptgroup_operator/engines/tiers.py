@@ -14,13 +14,14 @@ taken for right. Where a store has a namespace it is `namespace(spec)`: engines 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from promptgroup_operator.api.cache import OffloadSpec, PoolSpec, PoolType, TierName, TierStatus, Transport
 from promptgroup_operator.api.prompt_group import EngineSpec, EngineType, PromptGroupSpec
 from promptgroup_operator.base import sizes
+from promptgroup_operator.engines import hand_set
 from promptgroup_operator.engines.dialect import ADDRESS, CONFIG_FILE, DIALECTS
 from promptgroup_operator.world.load import TierReach
 
@@ -36,6 +37,8 @@ HEARTBEAT = 2
 """Seconds between an engine's looks at LMCache's server; the connector's default is 10."""
 STEP_SECONDS = 60
 """Seconds after which vLLM ends itself when a step of its does not end: /health answers 200 all that time."""
+WATCHDOG_SECONDS = 120
+"""The same of SGLang, which compiles kernels within its first steps; its own limit is 300."""
 SHARED_MEMORY_SPARE = 1
 """GiB of shared memory beside what vLLM keeps KV in: its processes talk through it."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the pod's own
@@ -86,6 +89,8 @@ def parts(spec: PromptGroupSpec) -> PodParts:
     """Return what the tiers of a spec need; the spec keeps the CRD's rules, and `problem` finds none."""
     if spec.cache is None:
         return NOTHING
+    if spec.caches_nothing:
+        return _CACHING_OFF[spec.engine.type]
     if spec.cache.pool is not None and spec.engine.type is EngineType.VLLM:
         return _vllm_pool(spec, spec.cache.pool)
     offload = spec.cache.offload
@@ -98,8 +103,17 @@ def parts(spec: PromptGroupSpec) -> PodParts:
     return PodParts(config=f"kv_cache_config: {{host_cache_size: {sizes.parse(offload.memory)}}}\n")
 
 
+_CACHING_OFF: Mapping[EngineType, PodParts] = {
+    EngineType.VLLM: PodParts(args=(DIALECTS[EngineType.VLLM].caching_off,)),
+    EngineType.SGLANG: PodParts(args=(DIALECTS[EngineType.SGLANG].caching_off,)),
+    EngineType.TENSORRT_LLM: PodParts(config="kv_cache_config: {enable_block_reuse: false}\n"),
+}
+"""The parts of a pod whose engine caches no prefix."""
+
+
 def _vllm_offload(spec: PromptGroupSpec, offload: OffloadSpec) -> PodParts:
-    share = sizes.parse(offload.memory) // _copies(spec.engine)
+    # a replica of vLLM allocates it once for each data-parallel engine
+    share = sizes.parse(offload.memory) // hand_set.number(spec.engine.args, ("--data-parallel-size", "-dp"))
     # vLLM keeps it in files there, and exits where they do not fit
     shared = f"{(sizes.parse(offload.memory) >> 30) + SHARED_MEMORY_SPARE}Gi"
     if offload.claim_name is None:
@@ -158,7 +172,12 @@ def _sglang(spec: PromptGroupSpec, offload: OffloadSpec, pool: PoolSpec | None) 
     host, port = _split(pool.address)
     tag = _json({"extra_backend_tag": namespace(spec)})
     return PodParts(
-        args=(*args, "--hicache-storage-backend=mooncake", f"--hicache-storage-backend-extra-config={tag}"),
+        args=(
+            *args,
+            "--hicache-storage-backend=mooncake",
+            f"--hicache-storage-backend-extra-config={tag}",
+            f"--watchdog-timeout={WATCHDOG_SECONDS}",
+        ),
         env={
             "MOONCAKE_MASTER": pool.address,
             "MOONCAKE_TE_META_DATA_SERVER": "P2PHANDSHAKE",
@@ -184,7 +203,7 @@ def namespace(spec: PromptGroupSpec) -> str:
 def reach(spec: PromptGroupSpec) -> TierReach:
     """Return who can copy from the tiers of a group. Of those that arguments set up nobody else is taken to."""
     cache = spec.cache
-    if cache is None and not by_hand(spec.engine):
+    if spec.caches_nothing or (cache is None and hand_set.tier(spec.engine) is None):
         return TierReach.NONE
     if not DIALECTS[spec.engine.type].metrics.tells_tiers:
         return TierReach.UNSEEN
@@ -210,36 +229,27 @@ def tiers_on(spec: PromptGroupSpec, kv_tokens: int) -> list[TierStatus]:
     pool = spec.cache.pool if spec.cache is not None else None
     if pool is not None:
         found.append(TierStatus(tier=TierName.POOL, source=f"{pool.type.value} {pool.address}"))
-    flag = by_hand(spec.engine) if spec.cache is None else ""
-    if flag:
-        found.append(TierStatus(tier=TierName.ARGS, source=flag))
+    by_hand = hand_set.tier(spec.engine) if spec.cache is None else None
+    if by_hand is not None:
+        size = f"{by_hand.size / 2**30:.4g}Gi" if by_hand.size else None
+        found.append(TierStatus(tier=TierName.ARGS, capacity=size, source=by_hand.setting))
     tokens = f"{kv_tokens} tokens" if kv_tokens else None
     return [TierStatus(tier=TierName.GPU, capacity=tokens), *found] if found else []
 
 
 # --- What cannot work --------------------------------------------------------------------------------------
 
-_BY_HAND: Mapping[EngineType, re.Pattern[str]] = {
-    EngineType.VLLM: re.compile(r"--kv-(transfer-config|offloading-size|offloading-backend)"),
-    EngineType.SGLANG: re.compile(r"--(enable-hierarchical-cache|enable-lmcache|hicache-[a-z-]+)"),
+_SINCE: Mapping[EngineType, tuple[str, str, tuple[int, int]]] = {
+    EngineType.VLLM: ("vLLM", "vllm/vllm-openai", (0, 22)),
+    EngineType.SGLANG: ("SGLang", "lmsysorg/sglang", (0, 5)),
+    EngineType.TENSORRT_LLM: ("TensorRTLLM", "tensorrt-llm/release", (1, 0)),
 }
-"""Flags by which a user sets up tiers without `spec.cache`."""
-
-_SINCE: Mapping[EngineType, tuple[str, tuple[int, int]]] = {
-    EngineType.VLLM: ("vllm/vllm-openai", (0, 22)),
-    EngineType.SGLANG: ("lmsysorg/sglang", (0, 5)),
-    EngineType.TENSORRT_LLM: ("tensorrt-llm/release", (1, 0)),
-}
-"""Image whose tags are the engine's releases, and the first release that takes what is rendered here."""
+"""Program, image whose tags are its releases, and the first release that takes what is rendered here."""
+_LMCACHE_SINCE = ("LMCache", "lmcache/vllm-openai", (0, 5))
+"""The same of vLLM's image with LMCache, whose tags are releases of LMCache: its connector has the time-outs from then
+on."""
 
 _TAG = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
-
-
-def by_hand(engine: EngineSpec) -> str:
-    """Return the first argument by which a user sets up tiers; empty if there is none."""
-    pattern = _BY_HAND.get(engine.type)
-    flags = (_flag(arg) for arg in engine.args)
-    return next((flag for flag in flags if pattern is not None and pattern.fullmatch(flag)), "")
 
 
 def problem(spec: PromptGroupSpec, limit: int | None) -> str:
@@ -252,13 +262,23 @@ def problem(spec: PromptGroupSpec, limit: int | None) -> str:
     cache, engine = spec.cache, spec.engine
     if cache is None:
         return ""
-    flag = by_hand(engine)
-    if flag:
-        return f"spec.cache and {flag} in spec.engine.args both set up KV tiers: remove one of the two"
-    found = _too_old(engine)
+    by_hand, setting = hand_set.tier(engine), hand_set.connector(engine)
+    if spec.caches_nothing:
+        if by_hand is None:
+            return ""
+        return (
+            f"spec.cache.prefixCaching is Disabled, and {by_hand.setting} in spec.engine sets up a KV tier: remove one "
+            "of the two"
+        )
+    if setting:
+        both = "set up KV tiers" if by_hand is not None else "need the one KV connector that an engine has"
+        return f"spec.cache and {setting} in spec.engine both {both}: remove one of the two"
+    found = _too_old(engine, *_SINCE[engine.type])
+    if cache.pool is not None and cache.pool.type is PoolType.LMCACHE:
+        found = found or _too_old(engine, *_LMCACHE_SINCE)
     if found:
         return found
-    revision = next((each for each in map(_flag, engine.args) if each == "--revision"), "")
+    revision = next((each for each in map(hand_set.flag_of, engine.args) if each == "--revision"), "")
     if revision and cache.pool is not None and cache.pool.type is PoolType.LMCACHE:
         return (
             f"{revision} in spec.engine.args: a pool of type LMCache knows a model by its name or path alone, so that "
@@ -276,44 +296,20 @@ def problem(spec: PromptGroupSpec, limit: int | None) -> str:
     return ""
 
 
-def _too_old(engine: EngineSpec) -> str:
-    repository, since = _SINCE[engine.type]
+def _too_old(engine: EngineSpec, program: str, repository: str, since: tuple[int, int]) -> str:
     name, _, tag = engine.image.partition("@")[0].rpartition(":")
     found = _TAG.match(tag) if name.endswith(repository) else None
     if found is None or (int(found[1]), int(found[2])) >= since:
         return ""
     first = ".".join(map(str, since))
-    return f"spec.cache needs {engine.type.value} {first} or newer, and spec.engine.image is {engine.image}"
+    return f"spec.cache needs {program} {first} or newer, and spec.engine.image is {engine.image}"
 
 
-# --- Reading arguments -------------------------------------------------------------------------------------
-
-
-def _copies(engine: EngineSpec) -> int:
-    """Return how many times a replica of vLLM allocates its memory: once for each data-parallel engine."""
-    return _number(engine.args, ("--data-parallel-size", "-dp"))
+# --- Parts of settings -------------------------------------------------------------------------------------
 
 
 def _sglang_size(engine: EngineSpec, offload: OffloadSpec) -> int:
-    ranks = _number(engine.args, ("--tp", "--tp-size", "--tensor-parallel-size"))
-    ranks *= _number(engine.args, ("--pp", "--pp-size", "--pipeline-parallel-size"))
-    if "--enable-dp-attention" not in map(_flag, engine.args):
-        ranks *= _number(engine.args, ("--dp", "--dp-size", "--data-parallel-size"))
-    return sizes.parse(offload.memory) // 10**9 // ranks
-
-
-def _number(args: Sequence[str], names: Iterable[str]) -> int:
-    """Return the number that a flag has; 1 where it is not given. As in engines, the last one wins."""
-    known, found, words = frozenset(names), 1, iter(args)
-    for word in words:
-        if _flag(word) in known:
-            value = word.partition("=")[2] or next(words, "")
-            found = int(value) if re.fullmatch("[1-9][0-9]{0,4}", value) else 1
-    return found
-
-
-def _flag(arg: str) -> str:
-    return arg.partition("=")[0].replace("_", "-")
+    return sizes.parse(offload.memory) // 10**9 // hand_set.ranks(engine.args)
 
 
 def _connector(name: str, extra: Mapping[str, Any]) -> str:

@@ -109,15 +109,18 @@ class EngineHistory:
         while len(entries) > 2 and now - entries[1].at >= WINDOW:
             entries.popleft()
 
+    def found(self, containers: Iterable[ContainerId]) -> FoundTokens:
+        """Return the clients' prompt tokens over all containers, and what was found of them."""
+        with self._lock:
+            series = (self._series.get(container) for container in containers)
+            return sum((client_hits(each.entries) for each in series if each is not None), FoundTokens())
+
     def rates(self, containers: Iterable[ContainerId]) -> tuple[float | None, float | None]:
         """Return the share of prompt tokens found in cache, and the part of it that KV tiers brought.
 
         Over all containers; None if nothing is known.
         """
-        with self._lock:
-            series = (self._series.get(container) for container in containers)
-            found = sum((client_hits(each.entries) for each in series if each is not None), FoundTokens())
-        return (found.hits / found.queries, found.tiered / found.queries) if found.queries > 0 else (None, None)
+        return self.found(containers).rates
 
     def own(self, containers: Iterable[ContainerId], since: datetime) -> list[Spent]:
         """Return the operator's own requests to these containers since then, as far back as WINDOW."""

@@ -10,7 +10,7 @@ so that tokens a second stay as measured; first tokens by the fastest ones, so t
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -206,10 +206,33 @@ class FoundTokens:
     hits: float = 0.0
     tiered: float = 0.0
     """Those of `hits` that KV tiers brought."""
+    sources: Mapping[str, float] = field(default_factory=dict)
+    """Tokens that they brought, by where those were; with the operator's own requests, whose share nobody knows."""
 
     def __add__(self, other: "FoundTokens") -> "FoundTokens":
         """Return both together."""
-        return FoundTokens(self.queries + other.queries, self.hits + other.hits, self.tiered + other.tiered)
+        return FoundTokens(
+            self.queries + other.queries,
+            self.hits + other.hits,
+            self.tiered + other.tiered,
+            {
+                source: self.sources.get(source, 0.0) + other.sources.get(source, 0.0)
+                for source in {**self.sources, **other.sources}
+            },
+        )
+
+    @property
+    def rates(self) -> tuple[float | None, float | None]:
+        """Share of the prompt tokens that was found, and the part of it that KV tiers brought; None for no tokens."""
+        return (self.hits / self.queries, self.tiered / self.queries) if self.queries > 0 else (None, None)
+
+    @property
+    def rates_by_source(self) -> dict[str, float]:
+        """The parts of what KV tiers brought, by where it was."""
+        brought = sum(self.sources.values())
+        if self.queries <= 0 or brought <= 0:
+            return {}
+        return {source: self.tiered / self.queries * part / brought for source, part in sorted(self.sources.items())}
 
 
 def client_hits(entries: Sequence[Entry]) -> FoundTokens:
@@ -222,5 +245,6 @@ def client_hits(entries: Sequence[Entry]) -> FoundTokens:
                 queries=b.queries - a.queries - (own.queries - then.queries),
                 hits=b.hits - a.hits - (own.hits - then.hits),
                 tiered=max(0.0, b.tiered - a.tiered - (own.tiered - then.tiered)),
+                sources={source: max(0.0, now - a.sources.get(source, 0.0)) for source, now in b.sources.items()},
             )
     return found

@@ -95,7 +95,7 @@ def engine_queries(names: MetricNames, namespace: str, deployment: str, selector
     }
     rates = {what: f"sum({each(spellings, 'rate')})" for what, spellings in counters.items() if spellings}
     if names.source_label:
-        elsewhere = f'{names.source_label}!="{names.device}"'
+        elsewhere = f'{names.source_label}!~"{"|".join(names.device)}"'
         rates["tiered"] = f"sum({each(names.hits, 'rate', elsewhere)})"
     scrapes = (
         "(" + " or ".join(f"max by (pod) (count_over_time({name}{where}{_range()}))" for name in names.queries) + ")"

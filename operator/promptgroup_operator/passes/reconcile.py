@@ -269,7 +269,8 @@ class Reconciler:
     def snapshot(self, readings: Readings, now: datetime) -> World:
         """Return the world that a pass decides on: what was read now, and what the memories say. Changes neither."""
         state, key = readings.state, readings.state.group.key
-        hit_rate, tier_hit_rate = self._engine_history.rates(readings.containers)
+        found = self._engine_history.found(readings.containers)
+        hit_rate, tier_hit_rate = found.rates
         return World(
             group=state.group,
             prompt=readings.text,
@@ -281,6 +282,7 @@ class Reconciler:
             pool=self._lending.others(state.group, now),
             hit_rate=hit_rate,
             tier_hit_rate=tier_hit_rate,
+            tier_hit_rates=found.rates_by_source,
             pool_answers=readings.pool,
             peers_key=readings.peers_key,
             refresh_every=self._refresh_every,

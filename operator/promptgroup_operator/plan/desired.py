@@ -20,7 +20,7 @@ from promptgroup_router.contract.table import Prompt, PromptRef
 ANNOTATION_PROMPT = "promptgroup.dev/prompt-from"
 """On a Deployment: kind of the object that holds the revision's prompt; its name is the Deployment's."""
 
-ANNOTATION_CONFIG = "promptgroup.dev/engine-config"
+ANNOTATION_CONFIG = dialect.CONFIG_ANNOTATION
 """On a pod: the file of settings that its engine reads. A template that sets it gives the engine others."""
 
 STARTUP_MINUTES = 60

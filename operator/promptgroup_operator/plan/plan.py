@@ -197,7 +197,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     conditions = (
         [
             *status.conditions(world, steps, target, size, cache, serving=serving, ready=ready, waits=waits),
-            *status.tier(tier_use(world.load, status.last_reason(group, "CacheTierUseful"))),
+            *status.tier(_tier_use(world)),
         ]
         if problem is None
         else status.rejected(world, problem)
@@ -256,9 +256,18 @@ def _size(world: World, target: Fingerprint, before: int | None, now: datetime) 
 
 def _diagnosis(world: World, size: SizingDecision) -> Diagnosis | None:
     """Diagnose the caches of a group whose load is observed."""
+    if world.group.spec.caches_nothing:
+        return diagnosis.UNCACHED
     if world.load is None and world.group.spec.sizing is None:
         return None
     return diagnosis.diagnose(world.load, size.wave, status.last_reason(world.group, "CacheEffective"))
+
+
+def _tier_use(world: World) -> Diagnosis | None:
+    """Return what a KV tier does or would do for the group: nothing is evicted where nothing is cached."""
+    if world.group.spec.caches_nothing:
+        return None
+    return tier_use(world.load, status.last_reason(world.group, "CacheTierUseful"))
 
 
 def _live_route(world: World) -> Manifest | None:

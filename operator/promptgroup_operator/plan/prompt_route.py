@@ -22,6 +22,9 @@ from promptgroup_router.contract.caller_rules import CallerRules, Isolation
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.messages import read_messages
 
+BALANCING = frozenset({table.Policy.LEAST_REQUEST, table.Policy.ROUND_ROBIN})
+"""Policies that know no home."""
+
 _STATES = {state.value: state for state in table.SlotState}
 
 
@@ -85,7 +88,7 @@ def route(
         name=group.key.name,
         model=group.spec.model,
         created=group.created,
-        policy=routing.policy,
+        policy=_policy(group.spec),
         sharing=routing.sharing,
         load_factor_percent=routing.load_factor_percent,
         session_header=routing.session_header.lower(),
@@ -96,6 +99,13 @@ def route(
         responses=caching_of(group.spec.responses),
         revisions=tuple(routed),
     )
+
+
+def _policy(spec: PromptGroupSpec) -> table.Policy:
+    """Return the policy: without caches there is nothing that a session would come back for."""
+    if not spec.caches_nothing or spec.routing.policy in BALANCING:
+        return spec.routing.policy
+    return table.Policy.LEAST_REQUEST
 
 
 def _callers(spec: PromptGroupSpec) -> CallerRules:

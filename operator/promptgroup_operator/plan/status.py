@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from promptgroup_operator.api.cache import TierName, TierStatus
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.gateway.inference_pool import GatewayVerdict
 from promptgroup_operator.plan.desired import name
@@ -242,14 +243,14 @@ def _moving(
 
 
 def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Condition:
-    """Proven, as far as a proof is possible: of a prefix shorter than a cache block there is none, and it is said."""
+    """Proven, as far as a proof is possible: without a cache, or of less than a block, there is none, which is told."""
     said = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
     if WarmReason.PROCEEDED in said:
         return Condition("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])
     if missing > 0:
         reason, message = (cause.reason, cause.message) if cause is not None else (WarmReason.STARTING, count)
         return Condition("PrefixWarm", False, reason, message)
-    for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT):
+    for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT, WarmReason.UNCACHED):
         if reason in said:
             return Condition("PrefixWarm", True, reason, said[reason])
     return Condition("PrefixWarm", True, WarmReason.PROVEN, count)
@@ -315,10 +316,23 @@ def _cache(world: World, *, accepted: bool) -> dict[str, Any]:
     found = tiers.tiers_on(world.group.spec, measured.kv_tokens)
     if not found:
         return {}
-    told = {key: each for key, each in world.group.status.get("cache", {}).items() if key.endswith("HitRate")}
+    before = world.group.status.get("cache", {})
+    told = {key: each for key, each in before.items() if key.endswith("HitRate")}
     rates = {"copyTokensPerSecond": measured.copy_rate, "prefillTokensPerSecond": measured.prefill_rate}
     told |= {name: rate for name, rate in rates.items() if rate}
-    return {"cache": {"tiers": [each.model_dump(mode="json", exclude_none=True) for each in found], **told}}
+    standing = {(each.get("tier"), each.get("source")): each for each in before.get("tiers", [])}
+    return {"cache": {"tiers": [_tier(world, each, standing) for each in found], **told}}
+
+
+def _tier(world: World, found: TierStatus, standing: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a tier as the status has it; what is unknown now is as it stands."""
+    told: dict[str, Any] = found.model_dump(mode="json", exclude_none=True)
+    before = standing.get((told["tier"], told.get("source")), {})
+    if found.tier is TierName.POOL:
+        size = world.pool_answers.capacity if world.pool_answers is not None else 0
+        known = f"{size / 2**30:.1f}Gi" if size else before.get("capacity")
+        told |= {"capacity": known} if known else {}
+    return told | ({"hitRate": before["hitRate"]} if "hitRate" in before else {})
 
 
 HIT_RATE_STEP = 5
@@ -336,16 +350,44 @@ def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
     calm = {**status, "conditions": [_unmoved(world.group, each) for each in status["conditions"]]}
     calm |= {"hitRate": standing} if standing is not None else {}
     figures = _tier_rates(world) if "cache" in status else {}
-    near = _is_near(world.hit_rate, standing) and all(
-        _is_near(rate, status["cache"].get(name)) for name, rate in figures.items()
+    by_tier = _rates_by_tier(world)
+    near = (
+        _is_near(world.hit_rate, standing)
+        and all(_is_near(rate, status["cache"].get(name)) for name, rate in figures.items())
+        and all(
+            _is_near(by_tier.get(each["tier"]), each.get("hitRate"))
+            for each in (status["cache"]["tiers"] if figures else ())
+        )
     )
     if near and world.group.status == calm:
         return calm
     shown = _percent(world.hit_rate) or standing
     written = {**status, "hitRate": shown} if shown is not None else {**status}
     if figures:
-        written["cache"] = status["cache"] | {name: _percent(rate) for name, rate in figures.items()}
+        tiers_told = [
+            each | ({"hitRate": _percent(rate)} if (rate := by_tier.get(each["tier"])) is not None else {})
+            for each in status["cache"]["tiers"]
+        ]
+        rates = {name: _percent(rate) for name, rate in figures.items()}
+        written["cache"] = {**status["cache"], **rates, "tiers": tiers_told}
     return written
+
+
+_TIER_SOURCES = {
+    TierName.MEMORY: ("memory",),
+    TierName.VOLUME: ("volume",),
+    TierName.POOL: ("peer", "pool"),
+    TierName.ARGS: ("memory", "volume", "peer", "pool"),
+}
+"""Where tokens were, in a reading's words, by the tier that it stands for."""
+
+
+def _rates_by_tier(world: World) -> dict[str, float]:
+    """Return the hit rate of each tier; empty where no engine tells its tiers apart."""
+    found = world.tier_hit_rates
+    if not found:
+        return {}
+    return {tier.value: sum(found.get(source, 0.0) for source in sources) for tier, sources in _TIER_SOURCES.items()}
 
 
 def _tier_rates(world: World) -> dict[str, float]:

@@ -11,6 +11,7 @@ low                  a change just before    ScalingWave, Release: expected, it 
 low                  full, blocks evicted    Thrashing
 little is shared     -                       LowSharing: grouping does not pay
 none                 -                       PrefixCachingDisabled: an engine that caches finds something
+not looked for       -                       CachingOffByChoice: the group asks for it
 low                  none of these           Unexplained
 else                                         Healthy
 
@@ -78,6 +79,14 @@ class Diagnosis:
     """None is unknown."""
     reason: str
     message: str
+
+
+UNCACHED: Final = Diagnosis(
+    None,
+    WarmReason.UNCACHED.value,
+    "spec.cache.prefixCaching is Disabled: nothing is looked for, and requests are balanced whatever they repeat",
+)
+"""The diagnosis of a group that asks for engines without prefix caching: neither a fault nor a success."""
 
 
 def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnosis:

@@ -6,7 +6,7 @@ hold no text of a prompt.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -54,6 +54,8 @@ class PassSummary:
     replicas: tuple[ReplicaSummary, ...] = ()
     tier_hit_rate: float | None = None
     """Part of the hit rate that KV tiers brought."""
+    tier_hit_rates: Mapping[str, float] = field(default_factory=dict)
+    """The parts of it, by where the tokens were."""
 
 
 def summarize(size: SizingDecision, world: World, before: PassSummary | None, now: datetime) -> PassSummary:
@@ -62,7 +64,8 @@ def summarize(size: SizingDecision, world: World, before: PassSummary | None, no
     known = load is not None and load.engines is not None and not load.stale
     read = before.read if before is not None else None
     newest = now if known else read
-    return PassSummary(size, world.hit_rate, newest, tuple(_replicas(world)), world.tier_hit_rate)
+    replicas = tuple(_replicas(world))
+    return PassSummary(size, world.hit_rate, newest, replicas, world.tier_hit_rate, world.tier_hit_rates)
 
 
 def _replicas(world: World) -> Iterator[ReplicaSummary]:
@@ -74,6 +77,13 @@ def _replicas(world: World) -> Iterator[ReplicaSummary]:
                     warmed_in = max(0.0, (pod.warm.since - pod.containers_ready_since).total_seconds())
                 yield ReplicaSummary(short(pod.fingerprint), slot, pod.last_seen.last, warmed_in)
 
+
+SOURCE_RATIO: Final = "promptgroup_source_hit_ratio"
+SOURCE_HELP: Final = (
+    "Part of the hit ratio that KV tiers brought, by where it was: memory, volume, peer, or pool for all others; over "
+    "5 minutes."
+)
+SOURCE_LABELS: Final = (*LABELS, "source")
 
 _Read: TypeAlias = Callable[[Manifest, PassSummary | None], float | None]
 
@@ -90,6 +100,7 @@ def families(groups: Iterable[Manifest], looks: Mapping[Key, PassSummary]) -> It
         kind: GaugeMetricFamily(name, f"1 at the reason of its condition {kind}.", labels=[*LABELS, "reason"])
         for kind, name in REASONS.items()
     }
+    sources = GaugeMetricFamily(SOURCE_RATIO, SOURCE_HELP, labels=SOURCE_LABELS)
     numbers = [(GaugeMetricFamily(name, text, labels=LABELS), read) for name, text, read in NUMBERS]
     of_replicas = [(kind(name, text, labels=REPLICA_LABELS), read) for kind, name, text, read in OF_REPLICAS]
     for group in groups:
@@ -105,13 +116,15 @@ def families(groups: Iterable[Manifest], looks: Mapping[Key, PassSummary]) -> It
             value = read(group, look)
             if value is not None:
                 family.add_metric(named, value)
+        for source, rate in (look.tier_hit_rates if look is not None else {}).items():
+            sources.add_metric([*named, source], rate)
         for replica in look.replicas if look is not None else ():
             place = [*named, replica.revision, str(replica.slot)]
             for series, figure in of_replicas:
                 told = figure(replica)
                 if told is not None:
                     series.add_metric(place, told)
-    yield from (info, condition, *reasons.values(), *(family for family, _ in numbers))
+    yield from (info, condition, *reasons.values(), *(family for family, _ in numbers), sources)
     yield from (series for series, _ in of_replicas)
 
 
@@ -253,6 +266,12 @@ OF_REPLICAS: Final[tuple[tuple[type[GaugeMetricFamily] | type[CounterMetricFamil
         "promptgroup_replica_evicted_tokens_total",
         "Tokens whose KV made room for others in the GPU's memory, since the engine began.",
         lambda replica: replica.reading.evicted,
+    ),
+    (
+        GaugeMetricFamily,
+        "promptgroup_replica_memory_tier_usage_ratio",
+        "Share of the replica's main memory for KV that is filled.",
+        lambda replica: replica.reading.memory_usage,
     ),
     (
         GaugeMetricFamily,

@@ -36,13 +36,14 @@ FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.R
 """Causes that waiting does not mend: `Proceed` applies at once."""
 
 
-def judge_evidence(evidence: Evidence, off: str, *, any_tier: bool = False) -> Outcome:
+def judge_evidence(evidence: Evidence, off: str, *, any_tier: bool = False, uncached: bool = False) -> Outcome:
     """Judge if the evidence proves that the prefix is in cache, and what else it says of the engine.
 
     `off` is what turns the engine's prefix caching off. `cached` leaves out what a KV tier brought to the probe, unless
-    `any_tier` says that it counts.
+    `any_tier` says that it counts. `uncached` says that the group asks for engines without prefix caching.
 
     caching  cached_tokens  cached >= needed      outcome
+    (uncached: any)                               CachingOffByChoice
     off      any            any                   PrefixCachingDisabled
     on, ?    none           -                     CachedTokensNotReported
     on, ?    n              needed = 0            PrefixShorterThanBlock
@@ -53,10 +54,14 @@ def judge_evidence(evidence: Evidence, off: str, *, any_tier: bool = False) -> O
     if shared is None:
         shared = max(0, evidence.prompt_tokens - PROBE_TAIL)
     measured = Measured(evidence.kv_tokens, evidence.prefill_rate, shared, copy_rate(evidence.copied, evidence.seconds))
+    if uncached:
+        text = "the engine answers, and has nothing to keep warm: spec.cache.prefixCaching is Disabled"
+        return Outcome(WarmReason.UNCACHED, text, measured)
     if evidence.caching is False:
         return Outcome(
             WarmReason.CACHING_OFF,
-            f"the engine runs with prefix caching turned off: remove {off} from spec.engine",
+            f"the engine runs with prefix caching turned off: remove {off} from spec.engine, or set "
+            "spec.cache.prefixCaching: Disabled if it shall be off",
             measured,
         )
     if evidence.cached_tokens is None:
@@ -121,6 +126,7 @@ def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[
             proven=proven[cohort(pod)],
             proceed=spec.warmup.failure_policy is FailurePolicy.PROCEED,
             any_tier=spec.warmup.tier is WarmTier.ANY,
+            uncached=spec.caches_nothing,
             deadline=pod.containers_ready_since + timeout,
         )
         for pod in pods

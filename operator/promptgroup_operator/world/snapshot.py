@@ -102,6 +102,10 @@ class Reading:
     """Requests in the queue."""
     tiered: float = 0.0
     """Those of `hits` that came from a KV tier."""
+    sources: Mapping[str, float] = field(default_factory=dict)
+    """Tokens that KV tiers brought, by where they were: memory, volume, peer, pool; empty where nobody says."""
+    memory_usage: float | None = None
+    """Share of the main memory for KV that is filled, 0 to 1; None when there is none or the engine does not say."""
     requests: float = 0.0
     """Requests that ended."""
     computed: float | None = None
@@ -331,6 +335,8 @@ class PoolAnswers:
     """Address of each that is away → why."""
     stuck: tuple[str, ...] = ()
     """Addresses of those that accept blocks and cannot store them in what is behind them."""
+    capacity: int = 0
+    """Bytes of the servers' own memory for KV, of all together; 0 while one does not say, or is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,5 +367,7 @@ class World:
     """State that sizing keeps between passes."""
     tier_hit_rate: float | None = None
     """Share of prompt tokens that KV tiers brought lately, which is part of the hit rate; None like that."""
+    tier_hit_rates: Mapping[str, float] = field(default_factory=dict)
+    """The parts of it by where the tokens were, as in Reading.sources; empty when no engine says."""
     pool_answers: PoolAnswers | None = None
     """Answers of the servers of the group's KV pool; None where nobody looks."""

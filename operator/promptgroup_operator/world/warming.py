@@ -15,6 +15,7 @@ class WarmReason(enum.StrEnum):
 
     PROVEN = "PrefixCached"
     SHORT = "PrefixShorterThanBlock"
+    UNCACHED = "CachingOffByChoice"
     EVICTED = "PrefixEvicted"
     PRESSED = "PrefixEvictedUnderPressure"
     PROCEEDED = "ProceededWithoutProof"
@@ -30,7 +31,7 @@ class WarmReason(enum.StrEnum):
     NO_PROMPT = "PromptTextMissing"
 
 
-WARM = frozenset({WarmReason.PROVEN, WarmReason.SHORT, WarmReason.EVICTED, WarmReason.PRESSED})
+WARM = frozenset({WarmReason.PROVEN, WarmReason.SHORT, WarmReason.UNCACHED, WarmReason.EVICTED, WarmReason.PRESSED})
 """Reasons of a warm replica; a prefix that was lost was computed again by the refresh that found it gone."""
 
 
@@ -69,6 +70,8 @@ class Warmup:
     """When the failure policy applies."""
     any_tier: bool = False
     """True if a prefix that comes from a KV tier counts."""
+    uncached: bool = False
+    """True if the group asks for engines without prefix caching, so that there is nothing to prove."""
 
 
 NOTHING_SPENT = Spent(0, 0)

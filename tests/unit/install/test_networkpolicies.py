@@ -18,7 +18,12 @@ def read(path, namespace):
     return [{**each, "metadata": {**each["metadata"], "namespace": namespace}} for each in found]
 
 
-STORE = [each for each in read("samples/pool.yaml", TEAM) if each["kind"] == "NetworkPolicy"]
+STORE = [
+    each
+    for sample in ("pool", "mooncake")
+    for each in read(f"samples/{sample}.yaml", TEAM)
+    if each["kind"] == "NetworkPolicy"
+]
 POLICIES = [
     *STORE,
     *read("control/system/networkpolicy.yaml", SYSTEM),
@@ -52,6 +57,8 @@ def engine(namespace=TEAM, port=names.PORT_ENGINE):
 
 POOL = End(TEAM, {**named("agents-pool"), names.LABEL_KV_POOL: "agents"}, {"mq": 5555, "http": 8080})
 AGENT = End(TEAM, {names.LABEL_GROUP: "agents", names.LABEL_REVISION: "9f2c61d0"}, {"http": 8000})
+MOONCAKE = End(TEAM, {**named("mooncake-master"), names.LABEL_KV_POOL: "reviews"})
+REVIEWER = End(TEAM, {names.LABEL_GROUP: "reviews", names.LABEL_REVISION: "9f2c61d0"}, {"http": 8000})
 OPERATOR = End(SYSTEM, named("promptgroup-operator"), {"metrics": Settings().metrics_port})
 API, DNS, NODE_DNS = End(), End("kube-system", {"k8s-app": "kube-dns"}), End(address="169.254.20.10")
 PROMETHEUS = End("monitoring", named("prometheus"))
@@ -84,6 +91,9 @@ def impostor(namespace, role):
         (OPERATOR, POOL, 8080, "TCP"),
         (OPERATOR, End(OTHER, {names.LABEL_KV_POOL: ""}), 9003, "TCP"),
         (AGENT, POOL, 5555, "TCP"),
+        (REVIEWER, MOONCAKE, 50051, "TCP"),
+        (REVIEWER, MOONCAKE, 17813, "TCP"),  # a transfer
+        (OPERATOR, MOONCAKE, 9003, "TCP"),
         (OPERATOR, router(OTHER), 9090, "TCP"),
         (OPERATOR, PROMETHEUS, 9090, "TCP"),
         (OPERATOR, DNS, 53, "UDP"),
@@ -119,6 +129,9 @@ def test_what_is_needed_is_open(source, target, port, protocol):
         (CLIENT, engine(), 8000, "TCP"),  # past the routers
         (NEIGHBOUR, engine(), 8000, "TCP"),
         (engine(), POOL, 5555, "TCP"),  # another group's
+        (AGENT, MOONCAKE, 50051, "TCP"),
+        (OPERATOR, MOONCAKE, 50051, "TCP"),
+        (NEIGHBOUR, MOONCAKE, 50051, "TCP"),
         (OPERATOR, POOL, 5555, "TCP"),
         (NEIGHBOUR, POOL, 5555, "TCP"),
         (impostor("shop", "promptgroup-operator"), POOL, 8080, "TCP"),

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from promptgroup_cli.forecast.tiers import KINDS, LINK_SHARE, Tier, TierForecast, break_even, judge, parse
+from promptgroup_cli.forecast.tiers import KINDS, LINK_SHARE, Tier, TierForecast, break_even, judge, parse, uses_to_pay
 
 LLAMA = 131_072
 """Bytes of a token of Llama-3.1-8B."""
@@ -54,6 +54,17 @@ def test_from_the_break_even_on_a_copy_is_quicker():
     assert tier.copy(even * 1.1) < even * 1.1 / rate
     assert tier.copy(even * 0.9) > even * 0.9 / rate
     assert break_even(TierForecast(room=1, latency=0, token=1e-4), rate) == math.inf
+
+
+def test_what_is_written_pays_after_so_many_uses():
+    tier = TierForecast(room=1, latency=0.02, token=2e-5)
+    copy, write = tier.copy(1000), 0.02
+    assert uses_to_pay(tier, 1000, 1.0) == 1
+    compute = copy + write / 3.5
+    uses = uses_to_pay(tier, 1000, compute)
+    assert uses == 4
+    assert write / uses + copy < compute < write / (uses - 1) + copy
+    assert uses_to_pay(tier, 1000, copy) == math.inf
 
 
 JUDGED = {

@@ -115,9 +115,26 @@ def test_tiers_are_a_table_with_the_columns_that_were_asked_for():
         "tracedHitRate": None,
         "copySeconds": round(0.01 + 1200 * 131_072 / (0.8 * 64e9), 4),
         "breakEvenTokens": 263,
+        "usesToPay": 1,
+        "gpuSecondsSavedPerUse": round(1200 / found.question.replica.prefill_rate - 0.01 - 1200 * 131_072 / 51.2e9, 4),
+        "savedPerThousandUses": 0.02,
         "replicas": found.tiers[1].needed,
         "pricePerHour": found.tiers[1].needed * 2.5,
     }
+
+
+def test_what_uses_of_a_tier_save_is_told_and_that_a_slow_one_saves_nothing():
+    told = {
+        price: " ".join(size_output.table(answer(asked(tiers=(parse("dram=64GiB"),), gpu_hour=price))).split())
+        for price in (None, 2.5)
+    }
+    assert "worth: dram: written once, the mean history has paid with use 1 Last" in told[None]
+    assert "has paid with use 1; 1,000 uses save 0.02 of GPU time, their copies taken off" in told[2.5]
+    slow = answer(asked(tiers=(parse("tcp=1TiB,1Gbit/s"),), gpu_hour=2.5))
+    assert "tcp: a copy of the mean history takes longer than computing it" in " ".join(size_output.table(slow).split())
+    row = json.loads(size_output.document(slow))["tiers"][1]
+    assert row["usesToPay"] is None
+    assert row["savedPerThousandUses"] < 0
 
 
 def test_tokens_that_fill_no_block_have_a_price():

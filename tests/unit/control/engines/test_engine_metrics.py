@@ -33,6 +33,21 @@ def test_what_a_pool_brought_is_found_too():
     assert (found.queries, found.hits, found.tiered) == (1024, 712, 512)
 
 
+def test_vllm_says_by_source_what_tiers_brought():
+    name = "vllm:prompt_tokens_cached_by_source_total"
+    sources = {"device": 100, "host": 40, "p2p": 3, "disk": 7, "external_unspecified": 5, "of tomorrow": 1}
+    page = "".join(f'{name}{{engine="0",source="{source}"}} {tokens}\n' for source, tokens in sources.items())
+    found = engine_metrics.reading(METRICS + page, VLLM)
+    assert found.sources == {"memory": 40, "peer": 3, "volume": 7, "pool": 6}
+
+
+def test_how_full_the_main_memory_for_kv_is():
+    used = "sglang:hicache_host_used_tokens 300\nsglang:hicache_host_total_tokens 1200\n"
+    assert engine_metrics.reading(f"sglang:prompt_tokens_total 1\n{used}", SGLANG).memory_usage == 0.25
+    assert engine_metrics.reading(f"{METRICS}vllm:kv_offload_cpu_cache_usage_perc 0.5\n", VLLM).memory_usage == 0.5
+    assert engine_metrics.reading(METRICS, VLLM).memory_usage is None
+
+
 def test_sglang_says_by_source_what_it_found():
     sources = "".join(
         f'sglang:cached_tokens_total{{cache_source="{source}",is_streaming="{streamed}"}} {tokens}\n'
@@ -41,6 +56,11 @@ def test_sglang_says_by_source_what_it_found():
     )
     found = engine_metrics.reading(f"sglang:prompt_tokens_total 500\n{sources}", SGLANG)
     assert (found.queries, found.hits, found.tiered) == (500, 294, 94)
+    assert found.sources == {"memory": 80, "volume": 14}
+    # of a request without particulars SGLang says only how much there was
+    whole = 'sglang:prompt_tokens_total 500\nsglang:cached_tokens_total{cache_source="total"} 60\n'
+    read = engine_metrics.reading(whole, SGLANG)
+    assert (read.hits, read.tiered, read.sources) == (60, 0, {})
     older = engine_metrics.reading("sglang:prompt_tokens_total 500\nsglang:cached_tokens_total 60\n", SGLANG)
     assert (older.hits, older.tiered) == (60, 0)
 
@@ -192,6 +212,7 @@ def test_sglang_tells_hits_by_where_they_were():
         queries=1000,
         hits=600,
         tiered=100,
+        sources={"memory": 100},
         generated=70,
         requests=7,
         running=2,

@@ -17,6 +17,7 @@ class Servers:
     def __init__(self, *addresses):
         self.addresses, self.away, self.asked, self.now = list(addresses), {}, [], 0.0
         self.submitted = self.completed = 0
+        self.filled = {}
         self.readers = FairPool(2, "read")
         self.monitor = PoolMonitor(self.read, self.readers, lambda: self.now, lambda _: self.addresses)
 
@@ -27,6 +28,8 @@ class Servers:
         return (
             f'lmcache_mp_l2_store_submitted_objects_chunks_total{{l2="a"}} {self.submitted}\n'
             f'lmcache_mp_l2_store_completed_objects_chunks_total{{l2="a"}} {self.completed}\n'
+            f"lmcache_mp_l1_memory_usage_bytes {self.filled.get(address, 0) * 2**30}\n"
+            f"lmcache_mp_l1_usage_ratio {self.filled.get(address, 0) / 8}\n"
         )
 
     def ask(self, kind="LMCache", *, later=FRESH_SECONDS):
@@ -63,6 +66,16 @@ def test_groups_that_share_a_pool_ask_once(servers):
     assert len(servers.asked) == asked
     servers.ask()
     assert len(servers.asked) > asked
+
+
+def test_the_size_of_its_memory_follows_from_what_is_filled_of_it(servers):
+    assert servers.ask().capacity == 0  # both are empty
+    servers.filled = {"10.0.0.1:2": 2}
+    assert servers.ask().capacity == 0
+    servers.filled["10.0.0.2:2"] = 5
+    assert servers.ask().capacity == 16 << 30
+    servers.away["10.0.0.2:2"] = "gone"
+    assert servers.ask().capacity == 0
 
 
 def test_mooncakes_master_has_another_page(servers):

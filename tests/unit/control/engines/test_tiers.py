@@ -35,6 +35,23 @@ def test_without_tiers_nothing_is_added():
     assert parts(None) == tiers.NOTHING
 
 
+OFF = {"prefixCaching": "Disabled"}
+NIXL = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"}'
+
+
+def test_each_engine_is_told_not_to_cache_in_its_own_words():
+    assert parts(OFF) == tiers.PodParts(args=("--no-enable-prefix-caching",))
+    assert parts(OFF, type="SGLang") == tiers.PodParts(args=("--disable-radix-cache",))
+    made = parts(OFF, type="TensorRTLLM")
+    assert yaml.safe_load(made.config) == {"kv_cache_config": {"enable_block_reuse": False}}
+
+
+def test_a_group_that_caches_nothing_has_no_tier():
+    assert tiers.reach(spec(cache=OFF)) is TierReach.NONE
+    assert tiers.tiers_on(spec(cache=OFF), 400_000) == []
+    assert tiers.problem(spec(cache=OFF, engine={"image": "vllm/vllm-openai:v0.9.0"}), None) == ""
+
+
 @pytest.mark.parametrize(
     ("args", "size"), [([], "64"), (["--data-parallel-size=2"], "32"), (["--data_parallel_size", "3"], "21.3333")]
 )
@@ -100,6 +117,8 @@ def test_what_stands_behind_sglangs_memory():
     (extra,) = (each for each in pool.args if "extra-config" in each)
     name = tiers.namespace(spec(engine={"type": "SGLang"}))
     assert json.loads(extra.partition("=")[2]) == {"extra_backend_tag": name}
+    assert "--watchdog-timeout=120" in pool.args  # /health answers 200 while a step stands still
+    assert not any("watchdog" in each for each in volume.args)
     assert (pool.env["MOONCAKE_MASTER"], pool.env["MOONCAKE_PROTOCOL"]) == ("kv.pools:50051", "tcp")
     assert pool.awaits == ("kv.pools", "50051")
 
@@ -128,6 +147,19 @@ def test_the_tiers_themselves_do_not_change_the_name():
 
 REFUSED = {
     "a connector by hand": (LMCACHE, {"args": ["--kv-transfer-config={}"]}, "--kv-transfer-config"),
+    "a tier by hand that no engine looks into": (
+        OFF,
+        {"args": ["--kv-offloading-size=3"]},
+        "prefixCaching is Disabled",
+    ),
+    "a connector by hand, dotted": (
+        LMCACHE,
+        {"args": ["--kv-transfer-config.kv_connector", "LMCacheConnectorV1"]},
+        "both set up KV tiers",
+    ),
+    "a connector between prefill and decode": (LMCACHE, {"args": [NIXL]}, "the one KV connector"),
+    "an old LMCache": (LMCACHE, {"image": "lmcache/vllm-openai:v0.4.2"}, "LMCache 0.5 or newer"),
+    "a very old LMCache": (LMCACHE, {"image": "docker.io/lmcache/vllm-openai:v0.3.9"}, "LMCache 0.5 or newer"),
     "the same with underscores": (MEMORY, {"args": ["--kv_offloading_size", "3"]}, "--kv-offloading-size"),
     "HiCache by hand": (MEMORY, {"type": "SGLang", "args": ["--hicache-ratio=2"]}, "--hicache-ratio"),
     "revisions that LMCache cannot tell apart": (LMCACHE, {"args": ["--revision", "a"]}, "two revisions"),
@@ -151,6 +183,8 @@ FINE = {
     "no tiers": (None, {"args": ["--kv-transfer-config={}"]}),
     "an image whose tags are not the engine's": (MEMORY, {"image": "lmcache/vllm-openai:v0.5.6"}),
     "a tag that is no number": (MEMORY, {"image": "vllm/vllm-openai:nightly"}),
+    "LMCache's image with a new LMCache": (LMCACHE, {"image": "lmcache/vllm-openai:v0.5.6"}),
+    "engines that cache nothing and hand over": (OFF, {"args": [NIXL]}),
     "a digest": (MEMORY, {"image": "vllm/vllm-openai@sha256:" + "0" * 64}),
     "a revision with a pool that keeps it apart": (MOONCAKE, {"args": ["--revision=a"]}),
 }
@@ -179,7 +213,9 @@ def test_what_is_on_is_told_with_its_capacity():
         ("Volume", None, "kv"),
     ]
     assert told(cache=LMCACHE)[1:] == [("Pool", None, "LMCache kv.pools:5555")]
-    assert told(engine={"args": ["--kv-offloading-size=3"]})[1:] == [("EngineArgs", None, "--kv-offloading-size")]
+    assert told(engine={"args": ["--kv-offloading-size=3"]})[1:] == [("EngineArgs", "3Gi", "--kv-offloading-size")]
+    dotted = ["--kv-transfer-config.kv_connector", "LMCacheConnectorV1"]
+    assert told(engine={"args": dotted})[1:] == [("EngineArgs", None, "--kv-transfer-config.kv-connector")]
 
 
 def test_the_gate_waits_for_the_pool_and_says_for_what():
@@ -208,6 +244,7 @@ def test_who_can_copy_from_the_tiers():
     assert {want: tiers.reach(each).value for want, each in cases.items()} == {want: want for want in cases}
     assert tiers.reach(spec(cache={"offload": volume})) is TierReach.SHARED
     assert tiers.reach(spec(engine=flag)) is TierReach.REPLICA
+    assert tiers.reach(spec(engine={"args": [NIXL]})) is TierReach.NONE
 
 
 SAMPLES = sorted(
@@ -226,5 +263,13 @@ def test_samples_keep_the_rules_and_can_work(path):
     assert tiers.parts(wanted) != tiers.NOTHING
 
 
+def test_the_volume_of_the_sample_is_one_that_all_replicas_mount():
+    objects = list(yaml.safe_load_all((ROOT / "manifests/samples/volume.yaml").read_text()))
+    (group,) = (each for each in objects if each["kind"] == "PromptGroup")
+    (claim,) = (each for each in objects if each["kind"] == "PersistentVolumeClaim")
+    assert tiers.parts(parse_spec(group["spec"])).claim == claim["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
 def test_there_is_a_sample_of_each_kind_of_tier():
-    assert {each.stem for each in SAMPLES} >= {"mooncake", "offload", "pool", "sglang"}
+    assert {each.stem for each in SAMPLES} >= {"mooncake", "offload", "pool", "sglang", "volume"}

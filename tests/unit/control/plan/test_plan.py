@@ -540,6 +540,14 @@ def test_the_size_follows_the_load_and_is_told():
     assert told["CacheEffective"] == ("True", "Healthy")
 
 
+def test_caches_that_are_off_by_choice_are_no_fault_and_no_tier_is_advised():
+    rev = revision(pods=[pod("p0", 0)])
+    todo = decide(replace(world([rev], of=group(cache={"prefixCaching": "Disabled"})), load=load(hit_rate=0)), NOW)
+    told = {each["type"]: (each["status"], each["reason"]) for each in todo.status["conditions"]}
+    assert told["CacheEffective"] == ("Unknown", "CachingOffByChoice")
+    assert "CacheTierUseful" not in told
+
+
 def test_a_steady_load_is_written_once():
     snapshot = observed(load())
     status = decide(snapshot, NOW).status

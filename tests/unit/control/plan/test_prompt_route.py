@@ -92,6 +92,15 @@ def test_a_route_carries_what_the_spec_says_of_routing():
     assert (found.policy, found.load_factor_percent, found.session_header) == (Policy.ROUND_ROBIN, 150, "x-chat-id")
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [("ExpectedTTFT", "LeastRequest"), ("BoundedLoad", "LeastRequest"), ("RoundRobin", "RoundRobin")],
+)
+def test_without_caches_requests_are_balanced_plainly(asked, told):
+    of = group(routing={"policy": asked}, cache={"prefixCaching": "Disabled"})
+    assert made([revision(pods=[pod()])], of=of).policy == told
+
+
 def test_time_limits_are_whole_seconds_and_none_unless_the_spec_has_them():
     assert made([revision(pods=[pod()])]).time_limits == TimeLimits()
     of = group(routing={"firstTokenTimeout": "1500ms", "idleTimeout": "1m"})

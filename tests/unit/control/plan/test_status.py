@@ -146,6 +146,14 @@ STATES = {
         said([pod("a", 0, warm=PodCondition("True", "PrefixShorterThanBlock", "9 tokens", None))]),
         {"Ready": (True, "Warm"), "PrefixWarm": (True, "PrefixShorterThanBlock")},
     ),
+    "the group asks for engines without prefix caching": (
+        said([pod("a", 0, warm=PodCondition("True", "CachingOffByChoice", "nothing to keep warm", None))]),
+        {
+            "Ready": (True, "Warm"),
+            "Degraded": (False, "AsExpected"),
+            "PrefixWarm": (True, "CachingOffByChoice"),
+        },
+    ),
     "more than wanted drain": (
         said([pod("a", 0), pod("b", 1)], deployed=2),
         {"Ready": (True, "Warm"), "Progressing": (True, "ReplicasDraining")},
@@ -582,10 +590,13 @@ def test_a_group_is_ready_once_its_deployment_counts_the_replicas_available(stat
 POOL = {"pool": {"type": "LMCache", "address": "kv:5555", "monitor": "kv:8080"}}
 
 
-def tiered(status=None, *, hit_rate=None, tier_hit_rate=None, answers=None, cache=POOL):
+def tiered(status=None, *, hit_rate=None, tier_hit_rate=None, answers=None, cache=POOL, by_source=None):
     of = group(status=status, cache=cache)
     snapshot = replace(
-        world([revision(pods=[pod()])], of=of, hit_rate=hit_rate), tier_hit_rate=tier_hit_rate, pool_answers=answers
+        world([revision(pods=[pod()])], of=of, hit_rate=hit_rate),
+        tier_hit_rate=tier_hit_rate,
+        tier_hit_rates=by_source or {},
+        pool_answers=answers,
     )
     return build(snapshot, [READY], {}, {}, target=FINGERPRINT, wanted=1, now=NOW)
 
@@ -618,6 +629,26 @@ def test_the_hit_rate_is_told_by_tier():
 def test_rates_by_tier_that_hardly_move_are_no_reason_to_write(tier, expected):
     standing = tiered(hit_rate=0.97, tier_hit_rate=0.48)
     assert tiered(standing, hit_rate=0.97, tier_hit_rate=tier)["cache"]["tierHitRate"] == expected
+
+
+OFFLOAD = {"offload": {"memory": "8Gi", "claimName": "kv"}}
+
+
+def test_the_hit_rate_of_each_tier_is_told_where_engines_tell_them_apart():
+    sources = {"memory": 0.3, "volume": 0.1, "pool": 0.08}
+    first = tiered(hit_rate=0.97, tier_hit_rate=0.4, cache=OFFLOAD, by_source=sources)
+    assert [each.get("hitRate") for each in first["cache"]["tiers"]] == [None, "30%", "10%"]
+    again = tiered(first, hit_rate=0.97, tier_hit_rate=0.4, cache=OFFLOAD, by_source=sources | {"memory": 0.31})
+    assert again == first
+    moved = tiered(first, hit_rate=0.97, tier_hit_rate=0.4, cache=OFFLOAD, by_source=sources | {"volume": 0.2})
+    assert moved["cache"]["tiers"][2]["hitRate"] == "20%"
+    assert tiered(moved, cache=OFFLOAD)["cache"]["tiers"] == moved["cache"]["tiers"]  # nothing is known: it stands
+
+
+def test_a_pool_has_the_capacity_that_its_servers_tell_and_keeps_it_while_they_do_not():
+    first = tiered(answers=PoolAnswers(2, capacity=16 << 30))
+    assert first["cache"]["tiers"][1] == {"tier": "Pool", "capacity": "16.0Gi", "source": "LMCache kv:5555"}
+    assert tiered(first, answers=PoolAnswers(2))["cache"] == first["cache"]
 
 
 def test_tiers_of_a_spec_that_is_refused_stand_as_they_were():

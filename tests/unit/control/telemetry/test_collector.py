@@ -54,7 +54,7 @@ class Told:
 
 @pytest.fixture
 def told():
-    look = PassSummary(sized(), 0.93, NOW, tier_hit_rate=0.48)
+    look = PassSummary(sized(), 0.93, NOW, tier_hit_rate=0.48, tier_hit_rates={"memory": 0.4, "pool": 0.08})
     return Told([stored(sizing={"minReplicas": 2, "maxReplicas": 9})], {KEY: look})
 
 
@@ -85,6 +85,8 @@ def test_sizing_tells_what_it_rests_on_of_the_replicas_that_are_wanted(told):
     model = fit(load())
     assert told("promptgroup_hit_ratio") == [0.93]
     assert told("promptgroup_tier_hit_ratio") == [0.48]
+    assert told("promptgroup_source_hit_ratio") == [0.4, 0.08]
+    assert told("promptgroup_source_hit_ratio", source="pool") == [0.08]
     assert told("promptgroup_sizing_recommended_replicas") == [4]
     assert told("promptgroup_sizing_utilization_ratio") == [pytest.approx(model.utilisation(4))]
     assert told("promptgroup_sizing_predicted_hit_ratio") == [pytest.approx(model.hit_rate(4))]
@@ -131,7 +133,7 @@ def test_the_time_of_a_load_stands_until_another_is_known():
 
 
 def test_a_replica_tells_by_its_slot_what_its_engine_said_last():
-    last = reading(usage=0.4, running=3, waiting=2, preemptions=7.0, tiered=640.0, evicted=900.0)
+    last = reading(usage=0.4, running=3, waiting=2, preemptions=7.0, tiered=640.0, evicted=900.0, memory_usage=0.7)
     there = pod("p1", 1, last_seen=LastSeen(NOW, reading(), last))
     without = pod("p2", 2, last_seen=LastSeen(NOW, reading(), reading()))
     unread, leaving = pod("p3", 3), pod("p4", 4, deleting=True, last_seen=LastSeen(NOW, reading(), last))
@@ -144,6 +146,7 @@ def test_a_replica_tells_by_its_slot_what_its_engine_said_last():
         "preemptions_total": [7],
         "tier_tokens_total": [640],
         "evicted_tokens_total": [900],
+        "memory_tier_usage_ratio": [0.7],
         "queue_seconds_total": [],
         "warmup_seconds": [60],
     }

@@ -14,7 +14,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from promptgroup_local.ports import free_ports
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.telemetry import metrics_server
-from promptgroup_operator.telemetry.collector import NUMBERS, OF_REPLICAS, REPLICA_LABELS, PassSummary, families
+from promptgroup_operator.telemetry.collector import (
+    NUMBERS,
+    OF_REPLICAS,
+    REPLICA_LABELS,
+    SOURCE_LABELS,
+    SOURCE_RATIO,
+    PassSummary,
+    families,
+)
 from promptgroup_operator.telemetry.metrics import PREFIX, OperatorMetrics
 from promptgroup_operator.telemetry.metrics_server import GroupCollector, PortError, serving
 from promptgroup_operator.world.snapshot import Key
@@ -127,7 +135,7 @@ def test_the_page_has_every_series_of_groups_with_its_labels():
     for family in families([GROUP], {}):
         for each in family.samples:
             told[each.name] = ("gauge", tuple(each.labels))
-    told |= {name: ("gauge", ("namespace", "name")) for name, *_ in NUMBERS}
+    told |= {name: ("gauge", ("namespace", "name")) for name, *_ in NUMBERS} | {SOURCE_RATIO: ("gauge", SOURCE_LABELS)}
     told |= {name: (kind(name, "").type, REPLICA_LABELS) for kind, name, *_ in OF_REPLICAS}
     assert {
         name: each

@@ -66,6 +66,18 @@ def test_judge(case):
     assert outcome.warm is (expected in (WarmReason.PROVEN, WarmReason.SHORT))
 
 
+@pytest.mark.parametrize("caching", [True, False, None])
+def test_of_engines_that_shall_not_cache_no_proof_is_asked(caching):
+    outcome = judge_evidence(evidence(caching=caching, cached_tokens=None), OFF, uncached=True)
+    assert (outcome.reason, outcome.warm) == (WarmReason.UNCACHED, True)
+
+
+def test_a_warm_up_knows_that_its_group_asks_for_no_caching():
+    of = spec(cache={"prefixCaching": "Disabled"})
+    assert [each.uncached for each in warmups([cold("a")], Prompt(TEXT), of)] == [True]
+    assert [each.uncached for each in warmups([cold("a")], Prompt(TEXT), spec())] == [False]
+
+
 def test_the_messages_carry_the_numbers_and_the_way_out():
     assert judge_evidence(evidence(cached_tokens=80), OFF).message.startswith(
         "80 of 100 prefix tokens are in cache, 96 are expected"
