@@ -29,7 +29,7 @@ from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
 from promptgroup_router.access.authenticator import KeysAwaitedError
 from promptgroup_router.access.known_key import KnownKey
-from promptgroup_router.apis.endpoints import Endpoint
+from promptgroup_router.apis.endpoints import Endpoint, form_of
 from promptgroup_router.apis.opening import Opening
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.usage import Tail
@@ -40,7 +40,7 @@ from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongErro
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.decision.answer import additions
-from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_sender, endpoint_of, large_body
+from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
 from promptgroup_router.decision.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.decision.cache_diagnosis import Diagnosed
 from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields
@@ -61,7 +61,6 @@ REQUEST_SECONDS = 3600.0
 """Time in which a request may be sent; gateways have limits of their own, and no answer is cut here."""
 
 _REMOVED = {names: tuple(sorted(name.decode() for name in names)) for names in HEADER_SETS}
-_JSON = [(b"content-type", b"application/json")]
 _OVERLOADED = "overloaded"
 _SHED = 429
 OK = 200
@@ -290,7 +289,7 @@ class Processing:
             return
         now = self._picker.clock()
         try:
-            check_sender(self._picker.state, found, self, self._came)
+            check_head(self._picker.state, found, self, self._came)
         except KeysAwaitedError:
             raise
         except ApiError as error:
@@ -348,7 +347,7 @@ class Processing:
                 came=self._came,
             )
             if isinstance(route, ModelsAnswer):
-                self._answer_self(OK, _JSON, route.body)
+                self._answer_self(OK, route.fields, route.body)
                 return None
         except ApiError as error:
             if ask is None and isinstance(error, KeysAwaitedError):
@@ -442,16 +441,19 @@ class Processing:
     def _refuse(self, error: ApiError) -> None:
         if error.code == _OVERLOADED:
             error = ApiError(_SHED, str(error), param=error.param, code=error.code, retry_after=error.retry_after)
-        status, body = self._endpoint.refuse(error)
+        fields = self._fields or {}
+        request_id = fields.get(b"x-request-id", b"")
+        form = form_of(_path(fields), fields)
+        status, body = form.refuse(error, request_id)
         if self._exchange is not None:
             self._record.refused(error, status, self._picker.clock())
         else:
-            path, fields, now = self._endpoint.path, self._fields or {}, self._picker.clock()
-            request_id = fields.get(b"x-request-id", b"")
+            path, now = self._endpoint.path, self._picker.clock()
             refused_at_once(
                 self._picker.state, error, status, request_id=request_id, path=path, headers=fields, now=now
             )
-        self._answer_self(status, error.headers(), body)
+        ids = [(name, request_id) for name in form.id_fields[1:]] if request_id else []
+        self._answer_self(status, [*error.headers(), *ids], body)
 
     def _answer_self(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self._decided = True
@@ -498,6 +500,8 @@ class Processing:
             self._not_sent(status, now)
             return
         streamed = head.get(b"content-type", b"")[:17].lower() == b"text/event-stream"
+        if streamed is not route.demand.streamed:
+            self._tail = tail_of(self._endpoint.tail(), route.charge, streamed=streamed)
         compressed = b"content-encoding" in head
         state, pick = self._picker.state, exchange.pick
         added = additions(state, route, pick, status, streamed=streamed, compressed=compressed, now=now)
