@@ -223,7 +223,7 @@ class Processing:
         if message.HasField("protocol_config"):
             self._mode = message.protocol_config.request_body_mode
             self._answer_mode = message.protocol_config.response_body_mode
-        self._endpoint = endpoint_of(_path(found))
+        self._endpoint = endpoint_of(_path(found), self._picker.state.pass_paths)
         if message.request_headers.end_of_stream:
             self._decide()
         elif self._mode == MODE_BUFFERED:
@@ -281,7 +281,9 @@ class Processing:
 
     def _judge(self) -> None:
         found, large_bodies = self._fields or {}, self._picker.large_bodies
-        large = large_body(found.get(b":method", b""), _path(found), self._whole) if large_bodies is not None else None
+        large = None
+        if large_bodies is not None:
+            large = large_body(self._picker.state, found.get(b":method", b""), _path(found), self._whole)
         if large is None or large_bodies is None:
             route = self.arrive()
             if route is not None:

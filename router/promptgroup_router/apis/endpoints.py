@@ -69,6 +69,9 @@ _ENDPOINTS = (
 BY_PATH_ALONE = Endpoint(b"", partial(request.parse, ApiKind.CHAT), NoUsage, cached=False)
 """Stands for the paths that say all that routing needs, so that no body is read."""
 
+PASSED = Endpoint(b"", by_model.parse_passed, cached=False)
+"""Stands for the paths that the settings allow beside those that are listed; their answers may tell tokens."""
+
 ENDPOINTS = {each.path: each for each in _ENDPOINTS}
 """The endpoints for POST, by path."""
 
@@ -79,6 +82,7 @@ BODIES = {
     ApiKind.RESPONSES: Bodies(responses.with_preamble, responses.with_ordered_tools),
     ApiKind.BY_MODEL: Bodies(by_model.with_model, by_model.as_received),
     ApiKind.FORM: Bodies(by_model.with_model, by_model.as_received),
+    ApiKind.PASSED: Bodies(by_model.with_model, by_model.as_received),
 }
 
 

@@ -42,6 +42,8 @@ class ApiKind(enum.Enum):
     """Anything that is routed by its model alone, in JSON."""
     FORM = "form"
     """The same as a form."""
+    PASSED = "passed"
+    """Anything at a path that only the settings of this router allow, in JSON."""
 
 
 @dataclass(slots=True)
@@ -114,8 +116,12 @@ def parse(kind: ApiKind, body: bytes) -> ParsedRequest:
     return _read_chat(body, doc, model) if kind is ApiKind.CHAT else _read_text(body, doc, model)
 
 
-def read_object(body: bytes) -> tuple[dict[str, Any], str]:
+def read_object(body: bytes, *, named: bool = True) -> tuple[dict[str, Any], str]:
     """Return a body's object and the model that it names.
+
+    Args:
+        body: the body.
+        named: False if it need not name a model, which is empty then.
 
     Raises:
         ApiError: 400: the body is no JSON, no object, or names no model.
@@ -127,6 +133,8 @@ def read_object(body: bytes) -> tuple[dict[str, Any], str]:
     if not isinstance(doc, dict):
         raise wrong("the body", None, doc, "an object")
     model = doc.get("model")
+    if model is None and not named:
+        return doc, ""
     if not isinstance(model, str) or not model:
         raise wrong("model", "model", model, "the name of a model or of a PromptGroup")
     return doc, model

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from promptgroup_router.access.authenticator import NoSender, Sender, Visit
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.anthropic import VERSION_HEADER
-from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, Endpoint
+from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED, Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.callers.limiter import longest_answer
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import NO_LIMITS
 from promptgroup_router.decision.cache_diagnosis import asked_by, question, without_question
+from promptgroup_router.decision.passed_path import keep_unprotected
 from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
@@ -49,14 +50,20 @@ class ModelsAnswer:
         return [(b"allow", self.allow)] if self.allow else [(b"content-type", b"application/json")]
 
 
-def endpoint_of(path: bytes) -> Endpoint:
-    """Return the endpoint of a path, which reads its answers."""
-    return ENDPOINTS.get(path, BY_PATH_ALONE)
+def endpoint_of(path: bytes, pass_paths: frozenset[bytes] = frozenset()) -> Endpoint:
+    """Return the endpoint of a path, which reads its answers; `pass_paths` are those that the settings allow."""
+    endpoint = ENDPOINTS.get(path)
+    if endpoint is not None:
+        return endpoint
+    return PASSED if path in pass_paths else BY_PATH_ALONE
 
 
-def large_body(method: bytes, path: bytes, body: bytes | bytearray) -> Endpoint | None:
+def large_body(state: RouterState, method: bytes, path: bytes, body: bytes | bytearray) -> Endpoint | None:
     """Return the endpoint of a request whose body takes too long to parse for others to wait; None for all others."""
-    return ENDPOINTS.get(path) if method == b"POST" and structure.is_large(body) else None
+    if method != b"POST" or not structure.is_large(body):
+        return None
+    endpoint = endpoint_of(path, state.pass_paths)
+    return None if endpoint is BY_PATH_ALONE else endpoint
 
 
 def check_coding(headers: dict[bytes, bytes]) -> None:
@@ -135,6 +142,8 @@ def _arrive(
     ask: ParsedRequest | None,
 ) -> Route | ModelsAnswer:
     endpoint = ENDPOINTS.get(path)
+    if endpoint is None and path in state.pass_paths:
+        endpoint = PASSED
     if endpoint is not None and method == b"POST":
         if state.asks_callers:
             check_in(state.index, identify)
@@ -192,6 +201,8 @@ def _by_body(
         identify=identify,
         salts=state.salts,
     )
+    if endpoint is PASSED:
+        keep_unprotected(state.index, found)
     _note(state, found, ask, now)
     refuse_empty(found)
     _charge(state, found, ask, size if endpoint.counted else 0, now)
@@ -236,7 +247,8 @@ def _models(
     if body is None:
         body = model_card(index, path, identify, anthropic=anthropic)
     if body is None:
-        raise ApiError(404, f"there is nothing at this path: use one of {_SERVED}", code="not_found")
+        served = ", ".join([_SERVED, *sorted(f"POST {each.decode()}" for each in state.pass_paths)])
+        raise ApiError(404, f"there is nothing at this path: use one of {served}", code="not_found")
     if method not in _READS:
         raise _no_such_method(method, _READS)
     return ModelsAnswer(body)

@@ -106,7 +106,7 @@ class ApiHandler:
         """
         head = request.head
         try:
-            large = large_body(head.method, head.path, request.body)
+            large = large_body(self._state, head.method, head.path, request.body)
             if large is not None:
                 check_head(self._state, head.fields, client, came)
                 return LargeRequest(self, self._reader, large, client=client, request=request, clock=self._clock)
@@ -160,7 +160,7 @@ class ApiHandler:
             client,
             request,
             found,
-            endpoint=endpoint_of(request.head.path),
+            endpoint=endpoint_of(request.head.path, self._state.pass_paths),
             state=self._state,
             connections=self._connections,
             ids=self._ids,
