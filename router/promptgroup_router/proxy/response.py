@@ -11,8 +11,7 @@ from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 
 REQUEST_ID = b"x-request-id"
 
-STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() for status in HTTPStatus}
-STATUS_LINES |= {
+STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() for status in HTTPStatus} | {
     413: b"HTTP/1.1 413 Content Too Large",
     414: b"HTTP/1.1 414 URI Too Long",
     416: b"HTTP/1.1 416 Range Not Satisfiable",
