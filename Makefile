@@ -60,7 +60,7 @@ check: setup ## Format, lint, types, import contracts, unit and property tests: 
 	wait $$types || status=$$?; cat .cache/mypy.log; exit $$status
 
 .PHONY: compat
-compat: $(UV) ## The official clients of OpenAI and Anthropic, and requests in the shapes of agents, against a router
+compat: $(UV) ## The official clients of OpenAI and Anthropic, and shapes of agents, against a router (COMPAT_ENGINES=HOST:PORT,HOST:PORT for real vLLM or SGLang that serve `llama`)
 	UV_PROJECT_ENVIRONMENT=.venv-compat $(RUN) --group compat pytest tests/compat
 
 .PHONY: test-python

@@ -75,6 +75,7 @@ def flag_parser(environment: Mapping[str, str]) -> FlagParser:
     )
     flags.add_table()
     flags.add_access()
+    flags.add_paths()
     listen = flags.group("listening")
     flags.add(listen, "host", "0.0.0.0", help="address of all ports (default: %(default)s)")  # noqa: S104 - in a pod
     port = str(names.PORT_PICKER)

@@ -70,7 +70,9 @@ class RoutingCore:
         # not the clock of the loop: uvloop's has steps of a millisecond
         self.clock = clock = time.monotonic
         authenticator = Authenticator(Keyring(os.urandom(SALT_BYTES)), settings.access)
-        self.state = RouterState(authenticator, settings.keep_samples)
+        self.state = RouterState(
+            authenticator, settings.keep_samples, frozenset(each.encode() for each in settings.pass_paths)
+        )
         self._spans = span_export(os.environ, service)
         self.state.tracer = self._spans.tracer if self._spans is not None else None
         self._set_epoch(clock())

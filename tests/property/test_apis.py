@@ -99,7 +99,7 @@ def parsed(path: bytes, body: bytes) -> ParsedRequest | None:
     try:
         return ENDPOINTS[path].parse(body)
     except ApiError as error:
-        refused = ENDPOINTS[path].refuse(error)
+        refused = ENDPOINTS[path].form.refuse(error, b"")
     assert refused.status == 400
     return None
 

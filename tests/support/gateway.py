@@ -76,6 +76,7 @@ def settings_of(path: Path, **fields: object) -> PickerSettings:
         log_format="plain",
         access_log=False,
         keep_samples=0,
+        pass_paths=(),
     )
     return replace(plain, **fields)
 

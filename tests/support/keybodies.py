@@ -29,7 +29,7 @@ FIELDS: dict[str, list[object]] = {
     "seed": [None, 0, 7, 2**63, 2**64 + 1, 2**64 + 3],
     "max_tokens": [None, 5, 6],
     "max_completion_tokens": [None, 5],
-    "stream": [None, False, True, 0],
+    "stream": [None, False, True],
     "stream_options": [None, {"include_usage": True}, {"include_usage": False}],
     "stop": [None, "x", ["x"], [], ["x", "y"], ["y", "x"]],
     "logit_bias": [None, {}, {"5": 1}, {"5": 2}],

@@ -70,8 +70,8 @@ class MemoryTransport:
 
     # --- For the protocol ----------------------------------------------------------------------------------------
 
-    def write(self, data: bytes) -> None:
-        assert isinstance(data, bytes | bytearray)
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert isinstance(data, bytes | bytearray | memoryview)
         if self.closed:
             raise RuntimeError("the handler is closed")  # as uvloop has it
         if self.closing:

@@ -168,6 +168,7 @@ def settings_for(path: Path, **fields: object) -> Settings:
         log_format="plain",
         access_log=False,
         keep_samples=0,
+        pass_paths=(),
     )
     return replace(plain, **fields)
 

@@ -29,7 +29,7 @@ from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
 from promptgroup_router.access.authenticator import KeysAwaitedError
 from promptgroup_router.access.known_key import KnownKey
-from promptgroup_router.apis.endpoints import Endpoint
+from promptgroup_router.apis.endpoints import Endpoint, form_of
 from promptgroup_router.apis.opening import Opening
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.usage import Tail
@@ -40,7 +40,7 @@ from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.decision.answer import BodyRewriter, additions
-from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_sender, endpoint_of, large_body
+from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
 from promptgroup_router.decision.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields
 from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
@@ -65,8 +65,8 @@ REQUEST_SECONDS = 3600.0
 """Time in which a request may be sent; gateways have limits of their own, and no answer is cut here."""
 
 _REMOVED = {names: tuple(sorted(name.decode() for name in names)) for names in HEADER_SETS}
-_JSON = [(b"content-type", b"application/json")]
 _OVERLOADED = "overloaded"
+_REQUEST_ID = b"x-request-id"
 _SHED = 429
 OK = 200
 
@@ -242,7 +242,7 @@ class Processing:
         if message.HasField("protocol_config"):
             self._mode = message.protocol_config.request_body_mode
             self._answer_mode = message.protocol_config.response_body_mode
-        self._endpoint = endpoint_of(_path(found))
+        self._endpoint = endpoint_of(_path(found), self._picker.state.pass_paths)
         if message.request_headers.end_of_stream:
             self._decide()
         elif self._mode == MODE_BUFFERED:
@@ -300,7 +300,9 @@ class Processing:
 
     def _judge(self) -> None:
         found, large_bodies = self._fields or {}, self._picker.large_bodies
-        large = large_body(found.get(b":method", b""), _path(found), self._whole) if large_bodies is not None else None
+        large = None
+        if large_bodies is not None:
+            large = large_body(self._picker.state, found.get(b":method", b""), _path(found), self._whole)
         if large is None or large_bodies is None:
             route = self.arrive()
             if route is not None:
@@ -308,7 +310,7 @@ class Processing:
             return
         now = self._picker.clock()
         try:
-            check_sender(self._picker.state, found, self, self._came)
+            check_head(self._picker.state, found, self, self._came)
         except KeysAwaitedError:
             raise
         except ApiError as error:
@@ -367,7 +369,7 @@ class Processing:
                 rewrites=self._answer_mode == MODE_FULL_DUPLEX,
             )
             if isinstance(route, ModelsAnswer):
-                self._answer_self(OK, _JSON, route.body)
+                self._answer_self(OK, route.fields, route.body)
                 return None
         except ApiError as error:
             if ask is None and isinstance(error, KeysAwaitedError):
@@ -394,9 +396,7 @@ class Processing:
             self._refuse(ApiError(500, f"{text}: set its response_body_mode to FULL_DUPLEX_STREAMED", code="not_shown"))
             return
         self._route = route
-        # of an answer that is not shown no events are counted, and what was reserved for it stays charged
-        counted = route.seen if self._answer_mode != MODE_NONE else None
-        self._tail = tail_of(self._endpoint.tail(), counted, streamed=route.demand.streamed)
+        self._tail = self._new_tail(route, streamed=route.demand.streamed)
         self._exchange = Exchange(state, route.candidates, route.demand, now + REQUEST_SECONDS)
         self._record = RequestRecord(
             state,
@@ -460,19 +460,34 @@ class Processing:
         if self._trailers:
             send(messages.UNCHANGED["request_trailers"])
 
+    def _new_tail(self, route: Route, *, streamed: bool) -> Tail:
+        # of an answer that is not shown no events are counted, and what was reserved for it stays charged
+        counted = route.seen if self._answer_mode != MODE_NONE else None
+        return tail_of(self._endpoint.tail(), counted, streamed=streamed)
+
     def _refuse(self, error: ApiError) -> None:
         if error.code == _OVERLOADED:
             error = ApiError(_SHED, str(error), param=error.param, code=error.code, retry_after=error.retry_after)
-        status, body = self._endpoint.refuse(error)
+        fields = self._fields or {}
+        status, headers, body = self._written(error)
         if self._exchange is not None:
             self._record.refused(error, status, self._picker.clock())
         else:
-            path, fields, now = self._endpoint.path, self._fields or {}, self._picker.clock()
-            request_id = fields.get(b"x-request-id", b"")
+            path, now = self._endpoint.path, self._picker.clock()
+            request_id = fields.get(_REQUEST_ID, b"")
             refused_at_once(
                 self._picker.state, error, status, request_id=request_id, path=path, headers=fields, now=now
             )
-        self._answer_self(status, error.headers(), body)
+        self._answer_self(status, headers, body)
+
+    def _written(self, error: ApiError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """Return status, header fields and body of an error in the form of the API that the request uses."""
+        fields = self._fields or {}
+        request_id = fields.get(_REQUEST_ID, b"")
+        form = form_of(_path(fields), fields)
+        status, body = form.refuse(error, request_id)
+        ids = [(name, request_id) for name in form.id_fields[1:]] if request_id else []
+        return status, [*error.headers(), *ids], body
 
     def _answer_self(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self._decided = True
@@ -522,6 +537,8 @@ class Processing:
             self._answer_for_engine(status, now)
             return
         streamed = head.get(b"content-type", b"")[:17].lower() == b"text/event-stream"
+        if streamed is not route.demand.streamed:
+            self._tail = self._new_tail(route, streamed=streamed)
         compressed = b"content-encoding" in head
         state, pick = self._picker.state, exchange.pick
         added = additions(state, route, pick, status, streamed=streamed, compressed=compressed, now=now)
@@ -556,8 +573,8 @@ class Processing:
         self._record.answer_began(status, now)
         exchange.ended(now)
         self._record.served(None, now)
-        refused, body = self._endpoint.refuse(error)
-        self._answer_self(refused, error.headers(), body)
+        refused, headers, body = self._written(error)
+        self._answer_self(refused, headers, body)
         self._picker.state.admit_waiting(now)
 
     def _answer_trailers(self) -> None:

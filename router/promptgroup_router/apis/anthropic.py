@@ -27,8 +27,10 @@ from promptgroup_router.apis.request import (
     measure,
     read_object,
     size_of,
+    streams,
     with_own,
     wrong,
+    wrong_message,
 )
 from promptgroup_router.apis.tools import ToolForms
 from promptgroup_router.base.errors import ApiError
@@ -36,6 +38,9 @@ from promptgroup_router.contract.fingerprint import canonical_tools
 
 MESSAGES_PATH: bytes = b"/v1/messages"
 COUNT_PATH: bytes = b"/v1/messages/count_tokens"
+
+VERSION_HEADER: bytes = b"anthropic-version"
+"""The header field that requests of this API have."""
 
 BILLING = "x-anthropic-billing-header"
 """The beginning of a system block that engines leave out of the prompt."""
@@ -123,7 +128,7 @@ def parse_messages(body: bytes) -> ParsedRequest:
     parts: list[tuple[str, int]] = []
     for i, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(role := message.get("role"), str):
-            raise wrong(f"messages[{i}]", "messages", message, "an object with a role")
+            raise wrong_message(i, message)
         size, shows = _measured(message.get("content"))
         parts.append((role, size))
         media = media or shows
@@ -144,7 +149,7 @@ def parse_messages(body: bytes) -> ParsedRequest:
         history=history + before if history else 0,
         turn=len(messages) + bool(declared),
         ids=0,
-        streamed=doc.get("stream") is True,
+        streamed=streams(doc),
         media=media,
         doc=doc,
         messages=messages,

@@ -50,6 +50,16 @@ def parse_json(body: bytes) -> ParsedRequest:
     return _parsed(ApiKind.BY_MODEL, body, model, doc)
 
 
+def parse_passed(body: bytes) -> ParsedRequest:
+    """Read a JSON body at a path of which nothing is known; a header may name the group instead of its model.
+
+    Raises:
+        ApiError: 400, with the field, its value and what is expected.
+    """
+    doc, model = read_object(body, named=False)
+    return _parsed(ApiKind.PASSED, body, model, doc)
+
+
 def parse_tokenize(body: bytes) -> ParsedRequest:
     """Read a request for the tokens of a text or of a chat; those of a chat include the prompt of a group.
 
@@ -112,7 +122,9 @@ def _model_span(body: bytes) -> tuple[int, int]:
 
 
 def with_model(ask: ParsedRequest, _prompt: Preamble, model: str) -> bytes:
-    """Return the body with the name of the model that engines serve."""
+    """Return the body with the name of the model that engines serve, if it names one."""
+    if not ask.model:
+        return ask.raw
     if ask.kind is ApiKind.FORM:
         start, end = _model_span(ask.raw)
         return ask.raw[:start] + model.encode() + ask.raw[end:]

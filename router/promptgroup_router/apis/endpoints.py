@@ -4,16 +4,15 @@ A path that is not listed is refused: engines serve many that are for their admi
 unload a model or empty a cache. Does no I/O and reads no clock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from promptgroup_router.apis import anthropic, by_model, request, responses
-from promptgroup_router.apis.errors import ErrorAnswer, anthropic_error, openai_error
+from promptgroup_router.apis.errors import ANTHROPIC, OPENAI, AnswerForm
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble
 from promptgroup_router.apis.structure import MOST_VALUES, MOST_VALUES_OF_TEXT
 from promptgroup_router.apis.usage import MessagesTail, NoUsage, ResponsesTail, Tail
-from promptgroup_router.base.errors import ApiError
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,8 @@ class Endpoint:
     """Reads a body; raises ApiError."""
     tail: Callable[[], Tail] = Tail
     """Makes what reads the usage from an answer."""
-    refuse: Callable[[ApiError], ErrorAnswer] = openai_error
-    """Writes an error."""
+    form: AnswerForm = OPENAI
+    """The form of errors, and of a request's id."""
     cached: bool = True
     """True if the engine keeps the prompt in its KV cache; else any replica serves the request as well as another."""
     values: int = MOST_VALUES
@@ -51,14 +50,12 @@ class Endpoint:
 _ENDPOINTS = (
     Endpoint(request.CHAT_PATH, partial(request.parse, ApiKind.CHAT), values=MOST_VALUES_OF_TEXT),
     Endpoint(request.TEXT_PATH, partial(request.parse, ApiKind.TEXT)),
-    Endpoint(
-        anthropic.MESSAGES_PATH, anthropic.parse_messages, MessagesTail, anthropic_error, values=MOST_VALUES_OF_TEXT
-    ),
+    Endpoint(anthropic.MESSAGES_PATH, anthropic.parse_messages, MessagesTail, ANTHROPIC, values=MOST_VALUES_OF_TEXT),
     Endpoint(
         anthropic.COUNT_PATH,
         anthropic.parse_messages,
         NoUsage,
-        anthropic_error,
+        ANTHROPIC,
         cached=False,
         values=MOST_VALUES_OF_TEXT,
     ),
@@ -72,6 +69,9 @@ _ENDPOINTS = (
 BY_PATH_ALONE = Endpoint(b"", partial(request.parse, ApiKind.CHAT), NoUsage, cached=False)
 """Stands for the paths that say all that routing needs, so that no body is read."""
 
+PASSED = Endpoint(b"", by_model.parse_passed, cached=False)
+"""Stands for the paths that the settings allow beside those that are listed; their answers may tell tokens."""
+
 ENDPOINTS = {each.path: each for each in _ENDPOINTS}
 """The endpoints for POST, by path."""
 
@@ -82,9 +82,19 @@ BODIES = {
     ApiKind.RESPONSES: Bodies(responses.with_preamble, responses.with_ordered_tools),
     ApiKind.BY_MODEL: Bodies(by_model.with_model, by_model.as_received),
     ApiKind.FORM: Bodies(by_model.with_model, by_model.as_received),
+    ApiKind.PASSED: Bodies(by_model.with_model, by_model.as_received),
 }
 
 
-def error_form(path: bytes) -> Callable[[ApiError], ErrorAnswer]:
-    """Return what writes the errors of a path; those of an unknown one have OpenAI's form."""
-    return ENDPOINTS.get(path, BY_PATH_ALONE).refuse
+def form_of(path: bytes, fields: Mapping[bytes, bytes]) -> AnswerForm:
+    """Return the form of what the router itself answers to a request with these header fields.
+
+    At a path that several APIs have, or none, it is Anthropic's for a request that names a version of that API.
+    """
+    endpoint = ENDPOINTS.get(path)
+    if endpoint is not None:
+        return endpoint.form
+    if path.startswith(responses.RESPONSES_PATH + b"/"):
+        return OPENAI
+    named = anthropic.VERSION_HEADER in fields or path.startswith(anthropic.MESSAGES_PATH + b"/")
+    return ANTHROPIC if named else OPENAI

@@ -1,5 +1,7 @@
 """Errors in the form of the API that a request uses. Does no I/O and reads no clock."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import orjson
@@ -10,6 +12,8 @@ OVERLOADED = 529
 """The status by which Anthropic's API says that it has no room; its clients wait longer after it than after a 503."""
 
 NOT_FOUND = 404
+NO_PATH_BYTES = 256
+"""Bytes of the longest body that says so, in the framing in which it comes."""
 _NO_PATH = {404: b'{"detail":"Not Found"}', 405: b'{"detail":"Method Not Allowed"}'}
 """The answers of vLLM, SGLang and TensorRT-LLM (FastAPI) to a path that they do not have; an unknown model or response
 has an error object of the API."""
@@ -35,17 +39,46 @@ class ErrorAnswer(NamedTuple):
     body: bytes
 
 
-def openai_error(error: ApiError) -> ErrorAnswer:
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """The form in which an API has what the router itself says."""
+
+    refuse: Callable[[ApiError, bytes], ErrorAnswer]
+    """Writes an error of a request, whose id is given; empty for a request without an id."""
+    id_fields: tuple[bytes, ...]
+    """The header fields that tell the id of a request."""
+
+
+def openai_error(error: ApiError, _request_id: bytes = b"") -> ErrorAnswer:
     """Return an error as OpenAI's APIs have it."""
     return ErrorAnswer(error.status, error.body())
 
 
-def anthropic_error(error: ApiError) -> ErrorAnswer:
-    """Return an error as Anthropic's API has it: a type by status, and a message."""
+def anthropic_error(error: ApiError, request_id: bytes = b"") -> ErrorAnswer:
+    """Return an error as Anthropic's API has it: a type by status, a message, and the id of the request."""
     status = OVERLOADED if error.code == "overloaded" else error.status
     kind = _BY_STATUS.get(status, "invalid_request_error" if status < 500 else "api_error")
-    body = {"type": "error", "error": {"type": kind, "message": str(error)}}
+    body: dict[str, object] = {"type": "error", "error": {"type": kind, "message": str(error)}}
+    if request_id:
+        body["request_id"] = request_id.decode("latin-1")
     return ErrorAnswer(status, orjson.dumps(body))
+
+
+OPENAI = AnswerForm(openai_error, (b"x-request-id",))
+ANTHROPIC = AnswerForm(anthropic_error, (b"x-request-id", b"request-id"))
+"""Its clients read `request-id`."""
+ID_FIELDS = frozenset(ANTHROPIC.id_fields)
+
+
+def with_request_id(body: bytes, old: bytes, new: bytes) -> bytes:
+    """Return the body of an error with the id of another request."""
+    said, says = (b'"request_id":' + orjson.dumps(each.decode("latin-1")) + b"}" for each in (old, new))
+    return body.removesuffix(said) + says if body.endswith(said) else body
+
+
+def may_lack_path(status: int) -> bool:
+    """Return True if an engine's answer of a status may say that it does not have the path."""
+    return status in _NO_PATH
 
 
 def lacks_path(status: int, body: bytes) -> bool:

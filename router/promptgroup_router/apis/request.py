@@ -20,6 +20,11 @@ from promptgroup_router.contract.table import Prompt
 CHAT_PATH = b"/v1/chat/completions"
 TEXT_PATH = b"/v1/completions"
 
+_TYPES: dict[type, str] = {
+    bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"
+}  # fmt: skip
+"""Types of values in JSON, as errors name them."""
+
 SYSTEM_ROLES = ("system", "developer")
 """Roles of messages that instruct the model and are not part of the conversation."""
 
@@ -37,6 +42,8 @@ class ApiKind(enum.Enum):
     """Anything that is routed by its model alone, in JSON."""
     FORM = "form"
     """The same as a form."""
+    PASSED = "passed"
+    """Anything at a path that only the settings of this router allow, in JSON."""
 
 
 @dataclass(slots=True)
@@ -109,8 +116,12 @@ def parse(kind: ApiKind, body: bytes) -> ParsedRequest:
     return _read_chat(body, doc, model) if kind is ApiKind.CHAT else _read_text(body, doc, model)
 
 
-def read_object(body: bytes) -> tuple[dict[str, Any], str]:
+def read_object(body: bytes, *, named: bool = True) -> tuple[dict[str, Any], str]:
     """Return a body's object and the model that it names.
+
+    Args:
+        body: the body.
+        named: False if it need not name a model, which is empty then.
 
     Raises:
         ApiError: 400: the body is no JSON, no object, or names no model.
@@ -122,9 +133,28 @@ def read_object(body: bytes) -> tuple[dict[str, Any], str]:
     if not isinstance(doc, dict):
         raise wrong("the body", None, doc, "an object")
     model = doc.get("model")
+    if model is None and not named:
+        return doc, ""
     if not isinstance(model, str) or not model:
         raise wrong("model", "model", model, "the name of a model or of a PromptGroup")
     return doc, model
+
+
+def streams(doc: Mapping[str, Any]) -> bool:
+    """Return True if a body asks for a stream.
+
+    Engines take `"true"`, `"yes"` and 1 for true, too. What is neither a boolean nor null is refused instead, so that
+    the router and every engine agree on what was asked for.
+
+    Raises:
+        ApiError: 400: `stream` is neither a boolean nor null.
+    """
+    stream = doc.get("stream")
+    if stream is True:
+        return True
+    if stream is None or stream is False:
+        return False
+    raise wrong("stream", "stream", stream, "true or false")
 
 
 def measure(parts: Iterable[tuple[str, int]]) -> tuple[int, int]:
@@ -153,7 +183,7 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
     text = answered = history = 0
     for i, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(role := message.get("role"), str):
-            raise wrong(f"messages[{i}]", "messages", message, "an object with a role")
+            raise wrong_message(i, message)
         content = message.get("content")
         if isinstance(content, str):
             size = size_of(content)
@@ -188,7 +218,7 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
         history=history + len(spelled) if history else 0,
         turn=len(messages),
         ids=0,
-        streamed=doc.get("stream") is True,
+        streamed=streams(doc),
         media=media,
         doc=doc,
         messages=messages,
@@ -220,7 +250,7 @@ def _read_text(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
         history=0,
         turn=1,
         ids=ids,
-        streamed=doc.get("stream") is True,
+        streamed=streams(doc),
         media=False,
         doc=doc,
     )
@@ -390,5 +420,12 @@ def is_media(part: object) -> bool:
 
 def wrong(field: str, param: str | None, value: object, expected: str) -> ApiError:
     """Return an error that names the type of a wrong value, never its text, which may be part of a prompt."""
-    given = "missing" if value is None else "empty" if value in ("", [], {}) else f"a {type(value).__name__}"
+    given = "missing" if value is None else "empty" if value in ("", [], {}) else _TYPES[type(value)]
     return ApiError(400, f"{field} is {given}, expected {expected}", param=param, code="invalid_value")
+
+
+def wrong_message(index: int, message: object) -> ApiError:
+    """Return the error for a message that is no object, or whose role is no text."""
+    if not isinstance(message, dict):
+        return wrong(f"messages[{index}]", "messages", message, "an object with a role")
+    return wrong(f"messages[{index}].role", "messages", message.get("role"), "a text such as user")

@@ -23,6 +23,7 @@ from promptgroup_router.apis.request import (
     measure,
     read_object,
     size_of,
+    streams,
     with_own,
     wrong,
 )
@@ -123,7 +124,7 @@ def parse_response(body: bytes) -> ParsedRequest:
         history=history + before if history else 0,
         turn=max(1, len(parts)) + bool(instructions),
         ids=0,
-        streamed=doc.get("stream") is True,
+        streamed=streams(doc),
         media=media,
         doc=doc,
         messages=messages,

@@ -2,6 +2,7 @@
 
 import argparse
 import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,9 @@ BODY_MEMORY_BYTES = 256 * 2**20
 """With MAX_BODY_BYTES this fits a pod with 1 GiB: bodies count twice, since some are rewritten for the engine."""
 MAX_SAMPLE_BYTES = 65536
 """Most bytes of a sample: with all 256 prefixes that are kept they are 16 MiB."""
+MAX_PASS_PATHS = 64
+"""Most paths of `--pass-paths`."""
+_PATH = re.compile(r"/[A-Za-z0-9._~/-]{1,255}")
 MAX_ACCESS_BYTES = 65536
 """Most bytes of the file of `--access-file`."""
 
@@ -83,6 +87,8 @@ class CoreSettings:
     log_format: str
     access_log: bool
     """True to log a line of JSON for each request."""
+    pass_paths: tuple[str, ...]
+    """Paths that are served beside those that are listed."""
     keep_samples: int
     """Most bytes of text that are kept of each prompt that no group declares; 0 for none."""
 
@@ -167,6 +173,15 @@ class FlagParser:
         self.add(access, "secrets-dir", None, type=Path, metavar="DIR", help=help_text)
         help_text = "trust these certificates for issuers of tokens, too, in PEM (default: the system's alone)"
         self.add(access, "issuer-ca", None, type=Path, metavar="FILE", help=help_text)
+
+    def add_paths(self) -> None:
+        """Add the flag for paths that are not listed."""
+        paths = self.group("paths that engines serve beside those of the router's list")
+        help_text = (
+            "pass on requests (POST, in JSON) at these paths, too, by the model that they name; who may send requests "
+            "may then use them, so name none that is for administrators (default: none)"
+        )
+        self.add(paths, "pass-paths", "", metavar="PATH,PATH", help=help_text)
 
     def add_peers(self) -> None:
         """Add the flags for the exchange with peers."""
@@ -296,6 +311,7 @@ def core_values(given: argparse.Namespace, environment: Mapping[str, str]) -> di
         "log_level": given.log_level,
         "log_format": given.log_format,
         "access_log": given.access_log == "on",
+        "pass_paths": _pass_paths(given.pass_paths),
         "keep_samples": given.keep_samples,
     }
 
@@ -337,6 +353,16 @@ def _access(file: Path | None) -> Access:
         raise ValueError(f"--access-file is {str(file)!r}, which cannot be read: {error.strerror}") from None
     except (orjson.JSONDecodeError, TableError) as error:
         raise ValueError(f"--access-file is {str(file)!r}, which holds no access: {error}") from None
+
+
+def _pass_paths(text: str) -> tuple[str, ...]:
+    paths = tuple(dict.fromkeys(part for path in text.split(",") if (part := path.strip())))
+    for path in paths:
+        if not _PATH.fullmatch(path) or any(part in ("", ".", "..") for part in path[1:].split("/")):
+            raise ValueError(f"--pass-paths has {path!r}, expected a path such as /v1/classify, without a query")
+    if len(paths) > MAX_PASS_PATHS:
+        raise ValueError(f"--pass-paths has {len(paths)} paths, expected {MAX_PASS_PATHS} at most")
+    return paths
 
 
 def _networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:

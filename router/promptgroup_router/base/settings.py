@@ -113,6 +113,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     flags.add_table()
     flags.add_access()
+    flags.add_paths()
     listen = flags.group("listening")
     flags.add(listen, "host", "0.0.0.0", help="address of both ports (default: %(default)s)")  # noqa: S104 - a server in a pod
     flags.add(listen, "port", str(names.PORT_ROUTER), type=int, help="port for requests (default: %(default)s)")

@@ -15,7 +15,7 @@ from promptgroup_router.contract.caller_rules import SALTS, EngineField
 OWN_IDS = frozenset(("request_id",))
 """The field by which a client chooses the id of its request, and of its response, within the engine."""
 
-_COMPUTING = (ApiKind.BY_MODEL, ApiKind.FORM)
+_COMPUTING = (ApiKind.BY_MODEL, ApiKind.FORM, ApiKind.PASSED)
 """Requests that engines compute something for although no prompt is kept for a next turn."""
 
 

@@ -8,25 +8,26 @@ from dataclasses import dataclass
 
 from promptgroup_router.access.authenticator import NoSender, Sender, Visit
 from promptgroup_router.apis import structure
-from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, Endpoint
+from promptgroup_router.apis.anthropic import VERSION_HEADER
+from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED, Endpoint
 from promptgroup_router.apis.request import ParsedRequest
-from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.callers.answer_events import SeenEvents
 from promptgroup_router.callers.longest_answer import longest_answer
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import NO_LIMITS
 from promptgroup_router.decision.cache_diagnosis import asked_by, question, without_question
+from promptgroup_router.decision.passed_path import keep_unprotected
 from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.stored_response import parse_path, route_by_response
 from promptgroup_router.routing.unmatched import UNMATCHED, sampled
 
-ANTHROPIC_VERSION = b"anthropic-version"
-"""The field that requests of Anthropic's API have."""
-
 NO_SENDER = NoSender()
 
+_READS = (b"GET", b"HEAD")
+_CODING = b"content-encoding"
 _NAMESPACE = names.HEADER_NAMESPACE.encode()
 
 _SERVED = ", ".join(
@@ -38,29 +39,61 @@ _SERVED = ", ".join(
 
 @dataclass(frozen=True, slots=True)
 class ModelsAnswer:
-    """A list of models, which no engine is asked for; its status is 200."""
+    """A list of models, or of the methods of the whole server: no engine is asked for it, and its status is 200."""
 
     body: bytes
+    allow: bytes = b""
+    """Methods that some path has, for `OPTIONS *`; the body is empty then."""
+
+    @property
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        """The header fields of the answer."""
+        return [(b"allow", self.allow)] if self.allow else [(b"content-type", b"application/json")]
 
 
-def endpoint_of(path: bytes) -> Endpoint:
-    """Return the endpoint of a path, which writes its errors and reads its answers."""
-    return ENDPOINTS.get(path, BY_PATH_ALONE)
+def endpoint_of(path: bytes, pass_paths: frozenset[bytes] = frozenset()) -> Endpoint:
+    """Return the endpoint of a path, which reads its answers; `pass_paths` are those that the settings allow."""
+    endpoint = ENDPOINTS.get(path)
+    if endpoint is not None:
+        return endpoint
+    return PASSED if path in pass_paths else BY_PATH_ALONE
 
 
-def large_body(method: bytes, path: bytes, body: bytes | bytearray) -> Endpoint | None:
+def large_body(state: RouterState, method: bytes, path: bytes, body: bytes | bytearray) -> Endpoint | None:
     """Return the endpoint of a request whose body takes too long to parse for others to wait; None for all others."""
-    return ENDPOINTS.get(path) if method == b"POST" and structure.is_large(body) else None
+    if method != b"POST" or not structure.is_large(body):
+        return None
+    endpoint = endpoint_of(path, state.pass_paths)
+    return None if endpoint is BY_PATH_ALONE else endpoint
 
 
-def check_sender(state: RouterState, headers: dict[bytes, bytes], sender: Sender, came: float) -> None:
-    """Check that some group may let the sender of a request in, which came at a time, before its body is looked at.
+def check_coding(headers: dict[bytes, bytes]) -> None:
+    """Check that the body of a request is sent as it is; a router that unpacked bodies could be made to unpack bombs.
 
     Raises:
-        ApiError: 401, 403 or 503: none does.
+        ApiError: 415: it is coded (RFC 9110 section 15.5.16).
+    """
+    coding = headers.get(_CODING, b"").decode("latin-1")
+    if coding.lower() not in ("", "identity"):
+        raise ApiError(
+            415,
+            f"content-encoding is {shown(coding)}, and bodies are read as they are: send the body uncompressed, and "
+            "leave the header out",
+            param="content-encoding",
+            code="coded_body",
+            further=[(b"accept-encoding", b"identity")],
+        )
+
+
+def check_head(state: RouterState, headers: dict[bytes, bytes], sender: Sender, came: float) -> None:
+    """Check a request that came at a time before its body is looked at.
+
+    Raises:
+        ApiError: 401, 403 or 503: no group lets its sender in. 415: its body is coded.
     """
     if state.asks_callers:
         check_in(state.index, Visit(state.authenticator, headers, sender, came).identify)
+    check_coding(headers)
 
 
 def arrive(
@@ -91,7 +124,7 @@ def arrive(
         rewrites: whether the answer can be rewritten on its way.
 
     Raises:
-        ApiError: the request is refused; `endpoint_of` writes the answer.
+        ApiError: the request is refused; `form_of` has the form of the answer.
     """
     # where no group asks who sends a request, it costs nothing
     identify: Identify = identify_nobody
@@ -113,11 +146,15 @@ def _arrive(
     rewrites: bool,
 ) -> Route | ModelsAnswer:
     endpoint = ENDPOINTS.get(path)
+    if endpoint is None and path in state.pass_paths:
+        endpoint = PASSED
     if endpoint is not None and method == b"POST":
         if state.asks_callers:
             check_in(state.index, identify)
         if ask is not None:
             return _by_body(state, endpoint, headers, ask, len(body), now=now, identify=identify, rewrites=rewrites)
+        if _CODING in headers:
+            check_coding(headers)
         content = body if isinstance(body, bytes) else bytes(body)
         structure.check(content, endpoint.values)
         ask = endpoint.parse(content)
@@ -170,6 +207,8 @@ def _by_body(
         identify=identify,
         salts=state.salts,
     )
+    if endpoint is PASSED:
+        keep_unprotected(state.index, found)
     _note(state, found, ask, now)
     refuse_empty(found)
     _charge(state, found, ask, size if endpoint.counted else 0, now)
@@ -210,14 +249,17 @@ def _charge(state: RouterState, found: Route, ask: ParsedRequest, size: int, now
 def _models(
     state: RouterState, method: bytes, path: bytes, headers: dict[bytes, bytes], identify: Identify
 ) -> ModelsAnswer:
-    index, anthropic = state.index, ANTHROPIC_VERSION in headers
+    if path == b"*":  # with OPTIONS alone
+        return ModelsAnswer(b"", allow=b"GET, HEAD, POST, DELETE, OPTIONS")
+    index, anthropic = state.index, VERSION_HEADER in headers
     body = model_list(index, identify, anthropic=anthropic) if path == MODELS_PATH else None
     if body is None:
         body = model_card(index, path, identify, anthropic=anthropic)
     if body is None:
-        raise ApiError(404, f"there is nothing at this path: use one of {_SERVED}", code="not_found")
-    if method not in (b"GET", b"HEAD"):
-        raise _no_such_method(method, (b"GET",))
+        served = ", ".join([_SERVED, *sorted(f"POST {each.decode()}" for each in state.pass_paths)])
+        raise ApiError(404, f"there is nothing at this path: use one of {served}", code="not_found")
+    if method not in _READS:
+        raise _no_such_method(method, _READS)
     return ModelsAnswer(body)
 
 

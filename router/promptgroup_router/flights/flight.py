@@ -7,6 +7,7 @@ as long as one follower is left.
 
 from typing import Protocol
 
+from promptgroup_router.apis.errors import ID_FIELDS
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.contract import names
 from promptgroup_router.flights.source import Source, SourceState
@@ -15,7 +16,6 @@ from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 from promptgroup_router.http11.reader import ResponseReader
 from promptgroup_router.proxy.downstream import ActiveRequest
-from promptgroup_router.proxy.response import REQUEST_ID
 from promptgroup_router.response_cache.answer import MOST_BYTES, MOST_PIECES
 from promptgroup_router.response_cache.rewriting import EventSplitter, id_of, marked
 
@@ -23,7 +23,7 @@ TICK_SECONDS = 0.5
 """Least time between two looks at the deadlines of a flight, which each follower asks for every second."""
 CACHE_STATUS = frozenset((b"cache-status", b"age", names.HEADER_CACHE_KEY.encode()))
 """Fields by which another router tells how it came by the answer."""
-OWN_FIELDS = CACHE_STATUS | {b"content-length", REQUEST_ID, names.HEADER_REVISION.encode()}
+OWN_FIELDS = CACHE_STATUS | ID_FIELDS | {b"content-length", names.HEADER_REVISION.encode()}
 """Fields of an answer that each follower gets its own of."""
 _NOT_SHARED = http1.HOP_BY_HOP | OWN_FIELDS
 LIMITS = b"x-ratelimit-"

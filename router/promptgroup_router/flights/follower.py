@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from promptgroup_router.apis.errors import ID_FIELDS, with_request_id
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.flights.source import Source, SourceState
@@ -133,8 +134,9 @@ class Follower:
         if source.state is SourceState.REFUSED:
             self._count(source.status)
             self._settle("refused")
-            fields = [each for each in source.headers if each[0] != REQUEST_ID]
-            self._client.answer(source.status, [*fields, (REQUEST_ID, self._request_id)], source.pieces[0])
+            mine, theirs = self._request_id, dict(source.headers).get(REQUEST_ID, b"")
+            fields = [(name, mine if name in ID_FIELDS else value) for name, value in source.headers]
+            self._client.answer(source.status, fields, with_request_id(source.pieces[0], theirs, mine))
             return True
         if source.state is SourceState.AWAITED or self.paused:
             return False

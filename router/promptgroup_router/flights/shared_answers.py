@@ -28,6 +28,7 @@ from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.api_handler import Begin
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.request_ids import RequestIds
+from promptgroup_router.proxy.response import id_fields
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.response_cache import cache_status, freshness
 from promptgroup_router.response_cache.answer import MOST_BYTES, KeptAnswer
@@ -249,6 +250,7 @@ class SharedAnswers:
         traceparent, began = wanted.request.head.fields.get(TRACEPARENT, b""), self._clock()
         request_id, logged = self._ids.of(wanted.request), access.isEnabledFor(logging.INFO)
         caller = wanted.route.caller.name
+        ids = id_fields(endpoint_of(wanted.request.head.path).form, request_id)[1:]
         if charge is not None:
             fields = [*fields, *self._limiter.headers(charge, self._clock())]
         if tracer is not None:
@@ -272,7 +274,7 @@ class SharedAnswers:
             client,
             wanted.request,
             source,
-            fields=[*fields, (_REVISION, wanted.route.revision.encode())],
+            fields=[*fields, *ids, (_REVISION, wanted.route.revision.encode())],
             request_id=request_id,
             answer_id=self._ids.new(),
             group=wanted.route.group,

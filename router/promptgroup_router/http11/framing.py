@@ -22,9 +22,13 @@ _VALUES = bytes(int(chr(each), 16) if chr(each) in "0123456789abcdefABCDEF" else
 """Character → its value as a hexadecimal digit; 255 for others."""
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*+;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
-_NO_TRAILER = re.compile(rb"(?:transfer-encoding|content-length|host):", re.IGNORECASE)
+_NO_TRAILER = re.compile(
+    rb"(?:transfer-encoding|content-(?:length|encoding|type|range)|host|trailer|connection|cache-control|set-cookie"
+    rb"|authorization|www-authenticate|location|retry-after|x-request-id|request-id|x-promptgroup[^:]*):",
+    re.IGNORECASE,
+)
 """Fields that a trailer must not have (RFC 9110 section 6.5.1): a recipient that merges it into the head would see the
-end of the message elsewhere. Answers are relayed with their trailers."""
+end of the message elsewhere, or take an engine's word for the router's. Answers are relayed with their trailers."""
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n")
 
 
@@ -179,7 +183,9 @@ class Chunked:
                 elif self._trailers > MAX_TRAILERS or not _TRAILER.fullmatch(line):
                     raise HttpError(400, f"a trailer line is malformed, or all have more than {MAX_TRAILERS} bytes")
                 elif _NO_TRAILER.match(line):
-                    raise HttpError(400, "a trailer has a field that frames or routes a message: send it in the head")
+                    raise HttpError(
+                        400, "a trailer has a field that frames, routes or controls a message: send it in the head"
+                    )
 
 
 def too_large(size: int, limit: int) -> HttpError:

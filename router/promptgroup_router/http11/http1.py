@@ -132,7 +132,7 @@ class HeadBuffer:
             takes all of `data`.
 
         Raises:
-            HttpError: 431 for a head over MAX_HEAD, 400 for bytes that no head begins with.
+            HttpError: 431 for a head over MAX_HEAD, 414 if its first line is, 400 for bytes that no head begins with.
         """
         seen = len(self._data)
         text, start, shift = (self._data + data[at:], 0, at - seen) if seen else (data, at, 0)
@@ -147,6 +147,8 @@ class HeadBuffer:
         if text.startswith(b"\n", start) or _NEVER.search(text, max(start, start + seen - 1), start + MAX_HEAD):
             raise HttpError(400, "the head has a control character, or a line that ends with LF alone: send HTTP/1.1")
         if len(text) - start >= MAX_HEAD:
+            if text.find(b"\r\n", start, start + MAX_HEAD) < 0:
+                raise HttpError(414, f"the target is longer than {MAX_HEAD} bytes: send the query in the body")
             raise HttpError(431, f"the head is larger than {MAX_HEAD} bytes: send fewer or shorter header fields")
         self._data = text[start:]
         return None

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from promptgroup_router.access.authenticator import KeysAwaitedError
+from promptgroup_router.apis.endpoints import form_of
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
-from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_sender, endpoint_of, large_body
+from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
 from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.http11.reader import HttpRequest
@@ -17,7 +18,7 @@ from promptgroup_router.proxy.key_waits import KeyWaits
 from promptgroup_router.proxy.large_request import LargeRequest
 from promptgroup_router.proxy.relay import NO_NOTES, AnswerTaker, Relay
 from promptgroup_router.proxy.request_ids import RequestIds
-from promptgroup_router.proxy.response import REQUEST_ID
+from promptgroup_router.proxy.response import id_fields
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
 from promptgroup_router.routing.route import Route
@@ -105,9 +106,9 @@ class ApiHandler:
         """
         head = request.head
         try:
-            large = large_body(head.method, head.path, request.body)
+            large = large_body(self._state, head.method, head.path, request.body)
             if large is not None:
-                check_sender(self._state, head.fields, client, came)
+                check_head(self._state, head.fields, client, came)
                 return LargeRequest(self, self._reader, large, client=client, request=request, clock=self._clock)
             found = self.arrive(client, request, came=came)
             if isinstance(found, Route) and found.ask is not None and self._sharing is not None:
@@ -118,7 +119,8 @@ class ApiHandler:
             self.refuse(error, client, request)
             return None
         if isinstance(found, ModelsAnswer):
-            client.answer(200, [(b"content-type", b"application/json")], found.body)
+            ids = id_fields(form_of(head.path, head.fields), self._ids.of(request))
+            client.answer(200, [*found.fields, *ids], found.body)
             return None
         return self._begin(client, request, found, NO_NOTES)
 
@@ -158,7 +160,7 @@ class ApiHandler:
             client,
             request,
             found,
-            endpoint=endpoint_of(request.head.path),
+            endpoint=endpoint_of(request.head.path, self._state.pass_paths),
             state=self._state,
             connections=self._connections,
             ids=self._ids,
@@ -170,8 +172,8 @@ class ApiHandler:
     def refuse(self, error: ApiError, client: ClientConnection, request: HttpRequest) -> None:
         """Answer with an error."""
         head = request.head
-        status, body = endpoint_of(head.path).refuse(error)
-        request_id, now = self._ids.of(request), self._clock()
+        form, request_id, now = form_of(head.path, head.fields), self._ids.of(request), self._clock()
+        status, body = form.refuse(error, request_id)
         refused_at_once(self._state, error, status, request_id=request_id, path=head.path, headers=head.fields, now=now)
         log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
-        client.answer(status, [*error.headers(), (REQUEST_ID, request_id)], body)
+        client.answer(status, [*error.headers(), *id_fields(form, request_id)], body)

@@ -33,11 +33,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from promptgroup_router.access.known_key import KnownKey
-from promptgroup_router.apis.endpoints import error_form
+from promptgroup_router.apis.endpoints import form_of
+from promptgroup_router.apis.errors import OPENAI
 from promptgroup_router.base.errors import ApiError, HttpError
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.http11.reader import HttpRequest, RequestReader
 from promptgroup_router.proxy.body_budget import BodyBudget
+from promptgroup_router.proxy.http_date import HttpDate
 from promptgroup_router.proxy.response import own_answer
 
 IDLE_SECONDS = 75.0
@@ -121,6 +123,7 @@ class ClientListener:
         buffers: BodyBudget | None = None,
         max_connections: int = 2**31,
     ) -> None:
+        self.date = HttpDate()
         self.clock = clock
         self.handler = handler
         self.max_body = max_body
@@ -244,6 +247,7 @@ class ClientConnection(asyncio.Protocol):
                 body,
                 minor=head.minor if head is not None else 1,
                 keep=keep,
+                date=self._clients.date(),
                 head_only=head is not None and head.method == b"HEAD",
             )
         )
@@ -493,8 +497,10 @@ class ClientConnection(asyncio.Protocol):
 
     def _refuse_and_close(self, error: ApiError) -> None:
         head = self._reader.head
-        status, body = error_form(head.path if head is not None else b"")(error)
-        self._transport.write(own_answer(status, error.headers(), body, minor=1, keep=False))
+        form = form_of(head.path, head.fields) if head is not None else OPENAI
+        status, body = form.refuse(error, b"")
+        date = self._clients.date()
+        self._transport.write(own_answer(status, error.headers(), body, minor=1, keep=False, date=date))
         self._close()
 
     def _close(self) -> None:

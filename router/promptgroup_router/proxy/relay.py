@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from promptgroup_router.apis.endpoints import Endpoint
-from promptgroup_router.apis.errors import lacks_path, not_served_by_engine
+from promptgroup_router.apis.errors import NO_PATH_BYTES, OPENAI, lacks_path, may_lack_path, not_served_by_engine
 from promptgroup_router.apis.opening import Opening
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.callers import told_usage
@@ -25,7 +25,14 @@ from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.request_ids import RequestIds
-from promptgroup_router.proxy.response import REQUEST_ID, interim_head, is_compressed, is_event_stream, relayed_head
+from promptgroup_router.proxy.response import (
+    REQUEST_ID,
+    id_fields,
+    interim_head,
+    is_compressed,
+    is_event_stream,
+    relayed_head,
+)
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections, verification_of
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.response_id import RANDOM_BYTES
@@ -45,6 +52,8 @@ HELD_SECONDS = 15.0
 _NOT_FORWARDED = http1.HOP_BY_HOP | {b"host", b"content-length", b"expect", REQUEST_ID}
 """Fields that are set anew for each engine, or that do not concern it."""
 _DROPPED = {each: _NOT_FORWARDED | each for each in HEADER_SETS}
+_VIA_AND_HOST = (b"via: 1.0 promptgroup\r\nhost: ", b"via: 1.1 promptgroup\r\nhost: ")
+"""By the minor version of the client's HTTP (RFC 9110 section 7.6.3)."""
 _TRACEPARENT = TRACEPARENT + b": "
 _DROPPED_TO_TRACE = {each: dropped | {TRACEPARENT} for each, dropped in _DROPPED.items()}
 """The same for requests whose span the engine is told of."""
@@ -120,7 +129,6 @@ class Relay:
     ) -> None:
         began = clock()
         self._client = client
-        self._notes = notes
         self._request = request
         self._route = route
         self._endpoint = endpoint
@@ -130,6 +138,9 @@ class Relay:
         self._deadline = began + timeout
         self._ids = ids
         self._request_id = ids.of(request)
+        self._notes = notes
+        if endpoint.form is not OPENAI:
+            self._notes = [*notes, *id_fields(endpoint.form, self._request_id)[1:]]
         self._exchange = Exchange(state, route.candidates, route.demand, self._deadline)
         self._record = RequestRecord(
             state,
@@ -193,29 +204,37 @@ class Relay:
             return
         self._answer = head
         self._streams = is_event_stream(head)
-        if self._route.demand.streamed and head.status == OK and self._streams:
-            self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
-        elif self._tells and head.status == OK and not self._streams:
+        if self._streams is not self._route.demand.streamed:
+            # an engine may stream what nobody asked it to stream, or answer with an error what was to be streamed
+            self._tail = tail_of(self._endpoint.tail(), self._route.seen, streamed=self._streams)
+        if head.status == OK:
+            if self._streams:
+                if self._route.demand.streamed:
+                    self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
+            elif self._tells:
+                self._held = bytearray()
+        elif may_lack_path(head.status):
             self._held = bytearray()
 
     def answer_data(self, data: bytes) -> None:
         """Relay bytes of the body."""
         if self._answer is not None:
-            if self._answer.status >= ERRORS and (error := self._own_error(self._answer.status, data)) is not None:
-                self._answer_for_engine(self._answer.status, error)
-                return
             if self._opening is not None and not (data := self._opening.take(data)):
                 return
-            if self._held is not None and not (data := self._hold(self._held, data)):
+            if self._held is not None and not (data := self._hold(self._held, data, self._answer.status)):
+                return
+            if self._route.secret and self._answer.status >= ERRORS:
+                self._drop_engine()
+                self._answer_for_engine(self._answer.status, engine_refused(self._answer.status))
                 return
             self._begin_answer(self._answer)
         self._pass_on(data)
 
-    def _hold(self, held: bytearray, data: bytes) -> bytes:
+    def _hold(self, held: bytearray, data: bytes, status: int) -> bytes:
         """Hold bytes of a whole answer, or return all of them where it is too long to be held."""
         self._moved = True
         held += data
-        return bytes(held) if len(held) > told_usage.MOST_HELD else b""
+        return bytes(held) if len(held) > (told_usage.MOST_HELD if status == OK else NO_PATH_BYTES) else b""
 
     def _pass_on(self, data: bytes) -> None:
         self._moved = True
@@ -245,7 +264,8 @@ class Relay:
         """Finish the client's answer and release the replica (step 7)."""
         if self._answer is not None:
             if self._held is not None:
-                self._show_held(self._answer, bytes(self._held))
+                if self._show_held(self._answer, bytes(self._held)):
+                    return
             else:
                 self._show_opening(self._answer)
         if self._rewriter is not None or self._tells:
@@ -380,33 +400,35 @@ class Relay:
                 )
                 self._record.waits(self._clock())
 
-    def _own_error(self, status: int, data: bytes) -> ApiError | None:
-        """Return the error that the client gets in place of the engine's, whose body begins with `data`; None for it.
+    def _own_error(self, status: int, body: bytes) -> ApiError | None:
+        """Return the error that the client gets in place of the engine's, which has this body; None for the engine's.
 
         An engine that does not have the path names neither the model nor the API; one may repeat a secret prompt.
         """
-        if lacks_path(status, data):
+        if lacks_path(status, body):
             head = self._request.head
             return not_served_by_engine(head.method, head.path, self._route.model)
         return engine_refused(status) if self._route.secret else None
 
     def _answer_for_engine(self, engine_status: int, error: ApiError) -> None:
         """Answer with an error in place of the engine's."""
-        self._answer = None
-        self._drop_engine()
+        self._answer = self._held = None
         now = self._clock()
         self._exchange.relaying(now, engine_status)
         self._record.answer_began(engine_status, now)
         self._exchange.ended(now)
         self._record.served(None, now)
         self._state.admit_waiting(now)
-        status, body = self._endpoint.refuse(error)
-        self._client.answer(status, [*error.headers(), (REQUEST_ID, self._request_id)], body)
+        self._answer_error(error, *self._endpoint.form.refuse(error, self._request_id))
 
     def _refuse(self, error: ApiError) -> None:
-        status, body = self._endpoint.refuse(error)
+        status, body = self._endpoint.form.refuse(error, self._request_id)
         self._record.refused(error, status, self._clock())
-        self._client.answer(status, [*error.headers(), (REQUEST_ID, self._request_id)], body)
+        self._answer_error(error, status, body)
+
+    def _answer_error(self, error: ApiError, status: int, body: bytes) -> None:
+        ids = id_fields(self._endpoint.form, self._request_id)
+        self._client.answer(status, [*error.headers(), *ids], body)
 
     def _engine_request(self, member: Member, traceparent: bytes) -> tuple[bytes, bytes | bytearray]:
         """Return head and body of the request for a member; `traceparent` is empty for the client's own."""
@@ -417,7 +439,7 @@ class Relay:
         lines += [b"%b: %b" % field for field in further]
         if traceparent:
             lines.append(_TRACEPARENT + traceparent)
-        lines.append(b"host: " + member.address.encode())
+        lines.append(_VIA_AND_HOST[head.minor] + member.address.encode())
         if body or head.method == b"POST":
             lines.append(b"content-length: %d" % len(body))
         # an id for each try: engines take it as their own, and one that clients choose could stand for two requests
@@ -464,16 +486,31 @@ class Relay:
         if held:
             self._pass_on(held)
 
-    def _show_held(self, answer: ResponseHead, held: bytes) -> None:
-        """Begin and pass on a whole answer that was held, with what it used in its head."""
-        tail, content = tail_of(self._endpoint.tail(), None, streamed=False), bytearray(held)
+    def _show_held(self, answer: ResponseHead, held: bytes) -> bool:
+        """Begin and pass on a whole answer that was held, with what it used in its head.
+
+        Returns:
+            True if the client got an error of the router instead.
+        """
+        content = bytearray(held)
         if answer.framing is Framing.CHUNKED:
             content.clear()
             Chunked().feed(held, content)
-        tail.add(bytes(content))
-        self._begin_answer(answer, told_usage.header_fields(tail.usage(), self._route.candidates.rules.cached_tokens))
+        told: Headers = NO_NOTES
+        if answer.status != OK:
+            error = self._own_error(answer.status, bytes(content))
+            if error is not None:
+                self._engine = None
+                self._answer_for_engine(answer.status, error)
+                return True
+        if answer.status == OK:
+            tail = tail_of(self._endpoint.tail(), None, streamed=False)
+            tail.add(bytes(content))
+            told = told_usage.header_fields(tail.usage(), self._route.candidates.rules.cached_tokens)
+        self._begin_answer(answer, told)
         if held:
             self._pass_on(held)
+        return False
 
     def _drop_engine(self) -> None:
         engine, self._engine = self._engine, None

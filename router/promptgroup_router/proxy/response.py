@@ -4,21 +4,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from promptgroup_router.apis.errors import OVERLOADED
+from promptgroup_router.apis.errors import ID_FIELDS, OVERLOADED, AnswerForm
 from promptgroup_router.contract import names
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 
 REQUEST_ID = b"x-request-id"
 
-STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() for status in HTTPStatus}
-STATUS_LINES[OVERLOADED] = b"HTTP/1.1 %d Overloaded" % OVERLOADED
+STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() for status in HTTPStatus} | {
+    413: b"HTTP/1.1 413 Content Too Large",
+    414: b"HTTP/1.1 414 URI Too Long",
+    416: b"HTTP/1.1 416 Range Not Satisfiable",
+    422: b"HTTP/1.1 422 Unprocessable Content",
+    OVERLOADED: b"HTTP/1.1 %d Overloaded" % OVERLOADED,
+}
+"""Older versions of Python have older phrases than RFC 9110."""
 
 _SERVED_BY = names.HEADER_SERVED_BY.encode()
 _REVISION = names.HEADER_REVISION.encode()
 _CACHE_MISS = names.HEADER_CACHE_MISS.encode()
 _USAGE = names.HEADER_USAGE.encode()
-_NOT_RELAYED = http1.HOP_BY_HOP | {_SERVED_BY, _REVISION, _CACHE_MISS, _USAGE, REQUEST_ID}
+_NOT_RELAYED = http1.HOP_BY_HOP | ID_FIELDS | {_SERVED_BY, _REVISION, _CACHE_MISS, _USAGE}
 _LENGTH = frozenset((b"content-length",))
 
 
@@ -34,12 +40,20 @@ class RelayedHead:
     rewritten gets chunks of its own."""
 
 
-def own_answer(status: int, headers: Headers, body: bytes, *, minor: int, keep: bool, head_only: bool = False) -> bytes:
-    """Return a whole answer of the router itself; `head_only` leaves out the body, for HEAD."""
-    lines = http1.lines_of(headers)
+def own_answer(
+    status: int, headers: Headers, body: bytes, *, minor: int, keep: bool, date: bytes = b"", head_only: bool = False
+) -> bytes:
+    """Return a whole answer of the router itself, at a date if it is known; for HEAD without its body."""
+    lines = [b"date: " + date] if date else []
+    lines += http1.lines_of(headers)
     lines += [b"content-length: %d" % len(body), *connection_lines(minor, keep=keep)]
     head = http1.encode(STATUS_LINES[status], lines)
     return head if head_only else head + body
+
+
+def id_fields(form: AnswerForm, request_id: bytes) -> Headers:
+    """Return the header fields by which an answer of the router itself tells the id of its request."""
+    return [(name, request_id) for name in form.id_fields]
 
 
 def is_event_stream(answer: ResponseHead) -> bool:
@@ -62,9 +76,9 @@ def _value_of(answer: ResponseHead, name: bytes) -> bytes | None:
 
 
 def interim_head(answer: ResponseHead) -> bytes:
-    """Rewrite the head of an interim answer (1xx) for the client."""
+    """Rewrite the head of an interim answer (1xx) for the client; it has no length (RFC 9110 section 8.6)."""
     line = STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d " % answer.status
-    return http1.encode(line, http1.forwarded(answer, _NOT_RELAYED))
+    return http1.encode(line, http1.forwarded(answer, _NOT_RELAYED | _LENGTH))
 
 
 def relayed_head(

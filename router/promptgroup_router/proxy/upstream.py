@@ -51,7 +51,7 @@ HANDSHAKE_SECONDS = 5.0
 SHUTDOWN_SECONDS = 1.0
 """Time that an engine has to confirm the end of a TLS connection that nobody uses any more."""
 
-PIECE_BYTES = 262_144
+PIECE_BYTES = 65_536
 """Bytes of a request that are handed to the kernel at a time: it copies them while all other requests wait."""
 
 _NOTHING = memoryview(b"")
@@ -283,7 +283,7 @@ class EngineConnection(asyncio.Protocol):
         if self._full or self._deferred or not self._unwritten or transport is None or transport.is_closing():
             return
         transport.write(self._unwritten[:PIECE_BYTES])
-        self._unwritten = self._unwritten[PIECE_BYTES:]
+        self._unwritten = self._unwritten[PIECE_BYTES:] or _NOTHING  # an empty view would keep the body
         if self._unwritten:
             self._deferred = True
             self._connections.call_soon(self._go_on)

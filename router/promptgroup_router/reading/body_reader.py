@@ -23,6 +23,11 @@ from promptgroup_router.routing.route import Rewrite
 
 log = logging.getLogger("promptgroup.router")
 
+PIECE_BYTES = 65_536
+"""Bytes that are handed to the kernel at a time."""
+
+_NOTHING = memoryview(b"")
+
 ANSWER_SECONDS = 10.0
 """Time for the process to start and to read a body; the largest take a second on a slow core."""
 
@@ -150,6 +155,11 @@ class _Channel(asyncio.Protocol):
         self._letters = LetterReader()
         self._answer: asyncio.Future[Letter] | None = None
         self._lost = False
+        self._unwritten = _NOTHING
+        """The rest of the content of the letter that is being sent."""
+        self._full = False
+        """True while the transport wants no more."""
+        self._deferred = False
 
     async def ask(self, document: dict[str, Any], content: bytes | bytearray) -> Letter:
         """Send a letter and return the one that answers it.
@@ -161,13 +171,39 @@ class _Channel(asyncio.Protocol):
             raise ConnectionResetError("the process has ended")
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(head(document, len(content)))
-        if content:
-            self._transport.write(content)
+        self._unwritten = memoryview(content)
+        self._write_piece()
         return await self._answer
 
     def close(self) -> None:
         self._lost = True
+        self._unwritten = _NOTHING
         self._transport.abort()
+
+    def _write_piece(self) -> None:
+        """Write a piece, and the next one after other connections had their turn.
+
+        The process reads meanwhile, on another core: what is handed to the kernel at once is copied at once, by a
+        system call that goes on as long as the process makes room.
+        """
+        if self._full or self._deferred or not self._unwritten or self._lost:
+            return
+        self._transport.write(self._unwritten[:PIECE_BYTES])
+        self._unwritten = self._unwritten[PIECE_BYTES:] or _NOTHING  # an empty view would keep the body
+        if self._unwritten:
+            self._deferred = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._deferred = False
+        self._write_piece()
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._write_piece()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
         self._transport = transport

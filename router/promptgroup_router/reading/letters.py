@@ -29,8 +29,6 @@ class LetterReader:
         self._lengths = bytearray()
         self._said = bytearray()
         self._content = bytearray()
-        self._filled = 0
-        """Bytes of the content that were received."""
 
     def feed(self, data: bytes) -> Letter | None:
         """Add received bytes. Return the letter once it is whole."""
@@ -41,15 +39,15 @@ class LetterReader:
             view = view[missing:]
             if len(self._lengths) < _LENGTHS.size:
                 return None
-            self._content = bytearray(_LENGTHS.unpack(self._lengths)[1])
-        said: int = _LENGTHS.unpack(self._lengths)[0]
+            self._content = bytearray()
+        said, size = _LENGTHS.unpack(self._lengths)
         missing = said - len(self._said)
         self._said += view[:missing]
         view = view[missing:]
-        self._content[self._filled : self._filled + len(view)] = view
-        self._filled += len(view)
-        if len(self._said) < said or self._filled < len(self._content):
+        # it grows as it comes: to make room for all of it at once takes milliseconds
+        self._content += view
+        if len(self._said) < said or len(self._content) < size:
             return None
         letter = Letter(orjson.loads(self._said), self._content)
-        self._lengths, self._said, self._content, self._filled = bytearray(), bytearray(), bytearray(), 0
+        self._lengths, self._said, self._content = bytearray(), bytearray(), bytearray()
         return letter

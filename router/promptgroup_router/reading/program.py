@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from promptgroup_router.apis import structure
-from promptgroup_router.apis.endpoints import ENDPOINTS
+from promptgroup_router.apis.endpoints import ENDPOINTS, PASSED
 from promptgroup_router.apis.request import ParsedRequest, preamble
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.salts import CacheDomain
@@ -46,7 +46,7 @@ class BodyProgram:
 
     def _read(self, letter: Letter) -> dict[str, Any]:
         self._ask = None
-        endpoint, body = ENDPOINTS[letter.document["path"].encode()], bytes(letter.content)
+        endpoint, body = ENDPOINTS.get(letter.document["path"].encode(), PASSED), bytes(letter.content)
         structure.check(body, endpoint.values)
         self._ask = ask = endpoint.parse(body)
         return digest.digest(

@@ -47,7 +47,14 @@ class Waiter(Protocol):
 class RouterState:
     """The shared state of a router. Only the event loop's thread changes it."""
 
-    def __init__(self, authenticator: Authenticator | None = None, sample_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator | None = None,
+        sample_bytes: int = 0,
+        pass_paths: frozenset[bytes] = frozenset(),
+    ) -> None:
+        self.pass_paths = pass_paths
+        """Paths that are served beside those that are listed, by POST."""
         self.authenticator = authenticator or Authenticator(Keyring(b""))
         self.authorities = Authorities()
         """The rules by which engines that serve TLS are verified."""

@@ -22,6 +22,8 @@ from promptgroup_router.routing.response_id import decode, is_of, is_plain
 from promptgroup_router.routing.route import Identify, Rewrite, Route, identify_nobody
 
 _PREFIX = RESPONSES_PATH + b"/"
+_NOT_IDS = frozenset(("compact", "input_tokens"))
+"""Paths of OpenAI's API at the place of an id."""
 _NO_RESPONSE = "response_not_found"
 
 
@@ -49,7 +51,7 @@ def parse_path(path: bytes) -> StoredResponsePath | None:
         return None
     response_id, _, suffix = path[len(_PREFIX) :].decode("latin-1").partition("/")
     methods = tuple(action.value[0] for action in ResponseAction if action.value[1] == suffix)
-    if not methods or not is_plain(response_id):
+    if not methods or response_id in _NOT_IDS or not is_plain(response_id):
         return None
     return StoredResponsePath(response_id, methods)
 

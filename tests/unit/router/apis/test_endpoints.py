@@ -1,5 +1,7 @@
-from promptgroup_router.apis.endpoints import BODIES, ENDPOINTS, error_form
-from promptgroup_router.apis.errors import anthropic_error, openai_error
+import pytest
+
+from promptgroup_router.apis.endpoints import BODIES, ENDPOINTS, form_of
+from promptgroup_router.apis.errors import ANTHROPIC, OPENAI
 from promptgroup_router.apis.request import ApiKind
 
 
@@ -16,6 +18,19 @@ def test_only_what_fills_a_cache_is_placed_by_it():
     assert ENDPOINTS[b"/v1/messages"].cached
 
 
-def test_errors_have_the_form_of_the_path():
-    assert error_form(b"/v1/messages/count_tokens") is anthropic_error
-    assert error_form(b"/v1/responses") is error_form(b"/nothing") is error_form(b"") is openai_error
+@pytest.mark.parametrize(
+    ("path", "named", "form"),
+    [
+        (b"/v1/messages/count_tokens", False, ANTHROPIC),
+        (b"/v1/messages/batches", False, ANTHROPIC),
+        (b"/v1/chat/completions", True, OPENAI),
+        (b"/v1/responses/resp_1", True, OPENAI),
+        (b"/v1/models", True, ANTHROPIC),
+        (b"/v1/models/nope", True, ANTHROPIC),
+        (b"/v1/models/nope", False, OPENAI),
+        (b"/nothing", True, ANTHROPIC),
+        (b"", False, OPENAI),
+    ],
+)
+def test_errors_have_the_form_of_the_path_or_of_the_api_that_the_request_names(path, named, form):
+    assert form_of(path, {b"anthropic-version": b"2023-06-01"} if named else {}) is form

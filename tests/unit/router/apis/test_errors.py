@@ -1,7 +1,14 @@
 import orjson
 import pytest
 
-from promptgroup_router.apis.errors import anthropic_error, lacks_path, not_served_by_engine, openai_error
+from promptgroup_router.apis.errors import (
+    anthropic_error,
+    lacks_path,
+    may_lack_path,
+    not_served_by_engine,
+    openai_error,
+    with_request_id,
+)
 from promptgroup_router.base.errors import ApiError
 
 
@@ -27,6 +34,15 @@ def test_anthropics_type_follows_from_the_status(status, kind):
     assert orjson.loads(body) == {"type": "error", "error": {"type": kind, "message": "no"}}
 
 
+def test_anthropics_errors_tell_the_request_as_text_of_any_client():
+    for given in (b"req-1", b'a "b\\ \xff'):
+        _, body = anthropic_error(ApiError(400, "no"), given)
+        assert orjson.loads(body)["request_id"] == given.decode("latin-1")
+        assert orjson.loads(with_request_id(body, given, b"req-2"))["request_id"] == "req-2"
+    assert openai_error(ApiError(400, "no"), b"req-1").body == ApiError(400, "no").body()
+    assert with_request_id(b"{}", b"a", b"b") == b"{}"
+
+
 def test_no_room_is_529_for_anthropics_clients():
     status, body = anthropic_error(ApiError(503, "full", code="overloaded"))
     assert (status, orjson.loads(body)["error"]["type"]) == (529, "overloaded_error")
@@ -50,6 +66,7 @@ def test_openais_form_is_that_of_the_error():
 )
 def test_an_engine_without_the_path_is_told_from_one_without_the_model(status, body, lacks):
     assert lacks_path(status, body) is lacks
+    assert may_lack_path(status) or not lacks
 
 
 def test_an_api_that_an_engine_lacks_is_named():

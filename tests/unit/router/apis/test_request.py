@@ -4,6 +4,7 @@ import tracemalloc
 import orjson
 import pytest
 
+from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import (
     ApiKind,
     parse,
@@ -92,10 +93,19 @@ def test_parts_that_are_no_text_make_the_length_unknown():
     assert not chat(("user", [{"type": "text", "text": "What is it?"}])).media
 
 
-@pytest.mark.parametrize(("stream", "streamed"), [(True, True), (False, False), ("true", False), (None, False)])
+@pytest.mark.parametrize(("stream", "streamed"), [(True, True), (False, False), (None, False)])
 def test_whether_the_answer_is_streamed(stream, streamed):
     assert chat(("user", "Hi"), stream=stream).streamed is streamed
     assert text("Hi", stream=stream).streamed is streamed
+
+
+@pytest.mark.parametrize("stream", ["true", "yes", 1, 0, 1.0, "", [], {}])
+@pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/completions", b"/v1/messages", b"/v1/responses"])
+def test_what_engines_might_take_for_true_is_refused(path, stream):
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi", "input": "Hi"}
+    with pytest.raises(ApiError, match=r"stream is .*, expected true or false") as caught:
+        ENDPOINTS[path].parse(json.dumps(body | {"stream": stream}).encode())
+    assert (caught.value.status, caught.value.param) == (400, "stream")
 
 
 def test_tools_are_compared_in_canonical_form():
@@ -129,15 +139,18 @@ def test_a_prompt_of_tokens_has_their_number():
         (b"[]", "the body is empty, expected an object"),
         (b"[1]", "the body is a list, expected an object"),
         (b"{}", "model is missing"),
-        (b'{"model": 7}', "model is a int"),
+        (b'{"model": 7}', "model is a number"),
         (b'{"model": ""}', "model is empty"),
         (b'{"model": "m"}', "messages is missing"),
         (b'{"model": "m", "messages": []}', "messages is empty"),
-        (b'{"model": "m", "messages": "hi"}', "messages is a str"),
-        (b'{"model": "m", "messages": ["hi"]}', "messages[0] is a str"),
-        (b'{"model": "m", "messages": [{}]}', "messages[0] is empty"),
-        (b'{"model": "m", "messages": [{"role": "user"}, {"role": 1}]}', "messages[1] is a dict"),
-        (b'{"model": "m", "messages": [{"role": "user"}], "tools": {"a": 1}}', "tools is a dict"),
+        (b'{"model": "m", "messages": "hi"}', "messages is a text"),
+        (b'{"model": "m", "messages": ["hi"]}', "messages[0] is a text"),
+        (b'{"model": "m", "messages": [{}]}', "messages[0].role is missing"),
+        (
+            b'{"model": "m", "messages": [{"role": "user"}, {"role": 1}]}',
+            "messages[1].role is a number, expected a text",
+        ),
+        (b'{"model": "m", "messages": [{"role": "user"}], "tools": {"a": 1}}', "tools is an object"),
         (b'{"model": "m", "messages": [{"role": "user", "tool_calls": ' + b"[" * 500 + b"]" * 500 + b"}]}", "deeply"),
         (b'{"model": "m", "messages": [{"role": "user"}], "tools": ' + b"[" * 300 + b"]" * 300 + b"}", "deeply"),
         (b"[" * 100_000, "not JSON"),

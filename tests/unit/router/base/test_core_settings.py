@@ -31,6 +31,30 @@ def test_networks_of_replicas_that_no_cluster_has_are_named_one_by_one(tmp_path)
     assert parse(["--namespaces=chat"], environment).source.allowed_networks == ()
 
 
+def test_paths_that_are_passed_on_are_named_one_by_one():
+    assert parse(["--table", "t"], {}).pass_paths == ()
+    found = parse(["--table", "t", "--pass-paths", "/v1/a, /b-c_d.e~f,/v1/a"], {})
+    assert found.pass_paths == ("/v1/a", "/b-c_d.e~f")
+    assert parse(["--table", "t"], {"PROMPTGROUP_ROUTER_PASS_PATHS": "/v1/a"}).pass_paths == ("/v1/a",)
+
+
+@pytest.mark.parametrize(
+    "paths", ["v1/a", "/", "/a?b", "/a//b", "/a/", "/../a", "/a/./b", "/a b", "/%61", "http://e/a", "/" + "a" * 256]
+)
+def test_a_path_that_is_none_is_refused_by_flag_and_value(paths, capsys):
+    with pytest.raises(SystemExit):
+        parse(["--table", "t", "--pass-paths", paths], {})
+    said = capsys.readouterr().err
+    assert "--pass-paths" in said
+    assert paths in said
+
+
+def test_paths_are_bounded(capsys):
+    with pytest.raises(SystemExit):
+        parse(["--table", "t", "--pass-paths", ",".join(f"/a{number}" for number in range(65))], {})
+    assert "64 at most" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("networks", ["127.64.0.1/10", "everything", "10.0.0.0/33"])
 def test_a_network_that_is_none_is_refused_by_flag_and_value(networks, capsys):
     with pytest.raises(SystemExit):

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.decision.arrival import ModelsAnswer, arrive, endpoint_of
+from promptgroup_router.decision.arrival import ModelsAnswer, arrive
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 from support.wire import chat, table_of
@@ -34,7 +34,8 @@ def test_models_are_answered_without_an_engine():
     ("method", "path", "status", "allow"),
     [
         (b"GET", CHAT, 405, "POST"),
-        (b"POST", b"/v1/models", 405, "GET"),
+        (b"POST", b"/v1/models", 405, "GET, HEAD"),
+        (b"HEAD", b"/v1/responses/resp_1", 405, "GET, DELETE"),
         (b"PUT", b"/v1/responses/resp_1", 405, "GET, DELETE"),
         (b"GET", b"/v1/responses/resp_1", 404, ""),
         (b"GET", b"/reset_prefix_cache", 404, ""),
@@ -46,7 +47,21 @@ def test_what_is_not_served(method, path, status, allow):
     assert (refused.value.status, refused.value.allow) == (status, allow)
 
 
-def test_errors_have_the_form_of_the_paths_api():
-    error = ApiError(503, "no room", code="overloaded")
-    assert endpoint_of(b"/v1/messages").refuse(error).status == 529
-    assert endpoint_of(b"/nothing").refuse(error).status == 503
+def test_the_methods_of_the_whole_server_are_told():
+    _, found = arrived(b"OPTIONS", b"*")
+    assert (found.body, found.fields) == (b"", [(b"allow", b"GET, HEAD, POST, DELETE, OPTIONS")])
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip", "x" * 1000])
+def test_a_coded_body_is_refused_before_it_is_read(coding):
+    with pytest.raises(ApiError, match="send the body uncompressed") as refused:
+        arrived(b"POST", CHAT, b"\x1f\x8b", **{"content-encoding": coding})
+    assert (refused.value.status, refused.value.code) == (415, "coded_body")
+    assert (b"accept-encoding", b"identity") in refused.value.headers()
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("coding", ["identity", "Identity", ""])
+def test_a_body_that_is_said_to_be_as_it_is_is_read(coding):
+    _, found = arrived(b"POST", CHAT, json.dumps(chat()).encode(), **{"content-encoding": coding})
+    assert isinstance(found, Route)

@@ -1,14 +1,19 @@
+import json
+import time
+
 import pytest
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import Failure
 from promptgroup_router.contract.table import TimeLimits
+from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.decision.exchange import Exchange
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.retry_budget import LEAST
 from promptgroup_router.routing.state import RouterState
 from support.script import play
-from support.tables import group, revision, table
+from support.tables import group, revision, slot, table
+from support.wire import chat
 
 
 class Case:
@@ -24,8 +29,8 @@ class Case:
 
     def play(self, script: str) -> None:
         """`home`, `next` and `third` stand for the session's choices."""
-        for word, slot in zip(("home", "next", "third", "fourth"), self.order, strict=False):
-            script = script.replace(word, str(slot))
+        for word, place in zip(("home", "next", "third", "fourth"), self.order, strict=False):
+            script = script.replace(word, str(place))
         play(self.exchange, script)
 
     def ejected(self, now: float = 100.0) -> list[int]:
@@ -304,3 +309,35 @@ def test_the_budget_is_given_back_however_it_ends(end):
         {end}
     """)
     assert case.state.retry_budget.trying == 0
+
+
+def routed_among(slots: int) -> RouterState:
+    state = RouterState()
+    found = tuple(slot(number, address=f"10.{number // 250}.{number % 250}.1:8000") for number in range(slots))
+    state.install(table(group("support", revision(slots=found))), "file", 0.0)
+    return state
+
+
+def serve(state: RouterState, body: bytes, now: float) -> None:
+    found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=now)
+    exchange = Exchange(state, found.candidates, found.demand, now + 60)
+    exchange.begin(now)
+    exchange.answered(200, now)
+    exchange.relaying(now, 200)
+    exchange.ended(now, None)
+
+
+def test_a_thousand_slots_cost_a_session_hardly_more_than_four():
+    """Only the first turn of a session weighs all slots."""
+    bodies = [json.dumps(chat(f"Session {number}: " + "word " * 1600)).encode() for number in range(100)]
+    first, next_turn = dict.fromkeys((4, 1000), float("inf")), dict.fromkeys((4, 1000), float("inf"))
+    for number in range(4):
+        for slots in first:
+            state = routed_among(slots)
+            for least in (first, next_turn, next_turn):
+                began = time.thread_time()
+                for body in bodies:
+                    serve(state, body, float(number))
+                least[slots] = min(least[slots], time.thread_time() - began)
+    assert next_turn[1000] < 2 * next_turn[4]
+    assert first[1000] < 6 * first[4]

@@ -44,6 +44,13 @@ def test_the_client_for_whom_an_answer_is_computed_gets_it_as_the_engine_said_it
     assert client.sent.endswith(b'c\r\n{"id":"a-1"}\r\n')
 
 
+def test_an_error_that_several_get_has_the_id_of_each():
+    client, source = TakenAnswer(), Source(SourceState.REFUSED, status=400)
+    source.headers, source.pieces = [(b"x-request-id", b"req-0")], [b'{"type":"error","request_id":"req-0"}']
+    assert follower(source, client).advance()
+    assert client.sent == b'400 {"type":"error","request_id":"req-1"}'
+
+
 def test_a_body_is_sent_once_it_is_whole_with_its_length():
     client, source = TakenAnswer(), coming(b"body", streamed=False)
     served = follower(source, client)

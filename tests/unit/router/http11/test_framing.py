@@ -78,7 +78,18 @@ def test_a_counter_for_each_framing():
     assert [type(body_of(each, 3)) for each in Framing] == [Sized, Chunked, UntilClose]
 
 
-@pytest.mark.parametrize("field", [b"Transfer-Encoding: gzip, chunked", b"content-length: 3", b"Host: r"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        b"Transfer-Encoding: gzip, chunked",
+        b"content-length: 3",
+        b"Host: r",
+        b"Set-Cookie: a=1",
+        b"X-PromptGroup-Served-By: chat/other/0",
+        b"X-Request-Id: 1",
+        b"content-encoding: gzip",
+    ],
+)
 def test_a_trailer_cannot_frame_or_route_a_message(field):
     with pytest.raises(HttpError, match="a trailer has a field"):
         Chunked().feed(b"3\r\nabc\r\n0\r\nx: y\r\n" + field + b"\r\n\r\n")

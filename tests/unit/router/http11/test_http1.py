@@ -243,6 +243,13 @@ def test_heads_are_limited_and_the_limit_is_exact():
     assert caught.value.status == 431
 
 
+def test_a_target_that_fills_the_limit_is_too_long_by_itself():
+    for start in (b"", b"\r\n"):
+        with pytest.raises(HttpError, match="the target is longer") as caught:
+            HeadBuffer(skip_blank_lines=True).take(start + b"GET /?" + b"a" * MAX_HEAD)
+        assert caught.value.status == 414
+
+
 def test_blank_lines_before_a_head_are_skipped_however_many():
     data = b"\r\n" * 100_000 + b"GET / HTTP/1.0\r\n\r\n"
     assert HeadBuffer(skip_blank_lines=True).take(data) == (b"GET / HTTP/1.0\r\n\r\n", len(data))

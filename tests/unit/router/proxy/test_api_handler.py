@@ -16,9 +16,15 @@ def test_what_the_port_does_not_serve(tmp_path):
             answer = await client.ask(get("/v1/chat/completions?x=y"))
             assert (answer.status, answer.headers[b"allow"]) == (405, b"POST")
             answer = await client.ask(post(b"{}", path="/v1/models"))
-            assert (answer.status, answer.headers[b"allow"]) == (405, b"GET")
+            assert (answer.status, answer.headers[b"allow"]) == (405, b"GET, HEAD")
             answer = await client.ask(get("/v1/models"))
             assert answer.status == 200
+            assert answer.headers[b"x-request-id"].startswith(b"req-")
+            assert b"request-id" not in answer.headers
+            assert answer.headers[b"date"].endswith(b" GMT")
+            answer = await client.ask(b"OPTIONS * HTTP/1.1\r\nHost: r\r\n\r\n")
+            assert (answer.status, answer.body, answer.headers[b"content-length"]) == (200, b"", b"0")
+            assert b"POST" in answer.headers[b"allow"]
             text = router.state.exposition(0.0, 0)
             assert 'requests_total{group="-",code="404"} 1' in text
             assert 'requests_total{group="-",code="405"} 2' in text

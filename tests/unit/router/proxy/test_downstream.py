@@ -14,8 +14,11 @@ from promptgroup_router.proxy.downstream import (
     TURN_BYTES,
     ClientListener,
 )
+from promptgroup_router.proxy.http_date import HttpDate
 from support.script import FakeTransport
 from support.wire import get, post
+
+DATE = b"date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
 
 
 class Work:
@@ -44,6 +47,7 @@ class Case:
         self.running = []
         self.seen = []
         self.clients = ClientListener(self.handle, lambda: self.now, max_body)
+        self.clients.date = HttpDate(lambda: 0.0)
         self.transport = FakeTransport()
         self.connection = self.clients.accept()
         self.connection.connection_made(self.transport)
@@ -71,7 +75,7 @@ def case():
 
 def test_a_whole_answer_has_its_length(case):
     case.receive(get("/now"))
-    assert case.transport.taken() == b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone"
+    assert case.transport.taken() == b"HTTP/1.1 200 OK\r\n" + DATE + b"content-length: 4\r\n\r\ndone"
     assert case.transport.did == []
 
 
@@ -86,7 +90,7 @@ def test_a_whole_answer_has_its_length(case):
 )
 def test_whether_the_connection_stays_is_said_and_done(case, request_, header, closes):
     case.receive(request_)
-    assert case.transport.taken() == b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n" + header + b"\r\ndone"
+    assert case.transport.taken() == b"HTTP/1.1 200 OK\r\n" + DATE + b"content-length: 4\r\n" + header + b"\r\ndone"
     assert ("write_eof" in case.transport.did) == closes
 
 

@@ -84,3 +84,26 @@ def test_requests_that_no_group_declares_have_limits_too(tmp_path):
             assert (await ask(router.port, post(chat()))).status == 200
 
     run(check())
+
+
+EVENT = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
+
+
+async def streams_unasked(call: Call) -> None:
+    call.begin_stream()
+    for _ in range(60):
+        call.chunk(EVENT)
+    call.send(b"0\r\n\r\n")
+
+
+def test_a_stream_that_nobody_asked_for_is_charged_by_its_events(tmp_path):
+    async def check():
+        async with (
+            engines(1, streams_unasked) as (engine,),
+            routing(tmp_path, table_of(engine.address, tokens_per_minute=10_000)) as router,
+        ):
+            await ask(router.port, post(chat(max_tokens=1)))
+            answer = await ask(router.port, post(chat(max_tokens=1)))
+            assert int(answer.headers[b"x-ratelimit-remaining-tokens"]) < 10_000 - 60
+
+    run(check())

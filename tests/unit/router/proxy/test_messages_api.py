@@ -1,5 +1,11 @@
 """Anthropic's Messages API through a router on real sockets."""
 
+import fcntl
+import os
+import socket
+import struct
+import termios
+
 import orjson
 import pytest
 
@@ -7,8 +13,9 @@ from promptgroup_router.contract.fingerprint import canonical_tools
 from promptgroup_router.contract.table import SlotState
 from support.fakeengine import Call, engines, until
 from support.tables import SYSTEM, group, revision, slot, table
-from support.wire import ask, connected, post, routing, run, table_of
+from support.wire import ask, chat, connected, get, post, routing, run, table_of
 
+VERSION = "anthropic-version: 2023-06-01"
 TOOL = {"name": "find", "description": "Finds.", "input_schema": {"type": "object", "properties": {"b": {}, "a": {}}}}
 TOOLS = canonical_tools(
     [{"type": "function", "function": {"name": "find", "description": "Finds.", "parameters": TOOL["input_schema"]}}]
@@ -168,8 +175,47 @@ def test_errors_have_the_apis_own_form(tmp_path, body, status, kind):
         async with routing(tmp_path, table_of("127.0.0.1:1")) as router:
             answer = await ask(router.port, posted(body))
             assert (answer.status, answer.json["type"], answer.json["error"]["type"]) == (status, "error", kind)
+            assert answer.json["request_id"].encode() == answer.headers[b"request-id"]
+            assert answer.headers[b"request-id"] == answer.headers[b"x-request-id"]
 
     run(check())
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (get("/v1/models/nope", VERSION), 404),
+        (post(b"{}", VERSION, path="/v1/messages/batches"), 404),
+        (post(b"{}", VERSION, path="/v1/models"), 405),
+    ],
+)
+def test_paths_of_no_api_answer_in_the_form_of_the_api_that_the_request_names(tmp_path, data, status):
+    async def check():
+        async with routing(tmp_path, table_of("127.0.0.1:1")) as router:
+            answer = await ask(router.port, data)
+            assert (answer.status, answer.json["type"]) == (status, "error")
+            assert answer.json["request_id"].encode() == answer.headers[b"request-id"]
+
+    run(check())
+
+
+def test_the_list_of_models_and_a_message_tell_the_id_by_which_the_sdk_knows_the_request(tmp_path):
+    async def check():
+        async with engines(1, with_ids) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            answer = await ask(router.port, get("/v1/models", VERSION, "x-request-id: mine"))
+            assert (answer.status, answer.headers[b"request-id"]) == (200, b"mine")
+            async with connected(router.port) as client:
+                client.send(posted(message()).replace(b"\r\n\r\n", b"\r\nx-request-id: mine\r\n\r\n", 1))
+                raw = await client.answer()
+            assert (raw.headers[b"request-id"], raw.headers[b"x-request-id"]) == (b"mine", b"mine")
+            answer = await ask(router.port, post(chat(), "x-request-id: mine"))
+            assert b"request-id" not in answer.headers
+
+    run(check())
+
+
+async def with_ids(call: Call) -> None:
+    call.answer(WHOLE, 200, "request-id: theirs", "x-request-id: theirs")
 
 
 def test_no_replica_and_no_answer_have_the_apis_own_form(tmp_path):
@@ -190,9 +236,25 @@ def test_no_replica_and_no_answer_have_the_apis_own_form(tmp_path):
     ("status", "body", "code"),
     [(404, b'{"detail":"Not Found"}', 404), (405, b'{"detail":"Method Not Allowed"}', 404)],
 )
-def test_an_engine_without_the_api_is_named_and_no_revision_is_blamed(tmp_path, status, body, code):
+@pytest.mark.parametrize("form", ["at once", "in two reads", "in chunks", "to the end"])
+def test_an_engine_without_the_api_is_named_and_no_revision_is_blamed(tmp_path, status, body, code, form):
     async def refuse(call: Call) -> None:
-        call.answer(body, status)
+        head = b"HTTP/1.1 %d No\r\nContent-Type: application/json\r\n" % status
+        if form == "at once":
+            call.answer(body, status)
+        elif form == "in two reads":
+            call.send(head + b"Content-Length: %d\r\n\r\n" % len(body) + body[:9])
+            await call.writer.drain()
+            await until(lambda: router_read(call), "the router to have read the first part")
+            call.send(body[9:])
+        elif form == "in chunks":
+            call.send(head + b"Transfer-Encoding: chunked\r\n\r\n")
+            call.chunk(body[:9])
+            call.chunk(body[9:])
+            call.send(b"0\r\n\r\n")
+        else:
+            call.send(head + b"Connection: close\r\n\r\n" + body)
+            call.writer.write_eof()
 
     async def check():
         async with engines(1, refuse) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
@@ -207,14 +269,22 @@ def test_an_engine_without_the_api_is_named_and_no_revision_is_blamed(tmp_path, 
     run(check())
 
 
-def test_an_engines_own_errors_are_relayed(tmp_path):
+def router_read(call: Call) -> bool:
+    """Whether the router has taken all that was sent so far."""
+    with socket.socket(fileno=os.dup(call.writer.get_extra_info("socket").fileno())) as raw:
+        return struct.unpack("i", fcntl.ioctl(raw.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))[0] == 0
+
+
+@pytest.mark.parametrize("more", [0, 1000, 300_000])
+def test_an_engines_own_errors_are_relayed(tmp_path, more):
     async def refuse(call: Call) -> None:
-        call.answer(b'{"type":"error","error":{"type":"NotFoundError","message":"no"}}', 404)
+        call.answer(b'{"type":"error","error":{"type":"NotFoundError","message":"%b"}}' % (b"n" * more), 404)
 
     async def check():
         async with engines(1, refuse) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
             answer = await ask(router.port, posted(message()))
             assert (answer.status, answer.json["error"]["type"]) == (404, "NotFoundError")
+            assert len(answer.json["error"]["message"]) == more
 
     run(check())
 

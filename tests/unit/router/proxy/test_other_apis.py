@@ -86,6 +86,24 @@ def test_the_least_loaded_replica_is_taken_and_equal_requests_go_to_one(tmp_path
     run(check())
 
 
+@pytest.mark.parametrize("size", [4, 400_000])
+def test_a_path_that_the_settings_name_is_passed_on_small_or_large(tmp_path, size):
+    async def check():
+        async with (
+            engines(1) as (engine,),
+            routing(tmp_path, table_of(engine.address), pass_paths=("/v1/further",)) as router,
+        ):
+            data = b'{ "model": "llama", "text": "%b" }' % (b"x" * size)
+            answer = await ask(router.port, post(data, path="/v1/further"))
+            assert (answer.status, answer.served_by.split("/")[0]) == (200, "-")
+            assert (engine.requests[0].head.path, engine.requests[0].body) == (b"/v1/further", data)
+            answer = await ask(router.port, post(data.replace(b"llama", b"support"), path="/v1/further"))
+            assert answer.served_by.startswith("chat/support/")
+            assert orjson.loads(engine.requests[1].body)["model"] == "llama"
+
+    run(check())
+
+
 @pytest.mark.parametrize("path", ["/v1/load_lora_adapter", "/reset_prefix_cache", "/sleep", "/metrics", "/", "/v1"])
 def test_everything_else_is_refused_with_what_is_served(tmp_path, path):
     async def check():

@@ -26,6 +26,13 @@ def test_an_own_answer_has_its_length_and_a_head_request_gets_no_body():
 
 
 @pytest.mark.parametrize(
+    ("status", "phrase"), [(413, b"Content Too Large"), (414, b"URI Too Long"), (422, b"Unprocessable Content")]
+)
+def test_phrases_are_those_of_today(status, phrase):
+    assert own_answer(status, [], b"", minor=1, keep=True).startswith(b"HTTP/1.1 %d %b\r\n" % (status, phrase))
+
+
+@pytest.mark.parametrize(
     ("minor", "keep", "fields"),
     [(1, True, []), (1, False, [b"connection: close"]), (0, True, [b"connection: keep-alive"])],
 )
@@ -34,7 +41,12 @@ def test_a_connection_is_announced_where_the_version_does_not_say_it(minor, keep
 
 
 def test_an_engines_words_for_the_routers_own_fields_are_not_relayed():
-    theirs = [(REQUEST_ID, b"theirs"), (b"x-promptgroup-served-by", b"x"), (b"x-promptgroup-revision", b"x")]
+    theirs = [
+        (REQUEST_ID, b"theirs"),
+        (b"request-id", b"theirs"),
+        (b"x-promptgroup-served-by", b"x"),
+        (b"x-promptgroup-revision", b"x"),
+    ]
     head = relayed(answer(headers=[(b"content-length", b"2"), *theirs])).head
     assert b"cache-status: promptgroup; fwd=miss\r\n" in head
     assert b"theirs" not in head
@@ -66,5 +78,7 @@ def test_an_answer_without_content_has_no_length():
 
 
 def test_an_interim_answer_passes_with_its_fields():
-    head = interim_head(answer(status=103, length=0, headers=[(b"link", b"</a>; rel=preload")]))
+    head = interim_head(
+        answer(status=103, length=0, headers=[(b"link", b"</a>; rel=preload"), (b"content-length", b"5")])
+    )
     assert head == b"HTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\n\r\n"

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
+import weakref
 
 import pytest
 
@@ -11,6 +13,7 @@ from promptgroup_router.proxy.downstream import TURN_BYTES
 from promptgroup_router.proxy.upstream import (
     IDLE_SECONDS,
     MAX_IDLE,
+    PIECE_BYTES,
     STALE_SECONDS,
     UNREAD_BYTES,
     EngineConnection,
@@ -354,5 +357,31 @@ def test_a_connection_whose_answer_ended_in_a_large_read_carries_the_next():
         assert transport.did == ["pause", "resume"]
         connection.data_received(ANSWER)
         assert listener.heard == ["head 200", b"ok", "end"]
+
+    asyncio.run(check())
+
+
+class Content(bytearray):
+    """A body to which weak references are possible."""
+
+
+def test_a_large_body_goes_out_in_pieces_and_a_pooled_connection_does_not_keep_it():
+    async def check():
+        connections = EngineConnections(lambda: 0.0, connect_timeout=1.0)
+        connection, transport, listener = EngineConnection(connections, "e:1"), FakeTransport(), Listener()
+        content = Content(3 * PIECE_BYTES)
+        kept = weakref.ref(content)
+        connection.send(b"head", content, listener)
+        connection.connection_made(transport)
+        assert len(transport.written) == len(b"head") + PIECE_BYTES
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert len(transport.written) == len(b"head") + 3 * PIECE_BYTES
+        connection.data_received(ANSWER)
+        assert listener.heard[-1] == "end"
+        assert connections.acquire("e:1", fresh=False) is connection
+        del content
+        gc.collect()
+        assert kept() is None
 
     asyncio.run(check())

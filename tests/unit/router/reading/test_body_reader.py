@@ -1,6 +1,8 @@
 import asyncio
+import gc
 import os
 import signal
+import weakref
 
 import orjson
 import pytest
@@ -9,6 +11,8 @@ from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.reading import body_reader
 from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.reading.letters import head
+from support.script import FakeTransport
 from support.wire import run
 
 CHAT = ENDPOINTS[b"/v1/chat/completions"]
@@ -64,5 +68,36 @@ def test_where_no_process_can_be_started_the_body_is_refused_and_others_are_serv
         with pytest.raises(ApiError) as refused:
             await read(reader)
         assert refused.value.status == 503
+
+    run(check())
+
+
+class Content(bytearray):
+    """A body to which weak references are possible."""
+
+
+def test_a_large_body_goes_to_the_process_in_pieces_as_it_reads_and_is_not_kept():
+    async def check():
+        channel, transport, sizes = body_reader._Channel(), FakeTransport(), []
+        transport.write = lambda data: sizes.append(len(data))
+        channel.connection_made(transport)
+        content = Content(5 * body_reader.PIECE_BYTES + 1)
+        kept = weakref.ref(content)
+        asked = asyncio.ensure_future(channel.ask({}, content))
+        await asyncio.sleep(0)
+        assert sizes[1:] == [body_reader.PIECE_BYTES]
+        channel.pause_writing()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(sizes) == 2
+        channel.resume_writing()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert sizes[1:] == [body_reader.PIECE_BYTES] * 5 + [1]
+        channel.data_received(head({"kind": "done"}, 0))
+        assert (await asked).document == {"kind": "done"}
+        del content, asked
+        gc.collect()
+        assert kept() is None
 
     run(check())

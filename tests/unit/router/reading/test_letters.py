@@ -1,3 +1,5 @@
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,3 +16,13 @@ def test_a_frame_is_the_same_however_it_is_cut(document, content, data):
             size = data.draw(st.integers(1, len(sent) - at))
             letter, at = reader.feed(sent[at : at + size]), at + size
         assert letter == (document, content)
+
+
+def test_no_room_is_made_for_what_has_not_come():
+    reader = LetterReader()
+    tracemalloc.start()
+    try:
+        assert reader.feed(head({}, 2**31)[:12]) is None
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+    finally:
+        tracemalloc.stop()

@@ -59,7 +59,7 @@ def test_the_stricter_of_both_counts():
 @pytest.mark.parametrize(
     ("field", "named"),
     [
-        ("no", "cache is a str"),
+        ("no", "cache is a text"),
         ([], "cache is empty"),
         ({"ttl": -1}, "cache.ttl"),
         ({"ttl": "60"}, "cache.ttl"),

@@ -24,7 +24,15 @@ def test_paths_that_name_a_response(path, response, methods):
 
 @pytest.mark.parametrize(
     "path",
-    [b"/v1/responses", b"/v1/responses/", b"/v1/responses/a/b", b"/v1/responses/../x", b"/v1/responses/a/cancel/b"],
+    [
+        b"/v1/responses",
+        b"/v1/responses/",
+        b"/v1/responses/a/b",
+        b"/v1/responses/../x",
+        b"/v1/responses/a/cancel/b",
+        b"/v1/responses/compact",
+        b"/v1/responses/input_tokens",
+    ],
 )
 def test_paths_that_name_none(path):
     assert parse_path(path) is None

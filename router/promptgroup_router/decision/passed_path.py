@@ -1,0 +1,35 @@
+"""Decides which replicas get a request at a path that only the settings of the router allow (`--pass-paths`).
+
+Nobody knows what an engine answers there. It could repeat a prompt, or tell what is in its cache. So replicas whose
+prompt comes from a Secret, and those whose callers are kept apart, get none of these requests. Does no I/O.
+"""
+
+from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.rings.index import GroupEntry, RoutingIndex
+from promptgroup_router.routing.route import Route
+from promptgroup_router.routing.secret_prompt import is_secret
+
+
+def keep_unprotected(index: RoutingIndex, found: Route) -> None:
+    """Leave a route only the replicas that may get any request.
+
+    Raises:
+        ApiError: 400: it leads to others alone.
+    """
+    candidates = found.candidates
+    labels = {member.group for member in candidates.members} | {found.group}
+    protected = {label for label in labels if (group := index.names.get(label)) is not None and _is_protected(group)}
+    if not protected:
+        return
+    kept = {member.address for member in candidates.members if member.group not in protected}
+    if found.group in protected or not kept:
+        message = (
+            f"model {shown(found.model)} has a secret prompt or keeps its callers apart, and nobody knows what its "
+            "engine tells at this path: use another path, or another group"
+        )
+        raise ApiError(400, message, param="model", code="path_not_allowed")
+    found.candidates = candidates.within(kept)
+
+
+def _is_protected(group: GroupEntry) -> bool:
+    return group.group.callers.isolates or any(is_secret(each.revision) for each in group.revisions)

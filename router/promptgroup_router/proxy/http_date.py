@@ -1,0 +1,28 @@
+"""Tells the date in the form of HTTP (RFC 9110 section 5.6.7), written once a second."""
+
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+
+
+class HttpDate:
+    """The date of answers that the router itself writes; engines date their own."""
+
+    __slots__ = ("_at", "_said", "_wall")
+
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:  # noqa: TID251 - the clock that machines share
+        """Start with nothing written.
+
+        Args:
+            wall: seconds since 1970.
+        """
+        self._wall = wall
+        self._at = -1
+        self._said = b""
+
+    def __call__(self) -> bytes:
+        """Return the date."""
+        now = int(self._wall())
+        if now != self._at:
+            self._at, self._said = now, formatdate(now, usegmt=True).encode()
+        return self._said
