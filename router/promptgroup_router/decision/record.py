@@ -15,9 +15,9 @@ from promptgroup_router.decision.span_attributes import api_attributes, end_with
 from promptgroup_router.policy.misses import EVICTED, find_miss, seconds_saved
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.routing.unmatched import UNMATCHED
 from promptgroup_router.tracing.trace_context import HEADER, sampled_trace, trace_id
 from promptgroup_router.tracing.tracer import RequestSpan, Value
+from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 log = logging.getLogger("promptgroup.router")
 access = logging.getLogger(ACCESS)
