@@ -381,6 +381,7 @@ class RequestRecord:
         if pick is not None:
             line["promptgroup.slot"] = pick.member.label
             line["promptgroup.moved"] = pick.moved
+            line["promptgroup.placed_by"] = placed_by(route, pick, self._exchange.tries)
             line["promptgroup.expected_cached_tokens"] = round(pick.cached)
         if usage is not None:
             line["gen_ai.usage.input_tokens"] = usage.prompt_tokens
