@@ -32,7 +32,7 @@ SOURCES = Path(__file__).resolve().parent.parent / "router"
 PACKAGE = "promptgroup_router"
 FOLDERS = (
     "access", "apis", "base", "callers", "contract", "decision", "http11", "peers", "policy", "proxy", "rings",
-    "routing", "tracing",
+    "routing", "tracing", "undeclared",
 )  # fmt: skip
 """The folders that a request passes through. The others start the process and follow the table."""
 INTERPRETED = frozenset({f"{PACKAGE}/base/core_settings.py", f"{PACKAGE}/base/settings.py"})

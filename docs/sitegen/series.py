@@ -11,7 +11,7 @@ HEADER = ["Name", "Type", "Labels", "Meaning"]
 
 _GROUP = {
     "metadata": {"namespace": "chat", "name": "support"},
-    "spec": {"model": "m"},
+    "spec": {"model": "m", "engine": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
     "status": {
         "conditions": [
             {"type": "CacheEffective", "status": "True", "reason": "Healthy"},
@@ -27,7 +27,7 @@ Row = tuple[str, str, tuple[str, ...], str]
 def group_rows() -> Iterator[Row]:
     """Yield name, type, labels and meaning of each series about a PromptGroup."""
     numbers = {name: text for name, text, *_ in collector.NUMBERS}
-    for family in collector.families([_GROUP], {}):
+    for family in collector.families([_GROUP], {}, gpu_hour_price=1.0):
         name = "promptgroup_info" if family.type == "info" else family.name
         if name in numbers or not family.samples:
             continue

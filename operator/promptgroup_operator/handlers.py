@@ -71,7 +71,12 @@ class Operator:
         self.metrics.leader.set_function(lambda: self.term.is_leader)
         self.metrics.queue_depth.set_function(self.queue.depth)
         self.metrics.registry.register(
-            GroupCollector(lambda: self.term.is_leader, stores["PromptGroup"].list_all, self._reconciler.summaries)
+            GroupCollector(
+                lambda: self.term.is_leader,
+                stores["PromptGroup"].list_all,
+                self._reconciler.summaries,
+                settings.gpu_hour_price,
+            )
         )
         self._busy_since: dict[Key, datetime] = {}
         self._workers = [

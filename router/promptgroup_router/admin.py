@@ -17,7 +17,7 @@ from promptgroup_router.explain import explain, parse_explain_request
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.routing.unmatched import document
+from promptgroup_router.undeclared.unmatched import document
 
 EXPLAIN_PATH = b"/explain"
 PURGE_PATH = b"/responses/purge"
@@ -184,4 +184,7 @@ class Admin:
         )
 
     def _unmatched(self) -> bytes:
-        return orjson.dumps(document(self._state.unmatched, self._clock()), option=orjson.OPT_INDENT_2)
+        return orjson.dumps(
+            document(self._state.unmatched, self._clock(), self._state.index.prefill_rates()),
+            option=orjson.OPT_INDENT_2,
+        )

@@ -41,7 +41,7 @@ from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
 from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.route import Route, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.routing.unmatched import UNMATCHED
+from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 
 class ExplainRequest(NamedTuple):

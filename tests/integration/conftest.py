@@ -17,7 +17,7 @@ from support.sized import Sized
 numbers = itertools.count(1)
 
 LONGEST = (
-    *("sizing", "availability", "fuzz", "release_figures", "diagnosis", "reconcile", "promptgroup", "outages"),
+    *("sizing", "availability", "fuzz", "release_figures", "diagnosis", "drill", "reconcile", "promptgroup", "outages"),
     *("traffic", "proxy_states", "install", "releases", "canary", "fault_table", "retirement", "api_faults", "scale"),
     "caller_limits",
 )

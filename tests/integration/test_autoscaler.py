@@ -34,6 +34,8 @@ def test_an_autoscaler_on_the_scale_subresource_takes_over_and_gives_back(
         kube.wait_condition(GROUP, "ScalingActive", "False", "FixedReplicas")
         kube.wait_warm(GROUP, "3/3")
         assert _judged(kube, "ScalingActive", "ValidMetricFound")
+        # who scales makes no difference to whether the caches are explained
+        kube.wait_condition(GROUP, "CacheEffective", "True", "Healthy")
         metric.value = 2
         kube.wait_warm(GROUP, "1/1")
         wait_for(lambda: group.pods() == 1 or None, "two to go", group.told)

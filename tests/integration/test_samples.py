@@ -1,7 +1,9 @@
 """Each sample of `manifests/samples` that an engine alone can show comes up as it is written, and does what it says.
 
-The engines are stand-ins under the names of the engines' images. What needs more has tests of its own: sizing
-(`test_sizing`), an autoscaler (`test_autoscaler`), a pool (`test_tiers`, `test_real_pool`), volumes (kind only).
+The engines are stand-ins under the names of the engines' images. Some samples are not brought up here, for what they
+need is not on one machine: `keda` needs KEDA's operator and a Prometheus in the cluster; `mooncake` a store over RDMA
+(its flags and environment are tested as rendered); `weights-volume` a storage class (kind only). How numbers of
+replicas follow a load is in `test_sizing` and `test_autoscaler`, with windows of seconds instead of the samples' own.
 """
 
 import json
@@ -14,6 +16,9 @@ import yaml
 
 from promptgroup_local import lab
 from promptgroup_local.kubectl import Kubectl, wait_for
+from support.externalmetric import external_metric
+from support.load import sessions_by_name
+from support.pools import pool_at
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -36,11 +41,15 @@ REPLICAS = 1
 
 def sample(file: str) -> list[dict[str, Any]]:
     """Objects of a sample, with as many replicas as this machine bears."""
-    objects = list(yaml.safe_load_all((SAMPLES / f"{file}.yaml").read_text()))
+    objects = _as_written(file)
     for each in objects:
         if each["kind"] == "PromptGroup":
             each["spec"]["replicas"] = REPLICAS
     return objects
+
+
+def _as_written(file: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((SAMPLES / f"{file}.yaml").read_text()))
 
 
 def group_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
@@ -94,20 +103,77 @@ def test_samples_come_up_as_they_are_written_and_show_their_features(kube: Kubec
     assert TOKEN not in json.dumps(pod)
 
 
-def test_the_sample_of_a_release_gives_a_new_text_its_first_share(kube: Kubectl, operator: None) -> None:
+def test_the_sample_of_a_release_goes_through_its_steps_to_the_end(kube: Kubectl, operator: None) -> None:
+    """The sample as it is, but for its times, and for how many requests its judge wants to see."""
     wanted = group_of(sample("release"))
-    name = wanted["metadata"]["name"]
+    name, rollout = wanted["metadata"]["name"], wanted["spec"]["rollout"]
+    steps = [each["weight"] for each in rollout["steps"]]
+    for each in rollout["steps"]:
+        each["pause"] = "2s"
+    rollout |= {"retireAfter": "5s", "judge": rollout["judge"] | {"minRequests": 10, "maxTtftRisePercent": 1000}}
+    lab.install_router(kube)
     kube.apply(wanted)
     kube.wait_warm(name, f"{REPLICAS}/{REPLICAS}")
-    first = wanted["spec"]["rollout"]["steps"][0]["weight"]
-    wanted["spec"]["prompt"]["system"] += "You answer in the customer's language.\n"
-    kube.apply(wanted)
-    found = wait_for(
-        lambda: True if _weights(kube, name) == sorted([first, 100 - first]) else None,
-        "the first step",
-        lambda: _weights(kube, name),
-    )
-    assert found
+    wait_for(lambda: _routed(kube, name), "routers to know it")
+    wait_for(lambda: _readable(kube, name), "routers to read its prompt")
+    seen: list[list[int]] = []
+
+    def promoted() -> bool | None:
+        weights = _weights(kube, name)
+        if weights not in seen:
+            seen.append(weights)
+        return True if weights == [100] else None
+
+    with sessions_by_name(lab.router_url(kube), name, batch=12, turns=2, concurrency=4) as outcomes:
+        wanted["spec"]["prompt"]["system"] += "You answer in the customer's language.\n"
+        kube.apply(wanted)
+        wait_for(lambda: _weights(kube, name) != [100] or None, "the release to begin")
+        wait_for(promoted, "the new text to take over, and the old one to retire", lambda: seen, 120)
+    assert all(sorted([weight, 100 - weight]) in seen for weight in steps), seen
+    assert [each.error for each in outcomes if each.failed] == []
+
+
+def test_the_samples_of_a_pool_of_sizing_and_of_an_autoscaler_show_what_they_are_for(
+    kube: Kubectl, operator: None, tmp_path: Path
+) -> None:
+    sizing, (travel, autoscaler) = group_of(list(_as_written("sizing"))), _as_written("hpa")
+    pooled = group_of(sample("pool"))
+    with pool_at(0) as port, external_metric(kube, tmp_path, value=20):
+        address = f"127.0.0.1:{port}"  # services have no data plane here
+        pooled["spec"]["cache"]["pool"] |= {"address": address, "monitor": address}
+        own = pooled["spec"]["engine"]["template"]["spec"]["containers"][0]
+        own["env"] = [{"name": "VLLM_SERVER_DEV_MODE", "value": "1"}]  # so that the GPU can be emptied
+        kube.apply(sizing, travel, autoscaler, pooled)
+
+        # pool: what the GPU has lost comes from the pool, and not from computing it again
+        name = pooled["metadata"]["name"]
+        kube.wait_warm(name, f"{REPLICAS}/{REPLICAS}")
+        kube.wait_condition(name, "CachePoolReady", "True", "PoolReady")
+        [pod] = lab.engine_pods(kube, name)
+        engine, found = lab.engine_url(pod), []
+        with urllib3.PoolManager(retries=False, timeout=20) as http:
+            assert http.request("POST", f"{engine}/reset_prefix_cache").status == 200
+            messages = [{"role": "system", "content": pooled["spec"]["prompt"]["system"]}]
+            body = {"model": pooled["spec"]["model"], "messages": [*messages, {"role": "user", "content": "hi"}]}
+            answer = http.request("POST", f"{engine}/v1/chat/completions", json=body | {"max_tokens": 1}).json()
+            page = http.request("GET", f"{engine}/metrics").data.decode()
+            found = [line for line in page.splitlines() if "external_prefix_cache_hits" in line and line[0] != "#"]
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+        assert any(float(line.rpartition(" ")[2]) > 0 for line in found), found
+
+        # hpa: 20 requests in flight at 8 each are three replicas
+        scaled = travel["metadata"]["name"]
+        wait_for(
+            lambda: True if _warm(kube, scaled) == "3/3" else None,
+            "three replicas",
+            lambda: (kube.get("horizontalpodautoscaler", scaled) or {}).get("status"),
+        )
+        # sizing: at least two, whatever the load
+        kube.wait_warm(sizing["metadata"]["name"], "2/2")
+
+
+def _warm(kube: Kubectl, name: str) -> str:
+    return str((kube.get("promptgroup", name) or {}).get("status", {}).get("warm", ""))
 
 
 def _routed(kube: Kubectl, name: str) -> bool | None:

@@ -9,7 +9,7 @@ from promptgroup_local.cluster.images import BUILT_IN
 from promptgroup_local.kubectl import Kubectl, wait_for
 
 PORT = 8000
-ENGINES = ("vllm/vllm-openai", "lmsysorg/sglang", "nvcr.io/nvidia/tensorrt-llm/release")
+ENGINES = ("vllm/vllm-openai", "lmcache/vllm-openai", "lmsysorg/sglang", "nvcr.io/nvidia/tensorrt-llm/release")
 """Images of engines that samples name: stand-ins run in their place."""
 IMAGES = {
     "web": [sys.executable, "-m", "http.server", "--bind", "{pod_ip}", str(PORT)],

@@ -39,7 +39,11 @@ class Number:
                 "groupVersion": f"{GROUP}/{VERSION}",
                 "resources": [resource | kind],
             }
-        item = {"metricName": METRIC, "metricLabels": {}, "timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+        item = {
+            "metricName": path.partition("?")[0].rpartition("/")[2],
+            "metricLabels": {},
+            "timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        }
         return {
             "kind": "ExternalMetricValueList",
             "apiVersion": f"{GROUP}/{VERSION}",

@@ -62,12 +62,13 @@ def endless(task: Task, seed: int = 1000, turns: int = TURNS) -> Iterator[Conver
             yield from conversations([replace(session, streamed=number % 2 == 0)])
 
 
-def dated(drawn: Iterator[Conversation]) -> Iterator[Conversation]:
-    """The sessions, each with the time of its own on top of the system prompt."""
+def dated(drawn: Iterator[Conversation], at: int = 0) -> Iterator[Conversation]:
+    """The sessions, each with a time of its own in the system prompt, behind so many characters of it."""
     for number, each in enumerate(drawn):
         day, second = divmod(number, 86_400)
         top = f"Day {day}, {second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}.\n"
-        task = replace(each.session.task, system=top + each.session.task.system)
+        text = each.session.task.system
+        task = replace(each.session.task, system=text[:at] + top + text[at:])
         yield replace(each, session=replace(each.session, task=task))
 
 

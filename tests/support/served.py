@@ -66,16 +66,19 @@ def served(
     cost: Cost = Cost(),  # noqa: B008 - it is frozen
     access: Access | None = None,
     callers: CallerRules = NO_RULES,
+    error_rate: float = 0.0,
 ) -> Iterator[Served]:
     """Serve a group `support` of the model `llama`, with this prompt, while the context lasts.
 
-    Secrets with keys lie in `folder/secrets`.
+    Secrets with keys lie in `folder/secrets`. Engines fail a share of the requests, the `error_rate`.
     """
     ready: Future[Served] = Future()
     stop = threading.Event()
 
     async def run() -> None:
-        async with standing_in(engines, Knobs(cost, time_scale=time_scale, startup=0.0)) as addresses:
+        async with standing_in(
+            engines, Knobs(cost, time_scale=time_scale, startup=0.0, error_rate=error_rate)
+        ) as addresses:
             slots = tuple(slot(index, address=address) for index, address in enumerate(addresses))
             made = revision(system, slots, tools=tools)
             known: RoutingTable = table(group("support", made, access=access, callers=callers))

@@ -6,11 +6,17 @@ from promptgroup_operator.telemetry.metrics_server import GroupCollector
 from promptgroup_operator.world.snapshot import Key
 
 
-def told_operator(look: PassSummary, *, leads: bool, ready: tuple[str, str], cache: tuple[str, str]) -> OperatorMetrics:
+def told_operator(
+    look: PassSummary, *, leads: bool, ready: tuple[str, str], cache: tuple[str, str], price: float = 0.0
+) -> OperatorMetrics:
     """What an operator tells of `chat/support`; its conditions Ready and CacheEffective as (status, reason)."""
     group = {
         "metadata": {"namespace": "chat", "name": "support"},
-        "spec": {"model": "llama", "engine": {"type": "vLLM"}, "sizing": {"minReplicas": 1, "maxReplicas": 4}},
+        "spec": {
+            "model": "llama",
+            "engine": {"type": "vLLM", "resources": {"limits": {"nvidia.com/gpu": 1}}},
+            "sizing": {"minReplicas": 1, "maxReplicas": 4},
+        },
         "status": {
             "conditions": [
                 {"type": kind, "status": status, "reason": reason}
@@ -25,5 +31,5 @@ def told_operator(look: PassSummary, *, leads: bool, ready: tuple[str, str], cac
     }
     told = OperatorMetrics()
     told.leader.set_function(lambda: leads)
-    told.registry.register(GroupCollector(lambda: True, lambda: [group], lambda: {Key("chat", "support"): look}))
+    told.registry.register(GroupCollector(lambda: True, lambda: [group], lambda: {Key("chat", "support"): look}, price))
     return told

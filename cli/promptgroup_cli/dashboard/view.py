@@ -16,13 +16,14 @@ from promptgroup_cli.dashboard.release_view import release_view
 from promptgroup_cli.reach.discovered import together
 from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement, group_status
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
+from promptgroup_cli.render.discover_output import note, saves
 from promptgroup_operator.plan.status import RELEASING
 from promptgroup_operator.rollout.annotations import rfc3339
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world.snapshot import Key, Manifest
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
-from promptgroup_router.routing.unmatched import LISTED, UNMATCHED
+from promptgroup_router.undeclared.unmatched import LISTED, UNMATCHED
 
 MOST_TEXT = 2000
 """Most characters of a text."""
@@ -327,6 +328,8 @@ def unmatched(reading: DashboardReading) -> list[Document]:
             "share": each["tokensPerSecond"] / whole if whole else None,
             "sessions": each["sessions"],
             "texts": each["texts"],
+            "saves": saves(each),
+            "note": note(each),
         }
         for each in listed[:LISTED]
     ]

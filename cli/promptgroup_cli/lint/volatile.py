@@ -1,15 +1,15 @@
 """Text that is another one on the next request: dates, times, ids, counters.
 
-A token is found by how it is written. Only a log shows that it really differs (`variants`): then it is an error;
-where many requests agree on it, a note. Dates without a time are notes by themselves: most of them are part of a rule
-(`valid until 2027-01-31`), unless a word in front says that this is today.
+A token is found by how it is written (`promptgroup_router.undeclared.volatile`). Only a log shows that it really
+differs (`variants`): then it is an error; where many requests agree on it, a note. Dates without a time are notes by
+themselves: most of them are part of a rule (`valid until 2027-01-31`), unless a word in front says that this is today.
 """
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from promptgroup_cli.lint.finding import Rule, Severity
+from promptgroup_router.undeclared.volatile import TOKEN, rule_of
 
 _VOIDS = "the cache of all that follows is void when it differs"
 _MOVE = "move it behind the static text: to the end of the prompt, or into the last user message"
@@ -27,62 +27,10 @@ NAMED_ID = Rule("named-id", Severity.WARNING, "an id of a request, a session, a 
 COUNTER = Rule("counter", Severity.WARNING, "a number that counts requests, turns, attempts", _VOIDS, _DROP)
 
 RULES = (CURRENT_DATE, TIMESTAMP, DATE, TIME, UUID, RANDOM_ID, NAMED_ID, COUNTER)
-_BY_GROUP = {rule.id.replace("-", "_"): rule for rule in RULES}
+BY_ID = {rule.id: rule for rule in RULES}
 
 TOKENS = 32
 """Tokens of one text that are told apart: more of them say nothing new."""
-
-_DAY = r"[0-3]?[0-9](?:st|nd|rd|th)?"
-_YEAR = r"(?:19|20)[0-9]{2}(?![0-9])"
-_MONTH = (
-    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?|"
-    r"oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
-)
-_WEEKDAY = r"(?:mon|tue(?:s)?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b"
-_CLOCK = (
-    r"[0-2]?[0-9]:[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]{1,9})?)?(?![0-9])"
-    r"(?:\ ?[ap]\.?m\b\.?)?(?:\ ?(?:utc|gmt|z)\b|\ ?[+-][0-9]{2}:?[0-9]{2}(?![0-9]))?"
-)
-_DATE = (
-    r"(?:(?:19|20)[0-9]{2}[-/][01]?[0-9][-/][0-3]?[0-9](?![0-9])|[0-3]?[0-9][./-][0-3]?[0-9][./-]" + _YEAR + "|"
-    rf"(?:{_WEEKDAY},?\ )?(?:{_DAY}\ (?:of\ )?{_MONTH},?\ {_YEAR}|{_MONTH}\ {_DAY},?\ {_YEAR}))"
-)
-_STAMP = (
-    rf"(?:{_DATE}(?:T|,?\ (?:at\ )?|\n){_CLOCK}|{_WEEKDAY}\ {_MONTH}\ +{_DAY}\ {_CLOCK}\ {_YEAR}|"
-    r"(?:19|20)[0-9]{6}T[0-9]{4,6}Z?(?![0-9])|1[5-9][0-9]{8}(?:[0-9]{3}|\.[0-9]+)?(?![0-9]))"
-)
-_ALONE = r"(?<![0-9][.:/,-])"
-"""In front of digits: not the end of a longer number, version or path."""
-_UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9a-f])"
-_RANDOM = (
-    r"(?:0x)?(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{16,}(?![0-9a-z])|"
-    r"[0-7](?=[a-z]*[0-9])(?=[0-9]*[a-z])[0-9a-hjkmnp-tv-z]{25}(?![0-9a-z])"
-)
-_VALUE = r"[\"']?(?=[\w.@:-]*[0-9])[\w.@:-]*\w[\"']?"
-_NAMED = (
-    r"(?:request|session|user|customer|account|trace|span|correlation|conversation|thread|message|tenant|run|job|"
-    rf"transaction)[\s_-]?(?:id|uuid|identifier)[\"']?(?:\ is\ |\s*[:=\#]\s*|\ ){_VALUE}|"
-    r"(?:req|sess|session|user|usr|trace|run|thread|conv|chatcmpl|resp|msg|job)[_-]"
-    r"(?=[a-z_-]*[0-9])[0-9a-z_-]{6,}|"
-    r"x-anthropic-billing-header:[^\n]{0,256}"  # of Claude Code, with a hash of the request
-)
-_COUNTER = (
-    r"(?:request|message|turn|attempt|iteration|call|run|session|conversation|query)"
-    r"\ ?(?:\#|no\.?\ |number\ ?:?\ ?)\ ?[0-9]+"
-)
-_PRESENT = (
-    r"(?:today(?:'s\ date)?(?:\ is|\s*[:=])|(?:current|today's)\ (?:date|time|day|date\ and\ time|date/time|datetime|"
-    r"timestamp)(?:\ is|\s*[:=])|now\ is|now\s*[:=])\ *"
-)
-
-_TOKEN = re.compile(
-    r"(?<![0-9a-z])(?:"  # tokens begin where words begin: five times fewer places to look at
-    rf"(?P<current_date>{_PRESENT}(?:{_STAMP}|{_DATE}|{_CLOCK}|{_WEEKDAY}|(?=[^\n.]{{0,24}}[0-9]{{2}}))|"
-    rf"as\ of\ (?:{_STAMP}|{_DATE})|it\ is\ (?:now|currently)\ (?:{_STAMP}|{_DATE}|{_CLOCK}))|"
-    rf"(?P<uuid>{_UUID})|(?P<named_id>{_NAMED})|(?P<counter>{_COUNTER})|(?P<timestamp>{_ALONE}{_STAMP})|"
-    rf"(?P<date>{_ALONE}{_DATE})|(?P<time>{_ALONE}{_CLOCK})|(?P<random_id>{_RANDOM}))",
-    re.IGNORECASE | re.ASCII,
-)
 
 
 class VolatileToken(NamedTuple):
@@ -101,8 +49,8 @@ def tokens(text: str) -> list[VolatileToken]:
 
 
 def _tokens(text: str) -> Iterator[VolatileToken]:
-    for match in _TOKEN.finditer(text):
-        rule = _BY_GROUP[str(match.lastgroup)]
+    for match in TOKEN.finditer(text):
+        rule = BY_ID[rule_of(match)]
         severity = rule.severity
         if rule is TIME and match[0].count(":") == 1:
             severity = Severity.NOTE  # opening hours are no clock

@@ -13,11 +13,14 @@ from promptgroup_cli.reach.files import shown
 from promptgroup_cli.reach.inputs import InputFormat, InputText
 from promptgroup_router.base.core_settings import MAX_SAMPLE_BYTES
 from promptgroup_router.rings.claims import common_length
-from promptgroup_router.routing.route import leading_of
-from promptgroup_router.routing.unmatched import BYTES, CAPACITY, Document, decode_sample, merge
+from promptgroup_router.undeclared.leading import leading_of
+from promptgroup_router.undeclared.unmatched import BYTES, CAPACITY, Document, decode_sample, merge
+from promptgroup_router.undeclared.volatile import on_top
 
 MOST_NUMBER = 1e15
 """A figure above it is none."""
+MOST_NAME = 320
+"""Characters of a group's label or a rule's id at most."""
 MOST_SAMPLES = 10_000
 """Requests of a sample that are compared; more say nothing new of what they share."""
 
@@ -33,6 +36,10 @@ class SamplePrompt:
     requests: int = 1
     texts: set[str] = field(default_factory=set)
     """Whole system texts, as far as they differ."""
+    behind: str = ""
+    """The text that they share behind volatile text on top; empty without such text."""
+    moved: bool = False
+    """True if that is the text here: what stands on top differs."""
 
     @property
     def varies(self) -> bool:
@@ -74,7 +81,10 @@ def _entry(told: Mapping[str, Any]) -> Document:
     bitmaps = bytes.fromhex(told["bitmaps"])
     if len(bitmaps) != 2 * BYTES or not all(0 <= each < MOST_NUMBER for each in numbers.values()):
         raise ValueError("a figure is out of range")
-    entry = numbers | {"model": str(told["model"]), "hash": str(told["hash"]), "bitmaps": bitmaps.hex()}
+    entry: Document = numbers | {"model": str(told["model"]), "hash": str(told["hash"]), "bitmaps": bitmaps.hex()}
+    entry |= {name: _place(told[name], key) for name, key in (("near", "group"), ("varies", "rule")) if name in told}
+    if "prefillTokensPerSecond" in told:
+        entry["prefillTokensPerSecond"] = _figure(told["prefillTokensPerSecond"])
     if "sample" in told:
         sample = decode_sample(told["sample"])
         if len(sample.system) + len(sample.tools) > MAX_SAMPLE_BYTES:
@@ -85,11 +95,26 @@ def _entry(told: Mapping[str, Any]) -> Document:
     return entry
 
 
+def _place(told: Mapping[str, Any], key: str) -> Document:
+    """Return a place that a router tells of, checked; `key` names what is there."""
+    name = str(told[key])
+    if not (name.isprintable() and len(name) <= MOST_NAME):
+        raise ValueError("a name is none")
+    return {key: name, "atByte": _figure(told["atByte"])}
+
+
+def _figure(told: object) -> float:
+    if not isinstance(told, int | float) or not 0 <= told < MOST_NUMBER:
+        raise ValueError("a figure is out of range")
+    return float(told)
+
+
 def router_samples(listed: Iterable[Document]) -> dict[str, SamplePrompt]:
     """Return hash of a beginning → the text that routers kept of it; empty where they keep none."""
     found = {}
     for each in listed:
-        sample = decode_sample(each["sample"]) if "sample" in each else None
+        # what routers keep of a text ends where it varies; on top nothing is left
+        sample = decode_sample(each["sample"]) if "sample" in each and "varies" not in each else None
         if sample is not None and sample.system:
             texts = {sample.system} if int(each["texts"]) < 2 and sample.whole else {sample.system, ""}
             found[str(each["hash"])] = SamplePrompt(sample.system, sample.tools, round(each["requests"]), texts)
@@ -113,14 +138,21 @@ def read_sample(name: str, given: InputFormat | None) -> dict[str, SamplePrompt]
                 continue
             key = f"{leading_of(request.ask)[0].hash:016x}"
             known = found.get(key)
+            system = request.ask.system
+            top = on_top(system)
+            behind = system[top[-1].end :].lstrip() if top else ""
             if known is None:
-                found[key] = SamplePrompt(request.ask.system, request.ask.tools, texts={request.ask.system})
+                found[key] = SamplePrompt(system, request.ask.tools, texts={system}, behind=behind)
                 continue
             known.requests += 1
-            known.system = known.system[: common_length(known.system, request.ask.system)]
+            known.moved = known.moved or (bool(top) and system[: top[-1].end] != known.system[: top[-1].end])
+            known.system = known.system[: common_length(known.system, system)]
+            known.behind = known.behind[: common_length(known.behind, behind)]
             known.tools = known.tools if known.tools == request.ask.tools else ""
             if len(known.texts) < 2:
-                known.texts.add(request.ask.system)
+                known.texts.add(system)
+    for each in found.values():
+        each.system = each.behind if each.moved else each.system
     if not found:
         raise InputError(f"{shown(name)}: no request of it has a system prompt")
     return found

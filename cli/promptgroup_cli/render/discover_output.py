@@ -5,11 +5,13 @@ from collections.abc import Sequence
 
 import yaml
 
+from promptgroup_cli.lint.volatile import BY_ID
 from promptgroup_cli.reach.discovered import SamplePrompt
 from promptgroup_cli.render.columns import columns
-from promptgroup_router.routing.unmatched import Document
+from promptgroup_router.undeclared.unmatched import Document
 
-HEADS = ("HASH", "MODEL", "TOKENS", "REQ/S", "TOKENS/S", "SHARE", "SESSIONS", "TEXTS", "IN SAMPLE")
+HEADS = ("HASH", "MODEL", "TOKENS", "REQ/S", "TOKENS/S", "SHARE", "SAVES", "SESSIONS", "TEXTS", "IN SAMPLE", "NOTE")
+SAMPLE_HEAD = HEADS.index("IN SAMPLE")
 MANY = 1000
 """Sessions or texts from which their number is not known."""
 IMAGE = "vllm/vllm-openai:v0.32.0"
@@ -36,14 +38,20 @@ def table(
     """
     if not listed:
         return "Every request matched a group."
-    heads = HEADS if sample is not None else HEADS[:-1]
-    rows = [_row(each, whole, sample) for each in listed]
-    lines = columns([heads, *rows], right=range(2, 8))
+    rows = [HEADS, *(_row(each, whole, sample) for each in listed)]
+    if sample is None:
+        rows = [(*row[:SAMPLE_HEAD], *row[SAMPLE_HEAD + 1 :]) for row in rows]
+    lines = columns(rows, right=range(2, 9))
     lines += [
         "",
         "A group would find TOKENS/S in its caches: each replica computes the text once, when it is warmed.",
+        "SAVES is how many replicas are busy with TOKENS/S where no cache has them, by the measured rate of prefill.",
         "`--write FILE --hash HASH` makes a PromptGroup of a line.",
     ]
+    if any("near" in each or "varies" in each for each in listed):
+        lines.append(
+            "NOTE: such requests miss the caches until their clients change: a group of the drifted text does not help."
+        )
     if any(int(each["texts"]) > 1 for each in listed):
         lines.append(
             "TEXTS above 1: the text changes behind its beginning. `promptgroup lint` on a log says what changes."
@@ -52,21 +60,40 @@ def table(
     return "\n".join(lines)
 
 
-def _row(each: Document, whole: float, sample: dict[str, SamplePrompt] | None) -> list[str]:
-    told = [
+def note(each: Document) -> str:
+    """Return what is known of how a prefix varies; empty where nothing is."""
+    said = []
+    if "near" in each:
+        said.append(f"drift of {each['near']['group']} at byte {each['near']['atByte']:.0f}")
+    if "varies" in each:
+        rule = BY_ID.get(each["varies"]["rule"])  # a router of another version may have more rules
+        what = rule.title if rule is not None else each["varies"]["rule"]
+        said.append(f"{what} at byte {each['varies']['atByte']:.0f} differs")
+    return "; ".join(said)
+
+
+def saves(each: Document) -> float | None:
+    """Return the replicas that computing a prefix for each of its requests keeps busy; None where no rate is known."""
+    rate = each.get("prefillTokensPerSecond", 0.0)
+    return float(each["tokensPerSecond"]) / rate if rate else None
+
+
+def _row(each: Document, whole: float, sample: dict[str, SamplePrompt] | None) -> tuple[str, ...]:
+    saved = saves(each)
+    known = sample.get(str(each["hash"])) if sample is not None else None
+    return (
         str(each["hash"]),
         str(each["model"]),
         f"{each['prefixTokens']:.0f}",
         f"{each['requestsPerSecond']:.2f}",
         f"{each['tokensPerSecond']:.0f}",
         f"{each['tokensPerSecond'] / whole:.0%}" if whole else "-",
+        f"{saved:.2f}" if saved is not None else "-",
         _number(int(each["sessions"])),
         _number(int(each["texts"])),
-    ]
-    if sample is not None:
-        known = sample.get(str(each["hash"]))
-        told.append(f"{known.requests} requests" if known is not None else "-")
-    return told
+        f"{known.requests} requests" if known is not None else "-",
+        note(each) or "-",
+    )
 
 
 def _number(value: int) -> str:
@@ -93,6 +120,11 @@ def manifest(name: str, model: str, prompt: SamplePrompt) -> str:
         f"# Written by `promptgroup discover` from {prompt.requests} requests.",
         "# Before you apply it: set the engine that serves the model, and the number of replicas (`promptgroup size`).",
     ]
+    if prompt.moved:
+        notes.append(
+            "# The requests begin with text that differs, such as a time.\n"
+            "# They match this group once their clients move it behind this text."
+        )
     if prompt.varies:
         notes.append(
             "# The requests differ behind this text: read its end, and cut it where a sentence is the same for all."

@@ -1,6 +1,7 @@
 """Flags and environment → one frozen Settings."""
 
 import argparse
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -63,6 +64,8 @@ class Settings:
     """Longest time for one of its answers, in seconds."""
     prometheus_selector: str = ""
     """Label matchers that every query has, where one Prometheus knows several clusters."""
+    gpu_hour_price: float = 0.0
+    """Price of an hour of a GPU, in any currency; 0: not known."""
     service_account_dir: Path = SERVICE_ACCOUNT_DIR
     """Credentials inside a cluster; used when there is no kubeconfig."""
     log_level: str = "INFO"
@@ -165,6 +168,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help='label matchers that are added to every query, as in cluster="eu"',
     )
     group.add_argument(
+        "--gpu-hour-price",
+        type=float,
+        default=_env("gpu_hour_price", str(defaults.gpu_hour_price)),
+        metavar="PRICE",
+        help="price of an hour of a GPU, in a currency of yours, by which misses are told in money (default: none)",
+    )
+    group.add_argument(
         "--service-account-dir",
         type=Path,
         default=_env("service_account_dir", str(SERVICE_ACCOUNT_DIR)),
@@ -192,6 +202,8 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
         raise ValueError(f"--metrics-port is {arguments.metrics_port}, {expected}")
     if not 1 <= arguments.touch_seconds <= DAY:
         raise ValueError(f"--touch-seconds is {arguments.touch_seconds}, expected 1 to {DAY}")
+    if not 0 <= arguments.gpu_hour_price < math.inf:
+        raise ValueError(f"--gpu-hour-price is {arguments.gpu_hour_price}, expected 0 or more")
     if arguments.lease and [bool(part) for part in arguments.lease.split("/")] != [True, True]:
         raise ValueError(f"--lease is {arguments.lease!r}, expected NAMESPACE/NAME")
     _check_prometheus(arguments)
@@ -213,6 +225,7 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
         prometheus_token_file=Path(arguments.prometheus_token_file) if arguments.prometheus_token_file else None,
         prometheus_timeout=arguments.prometheus_timeout,
         prometheus_selector=arguments.prometheus_selector,
+        gpu_hour_price=arguments.gpu_hour_price,
         service_account_dir=arguments.service_account_dir,
         log_level=arguments.log_level,
     )

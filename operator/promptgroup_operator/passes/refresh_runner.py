@@ -5,6 +5,7 @@ The memory is the process's own: losing it costs one refresh of each replica.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -105,7 +106,7 @@ class RefreshRunner:
 
     def _refresh(self, due: Refresh) -> Outcome | None:
         spent, seen, outcome = UNKNOWN_SPENT, replace(due.last_seen, at=datetime.now(UTC)), None
-        result = WarmReason.UNREACHABLE
+        result, began = WarmReason.UNREACHABLE, time.monotonic()
         try:
             found = self._engines.refresh(
                 due.address, DIALECTS[due.engine], due.model, due.prompt, due.needed, any_tier=due.any_tier
@@ -117,7 +118,7 @@ class RefreshRunner:
             now = datetime.now(UTC)
             spent, seen, outcome = (
                 found.spent,
-                refresh.seen_after(due, found, now),
+                refresh.seen_after(due, found, timedelta(seconds=time.monotonic() - began), now),
                 refresh.judge_answer(due, found, now),
             )
             result = _result(found, outcome)

@@ -124,14 +124,15 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
     if low and (_outgrown(load) or (wave is None and caches_full(load))):
         # no wave makes sessions outgrow the caches: a replica that joins brings more room than what moves takes
         return Diagnosis(False, "Thrashing", f"{told}: {_too_small(load)}")
-    if low and wave is not None:
+    little = max(rate, may) < SHARED and (ceiling(load) is not None or rate < SHARED)
+    # where so little repeats, what moves is no dip; but of a revision that begins, all sessions open
+    if low and wave is not None and not (little and wave is Cause.SCALING):
         return Diagnosis(
             None, wave.value, f"{told}: this is expected after a change of the group and recovers by itself"
         )
-    if max(rate, may) < SHARED:
+    if little:
         text = "requests share too little for a group to pay: serve them without a group, or share more of the prompt"
-        if ceiling(load) is not None or rate < SHARED:
-            return Diagnosis(False, "LowSharing", f"{told}: {text}")
+        return Diagnosis(False, "LowSharing", f"{told}: {text}")
     if low:
         text = (
             "prompts begin with the declared prefix and sessions fit: check that clients send the whole history and "

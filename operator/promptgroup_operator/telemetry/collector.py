@@ -40,6 +40,8 @@ class ReplicaSummary:
     reading: Reading
     warmed_in: float | None
     """Seconds from its containers' readiness to its proof of warmth; None where one of the two is not known."""
+    rewarmed_in: float | None = None
+    """Seconds of the latest refresh that computed its prefix again; None where none did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,9 @@ def _replicas(world: World) -> Iterator[ReplicaSummary]:
                 warmed_in = None
                 if pod.warm is not None and pod.warm.since is not None and pod.containers_ready_since is not None:
                     warmed_in = max(0.0, (pod.warm.since - pod.containers_ready_since).total_seconds())
-                yield ReplicaSummary(short(pod.fingerprint), slot, pod.last_seen.last, warmed_in)
+                yield ReplicaSummary(
+                    short(pod.fingerprint), slot, pod.last_seen.last, warmed_in, pod.last_seen.rewarmed_in
+                )
 
 
 SOURCE_RATIO: Final = "promptgroup_source_hit_ratio"
@@ -88,8 +92,10 @@ SOURCE_LABELS: Final = (*LABELS, "source")
 _Read: TypeAlias = Callable[[Manifest, PassSummary | None], float | None]
 
 
-def families(groups: Iterable[Manifest], looks: Mapping[Key, PassSummary]) -> Iterator[Metric]:
-    """Return all series of these groups."""
+def families(
+    groups: Iterable[Manifest], looks: Mapping[Key, PassSummary], gpu_hour_price: float = 0.0
+) -> Iterator[Metric]:
+    """Return all series of these groups; without a price of a GPU's hour, none is told of replicas."""
     info = InfoMetricFamily("promptgroup", "What the group is; `group` is the router's label.", labels=LABELS)
     condition = GaugeMetricFamily(
         "promptgroup_status_condition",
@@ -102,6 +108,11 @@ def families(groups: Iterable[Manifest], looks: Mapping[Key, PassSummary]) -> It
     }
     sources = GaugeMetricFamily(SOURCE_RATIO, SOURCE_HELP, labels=SOURCE_LABELS)
     numbers = [(GaugeMetricFamily(name, text, labels=LABELS), read) for name, text, read in NUMBERS]
+    price = GaugeMetricFamily(
+        "promptgroup_replica_hour_price",
+        "Price of an hour of a replica: that of its GPUs, in the currency of --gpu-hour-price.",
+        labels=LABELS,
+    )
     of_replicas = [(kind(name, text, labels=REPLICA_LABELS), read) for kind, name, text, read in OF_REPLICAS]
     for group in groups:
         key = Key(group["metadata"]["namespace"], group["metadata"]["name"])
@@ -118,13 +129,15 @@ def families(groups: Iterable[Manifest], looks: Mapping[Key, PassSummary]) -> It
                 family.add_metric(named, value)
         for source, rate in (look.tier_hit_rates if look is not None else {}).items():
             sources.add_metric([*named, source], rate)
+        if gpu_hour_price and (gpus := _gpus(group)):
+            price.add_metric(named, gpu_hour_price * gpus)
         for replica in look.replicas if look is not None else ():
             place = [*named, replica.revision, str(replica.slot)]
             for series, figure in of_replicas:
                 told = figure(replica)
                 if told is not None:
                     series.add_metric(place, told)
-    yield from (info, condition, *reasons.values(), *(family for family, _ in numbers), sources)
+    yield from (info, condition, *reasons.values(), price, *(family for family, _ in numbers), sources)
     yield from (series for series, _ in of_replicas)
 
 
@@ -136,6 +149,12 @@ def _identity(key: Key, group: Manifest) -> dict[str, str]:
         "engine": spec.get("engine", {}).get("type", ""),
         "revision": status.get("revision", ""),
     }
+
+
+def _gpus(group: Manifest) -> int:
+    """Return the GPUs that an engine of a group asks for: whole devices, which are named `gpu`."""
+    limits = group["spec"].get("engine", {}).get("resources", {}).get("limits", {})
+    return sum(int(count) for name, count in limits.items() if name.endswith("/gpu") and str(count).isdecimal())
 
 
 # --- numbers -----------------------------------------------------------------------------------------------
@@ -278,6 +297,12 @@ OF_REPLICAS: Final[tuple[tuple[type[GaugeMetricFamily] | type[CounterMetricFamil
         "promptgroup_replica_warmup_seconds",
         "From the readiness of the replica's containers to its proof of warmth.",
         lambda replica: replica.warmed_in,
+    ),
+    (
+        GaugeMetricFamily,
+        "promptgroup_replica_rewarm_seconds",
+        "Time in which the replica computed its prefix again, when a refresh last found it evicted.",
+        lambda replica: replica.rewarmed_in,
     ),
 )
 """Kind, name, help, and the function that reads the value from a replica."""

@@ -43,6 +43,7 @@ class GroupCollector(Collector):
         leads: whether this process does.
         groups: as they stand.
         looks: what the latest pass over each found.
+        gpu_hour_price: the price of a GPU's hour; 0 where it is not known.
     """
 
     def __init__(
@@ -50,14 +51,16 @@ class GroupCollector(Collector):
         leads: Callable[[], bool],
         groups: Callable[[], list[Manifest]],
         looks: Callable[[], Mapping[Key, PassSummary]],
+        gpu_hour_price: float = 0.0,
     ) -> None:
         self._leads = leads
         self._groups = groups
         self._looks = looks
+        self._gpu_hour_price = gpu_hour_price
 
     def collect(self) -> Iterator[Metric]:
         """Read them."""
-        return families(self._groups() if self._leads() else (), self._looks())
+        return families(self._groups() if self._leads() else (), self._looks(), self._gpu_hour_price)
 
 
 @asynccontextmanager

@@ -124,10 +124,11 @@ def judge_answer(touch: Refresh, found: RefreshAnswer, now: datetime) -> Outcome
     )
 
 
-def seen_after(touch: Refresh, found: RefreshAnswer, now: datetime) -> LastSeen:
-    """Return what is known of the prefix after the refresh."""
-    lost = now if _is_lost(touch, found) else touch.last_seen.lost
-    return LastSeen(now, found.reading, found.reading, lost)
+def seen_after(touch: Refresh, found: RefreshAnswer, took: timedelta, now: datetime) -> LastSeen:
+    """Return what is known of the prefix after the refresh, which took so long."""
+    if _is_lost(touch, found):
+        return LastSeen(now, found.reading, found.reading, now, took.total_seconds())
+    return LastSeen(now, found.reading, found.reading, touch.last_seen.lost, touch.last_seen.rewarmed_in)
 
 
 def first_seen(pod: Pod, reading: Reading, now: datetime) -> LastSeen:

@@ -154,6 +154,8 @@ class LastSeen:
     """The latest reading."""
     lost: datetime | None = None
     """Time of the latest refresh that found it evicted."""
+    rewarmed_in: float | None = None
+    """Seconds that this refresh took, which computed the prefix again; None where this process has seen none."""
 
 
 @dataclass(frozen=True, slots=True)

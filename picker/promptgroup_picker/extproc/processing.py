@@ -52,8 +52,8 @@ from promptgroup_router.routing.response_id import RANDOM_BYTES
 from promptgroup_router.routing.route import Route, share_of
 from promptgroup_router.routing.secret_prompt import engine_refused
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.routing.unmatched import UNMATCHED
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
+from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 READ_SECONDS = 60.0
 """Time limit from a request's head to the end of its body: it bounds what a slow client can hold."""

@@ -22,7 +22,7 @@ from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.stored_response import parse_path, route_by_response
-from promptgroup_router.routing.unmatched import UNMATCHED, sampled
+from promptgroup_router.undeclared.unmatched import UNMATCHED, sampled
 
 NO_SENDER = NoSender()
 
@@ -279,6 +279,8 @@ def _note(state: RouterState, found: Route, ask: ParsedRequest, now: float) -> N
             text=found.demand.prefix,
             now=now,
             sample=sampled(ask.system, ask.tools, limit) if kept else None,
+            near=found.near_miss,
+            volatile=found.leading.volatile,
         )
     if found.near_miss is not None:
         state.metrics.near_miss.add(found.near_miss.group)

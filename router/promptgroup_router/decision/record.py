@@ -16,9 +16,9 @@ from promptgroup_router.decision.span_attributes import api_attributes, end_with
 from promptgroup_router.policy.misses import EVICTED, find_miss, seconds_saved
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.routing.unmatched import UNMATCHED
 from promptgroup_router.tracing.trace_context import HEADER, sampled_trace, trace_id
 from promptgroup_router.tracing.tracer import RequestSpan, Value
+from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 log = logging.getLogger("promptgroup.router")
 access = logging.getLogger(ACCESS)
@@ -390,6 +390,7 @@ class RequestRecord:
         if pick is not None:
             line["promptgroup.slot"] = pick.member.label
             line["promptgroup.moved"] = pick.moved
+            line["promptgroup.placed_by"] = placed_by(route, pick, self._exchange.tries)
             line["promptgroup.expected_cached_tokens"] = round(pick.cached)
         if usage is not None:
             line["gen_ai.usage.input_tokens"] = usage.prompt_tokens

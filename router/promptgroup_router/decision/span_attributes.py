@@ -20,8 +20,8 @@ from promptgroup_router.apis.request import CHAT_PATH, TEXT_PATH
 from promptgroup_router.apis.responses import RESPONSES_PATH
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.routing.route import Route
-from promptgroup_router.routing.unmatched import UNMATCHED
 from promptgroup_router.tracing.tracer import RequestSpan, Tracer, Value
+from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 PROVIDER = "promptgroup"
 _OPERATIONS = {

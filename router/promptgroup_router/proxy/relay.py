@@ -39,8 +39,8 @@ from promptgroup_router.routing.response_id import RANDOM_BYTES
 from promptgroup_router.routing.route import Route, share_of
 from promptgroup_router.routing.secret_prompt import engine_refused
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.routing.unmatched import UNMATCHED
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
+from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 NO_NOTES: Headers = []
 CONTINUE = 100

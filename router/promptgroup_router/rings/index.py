@@ -211,6 +211,15 @@ class RoutingIndex:
     most_messages: int
     """Most messages that a revision declares."""
 
+    def prefill_rates(self) -> dict[str, int]:
+        """Return model → prompt tokens that a replica of it computes a second, at least; only what was measured."""
+        rates: dict[str, int] = {}
+        for group in self.groups:
+            measured = max((each.revision.engine.prefill_rate for each in group.revisions), default=0)
+            if measured > rates.get(group.group.model, 0):
+                rates[group.group.model] = measured
+        return rates
+
 
 def preferred(candidates: Candidates, key: int, allowed: Sequence[Member]) -> Iterator[Member]:
     """Yield the allowed members in the order that a key prefers.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import cast
 
 import xxhash
 
@@ -20,9 +19,7 @@ from promptgroup_router.apis.session_key import (
     NO_SESSION,
     RequestSession,
     SessionKey,
-    chat_start,
     find_session,
-    first_ids,
 )
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, shown
@@ -39,7 +36,6 @@ from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER
 from promptgroup_router.policy.session_locations import SessionLocations
-from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 from promptgroup_router.routing.admission_queue import Share
 from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost, only
@@ -48,13 +44,9 @@ from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
 from promptgroup_router.routing.prompt_digest import CacheQuestion
 from promptgroup_router.routing.response_id import decode, is_of
 from promptgroup_router.routing.secret_prompt import check_by_name, is_given_secret
-from promptgroup_router.routing.unmatched import UNMATCHED
+from promptgroup_router.undeclared.leading import LEADING_BYTES, LEADING_IDS, Leading, leading_of
+from promptgroup_router.undeclared.unmatched import UNMATCHED
 
-LEADING_BYTES = 2048
-"""Bytes of an undeclared prompt by which it is listed; for text completions also the bytes that take the place of Tier
-1."""
-LEADING_IDS = 512
-"""The same for a prompt of token ids: about as much text."""
 MOST_TURNS = 65535
 """Largest turn that a placement for other routers can hold (16 bits)."""
 
@@ -63,18 +55,6 @@ _REVISION_SEED = 1
 """Keeps a session's revision and its place on the ring independent of each other."""
 
 _RANKS = {priority: rank for rank, priority in enumerate(Priority)}
-
-_prefix_key = cast("Callable[..., PrefixKey]", xxhash.xxh3_64_intdigest)
-"""The hash that names an undeclared prompt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leading:
-    """The start of a prompt that no group declares."""
-
-    hash: PrefixKey
-    length: int
-    """Bytes of the whole system text."""
 
 
 @dataclass(slots=True)
@@ -631,20 +611,3 @@ def revision_by_weight(key: SessionKey, weights: Mapping[Fingerprint, int]) -> F
         if at < 0:
             return fingerprint
     raise AssertionError("the remainder is less than the sum of the weights")
-
-
-def leading_of(ask: ParsedRequest) -> tuple[Leading, PrefixKey]:
-    """Return the start of an undeclared prompt, and the hash of what takes the place of its Tier 1."""
-    if ask.ids:
-        listed = _prefix_key(first_ids(ask, LEADING_IDS))
-        return Leading(listed, 0), listed
-    text = ask.system.encode()
-    start = text[:LEADING_BYTES]
-    if not start and ask.kind is not ApiKind.TEXT:
-        said, first = chat_start(ask)
-        start = b"\0".join(said[:first])  # these are the same on every turn
-    listed = _prefix_key(start)
-    if ask.kind is ApiKind.TEXT or not (text or ask.tools):
-        return Leading(listed, len(text)), listed
-    # the whole text: to take a text for cached that only begins like another costs more than to compute it again
-    return Leading(listed, len(text)), _prefix_key(ask.tools.encode() + b"\0" + text)

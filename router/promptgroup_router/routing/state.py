@@ -23,8 +23,8 @@ from promptgroup_router.routing.admission_queue import AdmissionQueue
 from promptgroup_router.routing.moves import Moves
 from promptgroup_router.routing.near_miss import NearMisses
 from promptgroup_router.routing.prompt_digest import PromptDigests
-from promptgroup_router.routing.unmatched import UNMATCHED, UnmatchedPrefixes
 from promptgroup_router.tracing.tracer import Tracer
+from promptgroup_router.undeclared.unmatched import UNMATCHED, UnmatchedPrefixes
 
 SERIES_SECONDS = 3600.0
 """Time for which the series of a revision or a group that left the table are still told: rates look back over less."""

@@ -14,7 +14,7 @@ from statistics import median_low
 
 from promptgroup_router.base.exposition import PROMETHEUS, TOTAL, Exemplar, TextFormat, number
 from promptgroup_router.base.metrics import PREFIX
-from promptgroup_router.routing.unmatched import UNMATCHED
+from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 ADDED = frozenset({
     "connections", "inflight", "responses_bytes", "responses_kept", "revision_session_tokens", "revision_sessions",

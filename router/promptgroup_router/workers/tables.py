@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from promptgroup_router.routing import unmatched
+from promptgroup_router.undeclared import unmatched
 
 Document = dict[str, Any]
 

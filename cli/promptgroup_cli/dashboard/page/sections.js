@@ -147,16 +147,16 @@ function showSaid(group) {
 }
 
 const UNMATCHED_HEADS = ["Hash", "Model", { text: "Prefix tokens", kind: "number" }, { text: "Requests/s", kind: "number" },
-  { text: "Tokens/s", kind: "number" }, { text: "Share", kind: "number" }, { text: "Sessions", kind: "number" }, { text: "Texts", kind: "number" }];
+  { text: "Tokens/s", kind: "number" }, { text: "Share", kind: "number" }, { text: "Saves", kind: "number" }, { text: "Sessions", kind: "number" }, { text: "Texts", kind: "number" }, { text: "Note", kind: "wide" }];
 
 function showUnmatched(found) {
   byId("unmatched").hidden = !found.length;
   say(byId("unmatched-lead"), found.length
-    ? "The heaviest beginnings of requests that no group declares. Tokens/s is what a group would find in cache instead of computing it."
+    ? "The heaviest beginnings of requests that no group declares. Tokens/s is what a group would find in cache instead of computing it; Saves is how many replicas are busy with computing it where no cache has it."
     : "Every request matched a group.");
   fill(byId("unmatched"), "Prompts that no group declares, the heaviest first", UNMATCHED_HEADS, found.map((each) => [code(each.hash), each.model,
     number(count(each.tokens)), number(each.requestsPerSecond.toFixed(2)), number(count(each.tokensPerSecond)), number(percent(each.share, 0)),
-    number(each.sessions < 1000 ? count(each.sessions) : "over 1,000"), number(each.texts < 1000 ? count(each.texts) : "over 1,000")]));
+    number(each.saves === null ? "-" : each.saves.toFixed(2)), number(each.sessions < 1000 ? count(each.sessions) : "over 1,000"), number(each.texts < 1000 ? count(each.texts) : "over 1,000"), each.note]));
 }
 
 function showGroup(view) {

@@ -5,8 +5,8 @@ import yaml
 
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_router.apis.request import ApiKind, parse
-from promptgroup_router.routing.route import leading_of
-from promptgroup_router.routing.unmatched import UnmatchedPrefixes, document, sampled
+from promptgroup_router.undeclared.leading import leading_of
+from promptgroup_router.undeclared.unmatched import UnmatchedPrefixes, document, sampled
 from support.rawobjects import router, serving
 from support.scriptedkube import Answer
 
@@ -26,9 +26,8 @@ def saw(*systems, keeps=0):
         leading, text = leading_of(parse(ApiKind.CHAT, body(system).encode()))
         length = leading.length // 4
         sample = sampled(system, "", keeps) if keeps else None
-        sketch.add(
-            "llama", leading.hash, leading.length, tokens=length, session=number, text=text, now=0.0, sample=sample
-        )
+        figures = {"tokens": length, "session": number, "text": text, "now": 0.0}
+        sketch.add("llama", leading.hash, leading.length, sample=sample, volatile=leading.volatile, **figures)
     return document(sketch, 60.0)
 
 
@@ -57,6 +56,27 @@ def test_what_all_routers_saw_is_listed_heaviest_first(kube, command):
     assert out.count("llama") == 1
     assert "Router r3 did not answer." in out
     assert RULES[:30] not in out
+
+
+def test_forty_requests_with_forty_times_on_top_are_one_line_that_says_so(kube, command, tmp_path):
+    timed = [f"2026-11-24 12:{minute}:07\n{RULES}" for minute in range(10, 50)]
+    routers(kube, r1=saw(*timed))
+    lines = command("discover")[1].splitlines()
+    assert lines[1].endswith("a date with a time, or seconds since 1970 at byte 0 differs")
+    assert lines[2] == ""
+    log = tmp_path / "requests.jsonl"
+    log.write_text("\n".join(map(body, timed)))
+    code, out, _ = command("discover", "--sample", str(log), "--write", "-")
+    assert code == 0
+    assert yaml.safe_load(out)["spec"]["prompt"]["system"] == RULES
+    assert "once their clients move it" in out
+
+
+def test_routers_keep_no_text_of_which_a_group_could_be_made_where_the_top_varies(kube, command):
+    routers(kube, r1=saw("12:00:01 " + RULES, "12:00:02 " + RULES, keeps=9000))
+    code, _, err = command("discover", "--write", "-")
+    assert code == 2
+    assert "give requests of" in err
 
 
 def test_where_every_request_matched_there_is_nothing_to_discover(kube, command):
@@ -135,7 +155,11 @@ def test_nothing_is_written(case, kube, command, tmp_path):
      {"unmatched": [saw(RULES)["unmatched"][0] | {"sample": {"system": 3, "tools": "", "whole": True}}]},
      {"unmatched": [saw(RULES)["unmatched"][0] | {"sample": {"system": "x", "tools": "{", "whole": True}}]},
      {"unmatched": [saw(RULES)["unmatched"][0] | {"sample": {"system": "x" * 70_000, "tools": "", "whole": True}}]},
-     {"unmatched": [saw(RULES)["unmatched"][0] | {"sample": None}]}],
+     {"unmatched": [saw(RULES)["unmatched"][0] | {"sample": None}]},
+     {"unmatched": [saw(RULES)["unmatched"][0] | {"near": {"group": "chat/support"}}]},
+     {"unmatched": [saw(RULES)["unmatched"][0] | {"near": {"group": "a\x1b[2J", "atByte": 1}}]},
+     {"unmatched": [saw(RULES)["unmatched"][0] | {"varies": {"rule": "date", "atByte": -1}}]},
+     {"unmatched": [saw(RULES)["unmatched"][0] | {"prefillTokensPerSecond": "much"}]}],
 )  # fmt: skip
 def test_a_router_that_answers_something_else_is_named(kube, command, said):
     routers(kube, r1=said)

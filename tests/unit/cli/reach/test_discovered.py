@@ -38,3 +38,13 @@ def test_without_an_answer_there_is_an_error():
 
     with pytest.raises(ReachError, match="router r1"):
         ask_all({"r1": silent})
+
+
+def test_a_time_on_top_is_no_part_of_what_requests_share(tmp_path):
+    log = tmp_path / "requests.jsonl"
+    log.write_text("\n".join(line(f"2026-11-24 12:00:{second}\n" + TEXT) for second in range(10, 14)))
+    [found] = read_sample(str(log), None).values()
+    assert (found.system, found.requests, found.moved) == (TEXT, 4, True)
+    log.write_text("\n".join([line("Rules of 2026-11-24.\n" + TEXT)] * 2))
+    [found] = read_sample(str(log), None).values()
+    assert (found.system, found.moved) == ("Rules of 2026-11-24.\n" + TEXT, False)

@@ -30,6 +30,7 @@ FLAGS = {
     "prometheus_token_file": (__file__, Path(__file__)),
     "prometheus_timeout": ("2.5", 2.5),
     "prometheus_selector": ('cluster="eu", job=~"a|b"', 'cluster="eu", job=~"a|b"'),
+    "gpu_hour_price": ("2.5", 2.5),
     "service_account_dir": ("/x", Path("/x")),
     "log_level": ("DEBUG", "DEBUG"),
 }
@@ -67,6 +68,12 @@ def test_a_port_that_is_none_or_the_other_one_is_refused(value):
 def test_a_time_between_looks_that_is_none_is_refused(value):
     with pytest.raises(ValueError, match=rf"--touch-seconds is {value}.*, expected 1 to 86400"):
         parse([f"--touch-seconds={value}"])
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+def test_a_price_that_is_none_is_refused(value):
+    with pytest.raises(ValueError, match=rf"--gpu-hour-price is {value}.*, expected 0 or more"):
+        parse([f"--gpu-hour-price={value}"])
 
 
 @pytest.mark.parametrize("value", ["name", "/name", "namespace/", "a/b/c"])

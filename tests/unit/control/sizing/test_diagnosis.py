@@ -45,6 +45,12 @@ ROWS = {
     ),
     "no session began since it is looked at": (load(hit_rate=0.81, opening=0.0), None, "", True, HEALTHY),
     "low for no cause that is seen": (load(hit_rate=0.7), None, "", None, "Unexplained"),
+    "little is shared, while replicas join": (
+        load(hit_rate=0.02, declared_tokens=500, opening=1.0), Cause.SCALING, "", False, "LowSharing",
+    ),
+    "little is shared as long as all sessions of a release begin": (
+        load(hit_rate=0.02, declared_tokens=500, opening=1.0), Cause.RELEASE, "", None, "Release",
+    ),
     "nothing is found at all": (load(hit_rate=0), None, "", False, "PrefixCachingDisabled"),
     "nothing is looked up, and requests end": (
         replace(load(0), engines=replace(load().engines, queries=0, hits=0)), None, "", False, "PrefixCachingDisabled",

@@ -42,9 +42,9 @@ def sized(**fields):
 class Told:
     """What Prometheus reads."""
 
-    def __init__(self, groups, looks):
+    def __init__(self, groups, looks, price=0.0):
         registry = CollectorRegistry()
-        registry.register(type("Collector", (), {"collect": lambda _: families(groups, looks)})())
+        registry.register(type("Collector", (), {"collect": lambda _: families(groups, looks, price)})())
         self.text = generate_latest(registry).decode()
         self.samples = [each for family in text_string_to_metric_families(self.text) for each in family.samples]
 
@@ -134,7 +134,7 @@ def test_the_time_of_a_load_stands_until_another_is_known():
 
 def test_a_replica_tells_by_its_slot_what_its_engine_said_last():
     last = reading(usage=0.4, running=3, waiting=2, preemptions=7.0, tiered=640.0, evicted=900.0, memory_usage=0.7)
-    there = pod("p1", 1, last_seen=LastSeen(NOW, reading(), last))
+    there = pod("p1", 1, last_seen=LastSeen(NOW, reading(), last, NOW, 1.5))
     without = pod("p2", 2, last_seen=LastSeen(NOW, reading(), reading()))
     unread, leaving = pod("p3", 3), pod("p4", 4, deleting=True, last_seen=LastSeen(NOW, reading(), last))
     look = summarize(sized(), world([revision(pods=[there, without, unread, leaving])]), None, NOW)
@@ -149,6 +149,7 @@ def test_a_replica_tells_by_its_slot_what_its_engine_said_last():
         "memory_tier_usage_ratio": [0.7],
         "queue_seconds_total": [],
         "warmup_seconds": [60],
+        "rewarm_seconds": [1.5],
     }
     assert len(told("promptgroup_replica_kv_usage_ratio")) == 2
     assert told("promptgroup_replica_preemptions_total", slot="2") == []
@@ -170,3 +171,18 @@ def test_only_groups_that_stand_have_series():
 
 def test_no_text_of_a_prompt_is_told(told):
     assert "secret" not in told.text
+
+
+@pytest.mark.parametrize(
+    ("limits", "price", "told_price"),
+    [
+        ({"nvidia.com/gpu": 4, "memory": "8Gi"}, 2.5, [10.0]),
+        ({"nvidia.com/gpu": "2"}, 2.5, [5.0]),
+        ({"nvidia.com/mig-1g.5gb": 1}, 2.5, []),
+        ({}, 2.5, []),
+        ({"nvidia.com/gpu": 4}, 0.0, []),
+    ],
+)
+def test_a_replica_costs_what_its_gpus_cost_where_a_price_is_given(limits, price, told_price):
+    group = stored(engine={"type": "vLLM", "resources": {"limits": limits}})
+    assert Told([group], {}, price)("promptgroup_replica_hour_price", namespace="chat", name="support") == told_price

@@ -31,7 +31,7 @@ PAGE = (Path(__file__).parents[4] / "docs/reference/metrics.md").read_text()
 KEY = Key("chat", "support")
 GROUP = {
     "metadata": {"namespace": "chat", "name": "support"},
-    "spec": {"model": "llama"},
+    "spec": {"model": "llama", "engine": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
     "status": {
         "conditions": [
             {"type": "CacheEffective", "status": "True", "reason": "Healthy"},
@@ -40,6 +40,7 @@ GROUP = {
         "replicas": 2,
     },
 }
+PRICE = 2.5
 LOOK = PassSummary(SizingDecision(2, "FixedReplicas", "", active=False), 0.9, None)
 
 
@@ -132,7 +133,7 @@ def documented(prefix):
 
 def test_the_page_has_every_series_of_groups_with_its_labels():
     told = {}
-    for family in families([GROUP], {}):
+    for family in families([GROUP], {}, PRICE):
         for each in family.samples:
             told[each.name] = ("gauge", tuple(each.labels))
     told |= {name: ("gauge", ("namespace", "name")) for name, *_ in NUMBERS} | {SOURCE_RATIO: ("gauge", SOURCE_LABELS)}

@@ -179,10 +179,20 @@ def test_the_messages_name_the_cause_and_the_way_out():
 
 
 def test_a_touch_is_the_next_sighting():
-    given = a_touch(lost=LATELY)
-    assert seen_after(given, RefreshAnswer(BUSY, 96, 96, Spent(1, 1)), NOW) == LastSeen(NOW, BUSY, BUSY, LATELY)
-    assert seen_after(given, RefreshAnswer(BUSY, None, None, Spent(1, None)), NOW) == LastSeen(NOW, BUSY, BUSY, LATELY)
-    assert seen_after(given, RefreshAnswer(BUSY, 0, 96, Spent(1, 1)), NOW) == LastSeen(NOW, BUSY, BUSY, NOW)
+    given, took = a_touch(lost=LATELY), timedelta(seconds=2)
+
+    def seen(*answer):
+        return seen_after(given, RefreshAnswer(BUSY, *answer), took, NOW)
+
+    assert seen(96, 96, Spent(1, 1)) == LastSeen(NOW, BUSY, BUSY, LATELY)
+    assert seen(None, None, Spent(1, None)) == LastSeen(NOW, BUSY, BUSY, LATELY)
+    assert seen(0, 96, Spent(1, 1)) == LastSeen(NOW, BUSY, BUSY, NOW, 2.0)
+
+
+def test_the_time_of_the_latest_rewarming_stands_while_the_prefix_is_found():
+    rewarmed = replace(a_touch(), last_seen=replace(a_touch().last_seen, rewarmed_in=2.0))
+    found = seen_after(rewarmed, RefreshAnswer(BUSY, 96, 96, Spent(1, 1)), timedelta(seconds=9), NOW)
+    assert found.rewarmed_in == 2.0
 
 
 def test_a_new_process_learns_of_a_loss_from_the_pod():

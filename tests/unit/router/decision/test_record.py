@@ -190,6 +190,7 @@ def test_the_access_log_has_a_line_for_each_request_in_the_conventions_names(sta
     assert (line["gen_ai.usage.cache_read.input_tokens"], line["promptgroup.expected_cached_tokens"]) == (0, 800)
     assert (line["promptgroup.missed_because"], line["promptgroup.slot"]) == ("evicted", f"{GROUP}/0123abcd/0")
     assert (line["promptgroup.first_byte_seconds"], line["promptgroup.seconds"]) == (0.5, 1.5)
+    assert (line["promptgroup.placed_by"], line["promptgroup.moved"]) == ("home", False)
     assert (line["http.response.status_code"], "trace_id" in line) == (200, False)
 
 

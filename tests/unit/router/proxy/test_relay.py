@@ -588,6 +588,36 @@ def test_without_a_match_any_replica_of_the_model_serves_and_the_prompt_is_liste
     run(check())
 
 
+def test_requests_that_miss_a_declared_prompt_are_one_line_each_that_says_how(tmp_path):
+    rules = "You translate between English, German and French. " * 60
+
+    declared = SYSTEM + " Answer briefly, and in the language of the customer." * 5
+
+    async def check():
+        async with engines(1) as (engine,):
+            own = group(
+                "support", revision(declared, (slot(0, address=engine.address),), engine=Engine(prefill_rate=9000))
+            )
+            async with routing(tmp_path, table(own)) as router:
+                await misses(router)
+
+    async def misses(router):
+        for second in range(10):
+            for system in (f"2026-11-24 12:00:{second:02}\n{rules}", f"12:00:{second:02} {declared}"):
+                await ask(router.port, post(chat(system=system)))
+            await ask(router.port, post(chat(system=declared[:60] + "ver" + declared[63:])))
+        listed = (await ask(router.admin_port, get("/unmatched"))).json["unmatched"]
+        told = [(each["requests"], each["texts"] > 1, each.get("varies"), each.get("near")) for each in listed]
+        assert {each["prefillTokensPerSecond"] for each in listed} == {9000}
+        assert told == [
+            (10, True, {"rule": "timestamp", "atByte": 0}, None),
+            (10, True, {"rule": "time", "atByte": 0}, {"group": "chat/support", "atByte": 0}),
+            (10, False, None, {"group": "chat/support", "atByte": 60}),
+        ]
+
+    run(check())
+
+
 def test_text_of_undeclared_prompts_is_kept_only_where_it_is_asked_for_and_of_none_that_is_nearly_declared(tmp_path):
     async def check():
         for number, (limit, told) in enumerate(((0, []), (9, ["Something"]))):

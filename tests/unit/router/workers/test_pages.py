@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from promptgroup_router.base.exposition import OPENMETRICS, Exemplar
 from promptgroup_router.base.metrics import Counter, LatencyHistogram, Metrics
-from promptgroup_router.routing.unmatched import UNMATCHED
+from promptgroup_router.undeclared.unmatched import UNMATCHED
 from promptgroup_router.workers import pages
 
 NAMES = sorted(name for name in dir(Metrics()) if hasattr(getattr(Metrics(), name), "lines"))

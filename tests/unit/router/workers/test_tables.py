@@ -2,7 +2,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.routing.unmatched import CAPACITY
+from promptgroup_router.undeclared.unmatched import CAPACITY
 from promptgroup_router.workers.tables import merge_tables, merge_unmatched
 
 

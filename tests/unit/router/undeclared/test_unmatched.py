@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.routing.unmatched import (
+from promptgroup_router.undeclared.leading import VolatileText
+from promptgroup_router.undeclared.unmatched import (
     BITS,
     CAPACITY,
     HALF_LIFE,
+    Place,
     PrefixSample,
     UnmatchedPrefixes,
     counted,
@@ -160,7 +162,9 @@ def test_a_full_sketch_has_at_most_64_kib():
     try:
         sketch = UnmatchedPrefixes()
         for number, name in enumerate(names):
-            sketch.add("m", name, 5000, tokens=2000 + number, session=number, text=number, now=float(number))
+            near, volatile = (f"chat/{number % 8}", number), [VolatileText("time", at, number) for at in range(4)]
+            figures = {"tokens": 2000 + number, "session": number, "text": number, "now": float(number)}
+            sketch.add("m", name, 5000, near=near, volatile=volatile, **figures)
         size, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -227,3 +231,59 @@ def test_samples_of_several_routers_are_put_together():
     add(sketches[2], 1)  # a router that keeps none
     (found,) = merge([document(each, 0.0) for each in sketches])["unmatched"]
     assert decode_sample(found["sample"]) == PrefixSample("Answer in ", "[]", whole=True)
+
+
+# --- how a prefix varies ---------------------------------------------------------------------------------------------
+
+
+def came(sketch, prefix=1, near=None, volatile=()):
+    sketch.add("m", prefix, 1000, tokens=100, session=0, text=0, now=0.0, near=near, volatile=volatile)
+    return next(each for each in sketch.entries(0.0) if each.hash == prefix)
+
+
+def test_text_on_top_varies_once_two_requests_differ_in_it():
+    sketch = UnmatchedPrefixes()
+    date, time = VolatileText("date", 0, 7), VolatileText("time", 12, 1)
+    assert came(sketch, volatile=[date, time]).varies is None
+    assert came(sketch, volatile=[date, time]).varies is None
+    assert came(sketch, volatile=[date, time._replace(value=2)]).varies == Place("time", 12)
+    assert came(sketch, volatile=[date._replace(value=8), time]).varies == Place("date", 0)
+    assert came(sketch, volatile=[date, time]).varies == Place("date", 0)
+    [told] = document(sketch, 0.0)["unmatched"]
+    assert told["varies"] == {"rule": "date", "atByte": 0}
+
+
+def test_the_prompt_that_the_latest_request_nearly_matched_is_told():
+    sketch = UnmatchedPrefixes()
+    assert came(sketch, near=("chat/a", 70_000)).near == Place("chat/a", 70_000)
+    assert came(sketch, near=("chat/b", 3)).near == Place("chat/b", 3)
+    assert came(sketch, 2, near=("chat/c", 4)).near == Place("chat/c", 4)
+    assert came(sketch).near is None
+    assert came(sketch, 2, near=("chat/c", 5)).near == Place("chat/c", 5)
+    assert document(sketch, 0.0)["unmatched"][1]["near"] == {"group": "chat/c", "atByte": 5}
+
+
+def test_a_prefix_that_takes_a_place_inherits_nothing_of_how_another_varied():
+    sketch = UnmatchedPrefixes(capacity=1)
+    came(sketch, near=("chat/a", 1), volatile=[VolatileText("date", 0, 7)])
+    came(sketch, volatile=[VolatileText("date", 0, 8)])
+    found = came(sketch, 2, volatile=[VolatileText("date", 0, 9)])
+    assert (found.near, found.varies) == (None, None)
+
+
+def test_names_of_groups_that_are_gone_make_room():
+    sketch = UnmatchedPrefixes(capacity=2)
+    for number in range(100):
+        came(sketch, number, near=(f"chat/{number}", number))
+    assert len(sketch._groups) <= 3
+
+
+def test_what_one_router_knows_of_a_prefix_is_known_of_it():
+    one, other = UnmatchedPrefixes(), UnmatchedPrefixes()
+    came(one, near=("chat/a", 1))
+    for value in range(3):
+        came(other, volatile=[VolatileText("date", 0, value)])
+    [told] = merge([document(one, 0.0, {"m": 4000}), document(other, 0.0)])["unmatched"]
+    assert told["near"] == {"group": "chat/a", "atByte": 1}
+    assert told["varies"] == {"rule": "date", "atByte": 0}
+    assert told["prefillTokensPerSecond"] == 4000

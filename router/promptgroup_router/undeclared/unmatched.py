@@ -6,6 +6,9 @@ more than 1/CAPACITY of all weight is always in it. The weight of a request is t
 would keep warm. Weights halve with every HALF_LIFE, so that the sketch speaks of lately (Cormode, Korn, Tirthapura,
 ICDE 2008).
 
+What stands on top of a prompt and is another text each time (`leading`) is kept by rule and place, once two requests
+differed in it; and so is the declared prompt that the latest request nearly matched.
+
 How many sessions and texts begin with a prefix is counted by linear counting (Whang, Vander-Zanden, Taylor, TODS 1990).
 Its bitmaps are added by a bitwise or, so that the answers of several routers give the figures of all of them. Text of a
 prompt is kept only where whoever runs the router asked for it, up to so many bytes a prefix. Does no I/O and reads no
@@ -15,12 +18,15 @@ clock.
 import functools
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from promptgroup_router.rings.claims import common_length
 from promptgroup_router.rings.ids import PrefixKey
+from promptgroup_router.undeclared.leading import VolatileText
+from promptgroup_router.undeclared.volatile import TOP_TOKENS
 
 UNMATCHED = "-"
 """Group name for requests that match none."""
@@ -33,6 +39,9 @@ HALF_LIFE = 3600.0
 BITS = 256
 """Bits of a bitmap: it counts up to about a thousand, with an error of a tenth."""
 BYTES = BITS // 8
+_NONE = -1
+"""The number of no name."""
+_MOST_AT = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,15 @@ def shared(one: PrefixSample, other: PrefixSample) -> PrefixSample:
     return PrefixSample(system, one.tools if one.tools == other.tools else "", not cut)
 
 
+class Place(NamedTuple):
+    """A place in a text."""
+
+    name: str
+    """The group whose prompt it is, as `namespace/group`, or the rule by which the text there was found."""
+    at: int
+    """Bytes in front of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnmatchedPrefix:
     """A prefix that requests without a group begin with, and the traffic of it lately."""
@@ -81,6 +99,10 @@ class UnmatchedPrefix:
     texts: bytes
     """Bitmap of the whole system texts and tools."""
     sample: PrefixSample | None = None
+    near: Place | None = None
+    """Where the latest request leaves a declared prompt that it nearly matches."""
+    varies: Place | None = None
+    """The first text on top that was another one in another request."""
 
     @property
     def prefix_tokens(self) -> int:
@@ -109,6 +131,16 @@ class UnmatchedPrefixes:
         self._tokens, self._errors, self._requests = array("d"), array("d"), array("d")
         self._lengths = array("q")
         self._sessions, self._texts = bytearray(), bytearray()
+        self._groups: list[str] = []
+        """Groups that are nearly matched, by number."""
+        self._near, self._near_at = array("h"), array("I")
+        """Number of the group, or _NONE; bytes in front of the difference."""
+        self._rules: list[str] = []
+        """Rules of text on top, by number."""
+        self._varies, self._varies_at = array("b"), array("H")
+        """Number of the rule, or _NONE; bytes in front of what varies."""
+        self._values = array("H")
+        """Hashes of the texts on top of the latest request, TOP_TOKENS of each place."""
         self._unit = 1.0
         """Weight of a token now: it grows instead of all others being halved."""
         self._began: float | None = None
@@ -126,6 +158,8 @@ class UnmatchedPrefixes:
         text: int,
         now: float,
         sample: PrefixSample | None = None,
+        near: tuple[str, int] | None = None,
+        volatile: Sequence[VolatileText] = (),
     ) -> None:
         """Count a request.
 
@@ -138,9 +172,14 @@ class UnmatchedPrefixes:
             text: hash of its whole system text and tools.
             now: monotonic seconds.
             sample: its text, where that is kept.
+            near: the group that it nearly matches, and the bytes in front of the difference.
+            volatile: volatile text on top of it, which the hash leaves out.
         """
         self._age(now)
         place = self._place(model, prefix)
+        self._note_near(place, near)
+        if volatile:
+            self._note_volatile(place, volatile)
         if sample is not None:
             known = self._samples.get(place)
             self._samples[place] = sample if known is None else shared(known, sample)
@@ -164,6 +203,8 @@ class UnmatchedPrefixes:
                 bytes(self._sessions[place * BYTES : (place + 1) * BYTES]),
                 bytes(self._texts[place * BYTES : (place + 1) * BYTES]),
                 self._samples.get(place),
+                self._told(self._groups, self._near[place], self._near_at[place]),
+                self._told(self._rules, self._varies[place], self._varies_at[place]),
             )
             for (model, prefix), place in self._places.items()
         ]
@@ -174,8 +215,35 @@ class UnmatchedPrefixes:
         age = max(0.0, now - self._began) if self._began is not None else 0.0
         return HALF_LIFE / math.log(2) * (1 - math.pow(0.5, age / HALF_LIFE))
 
+    def _note_near(self, place: int, near: tuple[str, int] | None) -> None:
+        if near is None:
+            self._near[place] = _NONE
+            return
+        group, at = near
+        if self._near[place] == _NONE or self._groups[self._near[place]] != group:
+            self._near[place] = _NONE
+            self._near[place] = _number(self._groups, group, set(self._near))
+        self._near_at[place] = min(at, _MOST_AT)
+
+    def _note_volatile(self, place: int, volatile: Sequence[VolatileText]) -> None:
+        first = self._requests[place] == 0
+        for index, each in enumerate(volatile[:TOP_TOKENS]):
+            value, known = each.value % (1 << 16), self._values[place * TOP_TOKENS + index]
+            self._values[place * TOP_TOKENS + index] = value
+            earlier = self._varies[place] == _NONE or each.at < self._varies_at[place]
+            if not first and value != known and earlier:
+                self._varies[place] = _number(self._rules, each.rule, set(self._varies))
+                self._varies_at[place] = each.at
+
+    @staticmethod
+    def _told(names: list[str], number: int, at: int) -> Place | None:
+        return Place(names[number], at) if number != _NONE else None
+
     def _place(self, model: str, prefix: PrefixKey) -> int:
-        number = self._number(model)
+        if model in self._models:
+            number = self._models.index(model)
+        else:
+            number = _number(self._models, model, {number for number, _ in self._places})
         place = self._places.get((number, prefix))
         if place is not None:
             return place
@@ -187,6 +255,11 @@ class UnmatchedPrefixes:
             self._lengths.append(0)
             self._sessions += bytes(BYTES)
             self._texts += bytes(BYTES)
+            self._near.append(_NONE)
+            self._near_at.append(0)
+            self._varies.append(_NONE)
+            self._varies_at.append(0)
+            self._values.extend([0] * TOP_TOKENS)
         else:
             place = self._tokens.index(min(self._tokens))
             del self._places[self._keys[place]]
@@ -194,21 +267,11 @@ class UnmatchedPrefixes:
             self._keys[place] = number, prefix
             self._errors[place] = self._tokens[place]
             self._requests[place] = 0.0
+            self._varies[place] = _NONE
             self._sessions[place * BYTES : (place + 1) * BYTES] = bytes(BYTES)
             self._texts[place * BYTES : (place + 1) * BYTES] = bytes(BYTES)
         self._places[self._keys[place]] = place
         return place
-
-    def _number(self, model: str) -> int:
-        if model in self._models:
-            return self._models.index(model)
-        kept = {number for number, _ in self._places}
-        free = next((number for number in range(len(self._models)) if number not in kept), None)
-        if free is None:
-            self._models.append(model)
-            return len(self._models) - 1
-        self._models[free] = model
-        return free
 
     def _age(self, now: float) -> None:
         if self._began is None:
@@ -219,6 +282,18 @@ class UnmatchedPrefixes:
                 for place, value in enumerate(column):
                     column[place] = value / self._unit
             self._unit, self._scaled = 1.0, now
+
+
+def _number(names: list[str], name: str, kept: AbstractSet[int]) -> int:
+    """Return the number of a name; a new name takes a number that is not kept."""
+    if name in names:
+        return names.index(name)
+    free = next((number for number in range(len(names)) if number not in kept), None)
+    if free is None:
+        names.append(name)
+        return len(names) - 1
+    names[free] = name
+    return free
 
 
 def _set(bitmaps: bytearray, place: int, hash_: int) -> None:
@@ -237,8 +312,15 @@ def counted(bitmap: bytes) -> int:
 Document = dict[str, Any]
 
 
-def document(sketch: UnmatchedPrefixes, now: float) -> Document:
-    """Return what one router tells of its sketch."""
+def document(sketch: UnmatchedPrefixes, now: float, prefill_rates: Mapping[str, int] | None = None) -> Document:
+    """Return what one router tells of its sketch.
+
+    Args:
+        sketch: the sketch.
+        now: monotonic seconds.
+        prefill_rates: model → prompt tokens that a replica of it computes a second, where that was measured.
+    """
+    rates = prefill_rates or {}
     seconds = max(1.0, sketch.seconds(now))
     return {
         "unmatched": [
@@ -254,6 +336,9 @@ def document(sketch: UnmatchedPrefixes, now: float) -> Document:
                 "sessions": counted(each.sessions),
                 "texts": counted(each.texts),
                 "bitmaps": (each.sessions + each.texts).hex(),
+                **({"near": {"group": each.near.name, "atByte": each.near.at}} if each.near is not None else {}),
+                **({"varies": {"rule": each.varies.name, "atByte": each.varies.at}} if each.varies is not None else {}),
+                **({"prefillTokensPerSecond": rates[each.model]} if each.model in rates else {}),
                 **({"sample": _encode(each.sample)} if each.sample is not None else {}),
             }
             for each in sketch.entries(now)
@@ -302,7 +387,9 @@ def _together(one: Document, other: Document) -> Document:
     samples = [decode_sample(each["sample"]) for each in (one, other) if "sample" in each]
     sample = {"sample": _encode(functools.reduce(shared, samples))} if samples else {}
     return (
-        heavier
+        one
+        | other
+        | heavier
         | sample
         | {name: one[name] + other[name] for name in ADDED}
         | {"sessions": counted(bitmaps[:BYTES]), "texts": counted(bitmaps[BYTES:]), "bitmaps": bitmaps.hex()}

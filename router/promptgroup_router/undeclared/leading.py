@@ -1,0 +1,83 @@
+"""Names the beginning of a prompt that no group declares, so that requests which begin alike are counted together.
+
+The name is a hash of the first LEADING_BYTES of the system text. Volatile text on top (`volatile`) is taken away
+before: with a time in front of it each request would be a prompt of its own. Does no I/O and reads no clock.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import xxhash
+
+from promptgroup_router.apis.request import ApiKind, ParsedRequest, size_of
+from promptgroup_router.apis.session_key import chat_start, first_ids
+from promptgroup_router.rings.ids import PrefixKey
+from promptgroup_router.undeclared.volatile import TopToken, on_top
+
+LEADING_BYTES = 2048
+"""Bytes of an undeclared prompt by which it is listed; for text completions also the bytes that take the place of Tier
+1."""
+LEADING_IDS = 512
+"""The same for a prompt of token ids: about as much text."""
+
+_prefix_key = cast("Callable[..., PrefixKey]", xxhash.xxh3_64_intdigest)
+"""The hash that names an undeclared prompt."""
+
+
+class VolatileText(NamedTuple):
+    """Volatile text on top of a prompt."""
+
+    rule: str
+    """As `promptgroup lint` names it."""
+    at: int
+    """Bytes in front of it."""
+    value: int
+    """Hash of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """The start of a prompt that no group declares."""
+
+    hash: PrefixKey
+    length: int
+    """Bytes of the whole system text."""
+    volatile: tuple[VolatileText, ...] = ()
+    """The text on top that the hash leaves out."""
+
+
+def leading_of(ask: ParsedRequest) -> tuple[Leading, PrefixKey]:
+    """Return the start of an undeclared prompt, and the hash of what takes the place of its Tier 1."""
+    if ask.ids:
+        listed = _prefix_key(first_ids(ask, LEADING_IDS))
+        return Leading(listed, 0), listed
+    text = ask.system.encode()
+    start = text[:LEADING_BYTES]
+    if not start and ask.kind is not ApiKind.TEXT:
+        said, first = chat_start(ask)
+        start = b"\0".join(said[:first])  # these are the same on every turn
+    exact = _prefix_key(start)
+    top = on_top(ask.system)
+    leading = Leading(_without(ask.system, top) if top else exact, len(text), _told(ask.system, top) if top else ())
+    if ask.kind is ApiKind.TEXT or not (text or ask.tools):
+        return leading, exact
+    # the whole text: to take a text for cached that only begins like another costs more than to compute it again
+    return leading, _prefix_key(ask.tools.encode() + b"\0" + text)
+
+
+def _without(text: str, top: list[TopToken]) -> PrefixKey:
+    """Return the hash of the start of a text, with the names of rules in place of what they found."""
+    parts, done = [], 0
+    for each in top:
+        parts += [text[done : each.start], "\0", each.rule, "\0"]
+        done = each.end
+    parts.append(text[done : done + LEADING_BYTES])
+    return _prefix_key("".join(parts).encode()[:LEADING_BYTES])
+
+
+def _told(text: str, top: list[TopToken]) -> tuple[VolatileText, ...]:
+    return tuple(
+        VolatileText(each.rule, size_of(text[: each.start]), _prefix_key(text[each.start : each.end].encode()))
+        for each in top
+    )

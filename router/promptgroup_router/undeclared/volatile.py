@@ -1,0 +1,106 @@
+"""Finds text that is another one on the next request, by how it is written: dates, times, ids, counters.
+
+`promptgroup lint` looks for it in all of a prompt. The router looks at the top of prompts that no group declares: all
+that stands behind a time is computed again for each request, and without the time they are one prompt. A text without
+a digit on top, as nearly all have, costs one look for a digit. Does no I/O and reads no clock.
+"""
+
+import re
+from typing import NamedTuple
+
+TOP_CHARACTERS = 128
+"""Characters of a text in which a token on top begins: the cost of looking is bounded, and what varies further down
+leaves engines something to find."""
+TOP_TOKENS = 4
+"""Most tokens on top."""
+_LONGEST = 384
+"""Characters of a token on top that are looked at."""
+
+_DAY = r"[0-3]?[0-9](?:st|nd|rd|th)?"
+_YEAR = r"(?:19|20)[0-9]{2}(?![0-9])"
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?|"
+    r"oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+)
+_WEEKDAY = r"(?:mon|tue(?:s)?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b"
+_CLOCK = (
+    r"[0-2]?[0-9]:[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]{1,9})?)?(?![0-9])"
+    r"(?:\ ?[ap]\.?m\b\.?)?(?:\ ?(?:utc|gmt|z)\b|\ ?[+-][0-9]{2}:?[0-9]{2}(?![0-9]))?"
+)
+_DATE = (
+    r"(?:(?:19|20)[0-9]{2}[-/][01]?[0-9][-/][0-3]?[0-9](?![0-9])|[0-3]?[0-9][./-][0-3]?[0-9][./-]" + _YEAR + "|"
+    rf"(?:{_WEEKDAY},?\ )?(?:{_DAY}\ (?:of\ )?{_MONTH},?\ {_YEAR}|{_MONTH}\ {_DAY},?\ {_YEAR}))"
+)
+_STAMP = (
+    rf"(?:{_DATE}(?:T|,?\ (?:at\ )?|\n){_CLOCK}|{_WEEKDAY}\ {_MONTH}\ +{_DAY}\ {_CLOCK}\ {_YEAR}|"
+    r"(?:19|20)[0-9]{6}T[0-9]{4,6}Z?(?![0-9])|1[5-9][0-9]{8}(?:[0-9]{3}|\.[0-9]+)?(?![0-9]))"
+)
+_ALONE = r"(?<![0-9][.:/,-])"
+"""In front of digits: not the end of a longer number, version or path."""
+_UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9a-f])"
+_RANDOM = (
+    r"(?:0x)?(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{16,}(?![0-9a-z])|"
+    r"[0-7](?=[a-z]*[0-9])(?=[0-9]*[a-z])[0-9a-hjkmnp-tv-z]{25}(?![0-9a-z])"
+)
+_VALUE = r"[\"']?(?=[\w.@:-]*[0-9])[\w.@:-]*\w[\"']?"
+_NAMED = (
+    r"(?:request|session|user|customer|account|trace|span|correlation|conversation|thread|message|tenant|run|job|"
+    rf"transaction)[\s_-]?(?:id|uuid|identifier)[\"']?(?:\ is\ |\s*[:=\#]\s*|\ ){_VALUE}|"
+    r"(?:req|sess|session|user|usr|trace|run|thread|conv|chatcmpl|resp|msg|job)[_-]"
+    r"(?=[a-z_-]*[0-9])[0-9a-z_-]{6,}|"
+    r"x-anthropic-billing-header:[^\n]{0,256}"  # of Claude Code, with a hash of the request
+)
+_COUNTER = (
+    r"(?:request|message|turn|attempt|iteration|call|run|session|conversation|query)"
+    r"\ ?(?:\#|no\.?\ |number\ ?:?\ ?)\ ?[0-9]+"
+)
+_PRESENT = (
+    r"(?:today(?:'s\ date)?(?:\ is|\s*[:=])|(?:current|today's)\ (?:date|time|day|date\ and\ time|date/time|datetime|"
+    r"timestamp)(?:\ is|\s*[:=])|now\ is|now\s*[:=])\ *"
+)
+
+TOKEN = re.compile(
+    r"(?<![0-9a-z])(?:"  # tokens begin where words begin: five times fewer places to look at
+    rf"(?P<current_date>{_PRESENT}(?:{_STAMP}|{_DATE}|{_CLOCK}|{_WEEKDAY}|(?=[^\n.]{{0,24}}[0-9]{{2}}))|"
+    rf"as\ of\ (?:{_STAMP}|{_DATE})|it\ is\ (?:now|currently)\ (?:{_STAMP}|{_DATE}|{_CLOCK}))|"
+    rf"(?P<uuid>{_UUID})|(?P<named_id>{_NAMED})|(?P<counter>{_COUNTER})|(?P<timestamp>{_ALONE}{_STAMP})|"
+    rf"(?P<date>{_ALONE}{_DATE})|(?P<time>{_ALONE}{_CLOCK})|(?P<random_id>{_RANDOM}))",
+    re.IGNORECASE | re.ASCII,
+)
+
+_DIGIT = re.compile("[0-9]")
+_SAID = re.compile(r"[^\n.]{0,24}?[0-9]{2,4}")
+"""The text behind `today is` where it is no date in one of the usual forms."""
+
+
+class TopToken(NamedTuple):
+    """Volatile text on top of a prompt, in characters."""
+
+    rule: str
+    start: int
+    end: int
+
+
+def rule_of(match: re.Match[str]) -> str:
+    """Return the id of the rule by which a token was found, as `promptgroup lint` names it."""
+    return str(match.lastgroup).replace("_", "-")
+
+
+def on_top(text: str) -> list[TopToken]:
+    """Return the volatile tokens on top of a text, in order."""
+    found: list[TopToken] = []
+    if _DIGIT.search(text, 0, TOP_CHARACTERS) is None:
+        return found
+    at = 0
+    while len(found) < TOP_TOKENS:
+        match = TOKEN.search(text, at, TOP_CHARACTERS)
+        if match is None:
+            break
+        # it may go on behind the end of what was looked at
+        match = TOKEN.match(text, match.start(), match.start() + _LONGEST) or match
+        at = match.end()
+        said = _SAID.match(text, at) if _DIGIT.search(match[0]) is None else None
+        if said is not None:
+            at = said.end()
+        found.append(TopToken(rule_of(match), match.start(), at))
+    return found
