@@ -71,6 +71,11 @@ def test_the_site_has_every_page():
     ] == []
 
 
+def test_the_glossary_is_in_order():
+    words = re.findall(r"^## (.+)$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert words == sorted(words, key=str.lower)
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) < 100
 
