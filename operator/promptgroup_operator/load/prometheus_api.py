@@ -1,7 +1,8 @@
 """A thin client of Prometheus: one query, one answer, both bounded.
 
-It is prometheus-api-client's `custom_query`, over a session that ends each answer by a deadline and a limit in bytes,
-and goes nowhere else. `docs/development/decisions/0015` says why the library's other functions are not used.
+It is prometheus-api-client's `custom_query` and `custom_query_range`, over a session that ends each answer by a
+deadline and a limit in bytes, and goes nowhere else. `docs/development/decisions/0067` says which query serves what,
+and why the library's other functions are not used.
 """
 
 from datetime import datetime
