@@ -128,3 +128,33 @@ def test_no_public_class_name_means_two_things():
             places[name].append(place)
     twice = {name: found for name, found in places.items() if len(found) > 1}
     assert twice.keys() <= {"Settings"}, f"rename one of {twice}"
+
+
+def shadowed(tree):
+    """Yield line and name of what is assigned, or is a parameter, under the name of an import of the same module."""
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in imported:
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg) and node.arg in imported:
+            yield node.lineno, node.arg
+
+
+@pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
+def test_no_name_shadows_an_import(package):
+    found = {
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in package.rglob("*.py")
+        for line, name in shadowed(ast.parse(path.read_text()))
+    }
+    assert sorted(found) == []
+
+
+@pytest.mark.parametrize("text", ["x = 1", "def f(x): ...", "[x for x in y]", "class A:\n    x: int"])
+def test_a_name_that_shadows_an_import_is_found(text):
+    assert [name for _, name in shadowed(ast.parse(f"from a import x\n{text}"))] == ["x"]

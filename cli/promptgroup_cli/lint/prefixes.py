@@ -4,12 +4,14 @@ root ── "You are the support …" (900 of 1000) ─┬─ "Today is …" (85
                                                └─ (ends: 50)
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
-from promptgroup_cli.lint.length import TOKEN_BYTES, tokens
+from promptgroup_cli.lint.length import TOKEN_BYTES
+from promptgroup_cli.lint.length import tokens as estimated_tokens
 from promptgroup_cli.lint.subject import LintSubject
 from promptgroup_router.contract.fingerprint import Fingerprint, short
 
@@ -58,7 +60,7 @@ class _Node:
     """Requests whose prompt is this prefix."""
     prompts: int = 0
     """Different prompts in children that were dropped."""
-    children: "dict[int, _Node]" = field(default_factory=dict)
+    children: "dict[int, _Node]" = dataclasses.field(default_factory=dict)
     """Children by their first byte."""
 
 
@@ -152,7 +154,9 @@ class Prefixes:
                 share = node.count / root.count
                 prompts = different[id(node)]
                 found.append(
-                    PromptPrefix(model, hashed, length, tokens(length), node.count, share, prompts, part, offset)
+                    PromptPrefix(
+                        model, hashed, length, estimated_tokens(length), node.count, share, prompts, part, offset
+                    )
                 )
         found.sort(key=lambda each: (-each.requests, each.length))
         return found[:LISTED]

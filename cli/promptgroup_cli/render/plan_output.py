@@ -100,8 +100,8 @@ def _prompt(wanted: Wanted) -> str:
 def _source(wanted: Wanted) -> str:
     source = wanted.group.spec.prompt.system_from
     if source is None:
-        line = " ".join(wanted.text.prompt.system.split())
-        return f'"{line if len(line) <= QUOTED else line[: QUOTED - 1] + "…"}"'
+        text = " ".join(wanted.text.prompt.system.split())
+        return f'"{text if len(text) <= QUOTED else text[: QUOTED - 1] + "…"}"'
     named = {"ConfigMap": source.config_map_key_ref, "Secret": source.secret_key_ref}
     return next(f"(from {kind} {ref.name})" for kind, ref in named.items() if ref is not None)
 

@@ -288,7 +288,7 @@ class KubeClient:
 
 
 def list_objects(
-    client: KubeClient,
+    kube: KubeClient,
     path: str,
     query: Mapping[str, str],
     keep: Callable[[dict[str, Any]], Mapping[str, Any]] = lambda item: item,
@@ -300,7 +300,7 @@ def list_objects(
     A page that is too long, since its objects are large, is asked for again with half as many.
 
     Args:
-        client: client of the API server.
+        kube: client of the API server.
         path: path of the collection.
         query: query parameters.
         keep: returns the part of an object that is kept, before the next page is read.
@@ -316,7 +316,7 @@ def list_objects(
     page = {**query, "limit": str(PAGE)}
     while True:
         try:
-            answer = client.request("GET", path, query=page, accept=accept)
+            answer = kube.request("GET", path, query=page, accept=accept)
         except AnswerTooLongError:
             if page["limit"] == "1":
                 raise

@@ -124,7 +124,7 @@ def conditions(
     mark = plan[target].rolled_back
     back = mark.why if mark is not None else None
     there = {serving: warm} if back is not None else ready
-    missing = max(0, size.value - sum(min(count, _available(world, name)) for name, count in there.items()))
+    missing = max(0, size.value - sum(min(count, _available(world, each)) for each, count in there.items()))
     count = f"{warm} of {size.value} replicas of {short(serving)} are warm"
     if len(ready) > 1:
         count += f"; all revisions together have {sum(ready.values())}"
@@ -317,7 +317,7 @@ def _cache(world: World, *, accepted: bool) -> dict[str, Any]:
         return {}
     told = {key: each for key, each in world.group.status.get("cache", {}).items() if key.endswith("HitRate")}
     rates = {"copyTokensPerSecond": measured.copy_rate, "prefillTokensPerSecond": measured.prefill_rate}
-    told |= {name: rate for name, rate in rates.items() if rate}
+    told |= {key: rate for key, rate in rates.items() if rate}
     return {"cache": {"tiers": [each.model_dump(mode="json", exclude_none=True) for each in found], **told}}
 
 
@@ -337,14 +337,14 @@ def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
     calm |= {"hitRate": standing} if standing is not None else {}
     figures = _tier_rates(world) if "cache" in status else {}
     near = _is_near(world.hit_rate, standing) and all(
-        _is_near(rate, status["cache"].get(name)) for name, rate in figures.items()
+        _is_near(rate, status["cache"].get(key)) for key, rate in figures.items()
     )
     if near and world.group.status == calm:
         return calm
     shown = _percent(world.hit_rate) or standing
     written = {**status, "hitRate": shown} if shown is not None else {**status}
     if figures:
-        written["cache"] = status["cache"] | {name: _percent(rate) for name, rate in figures.items()}
+        written["cache"] = status["cache"] | {key: _percent(rate) for key, rate in figures.items()}
     return written
 
 

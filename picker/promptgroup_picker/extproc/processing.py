@@ -60,7 +60,7 @@ READ_SECONDS = 60.0
 REQUEST_SECONDS = 3600.0
 """Time in which a request may be sent; gateways have limits of their own, and no answer is cut here."""
 
-_REMOVED = {names: tuple(sorted(name.decode() for name in names)) for names in HEADER_SETS}
+_REMOVED = {headers: tuple(sorted(name.decode() for name in headers)) for headers in HEADER_SETS}
 _JSON = [(b"content-type", b"application/json")]
 _OVERLOADED = "overloaded"
 _SHED = 429
