@@ -1,6 +1,7 @@
 """Run `promptgroup COMMAND`, which kubectl runs as `kubectl promptgroup COMMAND`."""
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -12,6 +13,9 @@ from promptgroup_cli.base.parser import Parser, VersionAction
 
 PLUGIN = "kubectl-promptgroup"
 """Name of the file that kubectl runs for `kubectl promptgroup`."""
+
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a standard output that takes no more: a full disk, a quota, a limit of file size, a broken device."""
 
 COMMANDS = {
     "status": "show a group's revisions and slots, and what it waits for",
@@ -44,8 +48,19 @@ def main() -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+        _discard()
         return ExitStatus.CLOSED_PIPE
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        _discard()
+        print(f"{parser.prog}: cannot write the output: {error.strerror}", file=sys.stderr)
+        return ExitStatus.USAGE
+
+
+def _discard() -> None:
+    """Send to nowhere what standard output still buffers, so that the interpreter's end does not try again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def kubectl_complete() -> int:

@@ -34,10 +34,13 @@ def main() -> int:
         return _run(run, arguments)
     try:
         return _crd(arguments.output)
-    except BrokenPipeError:
-        # The reader has seen enough (`crd | head`); what is still buffered is discarded.
+    except OSError as error:  # of standard output: those of --output are told where they arise
+        # what is still buffered is discarded
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        if isinstance(error, BrokenPipeError):
+            return 0  # the reader has seen enough (`crd | head`)
+        print(f"promptgroup-operator crd: cannot write the output: {error.strerror}", file=sys.stderr)
+        return CANNOT_START
 
 
 def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:

@@ -11,11 +11,11 @@ from prometheus_client import Counter
 from promptgroup_cli.base import bounded_yaml
 from promptgroup_cli.base.bounded_yaml import YamlError
 from promptgroup_cli.base.errors import InputError, ReachError
-from promptgroup_cli.base.unreachable import reason
 from promptgroup_cli.reach.files import read_text
 from promptgroup_operator.base import deadline
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.base.unreachable import reason
 from promptgroup_operator.kube.decode import admin_port
 from promptgroup_operator.world.snapshot import Manifest
 from promptgroup_router.contract import names

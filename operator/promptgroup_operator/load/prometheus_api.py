@@ -19,6 +19,7 @@ from urllib3.util.retry import Retry
 
 from promptgroup_operator.base import deadline
 from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.base.unreachable import reason
 from promptgroup_operator.load import promql
 
 MAX_ANSWER = 4 << 20
@@ -34,6 +35,11 @@ class PrometheusError(Exception):
     """Prometheus did not answer, or its answer cannot be used; the message says why."""
 
 
+class _LongAnswerError(Exception):
+    def __init__(self) -> None:
+        super().__init__(f"the answer is longer than {MAX_ANSWER >> 20} MiB")
+
+
 class _StatusError(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(f"status {status}")
@@ -41,6 +47,7 @@ class _StatusError(Exception):
 
 _FAILURES = (
     _StatusError,
+    _LongAnswerError,
     PrometheusApiClientException,
     RecursionError,
     OSError,
@@ -86,11 +93,11 @@ class _Session(requests.Session):
                     raise _StatusError(response.status_code)
                 body = response.raw.read(MAX_ANSWER + 1, decode_content=False)
             except urllib3.exceptions.HTTPError as error:
-                raise requests.ConnectionError(type(error).__name__) from error
+                raise requests.ConnectionError(error) from error
             finally:
                 response.close()
         if len(body) > MAX_ANSWER:
-            raise requests.exceptions.ContentDecodingError("the answer is too long")
+            raise _LongAnswerError
         response._content = body  # noqa: SLF001 - what `requests` sets when it reads an answer itself
         return response
 
@@ -165,13 +172,13 @@ def redacted_url(url: str) -> str:
 def _reason(error: Exception) -> str:
     """Return why there is no answer: never the server's own words, which may hold anything."""
     match error:
-        case _StatusError():
+        case _StatusError() | _LongAnswerError():
             return str(error)
         case requests.JSONDecodeError():
             return NOT_PROMETHEUS
         case requests.RequestException():
-            return type(error).__name__
+            return reason(error)
         case OSError():
-            return f"its token or CA file cannot be read ({type(error).__name__})"
+            return f"its token or CA file cannot be read ({error.strerror or type(error).__name__})"
         case _:
             return NOT_PROMETHEUS

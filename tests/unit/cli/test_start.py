@@ -54,6 +54,13 @@ def test_a_reader_that_goes_away_is_no_traceback(words):
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
+def test_a_full_disk_is_no_traceback():
+    command = [sys.executable, "-m", "promptgroup_cli", "fingerprint", "-"]
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        ran = subprocess.run(command, input=b"Be kind.", stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (2, b"promptgroup: cannot write the output: No space left on device\n")
+
+
 BROKEN = {
     "not YAML": "clusters: [",
     "a list": "- a\n- b\n",

@@ -142,7 +142,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_an_error_is_said_since_when_and_without_the_servers_words(server, source, case):
     server.status, server.body, why = WRONG[case]
-    assert source.load(SUBJECT, NOW).stale == f"Prometheus at {server.url} does not answer since 12:00 UTC: {why}"
+    assert source.load(SUBJECT, NOW).stale == f"Prometheus at {server.url} has not answered since 12:00 UTC: {why}"
     later = source.load(SUBJECT, NOW + timedelta(minutes=2))
     assert "since 12:00 UTC" in later.stale
 
@@ -172,13 +172,13 @@ def test_a_pass_does_not_wait_for_a_server_that_is_silent(server, source, monkey
 def test_a_server_that_is_not_there_is_no_crash():
     source = Prometheus(Settings(prometheus_url="http://me:secret@127.0.0.1:1/p"), EngineHistory())
     load = source.load(SUBJECT, NOW)
-    assert load.stale == "Prometheus at http://127.0.0.1:1/p does not answer since 12:00 UTC: ConnectionError"
+    assert load.stale == "Prometheus at http://127.0.0.1:1/p has not answered since 12:00 UTC: ConnectionError"
     source.close()
 
 
 def test_a_fault_of_our_own_ends_no_pass(server, source, monkeypatch):
     monkeypatch.setattr(prometheus.promql, "newest", lambda found: found.nothing)
-    assert source.load(SUBJECT, NOW).stale.endswith("does not answer since 12:00 UTC: its answer is not understood")
+    assert source.load(SUBJECT, NOW).stale.endswith("has not answered since 12:00 UTC: its answer is not understood")
 
 
 def test_a_token_is_read_anew_for_each_request(server, tmp_path):
@@ -193,7 +193,7 @@ def test_a_token_is_read_anew_for_each_request(server, tmp_path):
     token.unlink()
     source.load(SUBJECT, NOW + timedelta(minutes=2))
     assert (
-        "its token or CA file cannot be read (FileNotFoundError)"
+        "its token or CA file cannot be read (No such file or directory)"
         in source.load(SUBJECT, NOW + timedelta(minutes=3)).stale
     )
     source.close()
