@@ -59,7 +59,8 @@ def check(arguments: argparse.Namespace) -> None:
     ]
     if missing:
         raise ValueError(
-            f"{way} needs {', '.join('--' + each.replace('_', '-') for each in missing)} as well; see --help"
+            f"{way} also needs {', '.join('--' + each.replace('_', '-') for each in missing)}; "
+            "`promptgroup size --help` lists the flags"
         )
 
 
@@ -177,7 +178,7 @@ def _tier(text: str) -> tiers.Tier:
 def _observed_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "running group",
-        "needs --prompt-tokens as well, and --kv-tokens and --prefill-rate, which stand in its PromptRoute",
+        "also needs --prompt-tokens, --kv-tokens and --prefill-rate; the last two are in the group's PromptRoute",
     )
     group.add_argument("--group", type=_group, metavar="NAMESPACE/NAME", help="PromptGroup to size")
     group.add_argument(

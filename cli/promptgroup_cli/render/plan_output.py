@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
+from promptgroup_cli.base.plural import counted
 from promptgroup_cli.rehearsal import timeline
 from promptgroup_cli.rehearsal.manifest import Wanted
 from promptgroup_cli.rehearsal.simulated_cluster import IDLE_AFTER, SimulatedPace
@@ -61,7 +62,7 @@ def row(chapter: Chapter, shown: Sequence[Fingerprint]) -> Iterator[str]:
 def ending(end: World, most: int, took: timedelta) -> Iterator[str]:
     """Yield the result: the most pods at once, the time, and the conditions that ask for somebody's action."""
     yield RULE
-    yield f"done after {clock(took)}, with at most {most} pods at once, not counting those that terminate"
+    yield f"done after {clock(took)}, with at most {counted(most, 'pod')} at a time, not counting those that terminate"
     for kind in ("Degraded", "Progressing"):
         found = timeline.condition_of(end, kind)
         if found["status"] == "True":

@@ -564,8 +564,8 @@ class PromptGroupSpec(ApiModel):
         rule(
             "!(has(self.gateway) && self.gateway.failureMode == 'FailOpen' && has(self.access) && "
             "self.access.type != 'Anonymous')",
-            "gateway.failureMode is FailOpen, by which requests get past access while no picker answers: remove one of "
-            "the two",
+            "gateway.failureMode is FailOpen, so that requests bypass access while no picker answers: remove one "
+            "of the two",
             ".gateway.failureMode",
             holds=lambda spec: (
                 spec.gateway is None

@@ -28,7 +28,7 @@ MAX_TOKEN = 64 << 10
 """Most characters of a token file."""
 
 
-NOT_PROMETHEUS = "the answer is not one of Prometheus"
+NOT_PROMETHEUS = "the answer is not in Prometheus's format"
 
 
 class PrometheusError(Exception):
@@ -113,7 +113,7 @@ class BearerToken(requests.auth.AuthBase):
         with self._path.open() as file:
             token = file.read(MAX_TOKEN + 1)
         if len(token) > MAX_TOKEN:
-            raise OSError(f"{self._path} is longer than a token")
+            raise OSError(f"{self._path} has more than {MAX_TOKEN:,} characters, so it is not a token")
         request.headers["Authorization"] = f"Bearer {token.strip()}"
         return request
 

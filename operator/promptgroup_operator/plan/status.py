@@ -172,22 +172,21 @@ def _pool(world: World) -> list[Condition]:
     pool = world.group.spec.cache.pool if world.group.spec.cache is not None else None
     if pool is None:
         return []
-    effect = "engines serve on, and compute what only the pool had; those that start now wait for it"
+    effect = "engines continue to serve and compute what only the pool held; engines that start now wait for the pool"
     found = world.pool_answers
     if found is None:
-        return [
-            Condition("CachePoolReady", None, "NotMonitored", "spec.cache.pool.monitor is not set, so nobody looks")
-        ]
+        message = "spec.cache.pool.monitor is not set, so the operator does not check the pool"
+        return [Condition("CachePoolReady", None, "NotMonitored", message)]
     if found.servers == 0:
-        message = f"{pool.monitor} leads to no server: {effect}"
+        message = f"{pool.monitor} resolves to no server: {effect}"
         return [Condition("CachePoolReady", False, "PoolUnreachable", message)]
     if found.failed:
         server, why = min(found.failed.items())
-        message = f"{len(found.failed)} of {found.servers} servers are away ({server}: {why}): {effect}"
+        message = f"{len(found.failed)} of {found.servers} servers do not answer ({server}: {why}): {effect}"
         return [Condition("CachePoolReady", False, "PoolUnreachable", message)]
     if found.stuck:
-        message = f"{found.stuck[0]} stores nothing of what it is sent: the store behind it is lost; restart the server"
-        return [Condition("CachePoolReady", False, "PoolStoresNothing", message)]
+        lost = "accepts blocks but stores none of them: it has lost the store behind it. Restart the server"
+        return [Condition("CachePoolReady", False, "PoolStoresNothing", f"{found.stuck[0]} {lost}")]
     return [Condition("CachePoolReady", True, "PoolReady", f"all {found.servers} servers of the pool answer")]
 
 
@@ -267,7 +266,7 @@ def why_cold(pod: Pod) -> Problem:
     if pod.trouble:
         return Problem("PodNotStarting", pod.trouble)
     if pod.settling:
-        text = "the replica is warm, and serves once it has been Ready for so long that gateways know of it"
+        text = "the replica is warm; it serves once it has been Ready for long enough that gateways have seen it"
         return Problem(WarmReason.STARTING, text)
     stale = warmup.stale_condition(pod)
     if stale is not None:

@@ -151,12 +151,12 @@ def _too_small(load: GroupLoad) -> str:
         return "the KV cache is too small for the live sessions: more replicas or a larger KV tier would help"
     if load.engines is None or _brought(load.engines) < TIERED:
         return (
-            "the KV cache is too small for the live sessions, and the KV tier brings nothing of what it evicts: look "
-            "whether it is there; more replicas would help"
+            "the KV cache is too small for the live sessions, and the KV tier supplies none of what was evicted: "
+            "check that the tier is reachable. More replicas would help"
         )
     if load.tiers is TierReach.SHARED:
-        return "what the live sessions need is lost by the KV tier, too: a larger one would help"
-    return "what the live sessions need is lost by the KV tier, too: a larger one or more replicas would help"
+        return "the KV tier, too, has lost what the live sessions need: a larger tier would help"
+    return "the KV tier, too, has lost what the live sessions need: a larger tier or more replicas would help"
 
 
 def _brought(engines: EngineLoad) -> float:

@@ -179,8 +179,9 @@ def _missing(load: GroupLoad | None) -> Aspect | None:
         return Aspect(False, "FailedGetMetrics", text)
     if fit(load) is None:
         text = (
-            "because the engines' prefill rate is unknown: warm-up measures it on a cold engine that computes at least "
-            f"{MIN_UNCACHED} tokens; of a shorter prompt requests tell it, once {FEW} of them come within a window"
+            "because the engines' prefill rate is unknown: a warm-up measures it on a cold engine if the prompt has at "
+            f"least {MIN_UNCACHED} tokens; with a shorter prompt it is estimated from requests, once {FEW} of them "
+            "arrive within a window"
         )
         return Aspect(False, "PrefillRateUnknown", text)
     return None
@@ -247,7 +248,8 @@ def _advice(
 
 def _doubt(found: RateRange) -> str:
     return (
-        f"prefill rate {found.slow:.0f} to {found.fast:.0f} tokens/s by the requests, since no proof could measure it"
+        f"prefill rate {found.slow:.0f} to {found.fast:.0f} tokens/s, estimated from requests because no warm-up could "
+        "measure it"
     )
 
 

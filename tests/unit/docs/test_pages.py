@@ -153,7 +153,7 @@ def test_the_tutorials_plan_is_what_it_says(tmp_path):
     new.write_text(first.read_text().replace("five", "three"))
     command = [sys.executable, "-m", "promptgroup_cli", "plan", str(new), "--from", str(first)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert "at most 2 pods at once" in done.stdout
+    assert "at most 2 pods at a time" in done.stdout
 
 
 # --- a newcomer's test -----------------------------------------------------------------------------------------------
