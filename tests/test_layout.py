@@ -1,6 +1,7 @@
 """The shape of the project: what a newcomer may rely on, kept by a test."""
 
 import ast
+import re
 from collections import defaultdict
 from dataclasses import fields
 from pathlib import Path
@@ -74,6 +75,18 @@ def test_no_folder_is_larger_than_a_look(package):
 def test_every_folder_says_what_it_is_for(package):
     silent = [path for path in package.rglob("__init__.py") if not path.read_text().startswith('"""')]
     assert silent == []
+
+
+RULE = re.compile(
+    r"may not import|[Ii]mports nothing|[Ii]mports [\w`, ]+ only|no\s+I/O|without I/O|standard library only"
+)
+"""A sentence about what a folder may not import: modules by name, or those that do I/O."""
+
+
+@pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
+def test_every_folder_says_what_it_may_not_import(package):
+    texts = {path.parent.name: ast.get_docstring(ast.parse(path.read_text())) for path in package.glob("*/__init__.py")}
+    assert [name for name, text in texts.items() if not RULE.search(text or "")] == []
 
 
 def test_nothing_shadows_the_standard_librarys_operator():

@@ -35,7 +35,7 @@ TOKEN_BYTES = 4
 
 
 def tokens(length: int) -> int:
-    """Tokens of so many bytes, an estimate."""
+    """Return the tokens of so many bytes, an estimate."""
     return length // TOKEN_BYTES
 
 

@@ -174,7 +174,7 @@ class Prefixes:
 
 
 def _common(a: bytes, b: bytes) -> int:
-    """Length of the longest common prefix of two texts that differ."""
+    """Return the length of the longest common prefix of two texts that differ."""
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2
@@ -186,7 +186,7 @@ def _common(a: bytes, b: bytes) -> int:
 
 
 def _leaves(root: _Node) -> Iterator[tuple[_Node, int, _Node]]:
-    """(parent, first byte, leaf)."""
+    """Yield (parent, first byte, leaf)."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -198,7 +198,7 @@ def _leaves(root: _Node) -> Iterator[tuple[_Node, int, _Node]]:
 
 
 def _walk(root: _Node) -> Iterator[tuple[_Node, bytes]]:
-    """(node, its whole prefix)."""
+    """Yield (node, its whole prefix)."""
     stack = [(root, b"")]
     while stack:
         node, prefix = stack.pop()
@@ -207,7 +207,7 @@ def _walk(root: _Node) -> Iterator[tuple[_Node, bytes]]:
 
 
 def _listed(root: _Node, block: int) -> Iterator[tuple[_Node, bytes]]:
-    """Nodes, with their prefixes, a block or more longer than the listed one above them, or prompts themselves."""
+    """Yield the nodes, with their prefixes, that are a block longer than the listed one above, or are prompts."""
     stack = [(root, b"", 0)]
     while stack:
         node, prefix, above = stack.pop()
@@ -222,7 +222,7 @@ def _listed(root: _Node, block: int) -> Iterator[tuple[_Node, bytes]]:
 
 
 def _different(root: _Node) -> Mapping[int, int]:
-    """Node (its id) → different prompts that begin with its prefix, at most its requests: dropped ones may recur."""
+    """Return node (its id) → different prompts with its prefix, at most its requests: dropped ones may recur."""
     found: dict[int, int] = {}
     for node, _ in reversed(list(_walk(root))):  # children before their parents
         below = sum(found[id(each)] for each in node.children.values())
@@ -231,7 +231,7 @@ def _different(root: _Node) -> Mapping[int, int]:
 
 
 def _length(prefix: bytes) -> int:
-    """Bytes of a prefix, less the one that stands between tools and system text."""
+    """Return the bytes of a prefix, less the one that stands between tools and system text."""
     return len(prefix) - (b"\0" in prefix)
 
 

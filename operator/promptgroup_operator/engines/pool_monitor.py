@@ -29,7 +29,7 @@ _SUBMITTED = "lmcache_mp_l2_store_submitted_objects_chunks_total"
 _COMPLETED = "lmcache_mp_l2_store_completed_objects_chunks_total"
 
 _Stores = tuple[float, float, float]
-"""When a server last stored all that it had accepted or stored anything, what it had accepted and stored then."""
+"""Time at which a server last stored anything or all that it had accepted, and what it had accepted and stored."""
 
 
 def resolve(address: str) -> list[str]:

@@ -171,7 +171,7 @@ def _sglang(spec: PromptGroupSpec, offload: OffloadSpec, pool: PoolSpec | None) 
 
 
 def namespace(spec: PromptGroupSpec) -> str:
-    """Name under which a store keeps the KV of these engines: a digest of all that is said of them in the spec.
+    """Return the name under which a store keeps the KV of these engines: a digest of all that the spec says of them.
 
     A change of any of them begins anew in the store, for nothing tells that the KV in it would still be right.
     """

@@ -30,7 +30,7 @@ class _Ref:
 
 
 def references(spec: PromptSpec) -> list[tuple[str, str]]:
-    """(kind, name) of every object that the prompt's text stands in."""
+    """Return (kind, name) of every object that the prompt's text stands in."""
     refs = (
         _ref(spec.system_from, "systemFrom"),
         _ref(spec.tools_from, "toolsFrom"),

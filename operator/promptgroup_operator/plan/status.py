@@ -241,7 +241,7 @@ def _moving(
 
 
 def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Condition:
-    """Proven, as far as a proof is possible: of a prefix shorter than a cache block there is none, and it is said."""
+    """Return whether the prefix is proven warm; one shorter than a cache block cannot be, and the message says so."""
     said = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
     if WarmReason.PROCEEDED in said:
         return Condition("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])
@@ -255,14 +255,14 @@ def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count
 
 
 def _worst(pods: Sequence[Pod]) -> Problem | None:
-    """Why a replica does not serve, in the words of the worst one; None when all do."""
+    """Return why a replica does not serve, in the words of the worst one; None when all do."""
     ordered = sorted(pods, key=lambda pod: pod.name)
     problems = [why_cold(pod) for pod in ordered if not pod.deleting and (pod.settling or not pod.is_warm)]
     return max(problems, key=lambda problem: problem.reason not in SELF_MENDING, default=None)
 
 
 def why_cold(pod: Pod) -> Problem:
-    """Why a replica does not serve."""
+    """Return why a replica does not serve."""
     if pod.trouble:
         return Problem("PodNotStarting", pod.trouble)
     if pod.settling:

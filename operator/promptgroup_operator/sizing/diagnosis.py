@@ -60,7 +60,7 @@ class Line:
     times: float
 
     def of(self, may: float) -> float:
-        """Hit rate at the line."""
+        """Return the hit rate at the line."""
         return max(self.share * may, 1 - self.times * (1 - may) - SLACK)
 
 
@@ -183,7 +183,7 @@ def _outgrown(load: GroupLoad) -> bool:
 
 
 def _idle(drift: Departure | None, before: str) -> Diagnosis:
-    """Without a prompt looked up: what was found lately stands, since traffic that comes now and then changes none."""
+    """Return the diagnosis where no prompt was looked up: the latest one stands, as rare traffic changes nothing."""
     told = "no request reached an engine"
     if drift is not None:
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
@@ -191,7 +191,7 @@ def _idle(drift: Departure | None, before: str) -> Diagnosis:
 
 
 def _alone(load: GroupLoad, engines: EngineLoad, rate: float) -> Diagnosis:
-    """Without the routers' view of prompts: only what engines say by themselves."""
+    """Return the diagnosis without the routers' view of prompts: only what engines say by themselves."""
     told = _found(engines, rate)
     if rate < LOW.share and caches_full(load):
         return Diagnosis(False, "Thrashing", f"{told}: running requests fill the KV cache, so more replicas would help")

@@ -100,7 +100,7 @@ class _Advice:
 
 
 def replicas(spec: PromptGroupSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
-    """Replicas of all revisions together, but for those that a release adds."""
+    """Return the replicas of all revisions together, but for those that a release adds."""
     if spec.sizing is not None:
         return decide(spec.sizing, group, history, now)
     if spec.replicas is not None:
@@ -162,7 +162,7 @@ def decide(sizing: SizingSpec, group: SizingInput, history: History, now: dateti
 
 
 def _missing(load: GroupLoad | None) -> Aspect | None:
-    """Why nothing can be said of the load; None when something can."""
+    """Return why nothing can be said of the load; None when something can."""
     if load is None:
         return Aspect(False, "FailedGetMetrics", "because no load has been observed yet")
     if load.early and (load.stale or load.engines is None or load.engines.coverage < COVERED):
@@ -254,7 +254,7 @@ def _doubt(found: RateRange) -> str:
 
 
 def _quiet(load: GroupLoad) -> bool:
-    """Nothing came and nothing runs, by the engines' and, where they were asked, the routers' counters."""
+    """Return whether nothing came and nothing runs, by the engines' counters and, where asked, the routers'."""
     engines, clients = load.engines, load.clients
     idle = engines is not None and not any((engines.queries, engines.requests, engines.running, engines.waiting))
     return idle and (clients is None or not (clients.requests or clients.held))

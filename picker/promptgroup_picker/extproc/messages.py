@@ -38,7 +38,7 @@ _ATTRIBUTES = "envoy.filters.http.ext_proc"
 _UPSTREAM = "upstream.address"
 
 MODE_NONE, MODE_STREAMED, MODE_BUFFERED, MODE_FULL_DUPLEX = 0, 1, 2, 4
-"""How a gateway shows a body (BodySendMode)."""
+"""The way in which a gateway shows a body (BodySendMode)."""
 
 PIECE = 62_000
 """Most bytes of a body in one message: gateways take at most 64 KiB."""

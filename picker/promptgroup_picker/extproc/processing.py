@@ -119,7 +119,7 @@ class Processing:
         self._picker = picker
         self._stream = stream
         self._since = self._came = picker.clock()
-        """When the request came, and when it came whole."""
+        """The times at which the request came, and at which it came whole."""
         self._mode = MODE_FULL_DUPLEX
         self._answer_mode = MODE_FULL_DUPLEX
         self._fields: dict[bytes, bytes] | None = None

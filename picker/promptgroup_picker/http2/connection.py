@@ -40,7 +40,7 @@ DEFAULT_WINDOW = 65535
 
 
 class Call(Protocol):
-    """What handles a stream."""
+    """The handler of a stream."""
 
     def message(self, data: bytes) -> None:
         """Take a message.
