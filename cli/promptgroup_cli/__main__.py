@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from promptgroup_cli.base.errors import CommandError, ExitStatus, exit_statuses
-from promptgroup_cli.base.parser import Parser, VersionAction
+from promptgroup_cli.base.version import VersionAction
+from promptgroup_router.contract.command_line import Parser
 
 PLUGIN = "kubectl-promptgroup"
 """Name of the file that kubectl runs for `kubectl promptgroup`."""
@@ -90,6 +91,7 @@ def build_parser(prog: str, words: Sequence[str]) -> argparse.ArgumentParser:
     named = next((each for each in words if each in COMMANDS), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        command.add_argument("--version", action=VersionAction)
         if name == named:
             importlib.import_module(f"promptgroup_cli.flags.{name}").add(command)
     return parser
