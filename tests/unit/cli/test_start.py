@@ -85,6 +85,17 @@ def test_a_broken_kubeconfig_is_one_line(command, tmp_path, monkeypatch, content
     assert str(path) in err or "set KUBECONFIG" in err
 
 
+def test_a_kubeconfig_is_looked_for_before_the_models_are_imported(tmp_path):
+    program = (
+        "import sys; from promptgroup_cli.__main__ import main\n"
+        "sys.argv = ['promptgroup', 'status']\n"
+        "main()\nprint(*sys.modules)\n"
+    )
+    environment = os.environ | {"KUBECONFIG": str(tmp_path / "none")}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert {"pydantic", "kubernetes", "promptgroup_operator.api"} & set(ran.stdout.split()) == set()
+
+
 @pytest.mark.parametrize("path", ["none", "."])
 def test_a_kubeconfig_that_is_no_file_is_one_line(command, tmp_path, monkeypatch, path):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / path))
