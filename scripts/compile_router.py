@@ -35,7 +35,9 @@ FOLDERS = (
     "routing", "tracing", "undeclared",
 )  # fmt: skip
 """The folders that a request passes through. The others start the process and follow the table."""
-INTERPRETED = frozenset({f"{PACKAGE}/base/core_settings.py", f"{PACKAGE}/base/settings.py"})
+INTERPRETED = frozenset(
+    {f"{PACKAGE}/{path}.py" for path in ("base/core_settings", "base/settings", "contract/command_line")}
+)
 """Modules of them that stay as they are: the picker, which is interpreted, has a subclass of their settings, and an
 interpreted class cannot inherit from a compiled one."""
 

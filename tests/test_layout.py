@@ -1,6 +1,7 @@
 """The shape of the project: what a newcomer may rely on, kept by a test."""
 
 import ast
+import re
 from collections import defaultdict
 from dataclasses import fields
 from pathlib import Path
@@ -76,6 +77,18 @@ def test_every_folder_says_what_it_is_for(package):
     assert silent == []
 
 
+RULE = re.compile(
+    r"may not import|[Ii]mports nothing|[Ii]mports [\w`, ]+ only|no\s+I/O|without I/O|standard library only"
+)
+"""A sentence about what a folder may not import: modules by name, or those that do I/O."""
+
+
+@pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
+def test_every_folder_says_what_it_may_not_import(package):
+    texts = {path.parent.name: ast.get_docstring(ast.parse(path.read_text())) for path in package.glob("*/__init__.py")}
+    assert [name for name, text in texts.items() if not RULE.search(text or "")] == []
+
+
 def test_nothing_shadows_the_standard_librarys_operator():
     folders = [
         path
@@ -128,3 +141,33 @@ def test_no_public_class_name_means_two_things():
             places[name].append(place)
     twice = {name: found for name, found in places.items() if len(found) > 1}
     assert twice.keys() <= {"Settings"}, f"rename one of {twice}"
+
+
+def shadowed(tree):
+    """Yield line and name of what is assigned, or is a parameter, under the name of an import of the same module."""
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in imported:
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg) and node.arg in imported:
+            yield node.lineno, node.arg
+
+
+@pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
+def test_no_name_shadows_an_import(package):
+    found = {
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in package.rglob("*.py")
+        for line, name in shadowed(ast.parse(path.read_text()))
+    }
+    assert sorted(found) == []
+
+
+@pytest.mark.parametrize("text", ["x = 1", "def f(x): ...", "[x for x in y]", "class A:\n    x: int"])
+def test_a_name_that_shadows_an_import_is_found(text):
+    assert [name for _, name in shadowed(ast.parse(f"from a import x\n{text}"))] == ["x"]

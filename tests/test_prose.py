@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("operator", "router", "cli", "charts", "scripts")
+PACKAGES = ("operator", "router", "picker", "cli", "local", "charts", "scripts")
+"""Folders that are read. `research`, `tests`, `e2e`, `epp-core` and `docs` are left out: they hold experiments, tests
+whose names are the sentences, and code that writes tables. Their pages are read as all pages are."""
 PAGES = ("*.md", "docs/**/*.md", ".github/**/*.md", "manifests/**/*.md", "e2e/*.md", "tests/*.md", "local/**/*.md")
 
 RECORDS = "docs/development/decisions"
 """Decisions keep the words of their time: a record is superseded, not rewritten."""
 
-FRAGMENT = re.compile(r"(What|Whether|Which|How|Of)\b(?![^.]*\?)")
+FRAGMENT = re.compile(r"(What|Whether|Which|How|Of|Why|When|Who)\b(?![^.]*\?)")
 """First word of a docstring that is a fragment instead of a sentence or a noun phrase."""
 
 WORDS = {
@@ -92,6 +94,7 @@ def test_texts_use_the_projects_words_and_full_sentences():
     ("text", "found"),
     [
         ('"""Whether it may go."""', True),
+        ('"""Why it ended."""', True),
         ('"""What is due?"""', False),
         ('"""Return the slots. Pure."""', True),
         ('"""Return the slots."""', False),

@@ -1,6 +1,7 @@
 """Run `promptgroup COMMAND`, which kubectl runs as `kubectl promptgroup COMMAND`."""
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -8,10 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from promptgroup_cli.base.errors import CommandError, ExitStatus, exit_statuses
-from promptgroup_cli.base.parser import Parser, VersionAction
+from promptgroup_cli.base.version import VersionAction
+from promptgroup_router.contract.command_line import Parser
 
 PLUGIN = "kubectl-promptgroup"
 """Name of the file that kubectl runs for `kubectl promptgroup`."""
+
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a standard output that takes no more: a full disk, a quota, a limit of file size, a broken device."""
 
 COMMANDS = {
     "status": "show a group's revisions and slots, and what it waits for",
@@ -44,8 +49,19 @@ def main() -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+        _discard()
         return ExitStatus.CLOSED_PIPE
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        _discard()
+        print(f"{parser.prog}: cannot write the output: {error.strerror}", file=sys.stderr)
+        return ExitStatus.USAGE
+
+
+def _discard() -> None:
+    """Send to nowhere what standard output still buffers, so that the interpreter's end does not try again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def kubectl_complete() -> int:
@@ -75,6 +91,7 @@ def build_parser(prog: str, words: Sequence[str]) -> argparse.ArgumentParser:
     named = next((each for each in words if each in COMMANDS), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        command.add_argument("--version", action=VersionAction)
         if name == named:
             importlib.import_module(f"promptgroup_cli.flags.{name}").add(command)
     return parser

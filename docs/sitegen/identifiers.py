@@ -12,6 +12,7 @@ from sitegen.tables import sentence, table
 
 ROOT = Path(__file__).parents[2]
 NAMES = ROOT / "router" / "promptgroup_router" / "contract" / "names.py"
+EXIT_STATUSES = ROOT / "cli" / "promptgroup_cli" / "base" / "errors.py"
 PACKAGES = (ROOT / "operator", ROOT / "router")
 DOMAIN = "promptgroup.dev/"
 
@@ -30,7 +31,10 @@ PLAIN_HEADERS = {
 
 def constants(path: Path) -> Iterator[tuple[str, object, str]]:
     """Yield name, value and docstring of each constant of a module whose value is written out."""
-    body = ast.parse(path.read_text()).body
+    yield from _constants(ast.parse(path.read_text()).body)
+
+
+def _constants(body: list[ast.stmt]) -> Iterator[tuple[str, object, str]]:
     for node, after in zip(body, [*body[1:], None], strict=True):
         target: ast.expr | None = node.target if isinstance(node, ast.AnnAssign) else None
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -122,6 +126,16 @@ def ports() -> str:
         ["Port", "Program", "Protocol", "Serves"],
         [[f"`{value}`", *PORTS[name]] for name, value in sorted(found.items(), key=lambda each: int(str(each[1])))],
     )
+
+
+def exit_statuses() -> str:
+    """Return the exit statuses of `promptgroup`."""
+    (statuses,) = (
+        node.body
+        for node in ast.parse(EXIT_STATUSES.read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == "ExitStatus"
+    )
+    return table(["Status", "Meaning"], [[f"`{value}`", sentence(text)] for _, value, text in _constants(statuses)])
 
 
 def endpoints() -> str:

@@ -29,6 +29,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "annotations": identifiers.annotations,
     "headers": identifiers.headers,
     "ports": identifiers.ports,
+    "exit-statuses": identifiers.exit_statuses,
     "endpoints": identifiers.endpoints,
     "lint-rules": identifiers.lint_rules,
     "decisions": decisions.index,

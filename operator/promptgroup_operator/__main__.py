@@ -11,6 +11,7 @@ from promptgroup_operator import __version__
 from promptgroup_operator.api import crd
 from promptgroup_operator.base import settings
 from promptgroup_operator.base.errors import ClusterError
+from promptgroup_router.contract.command_line import Parser
 
 CANNOT_START = 2
 """Exit status where the configuration does not allow a start, as argparse's own for a wrong flag."""
@@ -22,7 +23,7 @@ def main() -> int:
     Returns:
         The exit status: 0, 1 where a port is taken, 2 where the configuration is wrong.
     """
-    parser = argparse.ArgumentParser(prog="promptgroup-operator", description=__doc__)
+    parser = Parser(prog="promptgroup-operator", description=__doc__)
     parser.add_argument("--version", action="version", version=f"promptgroup-operator {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run the operator against a cluster")
@@ -34,10 +35,13 @@ def main() -> int:
         return _run(run, arguments)
     try:
         return _crd(arguments.output)
-    except BrokenPipeError:
-        # The reader has seen enough (`crd | head`); what is still buffered is discarded.
+    except OSError as error:  # of standard output: those of --output are told where they arise
+        # what is still buffered is discarded
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        if isinstance(error, BrokenPipeError):
+            return 0  # the reader has seen enough (`crd | head`)
+        print(f"promptgroup-operator crd: cannot write the output: {error.strerror}", file=sys.stderr)
+        return CANNOT_START
 
 
 def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:

@@ -286,7 +286,7 @@ def test_both_sources_tell_the_same_load_and_a_restart_or_an_outage_is_no_load(
             later = datetime.now(UTC) + timedelta(minutes=1)
             silent = asked.load(watching.subject(), later)
             assert silent.engines is None
-            assert f"Prometheus at http://127.0.0.1:{fleet.ports[4]} does not answer since" in silent.stale
+            assert f"Prometheus at http://127.0.0.1:{fleet.ports[4]} has not answered since" in silent.stale
             assert "secret" not in silent.stale
             asked.close()
             assert own.load(watching.subject(), watching.look()).engines is not None

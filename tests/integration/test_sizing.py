@@ -85,7 +85,7 @@ def test_a_load_is_followed_by_prometheus_and_the_number_holds_while_it_is_away(
         held = group.wanted()
         assert held >= grown
     assert found["message"].startswith(f"{held} replicas (min")
-    assert f"Prometheus at {server.url} does not answer since" in found["message"]
+    assert f"Prometheus at {server.url} has not answered since" in found["message"]
     assert unharmed(seen)
     group.steady(held, QUICKLY_AWAY)
     log = (cluster.folder / "logs" / f"operator-{kube.namespace}.log").read_text()

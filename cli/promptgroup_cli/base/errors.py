@@ -9,13 +9,16 @@ class ExitStatus(enum.IntEnum):
     OK = 0
     """The command ran, and there is nothing to object to."""
     NEGATIVE = 1
-    """The command ran, and its answer is no: findings, not Ready, refused, no number of replicas, a wrong pin."""
+    """The command ran, and its answer is no: a group is not Ready, a request would be refused or would wait, the API
+    server would refuse the PromptGroup, no number of replicas keeps the target, there are findings, a pin is wrong, or
+    a prompt is empty."""
     USAGE = 2
-    """A flag, a file or a name is wrong, so that there is no answer."""
+    """A flag, a file or a name is wrong, so that there is no answer. A kubeconfig that is missing or malformed, and a
+    PromptGroup that does not exist, belong here."""
     UNREACHABLE = 3
-    """The cluster, a router or Prometheus does not answer, or refuses to."""
+    """The cluster, a router or Prometheus does not answer, or refuses the request."""
     INTERRUPTED = 130
-    """Ctrl-C: 128 plus SIGINT, as shells report it."""
+    """The user pressed Ctrl-C: 128 plus SIGINT, as shells report it. `top` and `dashboard` then end with 0."""
     CLOSED_PIPE = 141
     """The reader of the output went away, as `head` does: 128 plus SIGPIPE, as shells report it."""
 
@@ -33,7 +36,7 @@ def exit_statuses(ok: str, negative: str, examples: str = "") -> str:
     return f"""{head}exit status:
   0  {ok}
 {one}  2  a flag, a file or a name is wrong
-  3  the cluster, a router or Prometheus does not answer, or refuses to
+  3  the cluster, a router or Prometheus does not answer, or refuses the request
 """
 
 
@@ -54,6 +57,6 @@ class InputError(CommandError):
 
 
 class ReachError(CommandError):
-    """A cluster, a router or Prometheus does not answer, or refuses to."""
+    """A cluster, a router or Prometheus does not answer, or refuses the request."""
 
     status = ExitStatus.UNREACHABLE

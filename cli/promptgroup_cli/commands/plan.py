@@ -85,10 +85,10 @@ def _table(old: Wanted | None, new: Wanted, pace: SimulatedPace, now: datetime) 
     yield from plan_output.heading(old, new, pace)
     before, cluster = _start(old, new, pace, now)
     start, most, end = cluster.now, 0, cluster.world()
-    shown = list(dict.fromkeys(each.text.fingerprint for each in (old, new) if each is not None))
-    yield from plan_output.head(shown)
+    columns = list(dict.fromkeys(each.text.fingerprint for each in (old, new) if each is not None))
+    yield from plan_output.head(columns)
     for chapter in timeline.chapters(before, simulate.run(cluster), start):
-        yield from plan_output.row(chapter, shown)
+        yield from plan_output.row(chapter, columns)
         most, end = max(most, plan_output.pods(chapter.world)), chapter.world
     yield from plan_output.ending(end, most, cluster.now - start)
 

@@ -2,18 +2,22 @@
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from promptgroup_cli.base.errors import ExitStatus, InputError
-from promptgroup_cli.reach.connect import ClusterConnection
-from promptgroup_cli.reach.group_status import GroupStatus, group_status
-from promptgroup_cli.render import status_output
-from promptgroup_operator.world.snapshot import Manifest
+from promptgroup_cli.reach.connect import ClusterConnection, Manifest
 from promptgroup_router.contract import names
+
+if TYPE_CHECKING:
+    from promptgroup_cli.reach.group_status import GroupStatus
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     with ClusterConnection(arguments.namespace) as cluster:
+        # pydantic's models take half a second to import, which a kubeconfig that cannot be used need not cost
+        from promptgroup_cli.render import status_output  # noqa: PLC0415
+
         namespace = "" if arguments.all_namespaces else cluster.namespace
         groups = _read(cluster, namespace, arguments.name)
     if arguments.output == "json":
@@ -25,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitStatus.OK if all(each.ready for each in groups) else ExitStatus.NEGATIVE
 
 
-def _read(cluster: ClusterConnection, namespace: str, name: str | None) -> list[GroupStatus]:
+def _read(cluster: ClusterConnection, namespace: str, name: str | None) -> "list[GroupStatus]":
     """Return the groups with their routes and pods, by namespace and name.
 
     Raises:
@@ -39,6 +43,8 @@ def _read(cluster: ClusterConnection, namespace: str, name: str | None) -> list[
     routes = {_key(each): each for each in cluster.list("PromptRoute", namespace, name=name or "")}
     labels = f"{names.LABEL_GROUP}={name}" if name is not None else names.LABEL_GROUP
     pods = cluster.list("Pod", namespace, labels=labels) if groups else []
+    from promptgroup_cli.reach.group_status import group_status  # noqa: PLC0415 - as above
+
     return [
         group_status(
             group,

@@ -10,7 +10,8 @@ from datetime import datetime
 
 from promptgroup_cli.dashboard.reading import DashboardReading
 from promptgroup_cli.dashboard.release_view import ReleaseStep, step_of
-from promptgroup_cli.reach.top_rates import RouterPage, TopRates, rates
+from promptgroup_cli.reach import top_rates
+from promptgroup_cli.reach.top_rates import RouterPage, TopRates
 from promptgroup_operator.load.router_metrics import RouterCounts
 from promptgroup_operator.world.samples import Stratum
 from promptgroup_operator.world.snapshot import Key
@@ -68,7 +69,7 @@ class DashboardHistory:
         if self._pages and reading.clock > self._pages[0][0]:
             then, old = self._pages[0]
             moved = _moves(reading, reading.clock - before)
-            found = rates(old, pages, reading.clock - then)
+            found = top_rates.rates(old, pages, reading.clock - then)
             for group in sorted(found)[:MOST_GROUPS]:
                 point = TimePoint(reading.at, reading.clock, found[group], moved.get(group, 0))
                 self._points.setdefault(group, deque(maxlen=MOST_POINTS)).append(point)

@@ -36,7 +36,7 @@ class ClusterReading:
     deployments: Sequence[Manifest] = ()
     events: Sequence[Manifest] = ()
     unknown: tuple[str, ...] = ()
-    """Why something of it could not be read, a sentence each."""
+    """The reason why something of it could not be read, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class DashboardFrame:
     namespace: str
     interval: float
     began: str
-    """When the page began to look."""
+    """Time at which the page began to look."""
     reading: DashboardReading
     number: int
     """Number of the reading."""

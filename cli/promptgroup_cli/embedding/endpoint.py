@@ -10,7 +10,7 @@ import urllib3
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.errors import InputError, ReachError
-from promptgroup_cli.base.unreachable import reason
+from promptgroup_operator.base.unreachable import reason
 from promptgroup_router.semantic.embedding import EmbeddingError, unit
 
 SECONDS = 60.0

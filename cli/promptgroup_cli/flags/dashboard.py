@@ -32,7 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prometheus",
         metavar="URL",
-        help="show the hour before, too, as this Prometheus knows it",
+        help="also show the hour before, from this Prometheus",
     )
     parser.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="file with a bearer token")
     parser.add_argument(
@@ -45,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="port of the page on 127.0.0.1 (default: any that is free)",
     )
-    add_interval(parser, SECONDS, 0.5, "time between two looks")
+    add_interval(parser, SECONDS, 0.5, "seconds between two updates of the page")
 
 
 def _port(text: str) -> int:

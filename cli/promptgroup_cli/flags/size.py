@@ -69,7 +69,7 @@ def check(arguments: argparse.Namespace) -> None:
         each for each in (OBSERVED if arguments.from_prometheus else DESCRIBED) if getattr(arguments, each) is None
     ]
     if missing:
-        raise ValueError(f"{way} needs {_spelled(missing)} as well; see --help")
+        raise ValueError(f"{way} also needs {_spelled(missing)}; `promptgroup size --help` lists the flags")
     unused = DESCRIBED_ONLY if arguments.from_prometheus else OBSERVED_ONLY
     idle = [each for each in unused if getattr(arguments, each) != DEFAULTS.get(each)]
     if arguments.model is not None and arguments.parameters is not None:
@@ -201,7 +201,7 @@ def _tier(text: str) -> tiers.Tier:
 def _observed_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "running group",
-        "needs --prompt-tokens as well, and --kv-tokens and --prefill-rate, which stand in its PromptRoute",
+        "also needs --prompt-tokens, --kv-tokens and --prefill-rate; the last two are in the group's PromptRoute",
     )
     group.add_argument("--group", type=_group, metavar="NAMESPACE/NAME", help="PromptGroup to size")
     group.add_argument(

@@ -28,7 +28,7 @@ class KnownModel:
 def _model(
     shape: ModelConfig, billions: float, active: float | None = None, weights: float | None = None
 ) -> KnownModel:
-    """Parameters in billions, the checkpoint in GB."""
+    """Return the parameters in billions, the checkpoint in GB."""
     parameters = billions * 1e9
     return KnownModel(
         shape,

@@ -90,7 +90,7 @@ class ReplicaForecast:
     """Layers of the model; None when all of them keep every token."""
 
     def held(self, context: float) -> float:
-        """KV tokens that a session of so many tokens takes, by what all layers together keep of one token."""
+        """Return KV tokens that a session of so many tokens takes, by what all layers together keep of one token."""
         return context * context_share(self.shape, context) if self.shape is not None else context
 
 
@@ -199,15 +199,15 @@ def _kept(workload: Workload, context: float, room: float, running: float) -> fl
 
 
 def _stretch(step: float, utilization: float) -> float:
-    """Seconds of a step with all that is done in it: time goes to decoding in the share that is left."""
+    """Return the seconds of a step with all that is done in it: time goes to decoding in the share that is left."""
     return step / (1 - utilization) if utilization < 1 else math.inf
 
 
 def _step(step: float, decoding: float, utilization: float) -> float:
-    """Seconds of a step and of the wait for it, with all that decodes."""
+    """Return the seconds of a step and of the wait for it, with all that decodes."""
     return 1.5 * (step + decoding * _stretch(step, utilization)) if utilization < 1 else math.inf
 
 
 def _wait(step: float, mean: float, quantile: float) -> float:
-    """Seconds to the first token: a step, and an exponential time of that mean."""
+    """Return the seconds to the first token: a step, and an exponential time of that mean."""
     return step - math.log(1 - quantile) * mean

@@ -24,7 +24,7 @@ TOLERANCE = 0.1
 
 
 def heads_kept(shape: ModelConfig, gpus: int) -> int:
-    """KV heads that all GPUs of a replica together keep, copies included.
+    """Return KV heads that all GPUs of a replica together keep, copies included.
 
     Raises:
         ConfigError: when heads cannot be split evenly; engines refuse that, too.
@@ -36,7 +36,7 @@ def heads_kept(shape: ModelConfig, gpus: int) -> int:
 
 
 def token_bytes(shape: ModelConfig, width: int, gpus: int = 1) -> int:
-    """Bytes of one token that all layers keep, over all GPUs of a replica.
+    """Return the bytes of one token that all layers keep, over all GPUs of a replica.
 
     Args:
         shape: the model's.
@@ -55,7 +55,7 @@ def context_share(shape: ModelConfig, tokens: float) -> float:
 
 
 def capacity(memory: float, weights: float, per_token: int, gpus: int = 1, utilization: float = UTILIZATION) -> int:
-    """Tokens of KV cache of one replica; 0 when the weights leave no room.
+    """Return the tokens of KV cache of one replica; 0 when the weights leave no room.
 
     Args:
         memory: bytes of one GPU.
@@ -109,7 +109,7 @@ class WorkingSetForecast:
     """Tokens of all sessions together, beyond the prefix."""
 
     def room(self, kv_tokens: int, replicas: int) -> float:
-        """Tokens that all replicas have for sessions; 0 when the prefix alone does not fit."""
+        """Return the tokens that all replicas have for sessions; 0 when the prefix alone does not fit."""
         return max(0, kv_tokens - self.prefix) * replicas
 
     def use(self, kv_tokens: int, replicas: int) -> float:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
-from promptgroup_cli.forecast.tiers import TierForecast, break_even
+from promptgroup_cli.forecast import tiers
+from promptgroup_cli.forecast.tiers import TierForecast
 
 SIZES = 2
 """Fewest different sizes that make a line."""
@@ -160,7 +161,7 @@ def copying(timings: Sequence[Timing], computing: TimeLine) -> TierFigures | Non
     lines = [line, *(each for each in others if each is not None)]
     least = min(each.least for each in lines) if None not in others else 0.0
     latency = max(0.0, line.start - computing.start)
-    pays = break_even(TierForecast(0.0, latency, line.token), 1 / computing.token)
+    pays = tiers.break_even(TierForecast(0.0, latency, line.token), 1 / computing.token)
     return TierFigures(1 / line.token, latency, line.error, pays, between(least, max(each.most for each in lines)))
 
 
@@ -195,7 +196,7 @@ def read(document: Any) -> ReplicaFigures:
         copied, latency = _number(tier, "tokensPerSecond"), _number(tier, "latencySeconds")
         if not copied:
             raise ValueError("not the output of `promptgroup probe -o json`: its tier has no tokensPerSecond")
-        pays = break_even(TierForecast(0.0, latency, 1 / copied), rate)
+        pays = tiers.break_even(TierForecast(0.0, latency, 1 / copied), rate)
         figures = TierFigures(copied, latency, _error(tier), pays, _between(tier, "between"))
     return ReplicaFigures(rate, 0.0, _error(found), int(kv_tokens), _between(found, "prefillBetween"), figures)
 

@@ -11,7 +11,7 @@ SHORT_PREFIX = Rule(
     Severity.WARNING,
     "a prompt shorter than one cache block",
     "engines cache whole blocks: nothing of it is found on its own",
-    "nothing to mend: a PromptGroup does not pay for this prompt",
+    "no change is needed: this prompt is too short to profit from a PromptGroup",
 )
 NO_PREFIX = Rule(
     "no-prefix",
@@ -35,7 +35,7 @@ TOKEN_BYTES = 4
 
 
 def tokens(length: int) -> int:
-    """Tokens of so many bytes, an estimate."""
+    """Return the tokens of so many bytes, an estimate."""
     return length // TOKEN_BYTES
 
 

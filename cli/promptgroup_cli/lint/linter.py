@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from promptgroup_cli.lint import holes, length, prefixes, salting, spelling, starts, tooling, volatile
+from promptgroup_cli.lint import holes, length, salting, spelling, starts, tooling, volatile
 from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
 from promptgroup_cli.lint.length import Length
+from promptgroup_cli.lint.prefixes import RULES as PREFIX_RULES
 from promptgroup_cli.lint.prefixes import Prefixes, PromptPrefix
 from promptgroup_cli.lint.salting import Salting
 from promptgroup_cli.lint.starts import Starts
@@ -27,7 +28,7 @@ RULES: tuple[Rule, ...] = (
     *holes.RULES,
     *spelling.RULES,
     *tooling.RULES,
-    *prefixes.RULES,
+    *PREFIX_RULES,
     *length.RULES,
     *starts.RULES,
     *salting.RULES,

@@ -4,12 +4,14 @@ root ── "You are the support …" (900 of 1000) ─┬─ "Today is …" (85
                                                └─ (ends: 50)
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
-from promptgroup_cli.lint.length import TOKEN_BYTES, tokens
+from promptgroup_cli.lint.length import TOKEN_BYTES
+from promptgroup_cli.lint.length import tokens as estimated_tokens
 from promptgroup_cli.lint.subject import LintSubject
 from promptgroup_router.contract.fingerprint import Fingerprint, short
 
@@ -58,7 +60,7 @@ class _Node:
     """Requests whose prompt is this prefix."""
     prompts: int = 0
     """Different prompts in children that were dropped."""
-    children: "dict[int, _Node]" = field(default_factory=dict)
+    children: "dict[int, _Node]" = dataclasses.field(default_factory=dict)
     """Children by their first byte."""
 
 
@@ -152,7 +154,9 @@ class Prefixes:
                 share = node.count / root.count
                 prompts = different[id(node)]
                 found.append(
-                    PromptPrefix(model, hashed, length, tokens(length), node.count, share, prompts, part, offset)
+                    PromptPrefix(
+                        model, hashed, length, estimated_tokens(length), node.count, share, prompts, part, offset
+                    )
                 )
         found.sort(key=lambda each: (-each.requests, each.length))
         return found[:LISTED]
@@ -170,7 +174,7 @@ class Prefixes:
 
 
 def _common(a: bytes, b: bytes) -> int:
-    """Length of the longest common prefix of two texts that differ."""
+    """Return the length of the longest common prefix of two texts that differ."""
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2
@@ -182,7 +186,7 @@ def _common(a: bytes, b: bytes) -> int:
 
 
 def _leaves(root: _Node) -> Iterator[tuple[_Node, int, _Node]]:
-    """(parent, first byte, leaf)."""
+    """Yield (parent, first byte, leaf)."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -194,7 +198,7 @@ def _leaves(root: _Node) -> Iterator[tuple[_Node, int, _Node]]:
 
 
 def _walk(root: _Node) -> Iterator[tuple[_Node, bytes]]:
-    """(node, its whole prefix)."""
+    """Yield (node, its whole prefix)."""
     stack = [(root, b"")]
     while stack:
         node, prefix = stack.pop()
@@ -203,7 +207,7 @@ def _walk(root: _Node) -> Iterator[tuple[_Node, bytes]]:
 
 
 def _listed(root: _Node, block: int) -> Iterator[tuple[_Node, bytes]]:
-    """Nodes, with their prefixes, a block or more longer than the listed one above them, or prompts themselves."""
+    """Yield the nodes, with their prefixes, that are a block longer than the listed one above, or are prompts."""
     stack = [(root, b"", 0)]
     while stack:
         node, prefix, above = stack.pop()
@@ -218,7 +222,7 @@ def _listed(root: _Node, block: int) -> Iterator[tuple[_Node, bytes]]:
 
 
 def _different(root: _Node) -> Mapping[int, int]:
-    """Node (its id) → different prompts that begin with its prefix, at most its requests: dropped ones may recur."""
+    """Return node (its id) → different prompts with its prefix, at most its requests: dropped ones may recur."""
     found: dict[int, int] = {}
     for node, _ in reversed(list(_walk(root))):  # children before their parents
         below = sum(found[id(each)] for each in node.children.values())
@@ -227,7 +231,7 @@ def _different(root: _Node) -> Mapping[int, int]:
 
 
 def _length(prefix: bytes) -> int:
-    """Bytes of a prefix, less the one that stands between tools and system text."""
+    """Return the bytes of a prefix, less the one that stands between tools and system text."""
     return len(prefix) - (b"\0" in prefix)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import xxhash
 
+from promptgroup_cli.base.plural import counted
 from promptgroup_cli.lint import keyorder, spelling, volatile
 from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
 from promptgroup_cli.lint.subject import LintSubject
@@ -127,7 +128,7 @@ class Variants:
 
 def _token(found: _Class, seen: _Seen, varied: bool) -> Finding:
     rule, severity = seen.token.rule, seen.token.severity
-    said = f"{rule.title}, {seen.rest} bytes follow it"
+    said = f"{rule.title}, followed by {counted(seen.rest, 'byte')}"
     if varied:
         severity = Severity.ERROR
         said += f"; {found.requests} requests bring {found.texts} versions of the text"

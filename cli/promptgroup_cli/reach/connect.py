@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import urllib3
 from prometheus_client import Counter
@@ -11,13 +11,11 @@ from prometheus_client import Counter
 from promptgroup_cli.base import bounded_yaml
 from promptgroup_cli.base.bounded_yaml import YamlError
 from promptgroup_cli.base.errors import InputError, ReachError
-from promptgroup_cli.base.unreachable import reason
 from promptgroup_cli.reach.files import read_text
 from promptgroup_operator.base import deadline
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
-from promptgroup_operator.kube.decode import admin_port
-from promptgroup_operator.world.snapshot import Manifest
+from promptgroup_operator.base.unreachable import reason
 from promptgroup_router.contract import names
 
 SECONDS = 15.0
@@ -26,6 +24,9 @@ ANSWER_BYTES = 64 << 20
 """Limit of that answer: the metrics of a router with a thousand groups have 5 MiB."""
 KUBECONFIG_BYTES = 4 << 20
 """Limit of a kubeconfig; one with certificates for a hundred clusters has 1 MiB."""
+
+Manifest = Mapping[str, Any]
+"""An object of the API server; the operator's own name of the type would import its models."""
 
 Router = Callable[[str, bytes | None], bytes]
 """Sends a body to a path of a router's admin port (None: a GET) and returns the answer. Raises ReachError."""
@@ -95,6 +96,8 @@ class ClusterConnection:
         return found
 
     def _router(self, pod: Manifest) -> Router:
+        from promptgroup_operator.kube.decode import admin_port  # noqa: PLC0415 - imports the models, as above
+
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         port = admin_port(pod)
 

@@ -4,14 +4,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from promptgroup_cli.forecast import kv, tiers
+from promptgroup_cli.forecast import forecast as forecasts
+from promptgroup_cli.forecast import kv
+from promptgroup_cli.forecast import tiers as kv_tiers
 from promptgroup_cli.forecast.estimate import EngineEstimate
 from promptgroup_cli.forecast.forecast import (
     Expectation,
     ReplicaForecast,
     Workload,
     expect,
-    working_set,
 )
 from promptgroup_cli.forecast.measured import Between
 from promptgroup_cli.forecast.preview import TiersOf, least_replicas
@@ -103,7 +104,7 @@ def answer(question: SizeQuestion) -> SizeAnswer:
         bound=bound,
         expected=expect(workload, replica, given),
         cases=tuple(_cases(question, given)),
-        working_set=working_set(workload, replica),
+        working_set=forecasts.working_set(workload, replica),
         tiers=tuple(_rows(question, given)) if question.tiers or question.reuse else (),
         pool=_pool(question, replicas) if replicas is not None and not question.tiers else None,
     )
@@ -117,7 +118,7 @@ def _tiers_of(question: SizeQuestion, chosen: Sequence[Tier]) -> TiersOf:
     engine, prefix = question.engine, question.workload.prefix
 
     def of(replicas: int) -> Sequence[TierForecast]:
-        return tiers.forecasts(chosen, replicas, prefix, engine.token_bytes, _link(engine))
+        return kv_tiers.forecasts(chosen, replicas, prefix, engine.token_bytes, _link(engine))
 
     return of
 
@@ -130,7 +131,7 @@ def _pool(question: SizeQuestion, replicas: int) -> PoolVerdict:
     needed, _ = least_replicas(workload, replica, question.target, replicas, of)
     compute = workload.history / replica.prefill_rate
     copy = of(replicas)[0].copy(replica.held(workload.history))
-    return tiers.judge(replicas, needed or replicas, compute, copy, pool.kind.text)
+    return kv_tiers.judge(replicas, needed or replicas, compute, copy, pool.kind.text)
 
 
 def _rows(question: SizeQuestion, given: int) -> Iterator[TierRow]:
@@ -153,8 +154,8 @@ def _rows(question: SizeQuestion, given: int) -> Iterator[TierRow]:
             hit_rate=expected.hit_rate,
             traced=question.reuse.found(reach) if question.reuse is not None else None,
             copy=forecast.copy(held) if forecast is not None else None,
-            break_even=tiers.break_even(forecast, replica.prefill_rate) if forecast is not None else None,
-            uses=tiers.uses_to_pay(forecast, held, compute) if forecast is not None else None,
+            break_even=kv_tiers.break_even(forecast, replica.prefill_rate) if forecast is not None else None,
+            uses=kv_tiers.uses_to_pay(forecast, held, compute) if forecast is not None else None,
             saved=(compute - forecast.copy(held)) * engine.gpus if forecast is not None else None,
             needed=needed,
         )

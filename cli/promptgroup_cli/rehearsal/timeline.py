@@ -140,7 +140,7 @@ def _was(before: Mapping[str, Pod], pod: Pod, what: str) -> bool:
 
 
 def _slots(numbers: Sequence[int]) -> str:
-    """`slot 3`, `slots 0-2`, `slots 0, 2`."""
+    """Return `slot 3`, `slots 0-2`, `slots 0, 2`."""
     if len(numbers) == 1:
         return f"slot {numbers[0]}"
     if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:

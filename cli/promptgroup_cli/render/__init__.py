@@ -1,1 +1,4 @@
-"""The output of the commands. Each module turns values into text; none does I/O."""
+"""The output of the commands. Each module turns values into text; none does I/O.
+
+It may not import `dashboard`, `flags` or `commands`.
+"""

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
+from promptgroup_cli.base.plural import counted
 from promptgroup_cli.rehearsal import timeline
 from promptgroup_cli.rehearsal.manifest import Wanted
 from promptgroup_cli.rehearsal.simulated_cluster import IDLE_AFTER, SimulatedPace
@@ -61,7 +62,7 @@ def row(chapter: Chapter, shown: Sequence[Fingerprint]) -> Iterator[str]:
 def ending(end: World, most: int, took: timedelta) -> Iterator[str]:
     """Yield the result: the most pods at once, the time, and the conditions that ask for somebody's action."""
     yield RULE
-    yield f"done after {clock(took)}, with at most {most} pods at once, not counting those that terminate"
+    yield f"done after {clock(took)}, with at most {counted(most, 'pod')} at a time, not counting those that terminate"
     for kind in ("Degraded", "Progressing"):
         found = timeline.condition_of(end, kind)
         if found["status"] == "True":
@@ -100,8 +101,8 @@ def _prompt(wanted: Wanted) -> str:
 def _source(wanted: Wanted) -> str:
     source = wanted.group.spec.prompt.system_from
     if source is None:
-        line = " ".join(wanted.text.prompt.system.split())
-        return f'"{line if len(line) <= QUOTED else line[: QUOTED - 1] + "…"}"'
+        text = " ".join(wanted.text.prompt.system.split())
+        return f'"{text if len(text) <= QUOTED else text[: QUOTED - 1] + "…"}"'
     named = {"ConfigMap": source.config_map_key_ref, "Secret": source.secret_key_ref}
     return next(f"(from {kind} {ref.name})" for kind, ref in named.items() if ref is not None)
 

@@ -24,7 +24,7 @@ _LONGEST_NATURAL = 512
 
 
 class Finish(enum.StrEnum):
-    """Why a request ended, in the words of the API and of `vllm:request_success_total`."""
+    """The reason why a request ended, in the words of the API and of `vllm:request_success_total`."""
 
     STOP = "stop"
     LENGTH = "length"

@@ -43,9 +43,9 @@ class _Ticket:
     streamed: bool
     tokens: asyncio.Queue[Token] = field(default_factory=asyncio.Queue)
     first: float = 0.0
-    """When the first token came."""
+    """Time at which the first token came."""
     last: float = 0.0
-    """When the latest one did."""
+    """Time at which the latest one did."""
 
 
 _METRICS = {

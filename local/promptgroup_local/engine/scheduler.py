@@ -79,7 +79,7 @@ class Request:
     copied: int = 0
     """Those of them that came from the tier behind the cache."""
     admitted: float | None = None
-    """When it first ran."""
+    """Time at which it first ran."""
     produced: int = 0
     """Tokens of the answer so far."""
 

@@ -14,7 +14,7 @@ LOOK_SECONDS = 0.5
 
 @contextlib.asynccontextmanager
 async def context(flags: Flags) -> AsyncIterator[ssl.SSLContext | None]:
-    """What a server's port takes for TLS, kept up to date while the context lasts; None for plain HTTP.
+    """The TLS settings of a server's port, kept up to date while the context lasts; None for plain HTTP.
 
     Raises:
         OSError: the files cannot be read, or are no certificate and its key.

@@ -34,7 +34,7 @@ class Outcome:
     status: int
     """HTTP status; 0 when no answer came."""
     error: str
-    """Why it failed, empty when it did not; never text of the prompt."""
+    """The reason why it failed, empty when it did not; never text of the prompt."""
     ttft: float
     """Seconds from sending to the first text."""
     e2e: float

@@ -33,9 +33,9 @@ class RealEngine:
     program: str
     """Shell command, run in the folder with the container's arguments as "$@"; `{pod_ip}` is the pod's address."""
     parts: tuple[str, ...]
-    """What the folder must have."""
+    """The files that the folder must have."""
     args: tuple[str, ...]
-    """What the engine needs on a CPU."""
+    """The settings that the engine needs on a CPU."""
     small: tuple[str, ...]
     """Arguments for a KV cache of 8,192 tokens."""
     environment: Mapping[str, str]

@@ -87,7 +87,7 @@ class DeclaredMessage(ApiModel):
     """A message that every conversation of the group begins with, such as one half of an example."""
 
     role: Annotated[Literal["user", "assistant"], Field(json_schema_extra={"maxLength": len("assistant")})]
-    """Who says it."""
+    """The role that says it."""
     content: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT)]
     """The text."""
 
@@ -571,8 +571,8 @@ class PromptGroupSpec(ApiModel):
         rule(
             "!(has(self.gateway) && self.gateway.failureMode == 'FailOpen' && has(self.access) && "
             "self.access.type != 'Anonymous')",
-            "gateway.failureMode is FailOpen, by which requests get past access while no picker answers: remove one of "
-            "the two",
+            "gateway.failureMode is FailOpen, so that requests bypass access while no picker answers: remove one "
+            "of the two",
             ".gateway.failureMode",
             holds=lambda spec: (
                 spec.gateway is None
@@ -841,7 +841,7 @@ class RouteResponses(ApiModel):
 
 
 class RouteAccess(ApiModel):
-    """Who may use the group. What the type does not need is absent."""
+    """The callers who may use the group. What the type does not need is absent."""
 
     type: AccessType
     callers: list[str] | None = None
@@ -885,7 +885,7 @@ class PromptRouteSpec(ApiModel):
     callers: RouteCallers | None = None
     """Rules for callers."""
     access: RouteAccess | None = None
-    """Who may use the group; absent for whomever routers let in by default."""
+    """The callers who may use the group; absent for whomever routers let in by default."""
     responses: RouteResponses | None = None
     """The answers that routers keep; none are kept when this is absent."""
     revisions: list[RouteRevision]

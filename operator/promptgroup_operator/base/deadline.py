@@ -28,7 +28,7 @@ FRAMING = 8
 @dataclass(slots=True)
 class _Limits:
     until: float
-    """When the exchange must have ended, by the monotonic clock."""
+    """Time at which the exchange must have ended, by the monotonic clock."""
     bytes_left: int
 
     def before_read(self) -> float:

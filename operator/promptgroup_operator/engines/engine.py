@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import urllib3
 
-from promptgroup_operator.base import deadline
+from promptgroup_operator.base import deadline, unreachable
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import engine_metrics
 from promptgroup_operator.engines.connections import PLAIN, EngineAccess, EnginePools
@@ -295,7 +295,7 @@ class EngineClient:
                 finally:
                     response.close()  # of a connection that was not released: nobody reads what else it sends
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise EngineError(f"{path}: {type(error).__name__}") from error
+            raise EngineError(f"{path}: {unreachable.reason(error)}") from error
         if response.status != 200:
             # never the answer's text: engines quote the prompt in some errors
             raise EngineError(f"{path}: status {response.status}", status=response.status)

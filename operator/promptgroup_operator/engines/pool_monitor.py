@@ -33,7 +33,7 @@ LEAST_USAGE = 0.001
 """Share of its memory that a server must have filled for its size to be told from it."""
 
 _Stores = tuple[float, float, float]
-"""When a server last stored all that it had accepted or stored anything, what it had accepted and stored then."""
+"""Time at which a server last stored anything or all that it had accepted, and what it had accepted and stored."""
 
 
 def resolve(address: str) -> list[str]:

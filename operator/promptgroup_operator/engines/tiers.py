@@ -190,7 +190,7 @@ def _sglang(spec: PromptGroupSpec, offload: OffloadSpec, pool: PoolSpec | None) 
 
 
 def namespace(spec: PromptGroupSpec) -> str:
-    """Name under which a store keeps the KV of these engines: a digest of all that is said of them in the spec.
+    """Return the name under which a store keeps the KV of these engines: a digest of all that the spec says of them.
 
     A change of any of them begins anew in the store, for nothing tells that the KV in it would still be right.
     """
@@ -281,15 +281,15 @@ def problem(spec: PromptGroupSpec, limit: int | None) -> str:
     revision = next((each for each in map(hand_set.flag_of, engine.args) if each == "--revision"), "")
     if revision and cache.pool is not None and cache.pool.type is PoolType.LMCACHE:
         return (
-            f"{revision} in spec.engine.args: a pool of type LMCache knows a model by its name or path alone, so that "
-            "two revisions would take each other's KV for theirs: serve each from a folder, and remove the flag"
+            f"{revision} in spec.engine.args: a pool of type LMCache identifies a model only by its name or path, so "
+            "two revisions would use each other's KV: serve each revision from a folder of its own, and remove the flag"
         )
     if cache.offload is None:
         return ""
     if limit is not None and limit <= sizes.parse(cache.offload.memory):
         return (
-            f"spec.cache.offload.memory is {cache.offload.memory}, and spec.engine.resources.limits.memory has no room "
-            "for more than that: raise the limit, the engine's own memory comes on top"
+            f"spec.cache.offload.memory is {cache.offload.memory}, and spec.engine.resources.limits.memory is not "
+            "larger: raise the limit, because the engine needs memory of its own as well"
         )
     if engine.type is EngineType.SGLANG and _sglang_size(engine, cache.offload) < 1:
         return f"spec.cache.offload.memory is {cache.offload.memory}, less than 1 GB for each rank of SGLang: raise it"

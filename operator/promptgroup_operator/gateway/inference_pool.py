@@ -100,7 +100,10 @@ def _objection(group: GroupObject, pool: str, seen: SeenPools, *, taken: bool) -
         and picker.get("failureMode") == FailureMode.FAIL_OPEN.value
         and asks_callers(group.spec.access)
     ):
-        text = f"InferencePool {pool} fails open, by which requests get past spec.access: join one that fails closed"
+        text = (
+            f"InferencePool {pool} fails open, so that requests bypass spec.access while no picker answers: join a "
+            "pool that fails closed"
+        )
         return GatewayVerdict(False, "FailsOpen", text)
     return None
 
@@ -121,7 +124,8 @@ def _from_parents(pool: str, live: Manifest) -> GatewayVerdict:
     if refused:
         return GatewayVerdict(False, "NotAccepted", "; ".join(refused[:3]))
     if pending:
-        return GatewayVerdict(None, "Pending", f"{', '.join(pending[:3])} has not looked at InferencePool {pool} yet")
+        text = f"{', '.join(pending[:3])} has not reported on InferencePool {pool} yet"
+        return GatewayVerdict(None, "Pending", text)
     if accepted:
         more = f" and {len(accepted) - 3} more" if len(accepted) > 3 else ""
         return GatewayVerdict(

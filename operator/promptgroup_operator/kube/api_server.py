@@ -21,7 +21,7 @@ from kubernetes import client, config
 from kubernetes.config import incluster_config
 from prometheus_client import Counter
 
-from promptgroup_operator.base import deadline
+from promptgroup_operator.base import deadline, unreachable
 from promptgroup_operator.base.errors import AnswerTooLongError, ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.telemetry.metrics import NO_ANSWER, WATCH
@@ -228,7 +228,7 @@ class KubeClient:
                 for line in lines:
                     yield _json_object(line, f"watch {path}")
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ClusterError(f"watch {path}: {type(error).__name__}") from error
+            raise ClusterError(f"watch {path}: {unreachable.reason(error)}") from error
         finally:
             response.close()
 
@@ -250,7 +250,7 @@ class KubeClient:
             try:
                 answer = _body(response, limit)
             except (urllib3.exceptions.HTTPError, OSError) as error:
-                raise ClusterError(f"{method} {path}: {type(error).__name__}") from error
+                raise ClusterError(f"{method} {path}: {unreachable.reason(error)}") from error
         if answer is None:
             raise AnswerTooLongError(f"{method} {path}", limit)
         return answer
@@ -276,7 +276,7 @@ class KubeClient:
             refusal = _body(response, MAX_ANSWER) if response.status >= 300 else b""
         except (urllib3.exceptions.HTTPError, OSError) as error:
             self._requests.labels(verb, NO_ANSWER).inc()
-            raise ClusterError(f"{method} {path}: {type(error).__name__}") from error
+            raise ClusterError(f"{method} {path}: {unreachable.reason(error)}") from error
         self._requests.labels(verb, str(response.status)).inc()
         if response.status < 300:
             return response
@@ -288,7 +288,7 @@ class KubeClient:
 
 
 def list_objects(
-    client: KubeClient,
+    kube: KubeClient,
     path: str,
     query: Mapping[str, str],
     keep: Callable[[dict[str, Any]], Mapping[str, Any]] = lambda item: item,
@@ -300,7 +300,7 @@ def list_objects(
     A page that is too long, since its objects are large, is asked for again with half as many.
 
     Args:
-        client: client of the API server.
+        kube: client of the API server.
         path: path of the collection.
         query: query parameters.
         keep: returns the part of an object that is kept, before the next page is read.
@@ -316,7 +316,7 @@ def list_objects(
     page = {**query, "limit": str(PAGE)}
     while True:
         try:
-            answer = client.request("GET", path, query=page, accept=accept)
+            answer = kube.request("GET", path, query=page, accept=accept)
         except AnswerTooLongError:
             if page["limit"] == "1":
                 raise

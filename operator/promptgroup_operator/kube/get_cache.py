@@ -29,7 +29,7 @@ class _Copy:
     found: bytes
     """The object as JSON."""
     read: float
-    """When it was requested."""
+    """Time at which it was requested."""
 
 
 class GetCache:

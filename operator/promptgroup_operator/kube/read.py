@@ -65,7 +65,9 @@ _REFUSALS = {
         "the cluster has no InferencePools of inference.networking.k8s.io/v1: install the CRDs of Gateway API's "
         "Inference Extension, or remove spec.gateway",
     ),
-    403: Problem("NotAllowed", "the operator may not list InferencePools: apply the role that its version comes with"),
+    403: Problem(
+        "NotAllowed", "the operator may not list InferencePools: apply the ClusterRole of the operator's version"
+    ),
 }
 
 

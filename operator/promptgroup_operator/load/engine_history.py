@@ -36,7 +36,7 @@ class _Series:
     own: OwnRequests = field(default_factory=OwnRequests)
     """The operator's own requests since the first reading."""
     active: datetime | None = None
-    """When a reading last showed that the engine had computed a client's prompt."""
+    """Time at which a reading last showed that the engine had computed a client's prompt."""
     anew: bool = False
     """True if the growth before the next reading holds requests of the operator whose size is unknown."""
 
@@ -53,7 +53,7 @@ class EngineHistory:
         self._spent: dict[ContainerId, deque[tuple[datetime, Spent]]] = {}
         """Container → the operator's own requests of the longer window."""
         self._began: datetime | None = None
-        """When the first pass began."""
+        """Time at which the first pass began."""
         self._lock = threading.Lock()
 
     def begin(self, now: datetime) -> None:

@@ -72,7 +72,7 @@ class Prometheus:
         if known is not None and now - known[0] <= FRESH:
             return known[1]
         if trouble is not None:
-            why = f"Prometheus at {self._url} does not answer since {trouble[0]:%H:%M} UTC: {trouble[1]}"
+            why = f"Prometheus at {self._url} has not answered since {trouble[0]:%H:%M} UTC: {trouble[1]}"
         else:
             why = f"Prometheus at {self._url} has not answered yet"
         return GroupLoad(promql.WINDOW.total_seconds(), None, stale=why, early=trouble is None)

@@ -1,7 +1,8 @@
 """A thin client of Prometheus: one query, one answer, both bounded.
 
-It is prometheus-api-client's `custom_query`, over a session that ends each answer by a deadline and a limit in bytes,
-and goes nowhere else. `docs/development/decisions/0015` says why the library's other functions are not used.
+It is prometheus-api-client's `custom_query` and `custom_query_range`, over a session that ends each answer by a
+deadline and a limit in bytes, and goes nowhere else. `docs/development/decisions/0067` says which query serves what,
+and why the library's other functions are not used.
 """
 
 from datetime import datetime
@@ -18,6 +19,7 @@ from urllib3.util.retry import Retry
 
 from promptgroup_operator.base import deadline
 from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.base.unreachable import reason
 from promptgroup_operator.load import promql
 
 MAX_ANSWER = 4 << 20
@@ -26,11 +28,16 @@ MAX_TOKEN = 64 << 10
 """Most characters of a token file."""
 
 
-NOT_PROMETHEUS = "the answer is not one of Prometheus"
+NOT_PROMETHEUS = "the answer is not in Prometheus's format"
 
 
 class PrometheusError(Exception):
     """Prometheus did not answer, or its answer cannot be used; the message says why."""
+
+
+class _LongAnswerError(Exception):
+    def __init__(self) -> None:
+        super().__init__(f"the answer is longer than {MAX_ANSWER >> 20} MiB")
 
 
 class _StatusError(Exception):
@@ -40,6 +47,7 @@ class _StatusError(Exception):
 
 _FAILURES = (
     _StatusError,
+    _LongAnswerError,
     PrometheusApiClientException,
     RecursionError,
     OSError,
@@ -85,11 +93,11 @@ class _Session(requests.Session):
                     raise _StatusError(response.status_code)
                 body = response.raw.read(MAX_ANSWER + 1, decode_content=False)
             except urllib3.exceptions.HTTPError as error:
-                raise requests.ConnectionError(type(error).__name__) from error
+                raise requests.ConnectionError(error) from error
             finally:
                 response.close()
         if len(body) > MAX_ANSWER:
-            raise requests.exceptions.ContentDecodingError("the answer is too long")
+            raise _LongAnswerError
         response._content = body  # noqa: SLF001 - what `requests` sets when it reads an answer itself
         return response
 
@@ -105,7 +113,7 @@ class BearerToken(requests.auth.AuthBase):
         with self._path.open() as file:
             token = file.read(MAX_TOKEN + 1)
         if len(token) > MAX_TOKEN:
-            raise OSError(f"{self._path} is longer than a token")
+            raise OSError(f"{self._path} has more than {MAX_TOKEN:,} characters, so it is not a token")
         request.headers["Authorization"] = f"Bearer {token.strip()}"
         return request
 
@@ -164,13 +172,13 @@ def redacted_url(url: str) -> str:
 def _reason(error: Exception) -> str:
     """Return why there is no answer: never the server's own words, which may hold anything."""
     match error:
-        case _StatusError():
+        case _StatusError() | _LongAnswerError():
             return str(error)
         case requests.JSONDecodeError():
             return NOT_PROMETHEUS
         case requests.RequestException():
-            return type(error).__name__
+            return reason(error)
         case OSError():
-            return f"its token or CA file cannot be read ({type(error).__name__})"
+            return f"its token or CA file cannot be read ({error.strerror or type(error).__name__})"
         case _:
             return NOT_PROMETHEUS

@@ -37,12 +37,12 @@ DRAIN_SECONDS = 5
 
 
 def name(group: GroupObject, fingerprint: Fingerprint) -> str:
-    """Name of a revision's Deployment and of its prompt object."""
+    """Return the name of a revision's Deployment and of its prompt object."""
     return f"{group.key.name}-{short(fingerprint)}"
 
 
 def labels(group: GroupObject, fingerprint: Fingerprint) -> dict[str, str]:
-    """Labels of everything that belongs to a revision; also its selector."""
+    """Return the labels of everything that belongs to a revision; also its selector."""
     return {names.LABEL_GROUP: group.key.name, names.LABEL_REVISION: short(fingerprint)}
 
 
@@ -145,7 +145,7 @@ def _pod_template(group: GroupObject, fingerprint: Fingerprint, selector: dict[s
 
 
 def engine_settings(group: GroupObject) -> str:
-    """Digest of all that makes two engines interchangeable, whatever their prompt: their dialect, model and template.
+    """Return a digest of all that makes two engines interchangeable for any prompt: dialect, model and template.
 
     The template as the operator makes it, so that image, arguments, port, resources and the user's template count, and
     it makes no difference whether a default is spelled out. Labels and annotations of the user's template count too:
@@ -169,13 +169,13 @@ def kept_template(live: Manifest) -> dict[str, Any]:
 
 
 def settings_of(live: Manifest | None) -> str:
-    """Digest of the engine settings of a Deployment's pods; empty when nobody knows."""
+    """Return a digest of the engine settings of a Deployment's pods; empty when nobody knows."""
     metadata = live["spec"]["template"].get("metadata", {}) if live is not None else {}
     return str(metadata.get("annotations", {}).get(names.ANNOTATION_SETTINGS, ""))
 
 
 def step_tokens(group: GroupObject, live: Manifest | None) -> int:
-    """Most tokens that one step of a revision's engines computes; 0 when their arguments do not say.
+    """Return the most tokens that one step of a revision's engines computes; 0 when their arguments do not say.
 
     Args:
         group: the PromptGroup.
@@ -186,7 +186,7 @@ def step_tokens(group: GroupObject, live: Manifest | None) -> int:
 
 
 def _arguments(template: dict[str, Any]) -> list[str]:
-    """Arguments of the engine container. The API server has not seen the template yet: it may be of any shape."""
+    """Return the engine container's arguments. The API server has not seen the template: it may be of any shape."""
     spec = template.get("spec")
     containers = spec.get("containers") if isinstance(spec, dict) else None
     for each in containers if isinstance(containers, list) else ():

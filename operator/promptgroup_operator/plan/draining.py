@@ -38,7 +38,7 @@ def has_drained(pod: Pod, timeout: timedelta, now: datetime) -> bool:
 def deployment_replicas(
     revision: RevisionState, ring: frozenset[int], held: Mapping[str, int], timeout: timedelta, now: datetime
 ) -> int:
-    """Replicas to ask of the Deployment: fewer only when every replica that leaves has drained.
+    """Return the replicas to ask of the Deployment: fewer only when every replica that leaves has drained.
 
     Args:
         revision: the revision.
@@ -69,7 +69,7 @@ def pod_updates(
     *,
     inference_pool: str = "",
 ) -> list[PodUpdate]:
-    """Pods whose labels or annotations differ from what they shall be. Draining begins once no route leads to the pod.
+    """Return the pods whose labels or annotations must change. Draining begins once no route leads to the pod.
 
     It is then, too, that the pod leaves the InferencePool.
 

@@ -61,7 +61,7 @@ def _merge_lists(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
     merged = {item[key]: item for item in base}
     for item in patch:
         if not isinstance(item, dict) or key not in item:
-            raise ValueError(f"an item of {field} has no {key}: it says which item to merge with")
+            raise ValueError(f"an item of {field} has no {key}, which names the item that it is merged with")
         name = item[key]
         if item.get(_DIRECTIVE) == "delete":
             merged.pop(name, None)

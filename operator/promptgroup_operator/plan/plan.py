@@ -28,7 +28,8 @@ from typing import Any
 from promptgroup_operator.base import durations
 from promptgroup_operator.gateway import inference_pool, router_features, settling
 from promptgroup_operator.gateway.inference_pool import PoolDecision
-from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, references, slots, status, validate
+from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, references, slots, validate
+from promptgroup_operator.plan import status as group_status
 from promptgroup_operator.rollout import annotations, release, replica_split, retirement, rollout
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing import diagnosis, recommend
@@ -148,13 +149,15 @@ def _everything(world: World) -> list[Deletion]:
 
 def _refused(world: World, problem: Problem, now: datetime) -> Plan:
     """Create nothing for a spec that cannot be acted on, and keep an existing route from leading to what is gone."""
-    conditions = status.rejected(world, problem)
+    conditions = group_status.rejected(world, problem)
     return Plan(
         route=_route(world, prompt_route.route(world.group, (), {}, {}, {}))
         if _live_route(world) is not None
         else None,
-        status=status.build(world, conditions, {}, {}, target=None, wanted=recommend.least(world.group.spec), now=now),
-        events=tuple(status.events(world.group, conditions)),
+        status=group_status.build(
+            world, conditions, {}, {}, target=None, wanted=recommend.least(world.group.spec), now=now
+        ),
+        events=tuple(group_status.events(world.group, conditions)),
         requeue_after=WAITING,
     )
 
@@ -196,13 +199,13 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     ready = prompt_route.ready(route)
     conditions = (
         [
-            *status.conditions(world, steps, target, size, cache, serving=serving, ready=ready, waits=waits),
-            *status.tier(_tier_use(world)),
+            *group_status.conditions(world, steps, target, size, cache, serving=serving, ready=ready, waits=waits),
+            *group_status.tier(_tier_use(world)),
         ]
         if problem is None
-        else status.rejected(world, problem)
+        else group_status.rejected(world, problem)
     )
-    conditions += status.gateway(pool.verdict, router_features.decide(group.spec))
+    conditions += group_status.gateway(pool.verdict, router_features.decide(group.spec))
     mergeable = desired.template_problem(group) is None
     return Plan(
         conditions=tuple(_condition_changes(world.revisions)),
@@ -211,8 +214,12 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         route=_route(world, route),
         pool=desired.inference_pool(group, pool.spec) if pool.spec is not None else None,
         deletions=(*_deletions(world, steps, target, policy.history), *_pool_deletion(world, pool.spec)),
-        status=status.build(world, conditions, steps, ready, target=serving, wanted=size.value, now=now),
-        events=(*status.rescaled(before, size), *status.passed(stage.passed), *status.events(group, conditions)),
+        status=group_status.build(world, conditions, steps, ready, target=serving, wanted=size.value, now=now),
+        events=(
+            *group_status.rescaled(before, size),
+            *group_status.passed(stage.passed),
+            *group_status.events(group, conditions),
+        ),
         warmups=tuple(_warmups(world, steps)),
         refreshes=tuple(_refreshes(world, steps, now)),
         peers_key=not world.peers_key,
@@ -260,14 +267,14 @@ def _diagnosis(world: World, size: SizingDecision) -> Diagnosis | None:
         return diagnosis.UNCACHED
     if world.load is None and world.group.spec.sizing is None:
         return None
-    return diagnosis.diagnose(world.load, size.wave, status.last_reason(world.group, "CacheEffective"))
+    return diagnosis.diagnose(world.load, size.wave, group_status.last_reason(world.group, "CacheEffective"))
 
 
 def _tier_use(world: World) -> Diagnosis | None:
     """Return what a KV tier does or would do for the group: nothing is evicted where nothing is cached."""
     if world.group.spec.caches_nothing:
         return None
-    return tier_use(world.load, status.last_reason(world.group, "CacheTierUseful"))
+    return tier_use(world.load, group_status.last_reason(world.group, "CacheTierUseful"))
 
 
 def _live_route(world: World) -> Manifest | None:
@@ -400,12 +407,12 @@ def _requeue_after(
     now: datetime,
 ) -> timedelta:
     """Return when the next pass is due if no event comes: no later than the next change that time alone brings."""
-    draining = any(
+    leaves = any(
         slots.leaving(each.pods, assigned[each.fingerprint], steps[each.fingerprint].ring, each.replicas)
         for each in world.revisions
     )
     settles = any(pod.settling for each in world.revisions for pod in each.pods)
-    if draining or settles or any(step.phase is RevisionPhase.RETIRING for step in steps.values()):
+    if leaves or settles or any(step.phase is RevisionPhase.RETIRING for step in steps.values()):
         return MOVING
     shared = sum(step.replicas > 0 for step in steps.values()) > 1
     if waits is not None or shared or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):

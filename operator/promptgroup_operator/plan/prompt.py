@@ -30,7 +30,7 @@ class _Ref:
 
 
 def references(spec: PromptSpec) -> list[tuple[str, str]]:
-    """(kind, name) of every object that the prompt's text stands in."""
+    """Return (kind, name) of every object that the prompt's text stands in."""
     refs = (
         _ref(spec.system_from, "systemFrom"),
         _ref(spec.tools_from, "toolsFrom"),
@@ -82,8 +82,8 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
     if prompt.size > MAX_PROMPT:
         return Problem(
             "PromptTooLarge",
-            f"the system prompt, its tools and its messages have {prompt.size} bytes, and at most {MAX_PROMPT} are "
-            "possible: shorten them",
+            f"the system prompt, its tools and its messages have {prompt.size} bytes, and the limit is "
+            f"{MAX_PROMPT}: shorten them",
         )
     actual = hash_prefix(prompt.tools, prompt.system.encode(), prompt.messages)
     if spec.fingerprint is not None and spec.fingerprint != actual:

@@ -121,7 +121,7 @@ def _callers(spec: PromptGroupSpec) -> CallerRules:
 
 
 def _seconds(timeout: str | None) -> int:
-    """Whole seconds of a time limit, at least one: routers look once a second; 0 for none."""
+    """Return the whole seconds of a time limit, at least one: routers look once a second; 0 for none."""
     return max(1, ceil(durations.parse(timeout).total_seconds())) if timeout is not None else 0
 
 
@@ -146,7 +146,7 @@ def _revisions(route: Manifest | None) -> list[Mapping[str, Any]]:
 
 
 def ring(pods: Sequence[Pod], held: Mapping[str, int], step: RevisionStep) -> tuple[table.Slot, ...]:
-    """Every slot of a revision: those of its ring, and others whose pods still drain."""
+    """Return every slot of a revision: those of its ring, and others whose pods still drain."""
     holders = {held[pod.name]: pod for pod in pods if pod.name in held}
     return tuple(
         _slot(index, holders.get(index), drains=index not in step.ring) for index in sorted({*step.ring, *holders})
@@ -154,7 +154,7 @@ def ring(pods: Sequence[Pod], held: Mapping[str, int], step: RevisionStep) -> tu
 
 
 def standing(route: Manifest | None) -> dict[Fingerprint, tuple[int, dict[int, table.SlotState]]]:
-    """Fingerprint → (weight, slot → its state), of a PromptRoute as it stands."""
+    """Return fingerprint → (weight, slot → its state), of a PromptRoute as it stands."""
     return {
         Fingerprint(each.get("fingerprint", "")): (
             each.get("weight", 0),
@@ -165,7 +165,7 @@ def standing(route: Manifest | None) -> dict[Fingerprint, tuple[int, dict[int, t
 
 
 def ready(route: table.Group) -> dict[Fingerprint, int]:
-    """Fingerprint → slots that routers may send to."""
+    """Return fingerprint → slots that routers may send to."""
     return {
         revision.fingerprint: sum(slot.state is table.SlotState.READY for slot in revision.slots)
         for revision in route.revisions
@@ -173,12 +173,12 @@ def ready(route: table.Group) -> dict[Fingerprint, int]:
 
 
 def sends_to(route: Manifest | None) -> frozenset[str]:
-    """Pods that a PromptRoute, as it stands, lets routers send to."""
+    """Return the pods that a PromptRoute, as it stands, lets routers send to."""
     return frozenset(pod for pod, state in _pods(route) if state == table.SlotState.READY)
 
 
 def leads_to(route: Manifest | None) -> frozenset[str]:
-    """Pods that a PromptRoute, as it stands, names: those that drain among them."""
+    """Return the pods that a PromptRoute, as it stands, names: those that drain among them."""
     return frozenset(pod for pod, _ in _pods(route))
 
 

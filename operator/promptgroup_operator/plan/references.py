@@ -18,7 +18,7 @@ PEM = "-----BEGIN CERTIFICATE-----"
 
 
 def references(spec: PromptGroupSpec) -> list[tuple[str, str]]:
-    """(kind, name) of every object that the spec refers to."""
+    """Return (kind, name) of every object that the spec refers to."""
     secrets = _key_secrets(spec)
     if spec.engine.credential_from is not None:
         secrets = [*secrets, spec.engine.credential_from.name]

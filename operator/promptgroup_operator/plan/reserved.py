@@ -32,7 +32,10 @@ def reserved(template: Mapping[str, Any], allowed: Container[str] = ()) -> str:
         for key, value in values.items() if isinstance(values, Mapping) else ():
             where = f"metadata.{field}[{key}]"
             if _own_domain(str(key)) and key not in allowed:
-                return f"{where} is the operator's: keys of {names.API_GROUP} say what a pod is; use a domain of yours"
+                return (
+                    f"{where} is reserved for the operator: keys of {names.API_GROUP} identify its pods. Use a domain "
+                    "of your own"
+                )
             if field == "labels" and key == LABEL_NAME and value in OWN_NAMES:
                 return f"{where} is {value!r}, by which the product's own pods are found: use another value"
     return ""

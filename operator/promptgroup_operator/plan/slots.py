@@ -19,7 +19,7 @@ from promptgroup_operator.world.snapshot import holders as holders_of
 
 
 def assign(pods: Sequence[Pod], ring: frozenset[int]) -> dict[str, int]:
-    """Pod name → slot, for every pod of one revision that shall hold one.
+    """Return pod name → slot, for every pod of one revision that shall hold one.
 
     Args:
         pods: the pods of one revision.
@@ -45,7 +45,7 @@ def assign(pods: Sequence[Pod], ring: frozenset[int]) -> dict[str, int]:
 
 
 def leaving(pods: Sequence[Pod], held: Mapping[str, int], ring: frozenset[int], deployed: int) -> set[str]:
-    """Names of the pods that shall go: those whose slot left the ring, and those without one while too many are there.
+    """Return the names of the pods to remove: those whose slot left the ring, and those without one where too many are.
 
     Beside the ring stand the pods of an update, which replace others; but one that was told to go does, until the
     number of pods says that it need not.

@@ -126,7 +126,7 @@ def conditions(
     mark = plan[target].rolled_back
     back = mark.why if mark is not None else None
     there = {serving: warm} if back is not None else ready
-    missing = max(0, size.value - sum(min(count, _available(world, name)) for name, count in there.items()))
+    missing = max(0, size.value - sum(min(count, _available(world, each)) for each, count in there.items()))
     count = f"{warm} of {size.value} replicas of {short(serving)} are warm"
     if len(ready) > 1:
         count += f"; all revisions together have {sum(ready.values())}"
@@ -173,22 +173,21 @@ def _pool(world: World) -> list[Condition]:
     pool = world.group.spec.cache.pool if world.group.spec.cache is not None else None
     if pool is None:
         return []
-    effect = "engines serve on, and compute what only the pool had; those that start now wait for it"
+    effect = "engines continue to serve and compute what only the pool held; engines that start now wait for the pool"
     found = world.pool_answers
     if found is None:
-        return [
-            Condition("CachePoolReady", None, "NotMonitored", "spec.cache.pool.monitor is not set, so nobody looks")
-        ]
+        message = "spec.cache.pool.monitor is not set, so the operator does not check the pool"
+        return [Condition("CachePoolReady", None, "NotMonitored", message)]
     if found.servers == 0:
-        message = f"{pool.monitor} leads to no server: {effect}"
+        message = f"{pool.monitor} resolves to no server: {effect}"
         return [Condition("CachePoolReady", False, "PoolUnreachable", message)]
     if found.failed:
         server, why = min(found.failed.items())
-        message = f"{len(found.failed)} of {found.servers} servers are away ({server}: {why}): {effect}"
+        message = f"{len(found.failed)} of {found.servers} servers do not answer ({server}: {why}): {effect}"
         return [Condition("CachePoolReady", False, "PoolUnreachable", message)]
     if found.stuck:
-        message = f"{found.stuck[0]} stores nothing of what it is sent: the store behind it is lost; restart the server"
-        return [Condition("CachePoolReady", False, "PoolStoresNothing", message)]
+        lost = "accepts blocks but stores none of them: it has lost the store behind it. Restart the server"
+        return [Condition("CachePoolReady", False, "PoolStoresNothing", f"{found.stuck[0]} {lost}")]
     return [Condition("CachePoolReady", True, "PoolReady", f"all {found.servers} servers of the pool answer")]
 
 
@@ -243,7 +242,7 @@ def _moving(
 
 
 def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Condition:
-    """Proven, as far as a proof is possible: without a cache, or of less than a block, there is none, which is told."""
+    """Return whether the prefix is proven warm; without a cache, or of less than a block, there is no proof, which is told."""
     said = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
     if WarmReason.PROCEEDED in said:
         return Condition("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])
@@ -257,18 +256,18 @@ def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count
 
 
 def _worst(pods: Sequence[Pod]) -> Problem | None:
-    """Why a replica does not serve, in the words of the worst one; None when all do."""
+    """Return why a replica does not serve, in the words of the worst one; None when all do."""
     ordered = sorted(pods, key=lambda pod: pod.name)
     problems = [why_cold(pod) for pod in ordered if not pod.deleting and (pod.settling or not pod.is_warm)]
     return max(problems, key=lambda problem: problem.reason not in SELF_MENDING, default=None)
 
 
 def why_cold(pod: Pod) -> Problem:
-    """Why a replica does not serve."""
+    """Return why a replica does not serve."""
     if pod.trouble:
         return Problem("PodNotStarting", pod.trouble)
     if pod.settling:
-        text = "the replica is warm, and serves once it has been Ready for so long that gateways know of it"
+        text = "the replica is warm; it serves once it has been Ready for long enough that gateways have seen it"
         return Problem(WarmReason.STARTING, text)
     stale = warmup.stale_condition(pod)
     if stale is not None:
@@ -319,7 +318,7 @@ def _cache(world: World, *, accepted: bool) -> dict[str, Any]:
     before = world.group.status.get("cache", {})
     told = {key: each for key, each in before.items() if key.endswith("HitRate")}
     rates = {"copyTokensPerSecond": measured.copy_rate, "prefillTokensPerSecond": measured.prefill_rate}
-    told |= {name: rate for name, rate in rates.items() if rate}
+    told |= {key: rate for key, rate in rates.items() if rate}
     standing = {(each.get("tier"), each.get("source")): each for each in before.get("tiers", [])}
     return {"cache": {"tiers": [_tier(world, each, standing) for each in found], **told}}
 
@@ -353,7 +352,7 @@ def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
     by_tier = _rates_by_tier(world)
     near = (
         _is_near(world.hit_rate, standing)
-        and all(_is_near(rate, status["cache"].get(name)) for name, rate in figures.items())
+        and all(_is_near(rate, status["cache"].get(key)) for key, rate in figures.items())
         and all(
             _is_near(by_tier.get(each["tier"]), each.get("hitRate"))
             for each in (status["cache"]["tiers"] if figures else ())
@@ -368,7 +367,7 @@ def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
             each | ({"hitRate": _percent(rate)} if (rate := by_tier.get(each["tier"])) is not None else {})
             for each in status["cache"]["tiers"]
         ]
-        rates = {name: _percent(rate) for name, rate in figures.items()}
+        rates = {key: _percent(rate) for key, rate in figures.items()}
         written["cache"] = {**status["cache"], **rates, "tiers": tiers_told}
     return written
 

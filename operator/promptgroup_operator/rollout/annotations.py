@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 
 SUPERSEDED = "promptgroup.dev/superseded-at"
-"""When another revision took its place."""
+"""Time at which another revision took its place."""
 STEP = "promptgroup.dev/release-step"
 """Index of the step that its release is at; there until it took over."""
 STEP_SINCE = "promptgroup.dev/release-step-since"
-"""When that step's weight stood in the route."""
+"""Time at which that step's weight stood in the route."""
 ROLLED_BACK = "promptgroup.dev/rolled-back"
 """JSON: when and why it was taken back (`at`, `reason`, `message`), and with which engine `settings`. Remove it to try
 the revision again."""
@@ -49,7 +49,7 @@ def encode(
 
 
 def superseded_at(annotations: Mapping[str, str]) -> datetime | None:
-    """When another revision took its place."""
+    """Return when another revision took its place."""
     return parse_time(annotations.get(SUPERSEDED))
 
 
@@ -60,7 +60,7 @@ def progress(annotations: Mapping[str, str]) -> Progress | None:
 
 
 def rolled_back(annotations: Mapping[str, str]) -> RolledBack | None:
-    """Why it was taken back."""
+    """Return why it was taken back."""
     try:
         data = json.loads(annotations.get(ROLLED_BACK, ""))
     except (ValueError, RecursionError):
@@ -73,7 +73,7 @@ def rolled_back(annotations: Mapping[str, str]) -> RolledBack | None:
 
 
 def size(annotations: Mapping[str, str]) -> int | None:
-    """Replicas that the group wanted."""
+    """Return the replicas that the group wanted."""
     return _whole(annotations.get(SIZE, ""))
 
 

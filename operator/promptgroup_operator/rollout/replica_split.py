@@ -32,7 +32,7 @@ on noise; less than one, so that it gets there."""
 
 
 def wanted(revisions: Sequence[RevisionState], target: Fingerprint) -> int | None:
-    """Replicas that the group wanted before: as noted, since a release or a drain leaves no Deployment with so many.
+    """Return how many replicas the group wanted, as noted: a release or a drain leaves no Deployment with so many.
 
     Args:
         revisions: the revisions that have a Deployment.
@@ -74,7 +74,7 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
 
 
 def _wishes(found: Mapping[Fingerprint, RevisionState], release: Release, goal: Goal) -> dict[Fingerprint, int]:
-    """Fingerprint → replicas, as if they were there at once; together no more than wanted and surge if it can be."""
+    """Return fingerprint → replicas, as if all were there now; together at most wanted and surge where possible."""
     target, replicas = goal.target, goal.replicas
     if release.steps[target].phase is RevisionPhase.ROLLED_BACK and replicas:
         return _after_roll_back(release, goal)
@@ -125,7 +125,7 @@ def holders(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, Revi
 
 
 def _need(revision: RevisionState, step: RevisionStep, goal: Goal) -> int:
-    """Replicas that the revision's share of the traffic asks for, at least one."""
+    """Return the replicas that the revision's share of the traffic asks for, at least one."""
     traffic, replicas = goal.traffic, goal.replicas
     if traffic is not None and not traffic.known:
         return min(replicas, max(1, revision.replicas))
@@ -140,7 +140,7 @@ def _need(revision: RevisionState, step: RevisionStep, goal: Goal) -> int:
 
 
 def _lost(revisions: Sequence[RevisionState], target: Fingerprint) -> int:
-    """Replicas of the older revisions that will not serve again by themselves: the new one must not wait for them."""
+    """Return the older revisions' replicas that will not recover by themselves: the new one must not wait for them."""
     old = (each for each in revisions if each.fingerprint != target)
     return sum(not pod.deleting and (pod.trouble != "" or _stays_cold(each, pod)) for each in old for pod in each.pods)
 
@@ -153,7 +153,7 @@ def _stays_cold(revision: RevisionState, pod: Pod) -> bool:
 
 
 def _order(step: RevisionStep, *, target: bool) -> tuple[object, ...]:
-    """Who shrinks first: those that go, then the one superseded longest, the target last."""
+    """Return who shrinks first: those that go, then the one superseded longest, the target last."""
     return (target, step.phase not in GOING, str(step.superseded_at or "~"), step.fingerprint)
 
 

@@ -134,12 +134,12 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
 
 
 def _most(weight: int, replicas: int) -> int:
-    """Replicas that carry a weight."""
+    """Return the number of replicas that carry a weight."""
     return min(replicas, max(1, math.ceil(replicas * weight / ALL)))
 
 
 def carried(revision: RevisionState, goal: Goal) -> int:
-    """Weight that the revision's warm replicas can carry, in percent.
+    """Return the weight that the revision's warm replicas can carry, in percent.
 
     Weights split the sessions that name the group; those that bring their prompt come whatever the weight is.
     """

@@ -32,7 +32,7 @@ class Paced:
     limited: bool
     """True if a policy held the number back."""
     requeue_after: timedelta | None
-    """When more may be done if nothing else changes; None when nothing is held back."""
+    """Time at which more may be done if nothing else changes; None when nothing is held back."""
 
 
 def pace(past: Past, current: int, wanted: int, behavior: Behavior, now: datetime) -> Paced:
@@ -97,12 +97,12 @@ def _down(past: Past, current: int, wanted: int, rules: ScaleDownRules, now: dat
 
 
 def _changed(changes: Sequence[SizeChange], seconds: int, now: datetime) -> int:
-    """Replicas that the period added, less those that it took away."""
+    """Return the replicas that the period added, less those that it took away."""
     return sum(each.by for each in changes if now - each.at < timedelta(seconds=seconds))
 
 
 def _renewed(changes: Sequence[SizeChange], periods: Sequence[int], now: datetime) -> timedelta:
-    """When the first of the changes leaves its period; the shortest period where there is none."""
+    """Return when the first of the changes leaves its period; the shortest period where there is none."""
     spans = [timedelta(seconds=period) for period in periods]
     ends = [each.at + span - now for each in changes for span in spans if now - each.at < span]
     return min(ends, default=min(spans))

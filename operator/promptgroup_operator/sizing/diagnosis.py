@@ -61,7 +61,7 @@ class Line:
     times: float
 
     def of(self, may: float) -> float:
-        """Hit rate at the line."""
+        """Return the hit rate at the line."""
         return max(self.share * may, 1 - self.times * (1 - may) - SLACK)
 
 
@@ -161,12 +161,12 @@ def _too_small(load: GroupLoad) -> str:
         return "the KV cache is too small for the live sessions: more replicas or a larger KV tier would help"
     if load.engines is None or _brought(load.engines) < TIERED:
         return (
-            "the KV cache is too small for the live sessions, and the KV tier brings nothing of what it evicts: look "
-            "whether it is there; more replicas would help"
+            "the KV cache is too small for the live sessions, and the KV tier supplies none of what was evicted: "
+            "check that the tier is reachable. More replicas would help"
         )
     if load.tiers is TierReach.SHARED:
-        return "what the live sessions need is lost by the KV tier, too: a larger one would help"
-    return "what the live sessions need is lost by the KV tier, too: a larger one or more replicas would help"
+        return "the KV tier, too, has lost what the live sessions need: a larger tier would help"
+    return "the KV tier, too, has lost what the live sessions need: a larger tier or more replicas would help"
 
 
 def _brought(engines: EngineLoad) -> float:
@@ -193,7 +193,7 @@ def _outgrown(load: GroupLoad) -> bool:
 
 
 def _idle(drift: Departure | None, before: str) -> Diagnosis:
-    """Without a prompt looked up: what was found lately stands, since traffic that comes now and then changes none."""
+    """Return the diagnosis where no prompt was looked up: the latest one stands, as rare traffic changes nothing."""
     told = "no request reached an engine"
     if drift is not None:
         return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
@@ -201,7 +201,7 @@ def _idle(drift: Departure | None, before: str) -> Diagnosis:
 
 
 def _alone(load: GroupLoad, engines: EngineLoad, rate: float) -> Diagnosis:
-    """Without the routers' view of prompts: only what engines say by themselves."""
+    """Return the diagnosis without the routers' view of prompts: only what engines say by themselves."""
     told = _found(engines, rate)
     if rate < LOW.share and caches_full(load):
         return Diagnosis(False, "Thrashing", f"{told}: running requests fill the KV cache, so more replicas would help")

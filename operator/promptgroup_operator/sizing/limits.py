@@ -81,7 +81,7 @@ def _queues(model: Model, n: int, target: Target, margin: float) -> bool:
 
 
 def _too_late(model: Model, n: int, target: Target, margin: float) -> bool:
-    """Fewer replicas must meet the target, or be no worse where none do; more are asked for when it is missed."""
+    """Return whether these replicas are too few: fewer must meet the target, or be no worse where no number does."""
     if target.ttft is None:
         return False
     if n < model.observed:

@@ -72,7 +72,7 @@ class Model:
     kv_tokens: int
     """KV cache of one replica in tokens; 0 when unknown."""
     tiers: TierReach
-    """Who can copy from the KV tiers, if they brought anything; else NONE."""
+    """The replicas that can copy from the KV tiers, if they brought anything; else NONE."""
     carried: float
     """Tokens of the working set that were found at the observed number, wherever; 0 without such tiers."""
     rate: float
@@ -89,7 +89,7 @@ class Model:
     """95th percentile that was observed, in seconds; None when too few were."""
 
     def room(self) -> float | None:
-        """KV tokens of a replica that live sessions may take; None when unknown."""
+        """Return KV tokens of a replica that live sessions may take; None when unknown."""
         return max(0.0, SHARE * self.kv_tokens - self.prefix_tokens) if self.kv_tokens else None
 
     @property
@@ -98,7 +98,7 @@ class Model:
         return self.tiers is not TierReach.SHARED
 
     def capacity(self, n: float) -> float | None:
-        """KV tokens of live sessions that `n` replicas and their tiers hold; None when unknown."""
+        """Return KV tokens of live sessions that `n` replicas and their tiers hold; None when unknown."""
         room = self.room()
         if room is None:
             return None
@@ -106,7 +106,7 @@ class Model:
         return max(n * room, share * self.carried)
 
     def filled(self, n: float) -> float | None:
-        """Working set over the room that there is for it; above 1 it does not fit. None when unknown."""
+        """Return the working set over the room that there is for it; above 1 it does not fit. None when unknown."""
         capacity = self.capacity(n)
         return self.working_set / capacity if self.working_set is not None and capacity else None
 
@@ -122,15 +122,15 @@ class Model:
         return min(1.0, self.tier_one + self.history * self.resident(n))
 
     def prefilling(self, n: float) -> float:
-        """Replica-seconds a second of uncached prefill."""
+        """Return the replica-seconds a second of uncached prefill."""
         return self.prompt_tokens * (1 - self.hit_rate(n)) / self.rate
 
     def own(self, n: float) -> float:
-        """Mean seconds of a request's uncached prefill, alone on its replica."""
+        """Return the mean seconds of a request's uncached prefill, alone on its replica."""
         return self.prefilling(n) / self.requests if self.requests > 0 else 0.0
 
     def demand(self, n: float) -> float:
-        """Replica-seconds a second."""
+        """Return the replica-seconds a second."""
         return self.prefilling(n) + self.decode
 
     def utilisation(self, n: float) -> float:
@@ -146,14 +146,14 @@ class Model:
         return (1 + self.queue / running) * self.observed / n if self.queue > 0 else 0.0
 
     def excess(self, n: float) -> float:
-        """Mean seconds to first token beyond the request's own prefill, as modelled: sharing the engine, waiting."""
+        """Return the modelled mean seconds to first token beyond the request's own prefill: sharing and waiting."""
         slowed = self.own(n) / (1 - min(SATURATED, self.decode / n))
         rho = min(SATURATED, self.utilisation(n))
         wait = VARIABILITY * slowed * math.pow(rho, math.sqrt(2 * (n + 1)) - 1) / (n * (1 - rho))
         return slowed - self.own(n) + wait
 
     def ttft(self, n: float) -> float:
-        """95th percentile of the time to first token, in seconds."""
+        """Return the 95th percentile of the time to first token, in seconds."""
         shared, constant = self._seen()
         before = self.excess(self.observed)
         ratio = self.excess(n) / before if before > 0 else self.observed / n
@@ -253,7 +253,7 @@ def _decode(load: GroupLoad, rate: float) -> float:
 
 
 def _working_set(load: GroupLoad, room: float | None, seen: float) -> float | None:
-    """Tokens of the live sessions beyond the Tier-1 prefix, and of those that wait for room.
+    """Return the tokens of the live sessions beyond the Tier-1 prefix, and of those that wait for room.
 
     Routers estimate what a session needs. What is found fits: `seen`, the share of its history that is, bounds them
     where the GPUs' memory is all the room that there is.
@@ -269,7 +269,7 @@ def _working_set(load: GroupLoad, room: float | None, seen: float) -> float | No
 
 
 def _first_token(load: GroupLoad) -> float | None:
-    """As routers saw it; as engines did where no router was asked."""
+    """Return the time to first token as routers saw it, or as engines did where no router was asked."""
     found = [load.clients.first_token] if load.clients is not None else []
     found += [load.engines.first_token] if load.engines is not None else []
     told = next((each for each in found if _tells(each)), None)

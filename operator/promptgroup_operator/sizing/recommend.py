@@ -100,7 +100,7 @@ class _Advice:
 
 
 def replicas(spec: PromptGroupSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
-    """Replicas of all revisions together, but for those that a release adds."""
+    """Return the replicas of all revisions together, but for those that a release adds."""
     if spec.sizing is not None:
         return decide(spec.sizing, group, history, now)
     if spec.replicas is not None:
@@ -162,7 +162,7 @@ def decide(sizing: SizingSpec, group: SizingInput, history: History, now: dateti
 
 
 def _missing(load: GroupLoad | None) -> Aspect | None:
-    """Why nothing can be said of the load; None when something can."""
+    """Return why nothing can be said of the load; None when something can."""
     if load is None:
         return Aspect(False, "FailedGetMetrics", "because no load has been observed yet")
     if load.early and (load.stale or load.engines is None or load.engines.coverage < COVERED):
@@ -179,8 +179,9 @@ def _missing(load: GroupLoad | None) -> Aspect | None:
         return Aspect(False, "FailedGetMetrics", text)
     if fit(load) is None:
         text = (
-            "because the engines' prefill rate is unknown: warm-up measures it on a cold engine that computes at least "
-            f"{MIN_UNCACHED} tokens; of a shorter prompt requests tell it, once {FEW} of them come within a window"
+            "because the engines' prefill rate is unknown: a warm-up measures it on a cold engine if the prompt has at "
+            f"least {MIN_UNCACHED} tokens; with a shorter prompt it is estimated from requests, once {FEW} of them "
+            "arrive within a window"
         )
         return Aspect(False, "PrefillRateUnknown", text)
     return None
@@ -247,12 +248,13 @@ def _advice(
 
 def _doubt(found: RateRange) -> str:
     return (
-        f"prefill rate {found.slow:.0f} to {found.fast:.0f} tokens/s by the requests, since no proof could measure it"
+        f"prefill rate {found.slow:.0f} to {found.fast:.0f} tokens/s, estimated from requests because no warm-up could "
+        "measure it"
     )
 
 
 def _quiet(load: GroupLoad) -> bool:
-    """Nothing came and nothing runs, by the engines' and, where they were asked, the routers' counters."""
+    """Return whether nothing came and nothing runs, by the engines' counters and, where asked, the routers'."""
     engines, clients = load.engines, load.clients
     idle = engines is not None and not any((engines.queries, engines.requests, engines.running, engines.waiting))
     return idle and (clients is None or not (clients.requests or clients.held))

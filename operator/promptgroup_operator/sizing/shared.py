@@ -17,7 +17,7 @@ from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad, P
 
 
 def least_replicas(own: PoolMember, others: Sequence[PoolMember], margin: float = 1.0) -> tuple[int, Model] | None:
-    """Replicas that `own` needs at the least, and the model of its own load; None when nothing is known of that.
+    """Return the least replicas that `own` needs, and the model of its own load; None when nothing is known of it.
 
     Of another group that nothing is known of nothing is lent or borrowed.
 
@@ -53,14 +53,14 @@ def _part(members: Sequence[PoolMember], weights: Sequence[float], total: int, *
 
 
 def _weight(model: Model) -> float:
-    """Replicas that a load would take alone, unrounded: by its work, or by its working set."""
+    """Return the replicas that a load would take alone, unrounded: by its work, or by its working set."""
     work = model.demand(model.observed) / limits.UTILISATION
     filled = model.filled(1) if model.sessions_need_replicas else None
     return max(work, filled or 0.0, 1e-6)
 
 
 def split(total: int, weights: Sequence[float], bounds: Sequence[tuple[int, int]]) -> list[int]:
-    """Whole replicas in proportion, within bounds: the largest remainder gets the next one (Hamilton's method)."""
+    """Return whole replicas in proportion, within bounds: largest remainders get the rest (Hamilton's method)."""
     whole = sum(weights)
     ideal = [total * weight / whole for weight in weights]
     parts = [min(max(math.floor(share), low), high) for share, (low, high) in zip(ideal, bounds, strict=True)]

@@ -57,13 +57,13 @@ def tier_use(load: GroupLoad | None, before: str) -> Diagnosis | None:
 
 def _of_tiers(engines: EngineLoad, clients: ClientLoad | None) -> Diagnosis:
     lost = sum(clients.evicted) / engines.queries if clients is not None else 0.0
-    still = f"; {lost:.0%} were evicted and found in no tier" if lost >= TIERED else ""
+    still = f"; {lost:.0%} of the tokens had been evicted and were in no tier" if lost >= TIERED else ""
     brought = engines.tiered / engines.queries
     if brought >= TIERED:
         return Diagnosis(True, "TierInUse", f"KV tiers brought {brought:.0%} of the prompt tokens{still}")
     if still:
-        return Diagnosis(False, "TierIdle", f"KV tiers brought hardly anything{still}: look whether they are there")
-    return Diagnosis(False, "TierIdle", "KV tiers brought hardly anything: the GPUs' memory holds what repeats")
+        return Diagnosis(False, "TierIdle", f"KV tiers supplied almost no tokens{still}: check that they are reachable")
+    return Diagnosis(False, "TierIdle", "KV tiers supplied almost no tokens: the GPUs' memory holds what repeats")
 
 
 def _without_tiers(engines: EngineLoad, clients: ClientLoad, before: str) -> Diagnosis:

@@ -52,7 +52,7 @@ class PassSummary:
     hit_rate: float | None
     """Share of clients' prompt tokens found in cache lately; None when nothing is known."""
     read: datetime | None
-    """When a load was last known; None before that, and if none is wanted."""
+    """Time at which a load was last known; None before that, and if none is wanted."""
     replicas: tuple[ReplicaSummary, ...] = ()
     tier_hit_rate: float | None = None
     """Part of the hit rate that KV tiers brought."""

@@ -41,7 +41,7 @@ UNKNOWN: Final = Measured()
 
 
 def prefill_rate(prompt_tokens: int, cached_tokens: int | None, seconds: float) -> int:
-    """Tokens a second of a request that an idle engine computed, rounded down to two digits; 0 when it says nothing.
+    """Return tokens per second of a request that an idle engine computed, rounded down to two digits; 0 if unknown.
 
     The time is the client's: connection, template, tokenizer and the one output token count against the rate.
 
@@ -59,7 +59,7 @@ def prefill_rate(prompt_tokens: int, cached_tokens: int | None, seconds: float) 
 
 
 def copy_rate(copied_tokens: int, seconds: float) -> int:
-    """Tokens a second of a request that a KV tier answered, rounded down to two digits; 0 when it says nothing.
+    """Return tokens per second of a request that a KV tier answered, rounded down to two digits; 0 if unknown.
 
     Latency and all else that the request waited for count against the rate.
 
@@ -77,7 +77,7 @@ def _rounded(rate: float) -> int:
 
 
 def completed(fresh: Measured, known: Measured) -> Measured:
-    """`fresh`, and where that knows nothing what was known of the same process before."""
+    """Return `fresh`, and where that knows nothing what was known of the same process before."""
     return Measured(
         fresh.kv_tokens or known.kv_tokens,
         fresh.prefill_rate or known.prefill_rate,

@@ -22,7 +22,7 @@ metrics reach, four of them."""
 
 
 class TierReach(enum.StrEnum):
-    """Who can copy from the KV tiers behind a group's engines."""
+    """The replicas that can copy from the KV tiers behind a group's engines."""
 
     NONE = "None"
     """There are none."""
@@ -133,7 +133,7 @@ class GroupLoad:
     departure: Departure | None = None
     """None when no router saw any."""
     stale: str = ""
-    """Why nothing newer is known, for people ("Prometheus at … does not answer since 12:04"), or empty."""
+    """The reason why nothing newer is known, for people ("Prometheus at … has not answered since 12:04"), or empty."""
     early: bool = False
     """True if reading began so lately that missing figures are no failure."""
     tiers: TierReach = TierReach.NONE

@@ -43,7 +43,7 @@ class Histogram:
 
 
 def bucket_of(histogram: Histogram, q: float) -> int:
-    """Index of the bucket that the quantile falls into."""
+    """Return the index of the bucket that the quantile falls into."""
     left = q * histogram.total
     for index, count in enumerate(histogram.counts):
         left -= count

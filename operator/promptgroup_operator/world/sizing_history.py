@@ -65,7 +65,7 @@ class Past:
     changes: tuple[SizeChange, ...] = ()
 
     def recommending(self, value: int, current: int, now: datetime) -> "Past":
-        """With one recommendation more. Before the first one the number that there is counts as recommended."""
+        """Return the history with one more recommendation. Before the first, the present number counts as one."""
         kept = [each for each in self.recommended if now - each.until <= LONGEST]
         if not kept:
             kept = [Recommendation(current, now, now)]
@@ -82,7 +82,7 @@ class Past:
         return min(values), max(values)
 
     def changing(self, by: int, now: datetime) -> "Past":
-        """With one change more."""
+        """Return the history with one more change."""
         kept = tuple(each for each in self.changes if now - each.at <= LONGEST)
         return replace(self, changes=(*kept, SizeChange(now, by)) if by else kept)
 

@@ -52,7 +52,7 @@ class GroupObject:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why something cannot go on, in the words of a condition."""
+    """The reason why something cannot go on, in the words of a condition."""
 
     reason: str
     message: str
@@ -145,7 +145,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class LastSeen:
-    """When a warm engine's prefix was last known to be in cache, and what the engine did since."""
+    """Time at which a warm engine's prefix was last known to be in cache, and what the engine did since."""
 
     at: datetime
     """Time of the refresh that found or computed it; before the first refresh, of the first reading."""
@@ -185,7 +185,7 @@ class Pod:
     inference_pool: str = ""
     """The InferencePool that its label puts it in; empty for none."""
     trouble: str = ""
-    """Why the pod does not start, in Kubernetes' words, or empty."""
+    """The reason why the pod does not start, in Kubernetes' words, or empty."""
     credential: str = ""
     """Secret and key (`name/key`) of what its engine asks for; empty for nothing."""
     tls: str = ""
@@ -237,12 +237,12 @@ class Progress:
     step: int
     """Index of the step; one past the last step is the take-over."""
     since: datetime | None
-    """When the step's weight stood in the route; None while it does not yet."""
+    """Time at which the step's weight stood in the route; None while it does not yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """Why a revision was taken back."""
+    """The reason why a revision was taken back."""
 
     at: datetime
     settings: str
@@ -260,7 +260,7 @@ class RevisionState:
     replicas: int
     """Replicas that its Deployment asks for."""
     superseded_at: datetime | None
-    """When another revision took its place."""
+    """Time at which another revision took its place."""
     prompt_from: PromptRef
     prompt: Prompt | None
     """None when the object that holds it is gone."""
@@ -279,7 +279,7 @@ class RevisionState:
     size: int | None = None
     """Replicas that the group wanted when the Deployment was last written; known where the operator decides it."""
     failure: str = ""
-    """Why its Deployment cannot create pods, or empty."""
+    """The reason why its Deployment cannot create pods, or empty."""
 
     @property
     def alive(self) -> int:
@@ -321,7 +321,7 @@ class SeenPools:
     found: Mapping[str, Manifest] = field(default_factory=dict)
     """Name → object as it stands."""
     problem: Problem | None = None
-    """Why none can be seen, or why the API server refused the group's own."""
+    """The reason why none can be seen, or why the API server refused the group's own."""
 
 
 NO_POOLS: Final = SeenPools()

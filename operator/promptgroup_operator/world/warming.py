@@ -11,7 +11,7 @@ from promptgroup_router.contract.table import Prompt
 
 
 class WarmReason(enum.StrEnum):
-    """Why a replica is warm, or is not; the words of its condition."""
+    """The reason why a replica is warm, or is not; the words of its condition."""
 
     PROVEN = "PrefixCached"
     SHORT = "PrefixShorterThanBlock"
@@ -67,7 +67,7 @@ class Warmup:
     proceed: bool
     """The failure policy is Proceed."""
     deadline: datetime
-    """When the failure policy applies."""
+    """The failures to which the policy applies."""
     any_tier: bool = False
     """True if a prefix that comes from a KV tier counts."""
     uncached: bool = False

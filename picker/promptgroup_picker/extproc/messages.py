@@ -38,7 +38,7 @@ _ATTRIBUTES = "envoy.filters.http.ext_proc"
 _UPSTREAM = "upstream.address"
 
 MODE_NONE, MODE_STREAMED, MODE_BUFFERED, MODE_FULL_DUPLEX = 0, 1, 2, 4
-"""How a gateway shows a body (BodySendMode)."""
+"""The way in which a gateway shows a body (BodySendMode)."""
 
 MAX_BESIDE = 2**17
 """Most bytes of a message beside a part of a body: header fields, metadata and attributes."""

@@ -64,7 +64,7 @@ FIELD_BYTES = 256
 REQUEST_SECONDS = 3600.0
 """Time in which a request may be sent; gateways have limits of their own, and no answer is cut here."""
 
-_REMOVED = {names: tuple(sorted(name.decode() for name in names)) for names in HEADER_SETS}
+_REMOVED = {headers: tuple(sorted(name.decode() for name in headers)) for headers in HEADER_SETS}
 _OVERLOADED = "overloaded"
 _REQUEST_ID = b"x-request-id"
 _SHED = 429
@@ -124,7 +124,7 @@ class Processing:
         self._picker = picker
         self._stream = stream
         self._since = self._came = picker.clock()
-        """When the request came, and when it came whole."""
+        """The times at which the request came, and at which it came whole."""
         self._mode = MODE_FULL_DUPLEX
         self._answer_mode = MODE_FULL_DUPLEX
         self._fields: dict[bytes, bytes] | None = None

@@ -52,7 +52,7 @@ DRAINING = b"draining"
 
 
 class Call(Protocol):
-    """What handles a stream."""
+    """The handler of a stream."""
 
     def message(self, data: bytes) -> None:
         """Take a message.

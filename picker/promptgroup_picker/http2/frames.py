@@ -30,7 +30,7 @@ class FrameType(enum.IntEnum):
 
 
 class ErrorCode(enum.IntEnum):
-    """Why a stream or a connection ends (RFC 9113 section 7)."""
+    """The reason why a stream or a connection ends (RFC 9113 section 7)."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1

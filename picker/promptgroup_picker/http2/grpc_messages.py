@@ -7,7 +7,7 @@ PREFIX_BYTES = 5
 
 
 class GrpcStatus(enum.IntEnum):
-    """How a call ends."""
+    """The end of a call."""
 
     OK = 0
     INVALID_ARGUMENT = 3

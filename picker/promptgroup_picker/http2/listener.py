@@ -129,9 +129,9 @@ class GrpcConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._receiving = False
         self.seen = listener.clock()
-        """When something was last received."""
+        """Time at which something was last received."""
         self._sent = self.seen
-        """When the peer last read something, or had nothing to read."""
+        """Time at which the peer last read something, or had nothing to read."""
         self._unsent = 0
         self.held = 0
         """Bytes that it held when it was last weighed."""

@@ -132,7 +132,7 @@ class Issuer:
         self.content = b""
         """The document that was learned last; empty before there is one."""
         self.asked_at: float | None = None
-        """When the keys were asked for that hold, in monotonic seconds; None before there are any."""
+        """Time at which the keys were asked for that hold, in monotonic seconds; None before there are any."""
         self.tried = False
         """True once they were asked for."""
         self.wanted = False

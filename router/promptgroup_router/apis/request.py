@@ -13,7 +13,7 @@ import orjson
 
 from promptgroup_router.apis.tools import ToolForms
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract.fingerprint import canonical_tools
+from promptgroup_router.contract import fingerprint
 from promptgroup_router.contract.messages import read_messages
 from promptgroup_router.contract.table import Prompt
 
@@ -379,7 +379,7 @@ def with_ordered_tools(ask: ParsedRequest) -> bytes:
 
 
 def _chat_forms(tools: list[Any]) -> tuple[str, str]:
-    form = canonical_tools(tools)
+    form = fingerprint.canonical_tools(tools)
     return form, form
 
 

@@ -12,6 +12,7 @@ import orjson
 
 from promptgroup_router import __version__
 from promptgroup_router.contract.access import ANYBODY, Access
+from promptgroup_router.contract.command_line import Parser
 from promptgroup_router.contract.encoding import decode_access
 from promptgroup_router.contract.table import TableError
 
@@ -101,7 +102,7 @@ class FlagParser:
     ) -> None:
         self._prefix = prefix
         self._environment = environment
-        self.parser = argparse.ArgumentParser(
+        self.parser = Parser(
             prog=program,
             description=f"{description} Every flag can be set as {prefix}<FLAG> in the environment, such as "
             f"{prefix}ADMIN_PORT=9090.",

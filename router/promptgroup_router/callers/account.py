@@ -129,7 +129,7 @@ class Account:
         self.ticks = 0
         """Ticks in which peers are still to be told."""
         self.silent_from = 0.0
-        """When the account counts as silent, monotonic seconds."""
+        """Time at which the account counts as silent, monotonic seconds."""
         self.limits: CallerLimits | None = None
         """The limits that the next two are of."""
         self.requests_line = b""

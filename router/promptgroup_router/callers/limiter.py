@@ -81,7 +81,7 @@ class Limiter:
 
     def __init__(self) -> None:
         self.began = -inf
-        """When the router started."""
+        """Time at which the router started."""
         self.epoch = 0.0
         """Seconds since the epoch at the monotonic time 0."""
         self.routers = 1

@@ -1,4 +1,4 @@
-"""Who may use a group: a value that the operator writes into the group's PromptRoute and routers obey.
+"""The callers who may use a group: a value that the operator writes into the group's PromptRoute and routers obey.
 
 It names the Secrets that hold keys, and never holds a key itself.
 """

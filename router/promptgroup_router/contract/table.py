@@ -191,7 +191,7 @@ class ResponseCaching:
     stale: int = 0
     """Seconds beyond its lifetime for which an answer is given while another is computed (RFC 5861)."""
     semantic: SemanticCaching | None = None
-    """When the answer to a similar question is given; None for never."""
+    """The terms on which a similar question is answered; None for never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Group:
     own_instructions: OwnInstructions = OwnInstructions.REFUSE
     time_limits: TimeLimits = NO_TIME_LIMITS
     access: Access | None = None
-    """Who may use the group; None for whoever the router lets in by default."""
+    """The callers who may use the group; None for whoever the router lets in by default."""
     callers: CallerRules = NO_RULES
     responses: ResponseCaching | None = None
     """None if no answer is kept."""

@@ -105,7 +105,7 @@ def _is_id(value: object) -> bool:
 
 
 class MissDiagnosis(NamedTuple):
-    """Why a prompt is not in cache, or `none`."""
+    """The reason why a prompt is not in cache, or `none`."""
 
     reason: str
     tokens: int = 0

@@ -162,7 +162,7 @@ class RequestRecord:
             self._trace = sampled_trace(traceparent)
         self._status = 0
         self._answered = began
-        """When the first byte went to the client."""
+        """Time at which the first byte went to the client."""
         self._use: CallerUse | None = None
         """The use of its caller; None until the request is counted, and for a caller who is not known."""
         self._held: float | None = None

@@ -65,5 +65,6 @@ class FileFeed:
         self._problem = problem
         self._publisher.failed("file")
         log.error(
-            "table cannot be read: the last good one stays in use", extra=fields(file=self._path, problem=problem)
+            "the table cannot be read; the router keeps the previous one, if there is any",
+            extra=fields(file=self._path, problem=problem),
         )

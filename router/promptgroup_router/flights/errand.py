@@ -83,7 +83,7 @@ class Errand:
         self.first: Follower | None = None
         """The client that asked first: an answer is computed for this one, and shared with the others."""
         self.born = depot.wall()
-        """When the answer was asked for, in seconds since the epoch."""
+        """Time at which the answer was asked for, in seconds since the epoch."""
         self.fetched = False
         """True if the key's home has the answer, and keeps it in the store."""
         self.found: KeptAnswer | None = None

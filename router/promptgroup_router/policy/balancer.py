@@ -57,7 +57,7 @@ class Pick:
         self.alone = not replica.in_flight and not replica.peer_in_flight
         """True while nothing else has run there between sending the request and its first token."""
         self.first: float | None = None
-        """When the first token came."""
+        """Time at which the first token came."""
         self.written = 0.0
         """Tokens that had been written there when the request was sent."""
         self.placement: Placement | None = None

@@ -33,7 +33,7 @@ class PendingPrefill:
         self.mark = mark
         """Value of `queued` at its place in the backlog."""
         self.due = due
-        """When its first token is expected."""
+        """Time at which its first token is expected."""
         self.settled = False
         """True once the first token has come or never will."""
 
@@ -70,8 +70,8 @@ class ReplicaLoad:
         """Hash of the member's id."""
         self.incarnation = incarnation
         self.inherited = -math.inf
-        """When the process took the slot over from another one that served until then; minus infinity if the slot was
-        empty."""
+        """Time at which the process took the slot over from another one that served until then; minus infinity if the
+        slot was empty."""
         self.costs = costs
         self.in_flight = 0
         """Requests of this router in flight."""

@@ -35,7 +35,7 @@ class SessionRecord:
     tokens: float
     """Tokens beyond the prefix."""
     seen: float
-    """When it was served last."""
+    """Time at which it was served last."""
 
 
 class _Totals:

@@ -52,7 +52,7 @@ class _Session:
         self.in_flight = 0
         self.until = 0.0
         self.looked_at = math.inf
-        """When the heap has the session next."""
+        """Time at which the heap has the session next."""
 
 
 class WorkingSet:

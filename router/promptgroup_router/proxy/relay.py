@@ -167,7 +167,7 @@ class Relay:
         self._opening: Opening | None = None
         """The beginning of a streamed answer, until it has a visible token."""
         self._since = began
-        """When the request was sent; of an answer that has begun, when `tick` last found that it moves."""
+        """Time at which the request was sent; of an answer that has begun, when `tick` last found that it moves."""
         self._moved = False
         """True if bytes of the answer have come since `tick` looked."""
         self._paused = False

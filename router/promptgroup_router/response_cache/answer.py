@@ -30,7 +30,7 @@ class KeptAnswer:
     id: bytes
     """The id that the engine gave the answer; empty if it has none."""
     born: float
-    """When it was asked for, in seconds since the epoch."""
+    """Time at which it was asked for, in seconds since the epoch."""
     lifetime: float
     """Seconds for which it is kept."""
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import xxhash
 
-from promptgroup_router.apis.request import Preamble, preamble
+from promptgroup_router.apis.request import Preamble
+from promptgroup_router.apis.request import preamble as preamble_of
 from promptgroup_router.contract.access import Access
 from promptgroup_router.contract.caller_rules import NO_RULES, CachedTokens, CallerRules
 from promptgroup_router.contract.engine_tls import EngineTls
-from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
+from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint
+from promptgroup_router.contract.fingerprint import short as short_form
 from promptgroup_router.contract.table import (
     LOAD_FACTOR_PERCENT,
     NO_TIME_LIMITS,
@@ -55,7 +57,7 @@ class Member:
     """The id with a short fingerprint, for clients and logs."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "label", f"{self.group}/{short(self.fingerprint)}/{self.slot}")
+        object.__setattr__(self, "label", f"{self.group}/{short_form(self.fingerprint)}/{self.slot}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,10 +380,10 @@ def _revision_entry(group: Group, label: str, revision: Revision, candidates: Ca
         group=group,
         label=label,
         revision=revision,
-        short=short(revision.fingerprint),
+        short=short_form(revision.fingerprint),
         prefix=PrefixKey(_hash(revision.fingerprint)),
         candidates=candidates,
-        preamble=preamble(revision.prompt, appends=group.own_instructions is OwnInstructions.APPEND)
+        preamble=preamble_of(revision.prompt, appends=group.own_instructions is OwnInstructions.APPEND)
         if revision.prompt is not None
         else None,
     )

@@ -109,7 +109,7 @@ class Route:
     stamped: bool = False
     """True if the request asks for a response whose id the router chooses, so that it says where the response is."""
     caller: Caller = ANONYMOUS
-    """Who sent the request, as the access of its group told it."""
+    """The caller who sent the request, as the access of its group told it."""
     access: Access | None = None
     """That access; None for the router's default."""
     domain: CacheDomain = SHARED

@@ -68,7 +68,7 @@ class RouterState:
         """True once a table was read, even if from the copy on disk."""
         self.draining = False
         self.confirmed = 0.0
-        """When the source was last known to agree with the table, in monotonic seconds."""
+        """Time at which the source was last known to agree with the table, in monotonic seconds."""
         self.metrics = Metrics()
         self.health = Health()
         self.balancer = Balancer(self.health)

@@ -79,7 +79,7 @@ class _Server:
         """Questions that failed, since one did not."""
         self.rests_until = 0.0
         self.asked_at = 0.0
-        """When it was asked last."""
+        """Time at which it was asked last."""
 
 
 class Embedder:

@@ -145,7 +145,7 @@ class UnmatchedPrefixes:
         """Weight of a token now: it grows instead of all others being halved."""
         self._began: float | None = None
         self._scaled = 0.0
-        """When `_unit` was 1."""
+        """Time at which `_unit` was 1."""
 
     def add(
         self,

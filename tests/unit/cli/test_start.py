@@ -54,6 +54,13 @@ def test_a_reader_that_goes_away_is_no_traceback(words):
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
+def test_a_full_disk_is_no_traceback():
+    command = [sys.executable, "-m", "promptgroup_cli", "fingerprint", "-"]
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        ran = subprocess.run(command, input=b"Be kind.", stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (2, b"promptgroup: cannot write the output: No space left on device\n")
+
+
 BROKEN = {
     "not YAML": "clusters: [",
     "a list": "- a\n- b\n",
@@ -76,6 +83,17 @@ def test_a_broken_kubeconfig_is_one_line(command, tmp_path, monkeypatch, content
     status, out, err = command("status")
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert str(path) in err or "set KUBECONFIG" in err
+
+
+def test_a_kubeconfig_is_looked_for_before_the_models_are_imported(tmp_path):
+    program = (
+        "import sys; from promptgroup_cli.__main__ import main\n"
+        "sys.argv = ['promptgroup', 'status']\n"
+        "main()\nprint(*sys.modules)\n"
+    )
+    environment = os.environ | {"KUBECONFIG": str(tmp_path / "none")}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert {"pydantic", "kubernetes", "promptgroup_operator.api"} & set(ran.stdout.split()) == set()
 
 
 @pytest.mark.parametrize("path", ["none", "."])

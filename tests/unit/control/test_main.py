@@ -56,3 +56,12 @@ def test_the_version_is_printed(monkeypatch, capsys):
     assert ended.value.code == 0
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     assert capsys.readouterr().out == f"promptgroup-operator {project['version']}\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_crd_to_a_full_disk_says_so_in_one_line():
+    command = [sys.executable, "-m", "promptgroup_operator", "crd"]
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert found.returncode == 2
+    assert found.stderr == "promptgroup-operator crd: cannot write the output: No space left on device\n"

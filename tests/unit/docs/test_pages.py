@@ -71,6 +71,11 @@ def test_the_site_has_every_page():
     ] == []
 
 
+def test_the_glossary_is_in_order():
+    words = re.findall(r"^## (.+)$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert words == sorted(words, key=str.lower)
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) < 100
 
@@ -148,7 +153,7 @@ def test_the_tutorials_plan_is_what_it_says(tmp_path):
     new.write_text(first.read_text().replace("five", "three"))
     command = [sys.executable, "-m", "promptgroup_cli", "plan", str(new), "--from", str(first)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert "at most 2 pods at once" in done.stdout
+    assert "at most 2 pods at a time" in done.stdout
 
 
 # --- a newcomer's test -----------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class Api:
 
 
 def _message(text: bytes) -> str:
-    """Why the API server refused: a Status object's message, or plain text while it starts or ends."""
+    """The reason why the API server refused: a Status object's message, or plain text while it starts or ends."""
     try:
         return str(json.loads(text)["message"])[:300]
     except (ValueError, KeyError, TypeError):

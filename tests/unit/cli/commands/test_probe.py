@@ -117,7 +117,7 @@ def test_a_cache_that_others_hold_is_not_taken_for_an_empty_one(engine, command,
 def test_a_replica_that_is_not_there(command):
     status, _, err = command("probe", "127.0.0.1:1", *WORDS, exits=True)
     assert status == 3
-    assert "127.0.0.1:1: /metrics" in err
+    assert "127.0.0.1:1: /metrics: the connection was refused" in err
 
 
 def test_no_prompt_begins_as_another():

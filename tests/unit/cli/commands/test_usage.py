@@ -81,4 +81,4 @@ def test_nobody_has_used_anything(command, prometheus):
 def test_a_prometheus_that_does_not_answer_is_said(command):
     status, _, errors = command("usage", "--prometheus", "http://127.0.0.1:9")
     assert status == 3
-    assert "--prometheus http://127.0.0.1:9: ConnectionError" in errors
+    assert "--prometheus http://127.0.0.1:9: the connection was refused" in errors

@@ -20,9 +20,12 @@ def test_values_are_in_the_units_of_the_code():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--model", "m"), "--model needs --gpu, --turn-tokens, --answer-tokens, --sessions, --rate as well"),
-        (("--config", "c", "--gpu", "g"), "--config needs --turn-tokens, --answer-tokens, --sessions, --rate as well"),
-        (("--from-prometheus", "http://p"), "--from-prometheus needs --group, --revision, --kv-tokens, --prefill-rate"),
+        (("--model", "m"), "--model also needs --gpu, --turn-tokens, --answer-tokens, --sessions, --rate"),
+        (("--config", "c", "--gpu", "g"), "--config also needs --turn-tokens, --answer-tokens, --sessions, --rate"),
+        (
+            ("--from-prometheus", "http://p"),
+            "--from-prometheus also needs --group, --revision, --kv-tokens, --prefill-rate",
+        ),
     ],
 )
 def test_each_way_to_ask_needs_its_flags(words, message):

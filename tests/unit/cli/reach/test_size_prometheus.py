@@ -99,7 +99,7 @@ def test_a_group_that_nobody_scrapes_is_said(size, prometheus):
 
 
 REFUSALS = {
-    "a flag is missing": ({"revision": None}, "--from-prometheus needs --revision as well"),
+    "a flag is missing": ({"revision": None}, "--from-prometheus also needs --revision"),
     "no address": ({"from_prometheus": "prometheus:9090"}, "argument --from-prometheus: not the address of a server"),
     "no group": ({"group": "support"}, "argument --group: 'support' is not a group: write NAMESPACE/NAME"),
     "a query in a group": ({"group": 'chat/a"} or vector(1) or x{a="'}, "is not a group"),

@@ -12,7 +12,7 @@ LOG = report(*[chat(STATIC)] * 3, chat(f"{STATIC} It is short."))
 def test_text_explains_each_rule_once():
     lines = lint_output.text(DATED).splitlines()
     assert lines[0] == (
-        f"file:1: warning time at byte 6 of system: a time of day, {len(STATIC) + 11} bytes follow it: '18:11:05'"
+        f"file:1: warning time at byte 6 of system: a time of day, followed by {len(STATIC) + 11} bytes: '18:11:05'"
     )
     assert lines[1].startswith("    why: ")
     assert lines[2].startswith("    fix: ")

@@ -90,6 +90,6 @@ def test_the_end_names_what_it_waits_for():
     ]
     end = builders.world(of=builders.group(status={"conditions": conditions}))
     assert list(plan_output.ending(end, 7, MINUTE))[1:] == [
-        "done after 1m00s, with at most 7 pods at once, not counting those that terminate",
+        "done after 1m00s, with at most 7 pods at a time, not counting those that terminate",
         "Progressing (Paused): set rollout.paused to false",
     ]

@@ -116,7 +116,7 @@ def test_an_answer_of_a_proxy_is_an_error_too(kube, server, answer):
 
 def test_a_closed_connection_is_an_error_and_nothing_is_tried_twice(kube, server):
     kube.answers = [Answer(cut=True)]
-    with pytest.raises(ClusterError, match="ProtocolError") as failed:
+    with pytest.raises(ClusterError, match="it closed the connection") as failed:
         server.request("PATCH", "/x", {})
     assert failed.value.status is None
     assert len(kube.requests) == 1
@@ -124,7 +124,7 @@ def test_a_closed_connection_is_an_error_and_nothing_is_tried_twice(kube, server
 
 def test_a_server_that_does_not_answer_is_waited_for_as_long_as_was_said(kube, server):
     kube.answers = [Answer(hang=True)]
-    with pytest.raises(ClusterError, match="ReadTimeoutError"):
+    with pytest.raises(ClusterError, match="it did not answer in time"):
         server.request("GET", "/x", limit=0.05)
 
 

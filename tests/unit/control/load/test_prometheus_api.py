@@ -53,7 +53,7 @@ def test_over_tls_too(answer, tmp_path):
         )
         source = PrometheusApi(settings)
         try:
-            with pytest.raises(PrometheusError, match=r"^(?!SSLError)"):
+            with pytest.raises(PrometheusError, match=r"^(?!TLS failed)"):
                 source.query("up", NOW)
         finally:
             source.close()
@@ -65,5 +65,5 @@ def test_a_token_is_read_up_to_a_limit(tmp_path):
     request = BearerToken(path)(requests.Request("GET", "http://p").prepare())
     assert request.headers["Authorization"] == "Bearer " + "t" * MAX_TOKEN
     path.write_text("t" * (MAX_TOKEN + 1))
-    with pytest.raises(OSError, match="longer than a token"):
+    with pytest.raises(OSError, match="not a token"):
         BearerToken(path)(request)

@@ -32,7 +32,7 @@ def test_the_names_by_which_own_pods_are_found_are_refused_with_field_value_and_
 )
 def test_keys_of_the_products_domain_are_refused(field, key):
     said = reserved({"metadata": {field: {key: "0"}}})
-    assert said.startswith(f"metadata.{field}[{key}] is the operator's")
+    assert said.startswith(f"metadata.{field}[{key}] is reserved for the operator")
 
 
 def test_names_that_only_look_like_the_products_are_the_users():

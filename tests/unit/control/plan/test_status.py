@@ -661,9 +661,9 @@ def test_tiers_of_a_spec_that_is_refused_stand_as_they_were():
 POOLS = {
     "nobody looks": (None, None, "NotMonitored", "monitor is not set"),
     "all are there": (PoolAnswers(2), True, "PoolReady", "all 2 servers"),
-    "the name leads nowhere": (PoolAnswers(0), False, "PoolUnreachable", "kv:8080 leads to no server"),
+    "the name leads nowhere": (PoolAnswers(0), False, "PoolUnreachable", "kv:8080 resolves to no server"),
     "one is away": (PoolAnswers(2, {"10.0.0.2:8080": "refused"}), False, "PoolUnreachable", "1 of 2 servers"),
-    "one stores nothing": (PoolAnswers(1, {}, ("10.0.0.2:8080",)), False, "PoolStoresNothing", "restart the server"),
+    "one stores nothing": (PoolAnswers(1, {}, ("10.0.0.2:8080",)), False, "PoolStoresNothing", "Restart the server"),
 }
 
 

@@ -73,7 +73,7 @@ def test_a_template_that_cannot_be_merged_is_refused_with_the_field():
     found = validate(world(of=group(engine=BAD_TEMPLATE)))
     assert found == Problem(
         "InvalidTemplate",
-        "spec.engine.template: an item of containers has no name: it says which item to merge with",
+        "spec.engine.template: an item of containers has no name, which names the item that it is merged with",
     )
 
 

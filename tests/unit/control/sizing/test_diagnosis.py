@@ -110,9 +110,13 @@ def test_gpus_that_are_too_small_are_well_where_a_tier_carries_the_sessions():
     ("share", "reach", "said"),
     [
         (0.0, TierReach.NONE, "more replicas or a KV pool would help"),
-        (0.3, TierReach.SHARED, "is lost by the KV tier, too: a larger one would help"),
-        (0.3, TierReach.REPLICA, "is lost by the KV tier, too: a larger one or more replicas would help"),
-        (0.0, TierReach.SHARED, "brings nothing of what it evicts: look whether it is there"),
+        (0.3, TierReach.SHARED, "too, has lost what the live sessions need: a larger tier would help"),
+        (
+            0.3,
+            TierReach.REPLICA,
+            "too, has lost what the live sessions need: a larger tier or more replicas would help",
+        ),
+        (0.0, TierReach.SHARED, "supplies none of what was evicted: check that the tier is reachable"),
         (0.0, TierReach.UNSEEN, "more replicas or a larger KV tier would help"),
     ],
 )

@@ -63,8 +63,9 @@ def test_what_was_evicted_too_long_ago_is_told():
 def test_what_tiers_lose_is_told():
     lost = seen(0.3, NEAR, TierReach.SHARED)
     assert (
-        tier_use(lost, "").message == "KV tiers brought 30% of the prompt tokens; 3% were evicted and found in no tier"
+        tier_use(lost, "").message
+        == "KV tiers brought 30% of the prompt tokens; 3% of the tokens had been evicted and were in no tier"
     )
     idle = seen(0.0, NEAR, TierReach.REPLICA)
-    assert "look whether they are there" in tier_use(idle, "").message
+    assert "check that they are reachable" in tier_use(idle, "").message
     assert "holds what repeats" in tier_use(seen(tiers=TierReach.REPLICA), "").message

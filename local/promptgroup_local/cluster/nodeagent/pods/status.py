@@ -27,7 +27,7 @@ class Container:
     exit_code: int | None = None
     restarts: int = 0
     waiting: str = "ContainerCreating"
-    """Why it does not run, when it does not."""
+    """The reason why it does not run, when it does not."""
     message: str = ""
     """Message of the waiting state."""
     started: bool = False
@@ -37,7 +37,7 @@ class Container:
     finished: bool = False
     """It has ended and is not started again."""
     reason: str = ""
-    """Why the latest process ended, where its exit code does not say; `detail` in words."""
+    """The reason why the latest process ended, where its exit code does not say; `detail` in words."""
     detail: str = ""
     last: "dict[str, Any] | None" = None
     """State of the process before, as the API shows it."""

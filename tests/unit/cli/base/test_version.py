@@ -3,7 +3,6 @@
 import pytest
 
 from promptgroup_cli.__main__ import COMMANDS, build_parser
-from promptgroup_cli.base.parser import did_you_mean
 
 
 @pytest.mark.parametrize(
@@ -28,9 +27,12 @@ def test_a_mistake_is_one_line(line, words, capsys):
     assert "--help` lists the flags" in err
 
 
-def test_what_is_close():
-    assert did_you_mean("vllm", ["vLLM", "SGLang"]) == ", did you mean vLLM?"
-    assert did_you_mean("x", ["vLLM", "SGLang"]) == ""
+@pytest.mark.parametrize("words", [[], ["status"], ["lint"]], ids=" ".join)
+def test_the_version_of_every_command_is_the_programs(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        build_parser("promptgroup", words).parse_args([*words, "--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("promptgroup ")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

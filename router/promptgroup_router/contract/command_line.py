@@ -1,23 +1,21 @@
-"""An argument parser whose errors are one line, with the word that was probably meant."""
+"""The argument parser of all programs: a mistake is one line, with the word that was probably meant."""
 
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from promptgroup_cli.base.errors import ExitStatus
-
-DISTRIBUTION = "promptgroup"
-"""Name of the installed package, whose version `--version` prints."""
+USAGE = 2
+"""Exit status of a wrong flag, as argparse's own."""
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of the command line and of each command."""
+    """The parser of a program and of each of its commands."""
 
     def error(self, message: str) -> NoReturn:
         """Print one line and end the process with status 2."""
-        print(f"{self.prog}: {message}; `{self.prog} --help` lists the flags", file=sys.stderr)
-        sys.exit(ExitStatus.USAGE)
+        print(f"{self.prog}: {message}; `{self.prog} --help` lists the flags", file=sys.stderr)  # noqa: T201 - a mistake
+        sys.exit(USAGE)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Refuse unknown words here, where the command that they were given to is known."""
@@ -42,17 +40,3 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     spelled = {each.lower(): each for each in known}
     close = difflib.get_close_matches(word.lower(), spelled, n=1)
     return f", did you mean {spelled[close[0]]}?" if close else ""
-
-
-class VersionAction(argparse.Action):
-    """`--version`: print the version of the package and end the process."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="print the version and exit")
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        """Print the version."""
-        from importlib import metadata  # noqa: PLC0415 - takes a tenth of the time that a command may take to start
-
-        print(f"{DISTRIBUTION} {metadata.version(DISTRIBUTION)}")
-        parser.exit(ExitStatus.OK)
