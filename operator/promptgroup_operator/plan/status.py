@@ -242,7 +242,7 @@ def _moving(
 
 
 def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Condition:
-    """Return whether the prefix is proven warm; the message says where no proof is possible: no cache, or less than a block."""
+    """Return whether the prefix is proven warm; the message says where no proof is possible."""
     said = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
     if WarmReason.PROCEEDED in said:
         return Condition("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])
