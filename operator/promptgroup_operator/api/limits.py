@@ -6,7 +6,7 @@ from pydantic import Field
 
 from promptgroup_operator.api.access import CallerName
 from promptgroup_operator.api.model import ApiModel
-from promptgroup_router.contract.caller_rules import CallerLimits
+from promptgroup_router.contract.caller_rules import CallerLimits, Priority
 
 _Most = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
@@ -23,7 +23,10 @@ class CallerLimitsSpec(ApiModel):
     tokens_per_day: Annotated[int, Field(ge=1, le=1_000_000_000_000)] | None = None
     """Tokens of prompts and answers from midnight to midnight, UTC."""
     weight: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Share of replicas that are full, relative to the weights of the other callers who wait."""
+    """Share of replicas that are full, relative to the weights of the other callers of the same priority who wait."""
+    priority: Priority = Priority.NORMAL
+    """Class of the caller's requests that wait for room: those of a higher one go first. A caller who has waited for a
+    second in a lower one gets a turn in between, so that nobody starves."""
 
 
 class NamedLimitsSpec(CallerLimitsSpec):
@@ -50,4 +53,5 @@ def caller_limits(spec: CallerLimitsSpec) -> CallerLimits:
         in_flight=spec.requests_in_flight or 0,
         tokens_per_day=spec.tokens_per_day or 0,
         weight=spec.weight,
+        priority=spec.priority,
     )

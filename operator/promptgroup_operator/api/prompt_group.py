@@ -23,7 +23,7 @@ from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, rule, rul
 from promptgroup_operator.api.responses import ResponsesSpec
 from promptgroup_operator.base import durations
 from promptgroup_router.contract.access import AccessType
-from promptgroup_router.contract.caller_rules import SALTS, CachedTokens, EngineField, Isolation
+from promptgroup_router.contract.caller_rules import SALTS, CachedTokens, EngineField, Isolation, Priority
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_SESSION
 from promptgroup_router.contract.semantic import SemanticMode
@@ -746,6 +746,8 @@ class RouteLimits(ApiModel):
     tokens_per_day: int | None = None
     weight: int | None = None
     """Share of replicas that are full; 1 when absent."""
+    priority: Priority | None = None
+    """Class of the requests that wait for room; Normal when absent."""
 
 
 class RouteNamedLimits(RouteLimits):

@@ -60,24 +60,22 @@ class UnknownKeyError(Exception):
     """The token's key is not among those of the issuer, or there are none yet."""
 
 
-class PublicKey(NamedTuple):
+class PublicKey:
     """A key for signatures."""
 
-    jwk: "PyJWK"
-    says_algorithm: bool
-    """True if the issuer names the key's one algorithm; that is optional (RFC 7517 section 4.4)."""
+    __slots__ = ("_jwk", "_of_any_rsa")
+
+    def __init__(self, jwk: "PyJWK", *, says_algorithm: bool) -> None:
+        """Begin; `says_algorithm` is whether the issuer names the key's one algorithm (RFC 7517 section 4.4)."""
+        self._jwk = jwk
+        self._of_any_rsa = not says_algorithm and jwk.key_type == "RSA"
 
     def verifies(self, algorithm: str) -> Any:
         """Return the key for a token of an algorithm that is taken.
 
         PyJWT takes an RSA key that names none for one of RS256. As the bare key it goes with what the token names.
         """
-        return self.jwk.key if not self.says_algorithm and algorithm in _OF_RSA and self.is_rsa else self.jwk
-
-    @property
-    def is_rsa(self) -> bool:
-        """True for an RSA key."""
-        return self.jwk.key_type == "RSA"
+        return self._jwk.key if self._of_any_rsa and algorithm in _OF_RSA else self._jwk
 
 
 def parse_jwks(content: bytes) -> dict[str, PublicKey]:
@@ -109,7 +107,7 @@ def parse_jwks(content: bytes) -> dict[str, PublicKey]:
         except (PyJWTError, ValueError, TypeError, KeyError, AttributeError):
             continue
         if each["kty"] != "RSA" or key.key.key_size >= MIN_RSA_BITS:
-            found[key_id] = PublicKey(key, "alg" in public)
+            found[key_id] = PublicKey(key, says_algorithm="alg" in public)
     if not found:
         raise TokenError("the answer has no key that can be used")
     return found

@@ -72,8 +72,9 @@ class CallerMetrics:
         )
         self.unmetered = counter(
             "caller_unmetered_answers_total",
-            "Answers to callers that are known whose tokens are not counted: the engine reported no usage, the answer "
-            "was cut or its client left, or a gateway shows pickers no answers.",
+            "Answers to callers that are known whose tokens no engine has told: it reported no usage, the answer was "
+            "cut or its client left, or a gateway shows pickers no answers. Those that were streams are counted by an "
+            "estimate.",
             ("group", "caller"),
         )
         self.limited = counter(

@@ -10,6 +10,7 @@ from promptgroup_router.contract.caller_rules import (
     CallerLimits,
     CallerRules,
     EngineField,
+    Priority,
 )
 from promptgroup_router.contract.fields import count, items, mapping, member, text, texts
 
@@ -37,9 +38,13 @@ def encode(rules: CallerRules) -> dict[str, Any]:
     return encoded
 
 
-def _encode_limits(limits: CallerLimits) -> dict[str, int]:
-    encoded = {key: value for key, name in _LIMITS.items() if (value := getattr(limits, name))}
-    return encoded if limits.weight == 1 else encoded | {"weight": limits.weight}
+def _encode_limits(limits: CallerLimits) -> dict[str, Any]:
+    encoded: dict[str, Any] = {key: value for key, name in _LIMITS.items() if (value := getattr(limits, name))}
+    if limits.weight != 1:
+        encoded["weight"] = limits.weight
+    if limits.priority is not Priority.NORMAL:
+        encoded["priority"] = limits.priority.value
+    return encoded
 
 
 def decode(item: object, at: str) -> CallerRules:
@@ -67,4 +72,5 @@ def decode(item: object, at: str) -> CallerRules:
 
 def _decode_limits(data: Mapping[str, Any], at: str) -> CallerLimits:
     values = {name: count(data, key, at, 0) for key, name in _LIMITS.items()}
-    return CallerLimits(**values, weight=max(1, count(data, "weight", at, 1)))
+    priority = member(Priority, data, "priority", at, Priority.NORMAL)
+    return CallerLimits(**values, weight=max(1, count(data, "weight", at, 1)), priority=priority)

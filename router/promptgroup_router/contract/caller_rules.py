@@ -78,6 +78,14 @@ CACHED_STEP = 1024
 """Step to which Rounded rounds down."""
 
 
+class Priority(enum.StrEnum):
+    """The class of a caller's requests while they wait for room, the first one first."""
+
+    HIGH = "High"
+    NORMAL = "Normal"
+    LOW = "Low"
+
+
 @dataclass(frozen=True, slots=True)
 class CallerLimits:
     """The limits of one caller in a group; 0 for no limit."""
@@ -90,7 +98,9 @@ class CallerLimits:
     tokens_per_day: int = 0
     """Tokens of prompts and answers from midnight to midnight, UTC."""
     weight: int = 1
-    """Share of a full group, relative to the weights of the callers who wait."""
+    """Share of a full group, relative to the weights of the callers of the same class who wait."""
+    priority: Priority = Priority.NORMAL
+    """Class of the requests that wait for room."""
 
 
 NO_LIMITS = CallerLimits()

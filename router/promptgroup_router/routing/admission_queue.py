@@ -6,6 +6,10 @@ with tokens as the unit of work, as the virtual token counter has it (Sheng et a
 Models, 2024). One who was idle begins at the time of those who wait, so that nobody saves up for a burst. So neither
 many requests nor long ones of one caller delay those of others.
 
+Callers have classes, and a higher one goes first. A caller behind a higher class who has waited for AGE_SECONDS without
+being served takes a turn in between, but only one turn in TURNS is for those: so nobody starves, and however many wait
+in lower classes, the higher ones keep most of the room. Each class has a virtual time of its own.
+
 Within a caller's queue sessions that have begun come before new ones: what they have computed is lost when they leave,
 and only finished sessions make room. Then the order is first come, first served. Does no I/O and reads no clock.
 """
@@ -13,6 +17,7 @@ and only finished sessions make room. Then the order is first come, first served
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
 WAIT_SECONDS = 8.0
@@ -23,6 +28,12 @@ PASSED_OVER = 4
 """Requests of one caller without room that `admit` passes over before it goes on to the next caller."""
 LOOKS = 32
 """The same of all callers, before it gives up."""
+LOOKS_OF_GROUP = 24
+"""The same of the callers of one group: another one may have room."""
+AGE_SECONDS = 1.0
+"""Wait after which a caller of a lower class may take a turn; a new session waits for twice as long."""
+TURNS = 4
+"""One of so many admissions is for those who have waited in lower classes."""
 
 _T = TypeVar("_T")
 
@@ -35,6 +46,8 @@ class Share(NamedTuple):
     weight: int = 1
     work: float = 1.0
     """Tokens that the request makes an engine compute."""
+    rank: int = 0
+    """The caller's class: 0 goes first."""
 
 
 NOBODYS = Share("", "")
@@ -52,13 +65,30 @@ class _Entry(NamedTuple):
 class _Flow:
     """The requests of one caller."""
 
-    __slots__ = ("heap", "start", "weight")
+    __slots__ = ("group", "heap", "rank", "served", "start", "weight")
 
-    def __init__(self, start: float) -> None:
+    def __init__(self, group: str, rank: int) -> None:
+        self.group = group
         self.heap: list[_Entry] = []
-        self.start = start
+        self.start = 0.0
         """Virtual time at which its next request begins."""
         self.weight = 1
+        self.rank = rank
+        self.served = -inf
+        """When it was served last."""
+
+
+_Place = tuple[int, float, int, _Flow]
+"""Class, virtual time (or the moment since when it waits), ticket, and the caller: the least goes first."""
+
+
+def _line_up(flow: _Flow, order: list[_Place], old: list[_Place], highest: int, now: float) -> None:
+    """Put a caller's next request among those in order, or among those who have grown old behind the highest class."""
+    head = flow.heap[0]
+    if flow.rank > highest and now - max(head.since, flow.served) >= AGE_SECONDS:
+        heapq.heappush(old, (0, head.since, head.ticket, flow))
+    else:
+        heapq.heappush(order, (flow.rank, flow.start, head.ticket, flow))
 
 
 class AdmissionQueue(Generic[_T]):
@@ -67,8 +97,10 @@ class AdmissionQueue(Generic[_T]):
     def __init__(self) -> None:
         self._flows: dict[tuple[str, str], _Flow] = {}
         """Group and caller → requests; also of callers whose last request waits no longer, until others catch up."""
-        self._now = 0.0
-        """Virtual time: that at which the last admitted request began."""
+        self._now: dict[int, float] = {}
+        """Class → virtual time: that at which its last admitted request began."""
+        self._turns = 0
+        """Admissions since one was for a caller who had waited in a lower class."""
         self._waiting: dict[int, str] = {}
         """Ticket → group."""
         self._groups: Counter[str] = Counter()
@@ -90,10 +122,10 @@ class AdmissionQueue(Generic[_T]):
         self._count += 1
         key = share.group, share.caller
         flow = self._flows.get(key)
-        if flow is None:
-            flow = self._flows[key] = _Flow(self._now)
-        elif not flow.heap:
-            flow.start = max(flow.start, self._now)
+        if flow is None or (flow.rank != share.rank and not flow.heap):
+            flow = self._flows[key] = _Flow(share.group, share.rank)
+        if not flow.heap:
+            flow.start = max(flow.start, self._now.get(flow.rank, 0.0))
         flow.weight = share.weight
         heapq.heappush(flow.heap, _Entry(new, now, self._count, item, share.work))
         self._enter(self._count, share.group)
@@ -115,31 +147,46 @@ class AdmissionQueue(Generic[_T]):
                 yield entry.item
         self._compact()
 
-    def admit(self, fits: Callable[[_T], bool]) -> None:
+    def admit(self, fits: Callable[[_T], bool], now: float = 0.0) -> None:
         """Offer room to the requests in order.
 
         Args:
             fits: places a request and returns True, or returns False if no replica has room for it.
+            now: monotonic seconds, by which those who wait in lower classes grow old.
         """
-        order = [(flow.start, flow.heap[0].ticket, flow) for flow in self._flows.values() if flow.heap]
-        heapq.heapify(order)
+        flows = [flow for flow in self._flows.values() if flow.heap]
+        highest = min((flow.rank for flow in flows), default=0)
+        order: list[_Place] = []
+        old: list[_Place] = []
+        for flow in flows:
+            _line_up(flow, order, old, highest, now)
         passed: list[tuple[_Flow, _Entry]] = []
-        over: dict[int, int] = {}
-        while order and len(passed) < LOOKS:
-            _, _, flow = heapq.heappop(order)
+        over: Counter[int] = Counter()
+        of_group: Counter[str] = Counter()
+        while (order or old) and len(passed) < LOOKS:
+            aged = bool(old) and (not order or self._turns >= TURNS - 1)
+            _, _, _, flow = heapq.heappop(old if aged else order)
+            if of_group[flow.group] >= LOOKS_OF_GROUP:
+                continue
             entry = heapq.heappop(flow.heap)
             if (group := self._leave(entry.ticket)) is not None:
                 if fits(entry.item):
-                    self._now = max(self._now, flow.start)
-                    flow.start += entry.work / flow.weight
+                    self._serve(flow, entry, now, aged=aged)
                 else:
                     self._enter(entry.ticket, group)
                     passed.append((flow, entry))
-                    over[id(flow)] = over.get(id(flow), 0) + 1
-            if flow.heap and over.get(id(flow), 0) < PASSED_OVER:
-                heapq.heappush(order, (flow.start, flow.heap[0].ticket, flow))
+                    over[id(flow)] += 1
+                    of_group[flow.group] += 1
+            if flow.heap and over[id(flow)] < PASSED_OVER:
+                _line_up(flow, order, old, highest, now)
         for flow, entry in passed:
             heapq.heappush(flow.heap, entry)
+
+    def _serve(self, flow: _Flow, entry: _Entry, now: float, *, aged: bool) -> None:
+        self._turns = 0 if aged else self._turns + 1
+        self._now[flow.rank] = max(self._now.get(flow.rank, 0.0), flow.start)
+        flow.start += entry.work / flow.weight
+        flow.served = now
 
     def _enter(self, ticket: int, group: str) -> None:
         self._waiting[ticket] = group
@@ -165,7 +212,7 @@ class AdmissionQueue(Generic[_T]):
             if any(entry.ticket not in self._waiting for entry in flow.heap):
                 flow.heap = [entry for entry in flow.heap if entry.ticket in self._waiting]
                 heapq.heapify(flow.heap)
-            if not flow.heap and flow.start <= self._now:
+            if not flow.heap and flow.start <= self._now.get(flow.rank, 0.0):
                 del self._flows[key]
         if not self._waiting:
             self._flows.clear()  # nobody waits: there is nothing to share

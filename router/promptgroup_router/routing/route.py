@@ -32,7 +32,7 @@ from promptgroup_router.callers.limiter import Charge
 from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
 from promptgroup_router.callers.unasked_usage import asking, is_unasked
 from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.caller_rules import EngineField
+from promptgroup_router.contract.caller_rules import EngineField, Priority
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION
 from promptgroup_router.contract.table import Policy
@@ -61,6 +61,8 @@ MOST_TURNS = 65535
 _GROUP, _NAMESPACE = HEADER_GROUP.encode(), HEADER_NAMESPACE.encode()
 _REVISION_SEED = 1
 """Keeps a session's revision and its place on the ring independent of each other."""
+
+_RANKS = {priority: rank for rank, priority in enumerate(Priority)}
 
 _prefix_key = cast("Callable[..., PrefixKey]", xxhash.xxh3_64_intdigest)
 """The hash that names an undeclared prompt."""
@@ -536,7 +538,8 @@ def share_of(found: Route) -> Share:
     """Return the share of room that a request has while it waits."""
     demand, caller = found.demand, found.caller.name
     work = max(0.0, demand.prompt - max(demand.history, demand.tier1)) + ANSWER
-    return Share(found.group, caller, found.candidates.rules.limits_of(caller).weight, work)
+    limits = found.candidates.rules.limits_of(caller)
+    return Share(found.group, caller, limits.weight, work, _RANKS[limits.priority])
 
 
 def refuse_empty(found: Route) -> None:

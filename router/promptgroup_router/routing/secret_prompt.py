@@ -35,7 +35,7 @@ REPEATING_FIELDS = (
 )
 """Fields that make an engine repeat its prompt, or hand out what was computed of it."""
 RETURNING = "return_"
-"""What fields begin with that hand something out beside the answer. vLLM has `return_token_ids` and
+"""The beginning of fields that hand something out beside the answer. vLLM has `return_token_ids` and
 `return_prompt_text`, SGLang `return_prompt_token_ids`, `return_hidden_states`, `return_meta_info` and others,
 TensorRT-LLM `return_prompt_token_ids_b64`; the next releases will have more."""
 HARMLESS = ("return_tokens_as_token_ids", "return_cached_tokens_details")

@@ -128,7 +128,7 @@ class RouterState:
     def admit_waiting(self, now: float) -> None:
         """Admit waiting requests that fit, after something has ended."""
         if self.admission_queue:
-            self.admission_queue.admit(lambda waiter: waiter.try_admit(now))
+            self.admission_queue.admit(lambda waiter: waiter.try_admit(now), now)
 
     def expire_waiting(self, now: float) -> None:
         """Refuse the requests that have waited for too long, and admit others: time alone makes room too."""

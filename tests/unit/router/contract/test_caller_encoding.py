@@ -1,7 +1,7 @@
 import pytest
 
 from promptgroup_router.contract.caller_encoding import decode, encode
-from promptgroup_router.contract.caller_rules import NO_RULES, CallerLimits, CallerRules, EngineField
+from promptgroup_router.contract.caller_rules import NO_RULES, CallerLimits, CallerRules, EngineField, Priority
 from promptgroup_router.contract.encoding import FORMAT, GUARDED_FORMAT, encode_group
 from promptgroup_router.contract.table import TableError
 from support.tables import group
@@ -41,3 +41,14 @@ def test_what_cannot_be_used_is_refused(data, message):
     with pytest.raises(TableError) as refused:
         decode(data, "a")
     assert str(refused.value) == message
+
+
+def test_a_priority_is_read_as_it_was_written_and_normal_is_not_written():
+    high, low = CallerLimits(priority=Priority.HIGH), CallerLimits(weight=3, priority=Priority.LOW)
+    rules = CallerRules(default=low, named=(("web", high),))
+    assert encode(rules) == {
+        "default": {"weight": 3, "priority": "Low"},
+        "named": [{"caller": "web", "priority": "High"}],
+    }
+    assert decode(encode(rules), "a") == rules
+    assert decode({"default": {"weight": 3}}, "a").default.priority is Priority.NORMAL
