@@ -104,11 +104,15 @@ class Transport:
 class Bench:
     """A router between such transports."""
 
-    def __init__(self, given: argparse.Namespace, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        given: argparse.Namespace,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.loop = loop
         self.busy: list = []
         """Engine connections that have a request."""
-        clock = even_clock() if given.even else time.monotonic
         self.state = RouterState()
         began = time.perf_counter()
         # the caller of a session: that of its connection, or one of its own as where a gateway has the connections
@@ -232,7 +236,7 @@ def python() -> str:
 
 
 async def measure(given: argparse.Namespace) -> None:
-    bench = Bench(given, asyncio.get_running_loop())
+    bench = Bench(given, asyncio.get_running_loop(), even_clock() if given.even else time.monotonic)
     await bench.warm_up()
     gc.collect()
     gc.freeze()

@@ -160,8 +160,8 @@ def _gpus(group: Manifest) -> int:
 # --- numbers -----------------------------------------------------------------------------------------------
 
 
-def _sizing(field: str) -> _Read:
-    return lambda group, _: group["spec"].get("sizing", {}).get(field)
+def _sizing(name: str) -> _Read:
+    return lambda group, _: group["spec"].get("sizing", {}).get(name)
 
 
 def _status(read: Callable[[Mapping[str, Any]], float | None]) -> _Read:

@@ -48,7 +48,7 @@ DEFAULT_WINDOW = 65535
 ANY_STREAM = 2**31 - 1
 """The highest number of a stream."""
 DRAINING = b"draining"
-"""What the PING says that follows the first GOAWAY."""
+"""The bytes of the PING that follows the first GOAWAY."""
 
 
 class Call(Protocol):

@@ -138,7 +138,7 @@ class GrpcConnection(asyncio.Protocol):
         self.calls = 0
         """Calls that it had then."""
         self._asked: float | None = None
-        """When the peer was asked to begin no more calls."""
+        """The time at which the peer was asked to begin no more calls."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
         """Say the settings."""

@@ -75,7 +75,7 @@ class _Flow:
         self.weight = 1
         self.rank = rank
         self.served = -inf
-        """When it was served last."""
+        """The time at which it was served last."""
 
 
 _Place = tuple[int, float, int, _Flow]
