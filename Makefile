@@ -4,7 +4,7 @@ SHELL := /bin/bash
 UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen
 JOBS ?= 2
-CLUSTERS ?= 3
+CLUSTERS ?= 4
 FILES ?= 3
 # one process more than cores: tests of deadlines wait
 CHECKS ?= $(shell expr $(JOBS) + 1)
@@ -94,7 +94,7 @@ fix: setup ## Format and mend what ruff can
 # each worker collects all that it is given, so it gets only files with such tests (tests/conftest.py refuses others)
 MARKED = tests/integration $(shell grep -rlE 'pytest\.mark\.(slow|integration)' tests --include='test_*.py' --exclude-dir=integration | sort)
 .PHONY: integration
-integration: setup envoy ## All examples of the properties; tests on real control planes, as processes on this machine, three at a time (CLUSTERS=1)
+integration: setup envoy ## All examples of the properties; tests on real control planes, as processes on this machine, four at a time (CLUSTERS=1)
 	@mkdir -p .cache; nice -n 19 $(RUN) pytest -m 'not slow' tests/property --numprocesses=$(JOBS) --dist=worksteal > .cache/properties.log 2>&1 & properties=$$!; \
 	$(RUN) pytest -m '(integration or slow) and not real' $(MARKED) --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20; status=$$?; \
 	wait $$properties || status=$$?; cat .cache/properties.log; exit $$status
@@ -119,7 +119,7 @@ images: ## Build the four images (REGISTRY=registry.example.com/promptgroup TAG=
 	tag=$(or $(TAG),$$(sed -n 's#^    newTag: ##p' $(IMAGE_NAMES) | head -n 1)); \
 	for image in operator router picker engine:standin-engine; do \
 	  name=$$registry/$${image#*:}:$$tag; \
-	  docker build --quiet --build-arg COMPILE=$(or $(COMPILE),yes) --target $${image%:*} --tag $$name . || exit; \
+	  docker build --quiet $(if $(COMPILE),--build-arg COMPILE=$(COMPILE)) --target $${image%:*} --tag $$name . || exit; \
 	  if [ -n "$(PUSH)" ]; then docker push --quiet $$name || exit; fi; done
 
 .PHONY: krew
