@@ -21,7 +21,6 @@ from typing import Any
 
 from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.plan import draining, prompt, prompt_route
-from promptgroup_operator.plan.desired import ANNOTATION_PROMPT
 from promptgroup_operator.plan.plan import Plan, decide, route_unwritten, unwritten
 from promptgroup_operator.rollout import annotations as records
 from promptgroup_operator.rollout import rollout
@@ -301,7 +300,7 @@ class Model:
         metadata = deployment["metadata"]
         annotations = metadata["annotations"]
         full = annotations[names.ANNOTATION_FINGERPRINT]
-        source = PromptRef(annotations[ANNOTATION_PROMPT], metadata["name"])
+        source = PromptRef(annotations[names.ANNOTATION_PROMPT], metadata["name"])
         data = self.live.get((source.kind, source.name), {}).get("data")
         weight, slots = standing.get(full, (0, {}))
         return RevisionState(

@@ -18,7 +18,7 @@ from promptgroup_cli.reach.discovered import ask_one
 from promptgroup_cli.reach.each_router import ask_each
 from promptgroup_cli.reach.explained import explain_question, parse_explanation
 from promptgroup_cli.render import explain_output
-from promptgroup_operator.rollout.annotations import rfc3339
+from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.world.snapshot import Manifest
 from promptgroup_router.contract import names
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.rollout import annotations
-from promptgroup_operator.rollout.annotations import rfc3339
 from promptgroup_operator.rollout.release import RevisionPhase
 from promptgroup_operator.world.samples import Stratum, mean, quantile
 from promptgroup_operator.world.snapshot import Manifest

@@ -17,8 +17,8 @@ from promptgroup_cli.reach.discovered import together
 from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement, group_status
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
 from promptgroup_cli.render.discover_output import note, saves
+from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.plan.status import RELEASING
-from promptgroup_operator.rollout.annotations import rfc3339
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world.snapshot import Key, Manifest
 from promptgroup_router.contract import names

@@ -20,8 +20,8 @@ from promptgroup_cli.base.bounded_yaml import YamlError
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_operator.api import crd
 from promptgroup_operator.api.prompt_group import PromptGroup, PromptGroupSpec, PromptSpec
+from promptgroup_operator.base import timestamps
 from promptgroup_operator.plan import desired, prompt, references
-from promptgroup_operator.rollout import annotations
 from promptgroup_operator.world.snapshot import GroupObject, Key, Problem, PromptText
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
@@ -89,7 +89,7 @@ def read_group(content: str, namespace: str, now: datetime, old: PromptGroupSpec
     problems = list(cel_rules.broken_rules(key.name, spec, old))
     if problems:
         raise ManifestRefused("; ".join(problems))
-    group = GroupObject(key, f"uid-of-{key.name}", 1, annotations.rfc3339(now), spec, {})
+    group = GroupObject(key, f"uid-of-{key.name}", 1, timestamps.rfc3339(now), spec, {})
     values = _values(objects, references.references(spec), namespace, key.namespace)
     text = prompt.resolve(spec.prompt, values)
     problem = text if isinstance(text, Problem) else desired.template_problem(group)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from promptgroup_operator.base import timestamps
 from promptgroup_operator.kube import decode
 from promptgroup_operator.plan import prompt_route
 from promptgroup_operator.plan.desired import DRAIN_SECONDS
 from promptgroup_operator.plan.plan import Plan, route_unwritten, unwritten
-from promptgroup_operator.rollout import annotations
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import (
@@ -137,7 +137,7 @@ class SimulatedCluster:
 
     def _apply(self, manifest: Manifest) -> None:
         key = manifest["kind"], manifest["metadata"]["name"]
-        made = {"uid": "-".join(key), "creationTimestamp": annotations.rfc3339(self.now)}
+        made = {"uid": "-".join(key), "creationTimestamp": timestamps.rfc3339(self.now)}
         if key in self._live:
             made = {name: self._live[key]["metadata"][name] for name in made}
         self._live[key] = {**manifest, "metadata": {**manifest["metadata"], **made}}
@@ -208,7 +208,7 @@ class SimulatedCluster:
             name=name,
             uid=name,
             fingerprint=fingerprint,
-            created=annotations.rfc3339(self.now),
+            created=timestamps.rfc3339(self.now),
             deleting=False,
             address="",
             containers_ready=False,
@@ -227,7 +227,7 @@ class SimulatedCluster:
 
 
 def _ready_at(pod: Pod, pace: SimulatedPace) -> datetime:
-    created = annotations.parse_time(pod.created)
+    created = timestamps.parse_time(pod.created)
     assert created is not None  # noqa: S101 - written by `_create`
     return created + pace.warm_after
 

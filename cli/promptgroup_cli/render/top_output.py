@@ -9,7 +9,7 @@ from typing import Any
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
 from promptgroup_cli.render.columns import columns
 from promptgroup_cli.render.size_output import time
-from promptgroup_operator.rollout.annotations import rfc3339
+from promptgroup_operator.base.timestamps import rfc3339
 
 UNMATCHED = "-"
 """The routers' name for requests that match no group."""

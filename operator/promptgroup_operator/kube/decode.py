@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from promptgroup_operator.api import prompt_group
-from promptgroup_operator.plan.desired import ANNOTATION_PROMPT
-from promptgroup_operator.rollout.annotations import parse_time, progress, rolled_back, size, superseded_at
+from promptgroup_operator.base.timestamps import parse_time
+from promptgroup_operator.rollout.annotations import progress, rolled_back, size, superseded_at
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.snapshot import (
     CONTAINER,
@@ -27,8 +27,6 @@ MAX_REPLICAS = 2000
 billion, and every slot of a ring takes memory."""
 MAX_SLOT = 999_999
 """Largest slot that a pod's label is believed."""
-ANNOTATION_DRAINING = "promptgroup.dev/draining-since"
-"""Annotation of a pod: when its slot was taken off the ring."""
 
 
 def group_of(key: Key, raw: Manifest) -> GroupObject:
@@ -61,7 +59,7 @@ def fingerprint_of(deployment: Manifest) -> Fingerprint:
 def prompt_ref(deployment: Manifest) -> PromptRef:
     """Return a reference to the object that holds the prompt of a Deployment's revision."""
     metadata = deployment["metadata"]
-    return PromptRef(metadata.get("annotations", {}).get(ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
+    return PromptRef(metadata.get("annotations", {}).get(names.ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
 
 
 def revision_of(
@@ -137,7 +135,7 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         )
         if gate is not None
         else None,
-        draining_since=parse_time(annotations.get(ANNOTATION_DRAINING)),
+        draining_since=parse_time(annotations.get(names.ANNOTATION_DRAINING)),
         measured=engine_facts.decode(annotations.get(names.ANNOTATION_ENGINE, "")),
         settings=annotations.get(names.ANNOTATION_SETTINGS, ""),
         inference_pool=labels.get(names.LABEL_INFERENCE_POOL, ""),

@@ -7,13 +7,12 @@ from typing import Any
 from urllib.parse import quote
 
 from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.kube.api_server import KubeClient, collection_path
-from promptgroup_operator.kube.decode import ANNOTATION_DRAINING
 from promptgroup_operator.kube.events import EventAggregator
 from promptgroup_operator.kube.get_cache import GetCache
 from promptgroup_operator.kube.leader_election import Term
 from promptgroup_operator.kube.store import Store
-from promptgroup_operator.rollout.annotations import rfc3339
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from promptgroup_operator.world.kept import SHORTENED, kept, whole
@@ -99,7 +98,7 @@ class ClusterWriter:
                 names.LABEL_INFERENCE_POOL: update.inference_pool or None,
             },
             "annotations": {
-                ANNOTATION_DRAINING: rfc3339(since) if since is not None else None,
+                names.ANNOTATION_DRAINING: rfc3339(since) if since is not None else None,
                 ANNOTATION_DELETION_COST: str(update.deletion_cost) if since is not None else None,
             },
         }

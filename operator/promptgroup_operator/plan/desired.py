@@ -17,9 +17,6 @@ from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.fingerprint import Fingerprint, short
 from promptgroup_router.contract.table import Prompt, PromptRef
 
-ANNOTATION_PROMPT = "promptgroup.dev/prompt-from"
-"""On a Deployment: kind of the object that holds the revision's prompt; its name is the Deployment's."""
-
 ANNOTATION_CONFIG = dialect.CONFIG_ANNOTATION
 """On a pod: the file of settings that its engine reads. A template that sets it gives the engine others."""
 
@@ -97,7 +94,7 @@ def deployment(
         template: the pod template to keep, of a revision that does not follow the group's engine; its pods would be
             replaced beside those of the release that changes the engine.
     """
-    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, ANNOTATION_PROMPT: prompt_from.kind, **records}
+    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_PROMPT: prompt_from.kind, **records}
     selector = labels(group, fingerprint)
     return stamped(
         {

@@ -11,7 +11,7 @@ from typing import Any
 
 from promptgroup_operator.api.model import KeyRef
 from promptgroup_operator.api.prompt_group import MAX_MESSAGES, MAX_PROMPT, PromptSpec, TextSource, take_turns
-from promptgroup_operator.rollout.annotations import parse_time
+from promptgroup_operator.base.timestamps import parse_time
 from promptgroup_operator.world.snapshot import GroupObject, Problem, PromptText, Sibling
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools, hash_prefix

@@ -26,10 +26,10 @@ from datetime import datetime
 from typing import Any
 
 from promptgroup_operator.api.cache import TierName, TierStatus
+from promptgroup_operator.base import timestamps
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.gateway.inference_pool import GatewayVerdict
 from promptgroup_operator.plan.desired import name
-from promptgroup_operator.rollout import annotations
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import SizingDecision
@@ -447,7 +447,7 @@ def unreadable(known: Mapping[str, Any], generation: int, message: str, now: dat
         "status": "False",
         "reason": "InvalidSpec",
         "message": f"the stored spec is invalid: {message}; apply the group again",
-        "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == "False" else annotations.rfc3339(now),
+        "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == "False" else timestamps.rfc3339(now),
         "observedGeneration": generation,
     }
     return {**known, "observedGeneration": generation, "conditions": [found[kind] for kind in sorted(found)]}
@@ -462,7 +462,7 @@ def _condition(group: GroupObject, fact: Condition, now: datetime) -> dict[str, 
         "status": status,
         "reason": fact.reason,
         "message": fact.message,
-        "lastTransitionTime": annotations.rfc3339(now) if turned else old["lastTransitionTime"],
+        "lastTransitionTime": timestamps.rfc3339(now) if turned else old["lastTransitionTime"],
         "observedGeneration": group.generation,
     }
 

@@ -7,8 +7,9 @@ Does no I/O and reads no clock.
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
+from promptgroup_operator.base.timestamps import parse_time, rfc3339
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 
 SUPERSEDED = "promptgroup.dev/superseded-at"
@@ -75,21 +76,6 @@ def rolled_back(annotations: Mapping[str, str]) -> RolledBack | None:
 def size(annotations: Mapping[str, str]) -> int | None:
     """Return the replicas that the group wanted."""
     return _whole(annotations.get(SIZE, ""))
-
-
-def parse_time(text: str | None) -> datetime | None:
-    """Parse a time as Kubernetes writes it; None where there is none, or none that can be read."""
-    if not text:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
-        return None
-
-
-def rfc3339(at: datetime) -> str:
-    """Format a time in UTC as Kubernetes writes it, to the second."""
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _whole(text: str) -> int | None:

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from promptgroup_operator.rollout import annotations, retirement
+from promptgroup_operator.base import timestamps
+from promptgroup_operator.rollout import retirement
 from promptgroup_operator.rollout.analysis import AnalysisOutcome, AnalysisResult, analyse
 from promptgroup_operator.rollout.release import ALL, Goal, Release, RevisionPhase, RevisionStep
 from promptgroup_operator.world.samples import Flow, Traffic
@@ -198,7 +199,7 @@ def _waits(wanted: RevisionState, step: RevisionStep, most: int, result: Analysi
         out = "; set rollout.steps to [] to let it take over without analysis" if left <= timedelta() else ""
         return Problem(result.reason, f"{has} at {at}: {result.message}{out}")
     if left > timedelta():
-        return Problem("StepPause", f"{has} at {at}, which lasts until {annotations.rfc3339(goal.now + left)}")
+        return Problem("StepPause", f"{has} at {at}, which lasts until {timestamps.rfc3339(goal.now + left)}")
     return Problem("AwaitsPromotion", f"{has} at {at}: set rollout.autoPromote to true to let it take over")
 
 

@@ -57,7 +57,7 @@ def test_an_update_takes_no_replica_away():
 def test_it_records_its_revision_where_its_prompt_is_and_what_becomes_of_it():
     annotations = deployment(kind="Secret", noted={"promptgroup.dev/size": "3"})["metadata"]["annotations"]
     assert annotations[names.ANNOTATION_FINGERPRINT] == FINGERPRINT
-    assert annotations[desired.ANNOTATION_PROMPT] == "Secret"
+    assert annotations[names.ANNOTATION_PROMPT] == "Secret"
     assert annotations["promptgroup.dev/size"] == "3"
 
 

@@ -1,5 +1,3 @@
-from datetime import UTC, datetime
-
 import pytest
 
 from promptgroup_operator.rollout import annotations
@@ -44,17 +42,3 @@ def test_what_somebody_else_wrote_is_as_good_as_not_there(text):
         None,
     )
     assert annotations.rolled_back(found) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (None, None),
-        ("", None),
-        ("yesterday", None),
-        ("2026-01-02T03:04:05Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
-        ("2026-01-02T04:04:05+01:00", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
-    ],
-)
-def test_a_time_that_cannot_be_read_is_none(text, expected):
-    assert annotations.parse_time(text) == expected
