@@ -112,7 +112,7 @@ def test_a_pool_that_goes_away_under_load_is_told_within_two_windows_and_no_requ
                 assert _effective(group, "True", "Healthy"), group.told()  # GPUs hold these sessions
                 assert _away(group)
     assert address in found["message"]
-    assert "engines serve on" in found["message"]
+    assert "engines continue to serve" in found["message"]
     assert seen.requests > 0
     assert (seen.failed, seen.cut, seen.moved()) == ([], [], 0)
 

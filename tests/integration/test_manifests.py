@@ -29,7 +29,7 @@ FOLDER = lab.ROOT / "manifests"
 DOCS = lab.ROOT / "docs"
 OTHERS = {
     "monitoring.coreos.com", "argoproj.io", "keda.sh", "cert-manager.io", "trust.cert-manager.io",
-    "gateway.networking.k8s.io", "inference.networking.k8s.io", "networking.istio.io",
+    "gateway.networking.k8s.io", "inference.networking.k8s.io", "networking.istio.io", "networking.gke.io",
 }  # fmt: skip
 """API groups of which there is no CRD here; with those of Flux."""
 

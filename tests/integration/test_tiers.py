@@ -110,7 +110,7 @@ def test_engines_wait_for_their_pool_and_serve_on_without_it(kube: Kubectl, oper
         (pod,) = lab.engine_pods(kube, "pooled")
         assert pod["status"]["initContainerStatuses"][0]["name"] == "await-pool"
     found = kube.wait_condition("pooled", "CachePoolReady", "False", "PoolUnreachable")
-    assert "engines serve on" in found["message"]
+    assert "engines continue to serve" in found["message"]
     assert used(pod, PROMPTS["a"], "are you there?")[1] > 0
     kube.wait_condition("pooled", "Ready", "True", "Warm")
     kube.run("scale", "promptgroup/pooled", "--replicas=2")
