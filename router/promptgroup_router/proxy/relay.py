@@ -497,16 +497,14 @@ class Relay:
             content.clear()
             Chunked().feed(held, content)
         told: Headers = NO_NOTES
-        if answer.status != OK:
-            error = self._own_error(answer.status, bytes(content))
-            if error is not None:
-                self._engine = None
-                self._answer_for_engine(answer.status, error)
-                return True
         if answer.status == OK:
             tail = tail_of(self._endpoint.tail(), None, streamed=False)
             tail.add(bytes(content))
             told = told_usage.header_fields(tail.usage(), self._route.candidates.rules.cached_tokens)
+        elif (error := self._own_error(answer.status, bytes(content))) is not None:
+            self._engine = None
+            self._answer_for_engine(answer.status, error)
+            return True
         self._begin_answer(answer, told)
         if held:
             self._pass_on(held)
