@@ -6,6 +6,7 @@ Messages name fields and short values, never text of a prompt.
 
 import base64
 import binascii
+import functools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -213,9 +214,15 @@ def _value(value: object) -> str:
 
 
 def _unknown(raw: Mapping[str, Any]) -> Iterator[str]:
-    known = crd.structural(PromptGroup)["properties"]["spec"]
-    for path in _name_collisions("spec", raw["spec"], known):
+    for path in _name_collisions("spec", raw["spec"], _known_fields()):
         yield f"{path} is not a field of a PromptGroup: kubectl refuses it, and the plan ignores it"
+
+
+@functools.cache
+def _known_fields() -> Mapping[str, Any]:
+    """Return the schema of a PromptGroup's spec, which takes longer to make than a plan."""
+    spec: Mapping[str, Any] = crd.structural(PromptGroup)["properties"]["spec"]
+    return spec
 
 
 def _name_collisions(path: str, value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
