@@ -42,6 +42,8 @@ _ATOMIC = frozenset({"readinessGates"})
 
 
 def _covers(field: str, live: Any, wanted: Any) -> bool:
+    if live == wanted:  # most parts of most objects, and compared by C
+        return True
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
             _covers(_quantities(field) or key, live[key], value) if key in live else _is_empty(value)
@@ -54,7 +56,7 @@ def _covers(field: str, live: Any, wanted: Any) -> bool:
         if key is None:
             return len(live) == len(wanted) and all(_covers("", a, b) for a, b in zip(live, wanted, strict=True))
         return all(any(_covers("", each, item) for each in live if each.get(key) == item.get(key)) for item in wanted)
-    return bool(live == wanted) or (field in _QUANTITIES and _same_quantity(live, wanted))
+    return field in _QUANTITIES and _same_quantity(live, wanted)
 
 
 def _is_empty(value: Any) -> bool:
