@@ -23,7 +23,7 @@ GENERATED = ("tests/golden/", "tests/fuzz/corpus/", "charts/promptgroup/template
 CONFLICT = re.compile(r"^(<{7} |>{7} )", re.MULTILINE)
 
 
-class Tagged(yaml.SafeLoader):
+class Tagged(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """Reads YAML with tags of its reader's own, as MkDocs' configuration has them."""
 
 

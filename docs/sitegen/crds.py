@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from promptgroup_cli.base import bounded_yaml
 from sitegen.tables import table
 
 CRDS = Path(__file__).parents[2] / "crds"
@@ -17,7 +16,7 @@ Schema = dict[str, Any]
 
 @functools.cache
 def _version(plural: str) -> Schema:
-    crd = yaml.safe_load((CRDS / f"{plural}.yaml").read_text())
+    (crd,) = bounded_yaml.load_all((CRDS / f"{plural}.yaml").read_text())
     version: Schema = crd["spec"]["versions"][0]
     return version
 

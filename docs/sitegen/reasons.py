@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from promptgroup_cli.base import bounded_yaml
 from sitegen.tables import table
 
 ROOT = Path(__file__).parents[2]
@@ -20,8 +19,8 @@ CAMEL = re.compile(r"[A-Z][a-z0-9]+([A-Z][A-Za-z0-9]*)*")
 @functools.cache
 def written() -> dict[str, Any]:
     """Return reasons.yaml."""
-    found: dict[str, Any] = yaml.safe_load(PAGE.read_text())
-    return found
+    (found,) = bounded_yaml.load_all(PAGE.read_text())
+    return dict(found)
 
 
 def conditions() -> str:

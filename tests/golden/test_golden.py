@@ -41,6 +41,7 @@ from promptgroup_router.contract.fingerprint import fingerprint, short
 from promptgroup_router.contract.names import ANNOTATION_APPLIED
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support import builders
+from support.yamlfiles import document
 
 FOLDER = Path(__file__).parent
 CASES = sorted(path.name.removesuffix(".in.yaml") for path in FOLDER.glob("*.in.yaml"))
@@ -90,7 +91,7 @@ Dumper.add_representer(str, Dumper.represent_text)
 
 @pytest.mark.parametrize("name", CASES)
 def test_decision(name):
-    given = yaml.safe_load((FOLDER / f"{name}.in.yaml").read_text())
+    given = document((FOLDER / f"{name}.in.yaml").read_text())
     now = given.get("now", builders.NOW)
     world = read(given, now)
     decided = yaml.dump(

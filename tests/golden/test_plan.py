@@ -10,11 +10,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-import yaml
 
 from promptgroup_cli.commands import plan
 from promptgroup_cli.flags import plan as flags
 from support import builders
+from support.yamlfiles import documents
 
 FOLDER = Path(__file__).parent / "plan"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plan.md"
@@ -57,6 +57,6 @@ def test_the_page_shows_what_the_command_prints(monkeypatch):
     "path", [each for each in CASES if each.stem.startswith("objects")], ids=lambda path: path.stem
 )
 def test_objects_are_manifests(path):
-    for made in yaml.safe_load_all(path.read_text().partition("\n")[2]):
+    for made in documents(path.read_text().partition("\n")[2]):
         assert {"apiVersion", "kind", "metadata"} <= made.keys()
         assert not {"uid", "creationTimestamp", "ownerReferences"} & made["metadata"].keys()

@@ -22,7 +22,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 
 from promptgroup_operator.api.prompt_group import SizingSpec
 from promptgroup_operator.sizing.diagnosis import diagnose
@@ -30,6 +29,7 @@ from promptgroup_operator.sizing.recommend import SizingInput, decide
 from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad, GroupLoad, PoolMember, TierReach
 from promptgroup_operator.world.samples import Histogram
 from promptgroup_operator.world.sizing_history import Cause, GroupShape, History, Past, Recommendation, SizeChange, Wave
+from support.yamlfiles import document
 
 FOLDER = Path(__file__).parent / "sizing"
 CASES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "base")
@@ -69,7 +69,7 @@ def test_there_are_cases_for_every_row_of_the_diagnosis():
 
 
 def read(name):
-    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    return document((FOLDER / f"{name}.yaml").read_text())
 
 
 def given(case):

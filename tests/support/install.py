@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from promptgroup_local import lab
 from promptgroup_local.cluster import binaries
 from promptgroup_local.kubectl import Kubectl
 from support.gotools import MissingToolError, program
+from support.yamlfiles import documents
 
 MANIFESTS = lab.ROOT / "manifests"
 CHART = lab.ROOT / "charts/promptgroup"
@@ -118,7 +118,7 @@ class Helm:
 
 
 def _read(text: str) -> dict[Identity, Object]:
-    every = [each for each in yaml.safe_load_all(text) if each]
+    every = [each for each in documents(text) if each]
     found = {identity(each): each for each in every}
     assert len(found) == len(every), "an object stands there twice"
     return found

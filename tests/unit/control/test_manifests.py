@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.plan import status
+from support.yamlfiles import document, documents
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = ROOT / "manifests"
@@ -15,7 +15,7 @@ HEALTH = (MANIFESTS / "gitops/argocd/health.lua").read_text()
 
 def rules(folder):
     """(group, resource) → verbs, of the first role of a folder."""
-    role = next(yaml.safe_load_all((MANIFESTS / folder / "rbac.yaml").read_text()))
+    role = next(documents((MANIFESTS / folder / "rbac.yaml").read_text()))
     return {
         (group, resource): set(rule["verbs"])
         for rule in role["rules"]
@@ -29,8 +29,8 @@ def test_one_namespaces_operator_has_the_same_rules_as_the_clusters():
 
 
 def test_the_operator_may_hold_the_lease_that_it_is_told_of():
-    (deployment,) = yaml.safe_load_all((MANIFESTS / "operator/base/deployment.yaml").read_text())
-    roles = yaml.safe_load_all((MANIFESTS / "operator/base/lease.yaml").read_text())
+    (deployment,) = documents((MANIFESTS / "operator/base/deployment.yaml").read_text())
+    roles = documents((MANIFESTS / "operator/base/lease.yaml").read_text())
     named = next(roles)["rules"][1]["resourceNames"]
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     assert [f"--lease=$(POD_NAMESPACE)/{name}" for name in named] == [
@@ -39,8 +39,8 @@ def test_the_operator_may_hold_the_lease_that_it_is_told_of():
 
 
 def test_prometheus_finds_every_operator_at_its_metrics_port():
-    (deployment,) = yaml.safe_load_all((MANIFESTS / "operator/base/deployment.yaml").read_text())
-    (service,) = yaml.safe_load_all((MANIFESTS / "operator/base/service.yaml").read_text())
+    (deployment,) = documents((MANIFESTS / "operator/base/deployment.yaml").read_text())
+    (service,) = documents((MANIFESTS / "operator/base/service.yaml").read_text())
     pod = deployment["spec"]["template"]
     assert service["spec"]["selector"] == pod["metadata"]["labels"]
     assert service["spec"]["clusterIP"] == "None"
@@ -55,7 +55,7 @@ def test_prometheus_finds_every_operator_at_its_metrics_port():
 
 def reported(golden):
     """The object with the status of a golden decision; its conditions are written `status, reason: message` there."""
-    decided = yaml.safe_load((ROOT / f"tests/golden/{golden}.out.yaml").read_text())["status"]
+    decided = document((ROOT / f"tests/golden/{golden}.out.yaml").read_text())["status"]
     conditions = []
     for kind, text in decided["conditions"].items():
         reason, _, message = text.partition(", ")[2].partition(": ")
@@ -100,7 +100,7 @@ def test_argo_cd_waits_until_this_generation_was_looked_at():
 
 def test_the_conditions_that_other_tools_are_told_of_are_those_that_are_written():
     documented = {line.split()[0] for line in status.__doc__.splitlines()[3:] if line.strip()}
-    flux = yaml.safe_load((MANIFESTS / "gitops/flux/promptgroups.yaml").read_text())["spec"]["healthCheckExprs"][0]
+    flux = document((MANIFESTS / "gitops/flux/promptgroups.yaml").read_text())["spec"]["healthCheckExprs"][0]
     for text in (HEALTH, flux["failed"] + flux["current"]):
         named = {kind for kind in ("Accepted", "ResolvedRefs", "Ready", "Degraded") if kind in text}
         assert {"Accepted", "ResolvedRefs", "Ready"} <= named <= documented

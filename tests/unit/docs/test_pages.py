@@ -7,10 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import yaml
 
 from promptgroup_cli.__main__ import main
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
+from support.yamlfiles import documents
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -95,7 +95,7 @@ def blocks(*languages):
 @pytest.mark.parametrize("text", blocks("yaml"))
 def test_yaml_is_yaml_and_specs_have_known_fields_only(text):
     text = re.sub(r"^( *)--8<-- \"(.*)\"$", lambda found: (ROOT / found[2]).read_text(), text, flags=re.MULTILINE)
-    for each in yaml.safe_load_all(text):
+    for each in documents(text):
         if isinstance(each, dict):
             spec = each.get("spec") if each.get("kind", "PromptGroup") == "PromptGroup" else None
             for field, value in (spec or {}).items():

@@ -4,7 +4,7 @@ import json
 import tomllib
 from pathlib import Path
 
-import yaml
+from support.yamlfiles import document
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/promptgroup"
@@ -12,7 +12,7 @@ CHART = ROOT / "charts/promptgroup"
 
 def test_the_chart_has_the_projects_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    chart = document((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == project["version"]
 
 
@@ -34,7 +34,7 @@ def test_the_schema_has_every_value_and_no_other():
             return {prefix[1:]}
         return {name for key, each in node.items() for name in given(each, f"{prefix}.{key}")}
 
-    values = given(yaml.safe_load((CHART / "values.yaml").read_text()))
+    values = given(document((CHART / "values.yaml").read_text()))
     parts = {"requests", "limits"}
     flat = {".".join(name.split(".")[:3]) if parts & set(name.split(".")) else name for name in values}
     assert {name for name in names(schema) if name.rpartition(".")[2] != "claims" and name != "global"} == flat
@@ -42,15 +42,13 @@ def test_the_schema_has_every_value_and_no_other():
 
 def test_one_file_names_the_registry_for_every_way_to_install():
     """Kustomize: no image stands anywhere but in manifests/images, and all programs refer to it."""
-    component = yaml.safe_load((ROOT / "manifests/images/kustomization.yaml").read_text())
+    component = document((ROOT / "manifests/images/kustomization.yaml").read_text())
     named = {each["name"] for each in component["images"]}
     deployments = [ROOT / "manifests/operator/base", ROOT / "manifests/router", ROOT / "manifests/picker"]
     used = set()
     for folder in deployments:
-        (container,) = yaml.safe_load((folder / "deployment.yaml").read_text())["spec"]["template"]["spec"][
-            "containers"
-        ]
+        (container,) = document((folder / "deployment.yaml").read_text())["spec"]["template"]["spec"]["containers"]
         used.add(container["image"].rpartition(":")[0])
-        (path,) = yaml.safe_load((folder / "kustomization.yaml").read_text())["components"]
+        (path,) = document((folder / "kustomization.yaml").read_text())["components"]
         assert (folder / path / "kustomization.yaml").resolve() == ROOT / "manifests/images/kustomization.yaml"
     assert used == named

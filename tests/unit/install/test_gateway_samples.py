@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from promptgroup_router.contract import names
+from support.yamlfiles import documents
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "manifests" / "samples" / "gateways"
 GATEWAYS = ("agentgateway", "envoy-gateway", "gke", "istio", "kgateway")
-FILES = {name: list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text())) for name in GATEWAYS}
+FILES = {name: list(documents((FOLDER / f"{name}.yaml").read_text())) for name in GATEWAYS}
 
 
 def one(name, kind):

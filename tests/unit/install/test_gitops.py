@@ -3,14 +3,15 @@
 from pathlib import Path
 
 import pytest
-import yaml
+
+from support.yamlfiles import document, documents
 
 ROOT = Path(__file__).parents[3]
 GITOPS = ROOT / "manifests/gitops"
 OBJECTS = [
     each
     for path in sorted(GITOPS.rglob("*.yaml"))
-    for each in yaml.safe_load_all(path.read_text())
+    for each in documents(path.read_text())
     if each["kind"] != "Component"
 ]
 
@@ -29,7 +30,7 @@ def test_installs_are_made_of_folders_that_are_there():
 
 
 def test_they_pin_the_version_of_the_chart():
-    tag = f"v{yaml.safe_load((ROOT / 'charts/promptgroup/Chart.yaml').read_text())['version']}"
+    tag = f"v{document((ROOT / 'charts/promptgroup/Chart.yaml').read_text())['version']}"
     assert named("Application", "promptgroup")["source"]["targetRevision"] == tag
     assert named("GitRepository", "promptgroup")["ref"] == {"tag": tag}
 
@@ -40,14 +41,14 @@ def test_an_install_never_prunes_crds():
 
 
 def test_groups_go_where_the_first_routers_are_and_come_after_the_install():
-    team = yaml.safe_load((ROOT / "manifests/team/kustomization.yaml").read_text())["namespace"]
+    team = document((ROOT / "manifests/team/kustomization.yaml").read_text())["namespace"]
     groups = named("Kustomization", "promptgroups")
     assert named("Application", "promptgroups")["destination"]["namespace"] == groups["targetNamespace"] == team
     assert groups["dependsOn"] == [{"name": "promptgroup"}]
 
 
 def test_values_that_flux_gives_are_ones_of_the_chart():
-    known = yaml.safe_load((ROOT / "charts/promptgroup/values.yaml").read_text())
+    known = document((ROOT / "charts/promptgroup/values.yaml").read_text())
     for name, values in named("HelmRelease", "promptgroup")["values"].items():
         assert set(values) <= set(known[name])
 

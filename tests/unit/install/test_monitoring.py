@@ -5,13 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
+
+from support.yamlfiles import document
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "manifests/monitoring"
-RULES = [
-    rule for group in yaml.safe_load((FOLDER / "rules.yaml").read_text())["spec"]["groups"] for rule in group["rules"]
-]
+RULES = [rule for group in document((FOLDER / "rules.yaml").read_text())["spec"]["groups"] for rule in group["rules"]]
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
 DISCOVERED = {"namespace", "pod"}
 """Labels that scraping adds."""

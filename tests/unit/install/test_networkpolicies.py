@@ -3,18 +3,18 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from promptgroup_operator.base.settings import Settings
 from promptgroup_router.contract import names
 from support.netpol import End, allowed
+from support.yamlfiles import documents
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 SYSTEM, TEAM, OTHER, ALONE = "promptgroup-system", "promptgroup", "chat", "search"
 
 
 def read(path, namespace):
-    found = yaml.safe_load_all((MANIFESTS / path).read_text())
+    found = documents((MANIFESTS / path).read_text())
     return [{**each, "metadata": {**each["metadata"], "namespace": namespace}} for each in found]
 
 

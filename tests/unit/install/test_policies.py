@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import yaml
+from support.yamlfiles import document, documents
 
 ROOT = Path(__file__).parents[3]
 NAMES_A_SECRET = re.compile(r"secret", re.IGNORECASE)
@@ -24,11 +24,11 @@ def secrets_of(schema, path):
 
 
 def test_no_field_of_a_group_names_a_secret_past_the_template_policy():
-    crd = yaml.safe_load((ROOT / "crds/promptgroups.yaml").read_text())
+    crd = document((ROOT / "crds/promptgroups.yaml").read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     paths = sorted(secrets_of(schema, "object.spec"))
     assert len(paths) >= 8
-    policy = next(yaml.safe_load_all((ROOT / "manifests/policies/templates.yaml").read_text()))
+    policy = next(documents((ROOT / "manifests/policies/templates.yaml").read_text()))
     checks = " ".join(each["expression"] for each in policy["spec"]["validations"])
     checked = (r"{} in variables\.secrets", r"{}\.all\((\w+), \1 in variables\.secrets\)")
     missing = [path for path in paths if not any(re.search(each.format(re.escape(path)), checks) for each in checked)]

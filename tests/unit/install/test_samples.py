@@ -4,16 +4,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import yaml
 
 from promptgroup_cli.rehearsal import manifest
+from support.yamlfiles import documents
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SAMPLES = [
     path
     for path in sorted(MANIFESTS.rglob("*.yaml"))
-    if any(each and each.get("kind") == "PromptGroup" for each in yaml.safe_load_all(path.read_text()))
+    if any(each and each.get("kind") == "PromptGroup" for each in documents(path.read_text()))
 ]
 
 
@@ -32,6 +32,6 @@ def test_samples_can_all_be_applied_to_one_namespace():
         (each["kind"], each["metadata"]["name"])
         for path in SAMPLES
         if not {"overlays", "gateways"} & set(path.parts)  # one gateway is chosen
-        for each in yaml.safe_load_all(path.read_text())
+        for each in documents(path.read_text())
     ]
     assert len(objects) == len(set(objects))

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
+
+from support.yamlfiles import document
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md")
@@ -36,7 +37,7 @@ def test_make_targets_that_pages_name_exist(page):
 def test_workflows_run_what_developers_run():
     """Each command of a workflow that tests something is a make target, so that it can be run on any machine."""
     for path in (ROOT / ".github/workflows").glob("*.yaml"):
-        workflow = yaml.safe_load(path.read_text())
+        workflow = document(path.read_text())
         lines = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
         made = [target for line in lines for target in re.findall(r"^make ([a-z0-9-]+)", line)]
         assert made, path.name
@@ -45,7 +46,7 @@ def test_workflows_run_what_developers_run():
 
 def test_workflows_have_no_more_rights_than_they_need():
     for path in (ROOT / ".github/workflows").glob("*.yaml"):
-        workflow = yaml.safe_load(path.read_text())
+        workflow = document(path.read_text())
         assert workflow["permissions"] == {"contents": "read"}, path.name
         triggers = workflow[True]  # YAML 1.1 reads `on` so
         assert "pull_request_target" not in triggers, path.name
@@ -67,7 +68,7 @@ def test_what_others_write_never_reaches_a_shell():
 
 
 def test_every_manifest_of_dependencies_is_kept_current():
-    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
+    updates = document((ROOT / ".github/dependabot.yml").read_text())["updates"]
     folders = {
         each["package-ecosystem"]: [
             folder.relative_to(ROOT).as_posix()

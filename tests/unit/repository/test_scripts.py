@@ -5,7 +5,8 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-import yaml
+
+from support.yamlfiles import document
 
 ROOT = Path(__file__).parents[3]
 DIGEST = f"sha256:{64 * 'a'}"
@@ -68,7 +69,7 @@ def test_a_released_chart_names_its_registry_and_digests():
     text = (ROOT / "charts/promptgroup/values.yaml").read_text()
     digests = {"operator": DIGEST, "router": f"sha256:{64 * 'b'}", "picker": f"sha256:{64 * 'c'}"}
     made = script("package_chart").with_images(text, "ghcr.io/someone", digests)
-    before, after = yaml.safe_load(text), yaml.safe_load(made)
+    before, after = document(text), document(made)
     assert after["imageRegistry"] == "ghcr.io/someone"
     for program, digest in digests.items():
         assert after[program]["image"].pop("digest") == digest
@@ -141,7 +142,7 @@ def _set_numbers(path):
 def test_krews_manifest_names_each_archive_with_its_sum():
     krew = script("krew_archive")
     archives = {f"kubectl-promptgroup-{platform}.tar.gz": 64 * str(n) for n, platform in enumerate(krew.PLATFORMS)}
-    made = yaml.safe_load(krew.manifest((ROOT / ".krew.yaml").read_text(), "1.2.3", archives))
+    made = document(krew.manifest((ROOT / ".krew.yaml").read_text(), "1.2.3", archives))
     assert made["spec"]["version"] == "v1.2.3"
     assert {each["uri"].rpartition("/")[2]: each["sha256"] for each in made["spec"]["platforms"]} == archives
     assert all("/download/v1.2.3/" in each["uri"] for each in made["spec"]["platforms"])

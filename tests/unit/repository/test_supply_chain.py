@@ -6,7 +6,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-import yaml
+from support.yamlfiles import document
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
@@ -63,11 +63,11 @@ def test_every_locked_file_has_a_hash():
 
 def test_nobody_else_can_own_the_registry_that_a_checkout_names():
     """RFC 2606 keeps `invalid`: no registry will ever answer to such a name. Releases put their own in its place."""
-    named = yaml.safe_load((ROOT / "manifests/images/kustomization.yaml").read_text())["images"]
+    named = document((ROOT / "manifests/images/kustomization.yaml").read_text())["images"]
     registries = {each["newName"].partition("/")[0] for each in named} | {
         each["name"].partition("/")[0] for each in named
     }
-    chart = yaml.safe_load((ROOT / "charts/promptgroup/values.yaml").read_text())
+    chart = document((ROOT / "charts/promptgroup/values.yaml").read_text())
     assert registries == {chart["imageRegistry"].partition("/")[0]} == {"promptgroup.invalid"}
     others = re.compile(r"(\S+)/(?:operator|router|picker|standin-engine):\d")
     manifests = [path.read_text() for path in (ROOT / "manifests").rglob("*.yaml")]
@@ -86,14 +86,14 @@ def test_images_are_built_under_the_names_that_the_manifests_have(tmp_path):
         subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": path}, check=True, timeout=60)
         return re.findall(r"--tag (\S+)", (tmp_path / "said").read_text())
 
-    named = yaml.safe_load((ROOT / "manifests/images/kustomization.yaml").read_text())["images"]
+    named = document((ROOT / "manifests/images/kustomization.yaml").read_text())["images"]
     names = {f"{each['newName']}:{each['newTag']}" for each in named}
     assert set(built()) == names | {"promptgroup.invalid/standin-engine:0.1.0"}
     assert "registry.example.com/x/picker:v2" in built("REGISTRY=registry.example.com/x", "TAG=v2")
 
 
 def test_a_release_resolves_its_base_and_names_its_images_by_digest():
-    jobs = yaml.safe_load(RELEASE)["jobs"]
+    jobs = document(RELEASE)["jobs"]
     steps = [step for job in jobs.values() for step in job.get("steps", [])]
     resolved = [
         step for step in steps if "imagetools inspect" in step.get("run", "") and "GITHUB_OUTPUT" in step["run"]

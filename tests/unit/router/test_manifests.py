@@ -3,19 +3,19 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from promptgroup_router.base.core_settings import PeerName
 from promptgroup_router.base.settings import parse
 from promptgroup_router.contract import names
+from support.yamlfiles import document, documents
 
 FOLDER = Path(__file__).parents[3] / "manifests" / "router"
 
 
 @pytest.fixture(scope="module")
 def objects() -> dict[tuple[str, str], dict]:
-    listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
-    found = [each for name in listed for each in yaml.safe_load_all((FOLDER / name).read_text())]
+    listed = document((FOLDER / "kustomization.yaml").read_text())["resources"]
+    found = [each for name in listed for each in documents((FOLDER / name).read_text())]
     return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
 
@@ -33,7 +33,7 @@ def test_the_memory_limit_fits_the_bodies_that_the_router_takes(pod):
 
 
 def test_every_file_is_listed():
-    listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
+    listed = document((FOLDER / "kustomization.yaml").read_text())["resources"]
     assert {path.name for path in FOLDER.glob("*.yaml")} == {*listed, "kustomization.yaml"}
 
 

@@ -1,7 +1,6 @@
-import yaml
-
 from promptgroup_cli.reach.discovered import SamplePrompt
 from promptgroup_cli.render.discover_output import manifest, note, table
+from support.yamlfiles import document
 
 ENTRY = {
     "model": "llama", "hash": "00000000000000ab", "prefixTokens": 2000.0, "requestsPerSecond": 1.5,
@@ -37,7 +36,7 @@ def test_what_is_more_than_can_be_counted_and_varies_is_said():
 
 
 def test_a_group_has_the_tools_that_its_requests_have():
-    made = yaml.safe_load(manifest("support", "llama", SamplePrompt("Be brief.", '[{"type":"function"}]')))
+    made = document(manifest("support", "llama", SamplePrompt("Be brief.", '[{"type":"function"}]')))
     assert made["spec"]["prompt"] == {"system": "Be brief.", "tools": [{"type": "function"}]}
     assert "differ" not in manifest("support", "llama", SamplePrompt("Be brief.", ""))
 

@@ -2,14 +2,15 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
-import yaml
 from pydantic import BaseModel, Field
 
 from promptgroup_operator.api.crd import render, structural
 from promptgroup_operator.api.prompt_group import PromptGroup
 from promptgroup_router.contract import names
+from support.yamlfiles import document
 
-CRDS = {name: yaml.safe_load(text) for name, text in render().items()}
+TEXTS = render()
+CRDS = {name: document(text) for name, text in TEXTS.items()}
 FOLDER = Path(__file__).parents[4] / "crds"
 
 
@@ -32,7 +33,7 @@ NODES = [(kind, path, node) for kind in CRDS for path, node in nodes(schema(kind
 
 @pytest.mark.parametrize("kind", CRDS)
 def test_the_files_are_what_the_models_say(kind):
-    assert (FOLDER / kind).read_text() == render()[kind], "run `make generate`"
+    assert (FOLDER / kind).read_text() == TEXTS[kind], "run `make generate`"
 
 
 @pytest.mark.parametrize(("kind", "path", "node"), NODES, ids=[f"{kind[:-5]}{path}" for kind, path, _ in NODES])

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.world.load import TierReach
 from support.builders import spec
+from support.yamlfiles import document, documents
 
 ROOT = Path(__file__).parents[4]
 LMCACHE = {"pool": {"type": "LMCache", "address": "kv.pools:5555"}}
@@ -43,7 +43,7 @@ def test_each_engine_is_told_not_to_cache_in_its_own_words():
     assert parts(OFF) == tiers.PodParts(args=("--no-enable-prefix-caching",))
     assert parts(OFF, type="SGLang") == tiers.PodParts(args=("--disable-radix-cache",))
     made = parts(OFF, type="TensorRTLLM")
-    assert yaml.safe_load(made.config) == {"kv_cache_config": {"enable_block_reuse": False}}
+    assert document(made.config) == {"kv_cache_config": {"enable_block_reuse": False}}
 
 
 def test_a_group_that_caches_nothing_has_no_tier():
@@ -125,7 +125,7 @@ def test_what_stands_behind_sglangs_memory():
 
 def test_tensorrt_llm_is_told_in_its_file():
     made = parts(MEMORY, type="TensorRTLLM")
-    assert yaml.safe_load(made.config) == {"kv_cache_config": {"host_cache_size": 64 << 30}}
+    assert document(made.config) == {"kv_cache_config": {"host_cache_size": 64 << 30}}
 
 
 @pytest.mark.parametrize(
@@ -250,13 +250,13 @@ def test_who_can_copy_from_the_tiers():
 SAMPLES = sorted(
     path
     for path in (ROOT / "manifests" / "samples").glob("*.yaml")
-    if any(each["kind"] == "PromptGroup" and "cache" in each["spec"] for each in yaml.safe_load_all(path.read_text()))
+    if any(each["kind"] == "PromptGroup" and "cache" in each["spec"] for each in documents(path.read_text()))
 )
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_samples_keep_the_rules_and_can_work(path):
-    (group,) = (each for each in yaml.safe_load_all(path.read_text()) if each["kind"] == "PromptGroup")
+    (group,) = (each for each in documents(path.read_text()) if each["kind"] == "PromptGroup")
     wanted = parse_spec(group["spec"])
     assert list(cel_rules.broken_rules(group["metadata"]["name"], wanted)) == []
     assert tiers.problem(wanted, None) == ""
@@ -264,7 +264,7 @@ def test_samples_keep_the_rules_and_can_work(path):
 
 
 def test_the_volume_of_the_sample_is_one_that_all_replicas_mount():
-    objects = list(yaml.safe_load_all((ROOT / "manifests/samples/volume.yaml").read_text()))
+    objects = list(documents((ROOT / "manifests/samples/volume.yaml").read_text()))
     (group,) = (each for each in objects if each["kind"] == "PromptGroup")
     (claim,) = (each for each in objects if each["kind"] == "PersistentVolumeClaim")
     assert tiers.parts(parse_spec(group["spec"])).claim == claim["metadata"]["name"]

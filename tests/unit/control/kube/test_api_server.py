@@ -14,6 +14,7 @@ from promptgroup_operator.kube.api_server import KubeClient, collection_path
 from support.hostile import HOSTILE, hostile_server
 from support.rawobjects import kubeconfig
 from support.scriptedkube import Answer, refusal, scripted_kube
+from support.yamlfiles import document
 
 
 @pytest.fixture
@@ -262,7 +263,7 @@ def test_pages_of_large_objects_are_smaller(kube, server, monkeypatch):
 
 def test_a_kubeconfig_may_leave_the_server_unverified(kube, tmp_path, monkeypatch):
     file = kubeconfig(kube, tmp_path)
-    text = yaml.safe_load(file.read_text())
+    text = document(file.read_text())
     text["clusters"][0]["cluster"] = {"server": f"https://127.0.0.1:{kube.port}", "insecure-skip-tls-verify": True}
     file.write_text(yaml.safe_dump(text))
     monkeypatch.setenv("KUBECONFIG", str(file))
