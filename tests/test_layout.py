@@ -127,11 +127,13 @@ def test_every_setting_is_a_flag_that_help_names(settings, kind, capsys):
     assert [name for name in sorted(named) if f"--{name.replace('_', '-')}" not in shown] == []
 
 
+PUBLIC_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
+
+
 def public_classes(package):
     for path in package.rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                yield node.name, path.relative_to(ROOT).as_posix()
+        for name in PUBLIC_CLASS.findall(path.read_text()):
+            yield name, path.relative_to(ROOT).as_posix()
 
 
 def test_no_public_class_name_means_two_things():

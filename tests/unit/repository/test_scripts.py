@@ -127,8 +127,9 @@ def _set_numbers(path):
         if isinstance(each, ast.ImportFrom)
         for name in each.names
     }
-    for call in (each for each in ast.walk(tree) if isinstance(each, ast.Call)):
-        if ast.unparse(call.func) != "monkeypatch.setattr":
+    calls = (each for each in ast.walk(tree) if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute))
+    for call in calls:
+        if call.func.attr != "setattr" or ast.unparse(call.func) != "monkeypatch.setattr":
             continue
         where = call.args[0]
         if isinstance(where, ast.Constant):
