@@ -208,9 +208,9 @@ def growth(readings):
 
 
 def test_hostile_pages_take_no_more_than_their_namespaces_share(monkeypatch, caplog):
-    monkeypatch.setattr(router_history, "MEMORY", 1 << 20)
-    taken, found = growth(page(number) for number in range(24))
-    assert taken <= 0.6 * 2**20
+    monkeypatch.setattr(router_history, "MEMORY", 1 << 19)
+    taken, found = growth(page(number) for number in range(12))
+    assert taken <= 0.6 * 2**19
     assert [each.message.split(":")[0] for each in caplog.records] == ["chat"], "said once"
     other = Key("sales", "support")
     for second in (0, 60):
