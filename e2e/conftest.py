@@ -7,7 +7,6 @@ file that disturbs the cluster is marked `alone`: such files come last, and noth
 import os
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,9 @@ import pytest
 from harness import artifacts
 from harness import cluster as kind
 from harness.cluster import Cluster
-from harness.images import ROOT, Images, build
+from harness.images import ROOT, Images
 from harness.install import install, install_routers, team
+from harness.made import made as make
 from promptgroup_local.kubectl import Kubectl
 
 NEEDED = ("docker", "kind", "kubectl", "git")
@@ -56,14 +56,7 @@ def made(request: pytest.FixtureRequest) -> tuple[Images, Cluster | None]:
     makes them, the others find them.
     """
     needed = any("cluster" in getattr(item, "fixturenames", ()) for item in request.session.items)
-    with kind.locked("making"), ThreadPoolExecutor(1) as executor:
-        creating = executor.submit(kind.create) if needed else None
-        images = build(Path(os.environ.get("E2E_SOURCE", ROOT)))
-        cluster = creating.result() if creating is not None else None
-        if cluster is not None:
-            kind.load(cluster, images.names)
-            kind.equip(cluster)
-    return images, cluster
+    return make(Path(os.environ.get("E2E_SOURCE", ROOT)), with_cluster=needed)
 
 
 @pytest.fixture(scope="session")
