@@ -4,7 +4,8 @@ SHELL := /bin/bash
 UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen
 JOBS ?= 2
-CLUSTERS ?= 7
+# control planes at a time: their tests wait for most of the time, and each takes up to two gigabytes
+CLUSTERS ?= $(shell awk '/MemAvailable/ {n = int($$2 / 2097152); print n > 7 ? 7 : n < 1 ? 1 : n}' /proc/meminfo)
 FILES ?= 3
 # one process more than cores: tests of deadlines wait
 CHECKS ?= $(shell expr $(JOBS) + 1)
@@ -94,7 +95,7 @@ fix: setup ## Format and mend what ruff can
 # each worker collects all that it is given, so it gets only files with such tests (tests/conftest.py refuses others)
 MARKED = tests/integration $(shell grep -rlE 'pytest\.mark\.(slow|integration)' tests --include='test_*.py' --exclude-dir=integration | sort)
 .PHONY: integration
-integration: setup envoy ## All examples of the properties; tests on real control planes, as processes on this machine, seven at a time (CLUSTERS=1)
+integration: setup envoy ## All examples of the properties; tests on real control planes, as processes on this machine, seven at a time where memory allows (CLUSTERS=1)
 	@mkdir -p .cache; nice -n 19 $(RUN) pytest -m 'not slow' tests/property --numprocesses=$(JOBS) --dist=worksteal > .cache/properties.log 2>&1 & properties=$$!; \
 	$(RUN) pytest -m '(integration or slow) and not real' $(MARKED) --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20; status=$$?; \
 	wait $$properties || status=$$?; cat .cache/properties.log; exit $$status
