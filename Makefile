@@ -6,7 +6,7 @@ RUN := $(UV) run --frozen
 JOBS ?= 2
 # control planes at a time: their tests wait for most of the time, and each takes up to two gigabytes
 CLUSTERS ?= $(shell awk '/MemAvailable/ {n = int($$2 / 2097152); print n > 7 ? 7 : n < 1 ? 1 : n}' /proc/meminfo)
-FILES ?= 3
+FILES ?= 4
 # one process more than cores: tests of deadlines wait
 CHECKS ?= $(shell expr $(JOBS) + 1)
 # a container image's setting, by which each process of each run would compile what it imports again
@@ -128,7 +128,7 @@ krew: setup ## Archives of the kubectl plugin for each platform, and krew's mani
 	$(RUN) python scripts/krew_archive.py
 
 .PHONY: e2e
-e2e: setup ## Black-box tests on a kind cluster, three files at a time (FILES=2; E2E_KEEP=1 keeps it, ARGS="e2e/test_scale.py -x")
+e2e: setup ## Black-box tests on a kind cluster, four files at a time (FILES=2; E2E_KEEP=1 keeps it, ARGS="e2e/test_scale.py -x")
 	@$(RUN) pytest --numprocesses=$(FILES) --dist=loadfile --no-loadscope-reorder --durations=20 $(or $(ARGS),e2e)
 
 .PHONY: e2e-cluster

@@ -20,6 +20,8 @@ from harness.made import made as make
 from promptgroup_local.kubectl import Kubectl
 
 NEEDED = ("docker", "kind", "kubectl", "git")
+LONGEST = ("gateway", "endless_load", "release", "drain", "warm_before_ready", "replacement", "tenants")
+"""Files that take minutes, longest first: they begin before others, so that none runs on when the rest has ended."""
 
 
 def pytest_configure() -> None:
@@ -30,8 +32,14 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that disturb the cluster last."""
-    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+    """Put the longest files first, and those that disturb the cluster last."""
+    places = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("alone") is not None,
+            places.get(item.path.name, len(places)),
+        )
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
