@@ -4,8 +4,9 @@ SHELL := /bin/bash
 UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen
 JOBS ?= 2
-CLUSTERS ?= 4
-FILES ?= 3
+# control planes at a time: their tests wait for most of the time, and each takes up to two gigabytes
+CLUSTERS ?= $(shell awk '/MemAvailable/ {n = int($$2 / 2097152); print n > 7 ? 7 : n < 1 ? 1 : n}' /proc/meminfo)
+FILES ?= 4
 # one process more than cores: tests of deadlines wait
 CHECKS ?= $(shell expr $(JOBS) + 1)
 # a container image's setting, by which each process of each run would compile what it imports again
@@ -94,7 +95,7 @@ fix: setup ## Format and mend what ruff can
 # each worker collects all that it is given, so it gets only files with such tests (tests/conftest.py refuses others)
 MARKED = tests/integration $(shell grep -rlE 'pytest\.mark\.(slow|integration)' tests --include='test_*.py' --exclude-dir=integration | sort)
 .PHONY: integration
-integration: setup envoy ## All examples of the properties; tests on real control planes, as processes on this machine, four at a time (CLUSTERS=1)
+integration: setup envoy ## All examples of the properties; tests on real control planes, as processes on this machine, seven at a time where memory allows (CLUSTERS=1)
 	@mkdir -p .cache; nice -n 19 $(RUN) pytest -m 'not slow' tests/property --numprocesses=$(JOBS) --dist=worksteal > .cache/properties.log 2>&1 & properties=$$!; \
 	$(RUN) pytest -m '(integration or slow) and not real' $(MARKED) --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20; status=$$?; \
 	wait $$properties || status=$$?; cat .cache/properties.log; exit $$status
@@ -127,8 +128,12 @@ krew: setup ## Archives of the kubectl plugin for each platform, and krew's mani
 	$(RUN) python scripts/krew_archive.py
 
 .PHONY: e2e
-e2e: setup ## Black-box tests on a kind cluster, three files at a time (FILES=2; E2E_KEEP=1 keeps it, ARGS="e2e/test_scale.py -x")
+e2e: setup ## Black-box tests on a kind cluster, four files at a time (FILES=2; E2E_KEEP=1 keeps it, ARGS="e2e/test_scale.py -x")
 	@$(RUN) pytest --numprocesses=$(FILES) --dist=loadfile --no-loadscope-reorder --durations=20 $(or $(ARGS),e2e)
+
+.PHONY: e2e-cluster
+e2e-cluster: setup ## The cluster of make e2e with all images, ahead of time: make e2e finds it and takes it away
+	@cd e2e && $(RUN) python -m harness
 
 .PHONY: e2e-mutants
 e2e-mutants: setup ## The same against builds that are broken on purpose: each must fail (ARGS="warmup-skipped --whole")

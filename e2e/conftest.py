@@ -7,7 +7,6 @@ file that disturbs the cluster is marked `alone`: such files come last, and noth
 import os
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,14 @@ import pytest
 from harness import artifacts
 from harness import cluster as kind
 from harness.cluster import Cluster
-from harness.images import ROOT, Images, build
+from harness.images import ROOT, Images
 from harness.install import install, install_routers, team
+from harness.made import made as make
 from promptgroup_local.kubectl import Kubectl
 
 NEEDED = ("docker", "kind", "kubectl", "git")
+LONGEST = ("gateway", "endless_load", "release", "drain", "warm_before_ready", "replacement", "tenants")
+"""Files that take minutes, longest first: they begin before others, so that none runs on when the rest has ended."""
 
 
 def pytest_configure() -> None:
@@ -30,8 +32,14 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that disturb the cluster last."""
-    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+    """Put the longest files first, and those that disturb the cluster last."""
+    places = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("alone") is not None,
+            places.get(item.path.name, len(places)),
+        )
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -56,14 +64,7 @@ def made(request: pytest.FixtureRequest) -> tuple[Images, Cluster | None]:
     makes them, the others find them.
     """
     needed = any("cluster" in getattr(item, "fixturenames", ()) for item in request.session.items)
-    with kind.locked("making"), ThreadPoolExecutor(1) as executor:
-        creating = executor.submit(kind.create) if needed else None
-        images = build(Path(os.environ.get("E2E_SOURCE", ROOT)))
-        cluster = creating.result() if creating is not None else None
-        if cluster is not None:
-            kind.load(cluster, images.names)
-            kind.equip(cluster)
-    return images, cluster
+    return make(Path(os.environ.get("E2E_SOURCE", ROOT)), with_cluster=needed)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import tarfile
 import pytest
 
 from harness.cluster import shell
-from harness.images import REGISTRY, ROOT, TARGETS, Images
+from harness.images import TARGETS, Images, build_again
 
 MOST_MEGABYTES = {"operator": 350, "router": 220, "standin-engine": 240}
 """Uncompressed, the base of about 130 MB included."""
@@ -62,16 +62,7 @@ def files(name: str) -> dict[str, tuple[int, int, int, str]]:
 
 @pytest.fixture(scope="module")
 def rebuilt() -> dict[str, str]:
-    """Target → its image of a second build, which shares no layer with the first.
-
-    A builder remembers it as it remembers the first, so that `.ci/run` makes both before these tests begin.
-    """
-    again = {target: f"{REGISTRY}/{image}:e2e-again" for target, image in TARGETS.items()}
-    for target, name in again.items():
-        shell(
-            "docker", "build", "--quiet", "--build-arg", "REBUILD=again", "--target", target, "--tag", name, str(ROOT)
-        )
-    return again
+    return build_again()
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,38 +1,33 @@
 """README: an upgrade from the commit before, under load, without a failed request."""
 
-import os
-import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from harness import cluster as kind
+from harness.before import source
 from harness.clients import Plan, clients, service
-from harness.cluster import Cluster, shell
+from harness.cluster import Cluster
 from harness.group import group, prompt
-from harness.images import ROOT, Images, build
+from harness.images import Images, build
 from harness.install import install, install_routers, team
 from harness.outcomes import unharmed
 from promptgroup_local.kubectl import Kubectl
 
 pytestmark = pytest.mark.alone
 
-BEFORE = os.environ.get("E2E_UPGRADE_FROM", "HEAD~1")
-"""The commit that is upgraded from."""
-
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The source tree of the commit before."""
-    tree = tmp_path_factory.mktemp("before") / "tree"
-    added = subprocess.run(
-        ["git", "worktree", "add", "--detach", str(tree), BEFORE], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if added.returncode != 0:
-        pytest.skip(f"no commit {BEFORE} in this checkout: {added.stderr.strip()}")
-    yield tree
-    shell("git", "worktree", "remove", "--force", str(tree), cwd=ROOT)
+    with ExitStack() as stack:
+        try:
+            tree = stack.enter_context(source(tmp_path_factory.mktemp("before") / "tree"))
+        except LookupError as error:
+            pytest.skip(str(error))
+        yield tree
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,12 @@ T = TypeVar("T")
 
 DEADLINE = 90.0
 """Longest wait for a condition, in seconds: machines that run demos and tests are shared and slow at times."""
-POLL, LONGEST_POLL = 0.1, 0.5
+POLL, LONGEST_POLL = 0.1, 1.0
 """Bounds of the time between two looks at a condition, in seconds."""
 REST = 2.0
 """That time in durations of a look: whoever waits leaves the machine to what is waited for."""
+SHARE = 0.02
+"""That time as a share of the wait so far: who has waited for a minute is not late by a second."""
 
 
 class KubectlError(Exception):
@@ -131,7 +133,8 @@ def wait_for(
     Raises:
         TimeoutError: it did not in time; the message has what was waited for and the last state.
     """
-    deadline = time.monotonic() + seconds
+    start = time.monotonic()
+    deadline = start + seconds
     while True:
         began = time.monotonic()
         answer = probe()
@@ -141,4 +144,4 @@ def wait_for(
         if now > deadline:
             state = json.dumps(show(), indent=1, default=str)[:6000] if show else ""
             raise TimeoutError(f"waited {seconds:.0f} s in vain for {what}\n{state}")
-        time.sleep(min(max(POLL, REST * (now - began)), LONGEST_POLL))
+        time.sleep(min(max(POLL, REST * (now - began), SHARE * (now - start)), LONGEST_POLL))

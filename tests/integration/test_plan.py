@@ -1,11 +1,13 @@
 """What `promptgroup plan` says without a cluster, beside what a real control plane says."""
 
+import io
 import sys
 from subprocess import CompletedProcess, run
 
 import pytest
 import yaml
 
+from promptgroup_cli.__main__ import main
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_local.kubectl import Kubectl
 from promptgroup_operator.api.prompt_group import parse_spec
@@ -58,12 +60,26 @@ def test_the_api_server_tells_of_a_pod_template_that_only_it_can_judge(kube: Kub
     assert "spec.template.spec.restartPolicy" in refused.stderr
 
 
-def test_both_refuse_the_same_specs_in_the_same_words(kube: Kubectl, crds: None) -> None:
-    for fields, _ in BROKEN.values():
-        wanted = group("support")
-        wanted["spec"] = {key: value for key, value in (wanted["spec"] | fields).items() if value is not None}
-        (broken,) = cel_rules.broken_rules("support", parse_spec(wanted["spec"]))
-        message = broken.partition(": ")[2]
-        for refused in (plan(stdin=document(wanted)), kube.apply(wanted, check=False)):
-            assert refused.returncode == 1
-            assert message in refused.stderr
+def test_both_refuse_the_same_specs_in_the_same_words(
+    kube: Kubectl, crds: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted, messages = {}, {}
+    for number, (fields, _) in enumerate(BROKEN.values()):
+        name = f"broken-{number}"
+        wanted[name] = group(name)
+        spec = wanted[name]["spec"] | fields | ({"model": name} if "model" in fields else {})
+        wanted[name]["spec"] = {key: value for key, value in spec.items() if value is not None}
+        (broken,) = cel_rules.broken_rules(name, parse_spec(wanted[name]["spec"]))
+        messages[name] = broken.partition(": ")[2]
+
+    refused = kube.apply(*wanted.values(), check=False)
+    said = dict(text.split('"', 1) for text in refused.stderr.split('PromptGroup.promptgroup.dev "')[1:])
+    assert said.keys() == messages.keys()
+    assert [name for name, message in messages.items() if message not in said[name]] == []
+
+    # within this process: starting another takes longer than its work
+    monkeypatch.setattr("sys.argv", ["promptgroup", "plan", "-"])
+    for name, message in messages.items():
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(document(wanted[name]).encode())))
+        assert main() == 1
+        assert message in capsys.readouterr().err

@@ -57,6 +57,9 @@ http {
 """It answers at once, and sends what asks for a stream on."""
 ENGINE = str(Path(__file__).with_name("engine.py"))
 START_SECONDS = 90.0
+SAME_RATE = "8 KB, same rate"
+"""What is measured while each router gets as many requests a second as the others. Who gets all that it can take keeps
+engines and clients awake the better the faster it is, and waking them costs the sender CPU."""
 
 
 class Running:
@@ -89,7 +92,7 @@ def main() -> None:
         print(f"left out: {line}", flush=True)
     with tempfile.TemporaryDirectory() as folder, _running(there, given.core, Path(folder)) as (routers, direct):
         measure(routers, direct, given, Path(folder))
-        units = [f"{size} KB" for size in given.sizes] + ["event"]
+        units = [*(f"{size} KB" for size in given.sizes), "event", *([SAME_RATE] if given.latency else [])]
         some = [each.figures for each in routers]
         text = report.tables(some, units)
         print(f"\n{given.rounds} rounds of {given.seconds:g} s, {given.clients} idle clients")
@@ -140,7 +143,10 @@ def _latency(routers: Sequence[Running], direct: int, given: argparse.Namespace)
         bare = uvloop.run(load.at_rate(direct, rate, given.seconds))
         for each in routers:
             with _noted(each, "latency"):
+                used = each.cpu()
                 p50, p99 = uvloop.run(load.at_rate(each.port, rate, given.seconds))
+                micros = (each.cpu() - used) / int(rate * given.seconds) * 1e6
+                each.figures.micros.setdefault(SAME_RATE, []).append(micros)
                 found.setdefault(each.figures.name, []).append((p50 - bare[0], p99 - bare[1]))
     for each in routers:
         # the least of the rounds: what else the machine did only ever adds
