@@ -4,7 +4,7 @@ from typing import Any
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "an alias that is the model": (
-        {"modelAliases": ["gpt", "llama"]},
+        {"model": "llama", "modelAliases": ["gpt", "llama"]},
         "spec.modelAliases: modelAliases has spec.model",
     ),
     "an alias twice": ({"modelAliases": ["gpt", "gpt"]}, "spec.modelAliases: modelAliases has spec.model"),
