@@ -144,6 +144,18 @@ def test_an_alias_that_another_namespace_gets_changes_no_request_that_was_served
                 assert outcome(after, asked, system, namespace) == was
 
 
+@given(listed=spread, name=st.sampled_from(["late", "gpt", "llama"]), model=words, declared=texts, system=texts)
+def test_a_younger_group_of_another_namespace_takes_no_request_by_an_alias_that_had_a_group(
+    listed, name, model, declared, system
+):
+    groups = groups_of(listed).values()
+    late = group(name, revision(declared or "?"), namespace="z", model=model, created="2026-03-01T00:00:00Z")
+    before, after = (build_index(table(*each)) for each in ([*groups, group("other")], [*groups, group("other"), late]))
+    for asked in before.aliases:
+        was, now = (outcome(view, asked, system) for view in (before, after))
+        assert now == was or (was[0] == "none" and now == ("content", f"z/{name}"))
+
+
 # --- Near misses --------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from promptgroup_operator.world.snapshot import (
     GroupObject,
     Key,
     Manifest,
-    Neighbour,
+    OtherGroup,
     Pod,
     Problem,
     RevisionState,
@@ -58,7 +58,7 @@ class ClusterState:
     """(kind, name) → object, for every object of the group."""
     inference_pools: SeenPools = NO_POOLS
     """The InferencePools that matter to it."""
-    neighbours: tuple[Neighbour, ...] = ()
+    others: tuple[OtherGroup, ...] = ()
     """The other groups of the namespace; empty where the group's model has no aliases."""
 
 
@@ -125,9 +125,7 @@ class ClusterReader:
             for kind, object_name in references.references(group.spec)
         }
         pools = self._inference_pools(group)
-        return ClusterState(
-            group, values, tuple(revisions), self._siblings(group), live, pools, self._neighbours(group)
-        )
+        return ClusterState(group, values, tuple(revisions), self._siblings(group), live, pools, self._others(group))
 
     def has_group(self, key: Key) -> bool:
         """Return True if there is a PromptGroup of this name."""
@@ -234,11 +232,11 @@ class ClusterReader:
             and "deletionTimestamp" not in each["metadata"]
         )
 
-    def _neighbours(self, group: GroupObject) -> tuple[Neighbour, ...]:
+    def _others(self, group: GroupObject) -> tuple[OtherGroup, ...]:
         if not group.spec.model_aliases:
             return ()
         return tuple(
-            Neighbour(
+            OtherGroup(
                 name=each["metadata"]["name"],
                 created=each["metadata"]["creationTimestamp"],
                 model=each["spec"].get("model", ""),

@@ -40,9 +40,10 @@ def taken_aliases(world: World) -> dict[str, str]:
     Routers decide it alike (`promptgroup_router/rings/aliases.py`): what has a name itself comes first, then the alias
     of the oldest group. Groups of the same model share their aliases.
     """
-    group, taken = world.group, {}
+    group = world.group
+    taken: dict[str, str] = {}
     for alias in group.spec.model_aliases:
-        for other in sorted(world.neighbours, key=lambda each: (each.created, each.name)):
+        for other in sorted(world.others, key=lambda each: (each.created, each.name)):
             older = (other.created, other.name) < (group.created, group.key.name)
             full = f"{group.key.namespace}/{other.name}"
             claims = alias in other.aliases and other.model != group.spec.model and older

@@ -315,7 +315,7 @@ class Sibling:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
+class OtherGroup:
     """Another PromptGroup of the namespace, whatever it serves: the names that clients know it by."""
 
     name: str
@@ -377,7 +377,7 @@ class World:
     """The InferencePools that matter to the group."""
     sizing: History = NEW
     """State that sizing keeps between passes."""
-    neighbours: tuple[Neighbour, ...] = ()
+    others: tuple[OtherGroup, ...] = ()
     """The other groups of the namespace; empty where the group's model has no aliases."""
     tier_hit_rate: float | None = None
     """Share of prompt tokens that KV tiers brought lately, which is part of the hit rate; None like that."""

@@ -118,8 +118,11 @@ class RouterState:
         metrics.keys_moved.replace({(group,): share for group, share in remapped_shares(before, view)})
         metrics.conflicts.replace(_by_group(view.conflicts))
         metrics.alias_conflicts.replace(_by_group(view.alias_conflicts))
-        known = {*before.conflicts, *before.alias_conflicts}
-        return tuple(each for each in (*view.conflicts, *view.alias_conflicts) if each not in known)
+        known, known_aliases = frozenset(before.conflicts), frozenset(before.alias_conflicts)
+        return (
+            *(each for each in view.conflicts if each not in known),
+            *(each for each in view.alias_conflicts if each not in known_aliases),
+        )
 
     def _forget_series(self, now: float) -> None:
         """Drop the series of what left the table long ago: prompts come and go as long as a router runs."""

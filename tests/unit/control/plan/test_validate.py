@@ -7,7 +7,7 @@ from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.plan.plan import MOVING, Plan, decide
 from promptgroup_operator.plan.validate import is_owned, may_delete, taken_aliases, validate
-from promptgroup_operator.world.snapshot import Neighbour, Problem, Progress, PromptText, Sibling
+from promptgroup_operator.world.snapshot import OtherGroup, Problem, Progress, PromptText, Sibling
 from promptgroup_router.contract import names
 from promptgroup_router.contract.encoding import decode_group
 from promptgroup_router.contract.table import Group, ModelAlias
@@ -168,11 +168,11 @@ def test_tiers_that_cannot_work_are_said():
     assert found.reason == "InvalidCache"
 
 
-def aliased(*neighbours, aliases=("gpt",)):
-    return replace(world(of=group(modelAliases=list(aliases))), neighbours=neighbours)
+def aliased(*others, aliases=("gpt",)):
+    return replace(world(of=group(modelAliases=list(aliases))), others=others)
 
 
-OTHER = Neighbour("alpha", CREATED, "qwen")
+OTHER = OtherGroup("alpha", CREATED, "qwen")
 ALIASES = {
     "nobody else has it": (OTHER, {}),
     "a model of the namespace": (replace(OTHER, model="gpt"), {"gpt": "alpha"}),
