@@ -447,19 +447,15 @@ def _build_alias(
     tenants |= {namespace: models[each.model].tenants[namespace] for namespace, each in meanings.items()}
     namespace = aliases.first.get(name)
     if namespace is None:
-        return (
-            ModelEntry(tenants, real.claims, real.first) if real is not None else ModelEntry(tenants, Claims(()), None)
-        )
+        claims, first = (real.claims, real.first) if real is not None else (Claims(()), None)
+        return ModelEntry(tenants, claims, first)
     first = tenants[namespace]
     if real is None:
         return ModelEntry(tenants, first.claims, first)
-    since = meanings[namespace].age
+    # the alias came before each group of the model of this name, so no age is greater than that of the name
     theirs = [each for each in by_model[first.model] if each.group.namespace == namespace]
-    aged: list[tuple[tuple[Age, str], GroupEntry]] = [(_age(each), each) for each in by_model[name]]
-    # a group claims no prefix under a name that it does not have yet
-    aged += [((max(age_of(each.group.created), since), each.label), each) for each in theirs]
-    ordered = [each for _, each in sorted(aged, key=lambda item: item[0])]
-    return ModelEntry(tenants, Claims(_claims_of(ordered, [])), first)
+    oldest_first = sorted([*by_model[name], *theirs], key=_age)
+    return ModelEntry(tenants, Claims(_claims_of(oldest_first, [])), first)
 
 
 def _claims_of(groups: Iterable[GroupEntry], conflicts: list[ClaimConflict]) -> list[Claim[RevisionEntry]]:

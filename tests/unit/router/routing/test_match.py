@@ -187,12 +187,11 @@ def test_an_alias_that_came_first_keeps_what_matches_nothing_when_a_model_of_its
     assert found(view, ask("Else", model="gpt"), namespace="b") == "none in b"
 
 
-def test_a_prefix_is_claimed_under_an_alias_no_earlier_than_the_group_has_the_alias():
+def test_an_old_group_claims_no_prefix_of_a_model_whose_name_it_gets_as_an_alias():
     old = aliased("old", "gpt", revision("You"), namespace="a", since=LATE, created="2025-01-01T00:00:00Z")
-    model = group("m", revision("You"), namespace="b", model="gpt", created="2026-03-01T00:00:00Z")
-    assert found(build_index(table(old, model)), ask("You", model="gpt")) == "content a/old"
-    before = group("m", revision("You"), namespace="b", model="gpt", created="2026-01-15T00:00:00Z")
-    assert found(build_index(table(old, before)), ask("You", model="gpt")) == "content b/m"
+    for created, expected in (("2026-01-15T00:00:00Z", "content b/m"), ("2026-03-01T00:00:00Z", "content a/old")):
+        model = group("m", revision("You"), namespace="b", model="gpt", created=created)
+        assert found(build_index(table(old, model)), ask("You", model="gpt")) == expected
 
 
 def test_the_full_name_of_a_group_leads_to_it_whoever_has_it_as_an_alias():
