@@ -604,7 +604,8 @@ class PromptGroupSpec(ApiModel):
         list[Annotated[str, Field(min_length=1, max_length=253)]], Field(max_length=MAX_ALIASES)
     ] = []
     """Other names by which clients may ask for the model, such as one that a program has built in. They hold for the
-    model in this namespace, whichever of its groups a request belongs to. Engines get the name in `model`."""
+    model in this namespace, whichever of its groups a request belongs to. Routers ask engines for `model` all the
+    same."""
     prompt: PromptSpec
     """The Tier-1 prefix."""
     engine: EngineSpec

@@ -41,7 +41,8 @@ def taken_aliases(world: World) -> dict[str, str]:
     of the oldest group. Groups of the same model share their aliases.
     """
     group = world.group
-    taken: dict[str, str] = {}
+    own = f"{group.key.namespace}/{group.key.name}"
+    taken = {alias: group.key.name for alias in group.spec.model_aliases if alias == own}
     for alias in group.spec.model_aliases:
         for other in sorted(world.others, key=lambda each: (each.created, each.name)):
             older = (other.created, other.name) < (group.created, group.key.name)

@@ -197,6 +197,10 @@ def test_aliases_that_something_else_has(case):
     }
 
 
+def test_the_full_name_of_the_group_is_a_name_of_its_own():
+    assert taken_aliases(aliased(aliases=("chat/support", "chat/other"))) == {"chat/support": "support"}
+
+
 def test_a_group_with_aliases_says_if_they_stand_for_its_model_and_serves_either_way():
     def told(of):
         status = decide(of, NOW).status
